@@ -1,6 +1,7 @@
 """Targets of format 2, one of each kind that people write: each with a right variant and wrong ones."""
 
 import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,19 @@ class Example:
     code: str
     """`make` makes the inputs, `right` is a right variant, `reference` the reference."""
     wrong: dict[str, str]
-    """Variants that are wrong: name to what the gate says of them, as a cause."""
+    """Other variants: name to what the gate says of them, as a cause; empty where they are right, too."""
     fields: dict[str, Any] = field(default_factory=dict)
     """What else stands in the manifest."""
     workloads: list[dict[str, Any]] = field(default_factory=lambda: [{}])
     function: dict[str, Any] = field(default_factory=dict)
-    """What else stands with each variant."""
+    """What else stands with each variant in Python."""
+    compiled: dict[str, str] = field(default_factory=dict)
+    """Other variants, in C."""
+
+    @property
+    def others(self) -> dict[str, str]:
+        """All variants but the first, with what the gate says of them."""
+        return {**self.wrong, **self.compiled}
 
 
 BACKWARD = Example(
@@ -199,6 +207,26 @@ def sums_in_half(a, b, scale):
     },
     workloads=[{"N": 4, "K": 64, "M": 5}],
 )
+CACHE_C = r"""
+#include <string.h>
+#include "loop_kernel.h"
+
+LOOP_EXPORT const char *loop_error(int error) { return "takes float32 and int32"; }
+
+static int put(const LoopTensor *in, int64_t shift) {
+  const int64_t width = in[0].sizes[1], slots = in[2].sizes[0] * in[2].sizes[1];
+  if (in[0].dtype != LOOP_FLOAT32 || in[1].dtype != LOOP_INT32) return 1;
+  for (int64_t i = 0; i < in[0].sizes[0]; i++) {
+    const int64_t slot = (((const int32_t *)in[1].data)[i] + shift) % slots;
+    memcpy((float *)in[2].data + slot * width, (const float *)in[0].data + i * width, sizeof(float) * width);
+  }
+  return 0;
+}
+
+#define ENTRY(name) LOOP_EXPORT int name(const LoopTensor *in, LoopTensor *out, const double *at, void *stream)
+ENTRY(in_c) { return put(in, 0); }
+ENTRY(next_in_c) { return put(in, 1); }
+"""
 CACHE = Example(
     code="""
 import torch
@@ -226,6 +254,7 @@ def sorts_the_table(keys, slots, cache):
     slots.copy_(slots.sort()[0])
 """,
     wrong={"in_a_copy": "elements", "next_slot": "elements", "sorts_the_table": "changed input"},
+    compiled={"in_c": "", "next_in_c": "elements"},
     fields={
         "signature": {
             "inputs": {"keys": "N D", "slots": "N", "cache": "pages size D"},
@@ -381,7 +410,75 @@ def another_scale(x, scale):
     },
     workloads=[{"N": 64}],
 )
+GATHER_C = r"""
+#include <stdint.h>
+#include <string.h>
+#include "loop_kernel.h"
+
+LOOP_EXPORT const char *loop_error(int error) { return "takes int64 ids and a float32 table, contiguous"; }
+
+static int gather(const LoopTensor *in, LoopTensor *out, int64_t first) {
+  if (in[0].dtype != LOOP_INT64 || in[1].dtype != LOOP_FLOAT32 || out[1].dtype != LOOP_INT32) return 1;
+  const int64_t *ids = (const int64_t *)in[0].data, width = in[1].sizes[1];
+  float *rows = (float *)out[0].data;
+  int32_t *counts = (int32_t *)out[1].data;
+  memset(counts, 0, sizeof(int32_t) * out[1].sizes[0]);
+  for (int64_t i = 0; i < in[0].sizes[0]; i++) {
+    memcpy(rows + i * width, (const float *)in[1].data + ids[i] * width, sizeof(float) * width);
+    if (i >= first) counts[ids[i]]++;
+  }
+  return 0;
+}
+
+#define ENTRY(name) LOOP_EXPORT int name(const LoopTensor *in, LoopTensor *out, const double *at, void *stream)
+ENTRY(right_in_c) { return gather(in, out, 0); }
+ENTRY(loses_the_first) { return gather(in, out, 1); }
+ENTRY(overflows) {
+  int failed = gather(in, out, 0);
+  ((float *)out[0].data)[out[0].sizes[0] * out[0].sizes[1] + 1] = 1;
+  return failed;
+}
+"""
+GATHER_PY = """
+import array, json, os
+call = json.load(open(os.environ["LOOP_CALL"]))
+ids, table = (array.array(kind, open(one["path"], "rb").read()) for kind, one in zip("qf", call["inputs"]))
+rows, counts = call["parts"]
+width, found = rows["shape"][1], array.array("i", [0] * counts["shape"][0])
+gathered = array.array("f")
+for at in ids:
+    gathered.extend(table[at * width : (at + 1) * width])
+    found[at] += 1
+open(os.environ["LOOP_PATH_rows"], "wb").write(gathered.tobytes())
+open(counts["path"], "wb").write(found.tobytes())
+"""
+GATHER = Example(
+    code="""
+import torch
+
+def make(V, D, N, seed):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(V, (N,), generator=draw), torch.randn(V, D, generator=draw)
+
+def right(ids, table):
+    return torch.nn.functional.embedding(ids, table), torch.bincount(ids, minlength=len(table)).int()
+
+def reference(ids, table):
+    return table[ids], torch.bincount(ids, minlength=len(table)).int()
+""",
+    wrong={},
+    compiled={"right_in_c": "", "loses_the_first": "elements", "overflows": "outside"},
+    fields={
+        "signature": {
+            "inputs": {"ids": "N", "table": "V D"},
+            "outputs": {"rows": "N D", "counts": "V"},
+            "types": {"ids": "int64", "counts": "int32"},
+        },
+    },
+    workloads=[{"V": 4, "D": 3, "N": 7}],
+)  # fmt: skip
 EXAMPLES = {
+    "gather": GATHER,
     "backward": BACKWARD,
     "residual": RESIDUAL,
     "passed": PASSED,
@@ -402,11 +499,20 @@ def write_task(folder: Path, name: str, **fields: Any) -> Target:
     example = EXAMPLES[name]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.py").write_text(example.code)
+    for stem, text in (("gather", GATHER_C), ("cache", CACHE_C)):
+        (folder / f"{stem}.c").write_text(text)
+    (folder / "gather_program.py").write_text(GATHER_PY)
     right = "written" if name == "passed" else "right"
+    in_c = {
+        "kind": "c_abi",
+        "device": "cpu",
+        "sources": [f"{name}.c"],
+        "build": {"compiler": "gcc", "flags": ["-O1"]},
+    }
     variants = {
         one: {"kind": "python", "device": "any", "module": name, "function": one, **example.function}
         for one in (right, *example.wrong)
-    }
+    } | {one: {**in_c, "entry": one} for one in example.compiled}
     manifest = {
         "format": 2,
         "name": name.replace("_", "-"),
@@ -421,5 +527,8 @@ def write_task(folder: Path, name: str, **fields: Any) -> Target:
         "variants": variants,
         **example.fields,
     }
+    if name == "gather":
+        run = [sys.executable, "-S", "gather_program.py"]
+        variants["program"] = {"kind": "command", "device": "cpu", "run": run}
     (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}, indent=1))
     return read_file(folder / "target.yaml", Target).value

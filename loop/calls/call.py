@@ -1,6 +1,7 @@
 """A call and a variant as parent, judge and worker speak of them: plain data, without pydantic."""
 
 import ctypes
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -99,6 +100,14 @@ class Call(Plain):
         for one in self.parts:
             cleaned[one.offset : one.offset + one.size] = block[one.offset : one.offset + one.size]
         return bytes(cleaned)
+
+    def strays_between(self, before: bytes, after: bytes) -> str:
+        """What a call wrote between its outputs, in words; empty when nothing."""
+        for one, following in itertools.pairwise(self.parts):
+            end = one.offset + one.size
+            if before and before[end : following.offset] != after[end : following.offset]:
+                return f"writes outside its outputs: between {one.name} and {following.name}"
+        return ""
 
     def with_updates(self, block: bytes, read: Callable[[int], bytes]) -> bytes:
         """The block with what stands in the inputs that are changed in place, each as `read` gives it."""

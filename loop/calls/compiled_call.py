@@ -19,6 +19,8 @@ class CompiledCall(GuardedCall):
         super().__init__(call, layout, self.memory)
         self.invoke, self.result = invoke, self.guarded.all[-1]
         self._numbers = call.c_numbers()
+        self.before = b""
+        """The block of several outputs as it was before the call."""
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         """Memory for one tensor, with zones of so many bytes around it."""
@@ -35,7 +37,10 @@ class CompiledCall(GuardedCall):
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows, or what `guard` says."""
         self.result.poison(guard)
+        self.before = self.result.read() if self.call.parts else b""
 
     def output(self) -> bytes:
         """The bytes of the last outputs."""
-        return self.call.with_updates(self.call.clean(self.result.read()), self.guarded.window)
+        block = self.result.read()
+        self.guarded.between = self.call.strays_between(self.before, block)
+        return self.call.with_updates(self.call.clean(block), self.guarded.window)

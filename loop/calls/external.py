@@ -50,9 +50,11 @@ class ExternalCall(Prepared):
         for name, path in self.inputs.items():
             path.write_bytes(self.before[name])
         inputs = [told_of(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
-        told = {**vars(call), "inputs": inputs, "output": told_of(call.output, self.path)}
+        self.files = {one.name: self.path.with_suffix(f".{one.name}.out") for one in call.parts}
+        outputs = [told_of(one, self.files[one.name]) for one in call.written if call.parts]
+        told = {**vars(call), "inputs": inputs, "output": told_of(call.output, self.path), "parts": outputs}
         self.description.write_text(json.dumps(told))
-        values, paths = self._values(), {**self.inputs, call.output.name: self.path}
+        values, paths = self._values(), {**self.inputs, call.output.name: self.path, **self.files}
         words = {**paths, **values}
         self.command = [
             PLACEHOLDER.sub(lambda found: str(words.get(found[1], found[0])), word)
@@ -65,7 +67,7 @@ class ExternalCall(Prepared):
     def _values(self) -> dict[str, str]:
         """Sizes and attributes of the call, and its element type, as words: true is 1."""
         shapes = self.variant.terms.shapes
-        tensors = (*self.call.inputs, self.call.output)
+        tensors = (*self.call.inputs, *self.call.outputs)
         sizes = {
             name: str(size)
             for one in tensors
@@ -81,7 +83,11 @@ class ExternalCall(Prepared):
 
     def run(self) -> None:
         """Run the program once; its last line may say `{"seconds": ...}`."""
-        self.path.unlink(missing_ok=True)
+        for path in (self.path, *self.files.values()):
+            path.unlink(missing_ok=True)
+        for number in self.call.updated:
+            name = self.call.inputs[number].name
+            self.inputs[name].write_bytes(self.before[name])
         done = subprocess.run(
             self.command,
             cwd=self.variant.folder,
@@ -96,19 +102,34 @@ class ExternalCall(Prepared):
         self.seconds = own_seconds(done.stdout.decode(errors="replace"))
 
     def output(self) -> bytes:
-        """The bytes of the output file."""
-        if not self.path.is_file():
-            raise Refused("wrote no output file", "wrong result")
-        data = self.path.read_bytes()
-        if len(data) != self.call.output.size:
-            raise Refused(
-                f"wrong shape: expected {self.call.output.size} bytes of output, got {len(data)}", "wrong result"
-            )
-        return data
+        """The bytes of the output file; of several the block that holds all of them."""
+        if not self.call.parts:
+            return _written(self.path, self.call.output)
+        block = bytearray(self.call.output.size)
+        for one in self.call.written:
+            block[one.offset : one.offset + one.size] = _written(self.files[one.name], one)
+        return self.call.with_updates(bytes(block), self._updated)
+
+    def _updated(self, number: int) -> bytes:
+        """What stands in the file of an input that is changed in place."""
+        one = self.call.inputs[number]
+        return _written(self.inputs[one.name], one)
 
     def changed(self) -> list[str]:
         """Names of input files that the program wrote to."""
-        return [name for name, path in self.inputs.items() if path.read_bytes() != self.before[name]]
+        updated = {self.call.inputs[number].name for number in self.call.updated}
+        fixed = {name: path for name, path in self.inputs.items() if name not in updated}
+        return [name for name, path in fixed.items() if path.read_bytes() != self.before[name]]
+
+
+def _written(path: Path, one: TensorFile) -> bytes:
+    """What a program wrote of a tensor; raises Refused where it is none of that size."""
+    if not path.is_file():
+        raise Refused("wrote no output file", "wrong result")
+    data = path.read_bytes()
+    if len(data) != one.size:
+        raise Refused(f"wrong shape: expected {one.size} bytes of {one.name}, got {len(data)}", "wrong result")
+    return data
 
 
 def own_values(tensor: TensorFile) -> bytes:

@@ -117,6 +117,8 @@ class Guarded(Unguarded):
     """Inputs of a call; and its output, where a call writes to memory that it is given."""
 
     prefills = True
+    between = ""
+    """What the last call wrote between its outputs, in words."""
 
     def __init__(self, call: Call, layout: str, make: MakeMemory) -> None:
         self.layout = layout
@@ -176,7 +178,8 @@ class Guarded(Unguarded):
     def strays(self) -> list[str]:
         """What was written outside of tensors, a sentence each."""
         found = [self._between_rows(n) or memory.stray for n, memory in enumerate(self.all)]
-        return [f"writes outside {name}: {stray}" for name, stray in zip(self.names, found, strict=True) if stray]
+        said = [f"writes outside {name}: {stray}" for name, stray in zip(self.names, found, strict=True) if stray]
+        return [*said, *([self.between] if self.between else [])]
 
     def _between_rows(self, n: int) -> str:
         """What was written to the gaps of an input that has any."""

@@ -47,7 +47,7 @@ def moved(
     Random roundings average out in a long sum, as errors of its partial sums do not; all the same way they stay.
     """
     draw = torch.Generator().manual_seed(0)
-    at_random = [torch.randint(2, one.shape, generator=draw).double() * 2 - 1 for one in inputs]
+    at_random = [(torch.randint(2, one.shape, generator=draw).double() * 2 - 1).to(one.device) for one in inputs]
     most = torch.finfo(getattr(torch, dtype)).eps
     eps = [min(most, torch.finfo(one.dtype).eps) if one.is_floating_point() else 0.0 for one in inputs]
     found = [

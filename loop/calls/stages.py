@@ -91,6 +91,8 @@ class CompiledStage(HostStage):
 
     def __init__(self, invoke: Callable[..., None], places: Places, call: Call, slow: float) -> None:
         super().__init__(places, slow)
+        self.call = call
+        self.windows: Windows = ()
         self.items = [tensor.item for tensor in call.inputs]
         self.arrays = [call.c_inputs([0] * len(call.inputs)) for _ in places.slots]
         self.numbers = call.c_numbers()
@@ -101,10 +103,18 @@ class CompiledStage(HostStage):
 
     def point(self, windows: Windows) -> None:
         """Write addresses into what the entry is given."""
-        places = self.places
+        places, self.windows = self.places, windows
         for array, offsets in zip(self.arrays, windows, strict=False):
             for tensor, base, offset, item in zip(array, places.inputs, offsets, self.items, strict=True):
                 tensor.data = places.base + base + offset * item
+
+    def give(self) -> None:
+        """Copy inputs that were changed in place into the slot of their call."""
+        for slot, window in zip(self.places.slots, self.windows, strict=False):
+            for one, number in zip(self.call.parts, self.call.updates, strict=False):
+                if number >= 0:
+                    begin = self.places.inputs[number] + window[number] * self.items[number]
+                    ctypes.memmove(self.places.base + slot + one.offset, self.places.base + begin, one.size)
 
 
 def share_of(share: float, run: Callable[[], object]) -> int:

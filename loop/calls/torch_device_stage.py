@@ -11,6 +11,7 @@ from loop.calls.callee import spoil
 from loop.calls.cuda.graph import LEFT_WORK
 from loop.calls.orders import Windows
 from loop.calls.refusal import Refused
+from loop.calls.torch_side import WHOLE
 from loop.calls.torch_stage import FunctionStage
 
 FLUSH_BYTES = 256 << 20
@@ -28,7 +29,7 @@ class DeviceFunctionStage(FunctionStage):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         turns = [turn // pool.element_size() for turn, pool in zip(self.places.turns, self.pools, strict=True)]
-        self.pools = [pool.roll(turn).to("cuda") for turn, pool in zip(turns, self.pools, strict=True)]
+        self.pools = [rolled(pool, turn).to("cuda") for turn, pool in zip(turns, self.pools, strict=True)]
         self.origins = [torch.cat([pool, pool]) for pool in self.pools]
         self._captured = {}
         self.given: list[list[Tensor]] = []
@@ -123,3 +124,8 @@ class DeviceFunctionStage(FunctionStage):
         """Give the memory back."""
         super().close()
         self.origins, self.graph, self._captured, self.given = [], None, {}, []
+
+
+def rolled(pool: Tensor, turn: int) -> Tensor:
+    """A pool rotated by so many elements, whatever their type."""
+    return pool.view(WHOLE[pool.element_size()]).roll(turn).view(pool.dtype)

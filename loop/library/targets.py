@@ -12,7 +12,7 @@ from loop.base.errors import DefinitionError
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project
 from loop.library.definitions import Read, check_expression, read_file
-from loop.model.signature import OUTPUT
+from loop.library.tasks import task_complaints
 from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target, Variant
 from loop.model.tuning import Entry, Tuning, literal
 from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
@@ -31,6 +31,7 @@ def target(project: Project) -> Read[Target]:
     complaints += [*_values_complaints(read.document, read.value), *_component_complaints(read)]
     complaints += [*_launch_complaints(read), *_takes_complaints(read), *_build_complaints(read, project.target)]
     complaints += [*_promise_complaints(read, project.target), *_tuning_complaints(read), *_run_complaints(read)]
+    complaints += task_complaints(read)
     if complaints:
         raise DefinitionError(complaints)
     return read
@@ -124,7 +125,7 @@ def _component_complaints(read: Read[Target]) -> Iterator[Complaint]:
 
 def _formula_names(target: Target) -> set[str]:
     """What a formula of the manifest may read."""
-    return {*target.signature.dimensions, *target.signature.attributes, "itemsize"}
+    return {*target.signature.dimensions, *target.signature.named, "itemsize"}
 
 
 def _formula_complaints(read: Read[Target]) -> Iterator[Complaint]:
@@ -222,7 +223,7 @@ def _build_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
 def _run_complaints(read: Read[Target]) -> Iterator[Complaint]:
     """Arguments of a program that are a placeholder for nothing."""
     signature = read.value.signature
-    known = [*signature.dimensions, *signature.attributes, *signature.inputs, OUTPUT, "dtype"]
+    known = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
     for name, variant in read.value.variants.items():
         for index, word in enumerate(variant.run if isinstance(variant, CommandVariant) else ()):
             found = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)

@@ -125,6 +125,7 @@ def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutp
             *(f"speed on {text}" for text in timed.room.left_out),
             *_untimed(timed.sides, timed.room.workloads),
             *(text for one in offered for text in one.missing),
+            *bench.notes,
         ),
         measurements=timed.measured,
         rounds=timings.rounds,

@@ -69,8 +69,9 @@ class TimedCall:
         self.arena.lay_out(call, values, most_calls)
         self.grid = Grid(call, device, self.draw)
         self.peak_bytes: int | None = None
-        self.is_program, self.returns = (side.kind == kind for kind in ("command", "python"))
-        """Whether it is a program, and whether a call returns a result of its own: no worker is asked."""
+        self.is_program = side.kind == "command"
+        self.returns = side.kind == "python" or bool(call.updates)
+        """Whether it is a program, and whether results are brought to their slots: no worker is asked."""
         own_device = side.terms.device if isinstance(side.terms, LibraryTerms) else device
         self.replays = own_device == "cuda" and not self.is_program
         """Whether calls are replayed on a GPU, by whose clock samples are taken too."""

@@ -117,6 +117,9 @@ class Asking:
         if first.tensors and _alike(first, others[0]):
             notes.append(f"{what}: the generator gives the same inputs for every seed")
             return []
+        notes.append(
+            f"whether a variant remembers more than {request.draws - 1} answers: a generator draws no more"
+        )
         return others
 
     def _drawn(self, request: messages.Expect, seed: int) -> structures.Apart:
@@ -209,10 +212,11 @@ class Asking:
         assert self.checker is not None
         call = given.call
         rest = structures.take_apart(expected)
+        placed = [one.to(like.device) for one, like in zip(outputs, rest.tensors, strict=True)]
         own: dict[str, Any] = {
             "inputs": self._as_given(given),
             "expected": expected,
-            "outputs": structures.put_together(rest.rest, list(outputs)),
+            "outputs": structures.put_together(rest.rest, placed),
         }
         arguments = [own[name] for name in self.terms.given]
         try:

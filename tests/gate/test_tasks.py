@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.errors import LoopError
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
+from loop.model.functions import PythonFunction
 from loop.model.measurement import VariantChecks
+from loop.model.signature import Generator
 from loop.model.workloads import expand
+from loop.timing.schedule import measure
+from loop.timing.timings import Terms
 from loop.workers.bench import Bench
-from tests.targets import open_bench
+from tests.targets import make_builds, open_bench
 from tests.tasks import EXAMPLES, write_task
 
 
@@ -32,11 +37,18 @@ def checked(shared: Bench, folder: Path, name: str) -> dict[str, VariantChecks]:
     """What the gate says of an example's variants and of its baseline."""
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
     workloads = expand(bench.target, ["some"], "float32", 5)
-    jobs = [Job(bench.side(one), workloads) for one in (*bench.target.variants, "baseline")]
+    builds = make_builds(bench, *bench.target.variants)
+    jobs = [Job(bench.side(one, builds.get(one)), workloads) for one in (*bench.target.variants, "baseline")]
     return {one.variant: one for one in finish(verify(bench, jobs))}
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+QUICK = ("residual", "cache", "model", "gather")
+"""Examples that are checked before each push; the others take a second each."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in EXAMPLES]
+)
 def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Bench, folder: Path) -> None:
     """The reference in the call's own types passes too; each wrong variant is found for its own reason."""
     found = checked(shared, folder, name)
@@ -44,5 +56,81 @@ def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Benc
     right, *wrong = found
     assert found[right].right, found[right].checks[0].message
     assert found["baseline"].right, found["baseline"].first_failure
-    causes = {one: found[one].checks[0].cause for one in wrong if one != "baseline"}
-    assert EXAMPLES[name].wrong == causes, {one: found[one].checks[0].message for one in wrong}
+    causes = {one: found[one].checks[0].cause for one in wrong if one not in ("baseline", "program")}
+    assert EXAMPLES[name].others == causes, {one: found[one].checks[0].message for one in wrong}
+
+
+def test_a_program_gives_each_output_in_a_file(shared: Bench, folder: Path) -> None:
+    """Their paths, shapes and types stand in the file that describes the call."""
+    assert checked(shared, folder, "gather")["program"].right
+
+
+@pytest.mark.parametrize(
+    "name", ["cache", *(pytest.param(one, marks=pytest.mark.slow) for one in ("gather", "passed", "model"))]
+)
+def test_timed_outputs_are_judged(name: str, shared: Bench, folder: Path) -> None:
+    """Those of calls that are timed, whatever their number and type: of the right variant all are right."""
+    bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
+    right, *others = bench.target.variants
+    chosen = [right, *(one for one in others if EXAMPLES[name].compiled.get(one) == "")]
+    builds = make_builds(bench, *chosen)
+    sides = [bench.side(one, builds.get(one)) for one in ("baseline", *chosen)]
+    workloads = expand(bench.target, ["some"], "float32", 5)
+    timings = finish(measure(bench, sides, workloads, Terms(1, 10.0, 5, 1e-3, least=1)))
+    assert len(sides) == timings.outputs
+    assert not timings.wrong, timings.wrong[0][1].message
+
+
+BAD = {
+    "a generator that raises": (
+        "    draw = torch",
+        "    raise KeyError('no seed')\n    draw = torch",
+        "KeyError: 'no seed' (bad",
+    ),
+    "a generator without a seed": (
+        "manual_seed(seed)",
+        "manual_seed(random.SystemRandom().getrandbits(30))",
+        "the generator is not deterministic: seed",
+    ),
+    "a generator of other shapes": ("(N,)", "(N + 1,)", "the generator: expected ids of shape [32], got [33]"),
+    "a generator of other types": (
+        "generator=draw), torch",
+        "generator=draw).int(), torch",
+        "expected ids of int64, got int32",
+    ),
+    "a reference that raises": ("return table[ids]", "return table[ids + 1000]", "the reference on "),
+    "a reference of its own types": (
+        "return table[ids]",
+        "assert table.dtype == torch.float32; return table[ids]",
+        "",
+    ),
+    "what cannot be passed": ("draw), torch.randn", "draw), lambda: 0, torch.randn", "to another process"),
+    "an unknown type": (
+        "V, D, generator=draw)",
+        "V, D, dtype=torch.complex64, generator=draw)",
+        "torch.complex64, which is not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, folder: Path) -> None:
+    """In the words of whoever raised it, with file and line; a reference without float64 is not exercised."""
+    old, new, expected = BAD[name]
+    target = write_task(folder, "embedding")
+    stem = f"bad_{list(BAD).index(name)}"
+    code = (folder / "embedding.py").read_text()
+    assert old in code
+    (folder / f"{stem}.py").write_text("import random\n" + code.replace(old, new))
+    made, reference = PythonFunction(python=f"{stem}:reference"), Generator(python=f"{stem}:make")
+    bad = target.model_copy(update={"reference": made, "generator": reference})
+    bench = replace(shared, target=bad, notes={}, _nursery=shared.nursery)
+    (workload,) = expand(bad, ["some"], "float32", 5)
+    if expected:
+        with pytest.raises(LoopError) as raised:
+            finish(bench.expect(workload, twice=True))
+        assert expected in raised.value.message
+    else:
+        finish(bench.expect(workload, twice=True))
+        (note,) = bench.notes
+        assert note.startswith("the reference in float64: it runs in its own types alone (AssertionError")

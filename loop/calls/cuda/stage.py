@@ -37,6 +37,7 @@ class DeviceStage(Stage):
         self.watch = Stopwatch(the_stream())
         self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
         self.runs: list[Callable[[], None]] = []
+        self.windows: Windows = ()
         self.queued = True
         """Whether launches can wait behind a gate. A variant that waits for the device would wait for ever."""
         self.graph: Graph | None = None
@@ -48,6 +49,7 @@ class DeviceStage(Stage):
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Rotate inputs, poison outputs; capture the calls where these windows are new."""
         device, stream = the_device(), the_stream()
+        self.windows = windows
         if self.slots.make(len(windows)):  # They are elsewhere now: nothing that was captured is of use.
             self._forget()
         key = tuple(tuple(window) for window in windows)
@@ -93,12 +95,18 @@ class DeviceStage(Stage):
 
     def give(self) -> None:
         """Bring the outputs into their slots; and look for what was written outside of them."""
-        for output, slot in zip(self.slots.read(), self.places.slots, strict=False):
-            self.places.memory[slot : slot + len(output)] = output
+        for n, (output, slot) in enumerate(zip(self.slots.read(), self.places.slots, strict=False)):
+            self.places.memory[slot : slot + len(output)] = self.call.with_updates(output, partial(self._held, n))
         inputs = zip(self.call.inputs, self.pools, strict=True)
         said = [f"writes outside its input {one.name}: {pool.stray}" for one, pool in inputs if pool.stray]
         said += [f"writes outside its output: {self.slots.stray}"] if self.slots.stray else []
         self.strays = list(dict.fromkeys([*self.strays, *said]))
+
+    def _held(self, call: int, number: int) -> bytes:
+        """What stands in an input now, in the window of a call."""
+        one = self.call.inputs[number]
+        begin = self.windows[call][number] * one.item if call < len(self.windows) else 0
+        return self.pools[number].read()[begin : begin + one.size]
 
     def close(self) -> None:
         """Give the device's memory back."""

@@ -1,0 +1,52 @@
+"""Targets of format 2 on a GPU: several outputs, whole numbers, state, modules; verified, and timed by graphs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loop.base.places import include_folder
+from loop.base.processes import finish
+from loop.gate.verify import Job, verify
+from loop.machine.gpus import gpus
+from loop.model.workloads import expand
+from loop.timing.schedule import measure
+from loop.timing.timings import Terms
+from loop.workers.bench import Bench
+from tests.tasks import EXAMPLES, write_task
+
+pytestmark = pytest.mark.cuda
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for all examples."""
+    return tmp_path_factory.mktemp("tasks")
+
+
+@pytest.fixture(scope="module")
+def shared(folder: Path) -> Iterator[Bench]:
+    """A bench on the GPU."""
+    if gpus().first is None:
+        pytest.skip(gpus().why)
+    target = write_task(folder, "backward")
+    with Bench(target, folder, folder / "builds", include_folder(), "cuda", 1) as bench:
+        yield bench
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, shared: Bench, folder: Path) -> None:
+    """As on a processor: the right variant passes, each wrong one does not; timed outputs are right."""
+    bench = replace(shared, target=write_task(folder, name))
+    workloads = expand(bench.target, ["some"], "float32", 5)
+    right, *wrong = bench.target.variants_on("cuda")
+    found = {
+        one.variant: one for one in finish(verify(bench, [Job(bench.side(v), workloads) for v in (right, *wrong)]))
+    }
+    assert found[right].right, found[right].checks[0].message
+    assert not [one for one in wrong if found[one].right]
+    sides = [bench.side("baseline"), bench.side(right)]
+    timings = finish(measure(bench, sides, workloads, Terms(2, 10.0, 5, 1e-3)))
+    assert timings.outputs
+    assert not timings.wrong, timings.wrong[0][1].message
