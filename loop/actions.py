@@ -10,7 +10,7 @@ from loop.debug import causes, turns
 from loop.debug import causes as parts
 from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
-from loop.optimize import briefing, candidate, tuning
+from loop.optimize import briefing, candidate, checking, tuning
 from loop.profile import actions as profile
 from loop.profile import parallelism, promises, resources_section
 from loop.profile import resource_actions as resources
@@ -35,6 +35,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.properties": Action(properties.properties),
     "kernel.measure": Action(against_baseline.measure),
     "kernel.compare": Action(against_known_good.compare),
+    "kernel.check": Action(checking.check),
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),
     "kernel.parallelism": Action(parallelism.parallelism),

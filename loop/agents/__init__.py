@@ -1,8 +1,8 @@
-"""Coding agents: how one is asked for a change, and what it used.
+"""Programs that propose changes: how one is called, how it is ended, and what it used.
 
-Begin with `proposing`: it runs the user's command with the brief of a paused session, and resumes the session.
-`results` reads what the agent printed about its own run: its cost, or its tokens. `spending` keeps those results
-and what the user stated (`--ai-usd`) as `ai.json` in the session's folder. A resumed session still knows them.
+Begin with `presets`, the table of known programs; one more is a row. `proposing` runs a proposer in a process
+group of its own and leaves nothing of it. `results` reads what it printed about its own run, and adds that up with
+what the user stated (`--ai-usd`).
 
 An agent's own result comes before a stated amount. A cost that nobody told is unknown, never zero.
 """

@@ -1,111 +1,238 @@
-"""`--agent`: a coding agent makes the change that a session waits for, and is charged with what it says of it."""
+"""One run of a proposer: a process group with a deadline, of which nothing is left."""
 
 import contextlib
+import json
 import os
+import re
 import shlex
+import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from loop.agents import results
+import psutil
+
+from loop.agents.presets import LIMITED, LOGIN, Preset, filled
 from loop.agents.results import read_result
-from loop.base.documents import write_atomic
-from loop.base.errors import ExitCode, LoopError
-from loop.base.interrupts import check, flagged
-from loop.base.processes import HEARTBEAT_S, Completed, run
-from loop.base.screen import Screen, seconds_text
-from loop.model.change import Brief, BriefOutput
+from loop.base.errors import LoopError
+from loop.base.linux import stay_out
+from loop.base.processes import STARTED, Child, Tick
+from loop.base.screen import seconds_text
+from loop.model.campaign import Ended
 from loop.model.money import AiUse
-from loop.model.output import read_output
-from loop.model.record import latest_attempts
-from loop.store.sessions import SessionFolder
+
+GRACE_S = 3.0
+"""Between TERM and KILL."""
+LINGERS_S = 30.0
+"""What a proposer may still take after it said that its turn has ended."""
+BACK_OFF_S = (5.0, 15.0, 45.0, 120.0, 300.0)
+"""Waits before a proposer is asked again whose provider refused it for its rate."""
+SEEN = 1 << 16
+"""Bytes at the end of its output in which the end of its turn is looked for."""
+PASSED_ON = ("LOOP_STATE", "LOOP_CACHE", "LOOP_SESSIONS", "PYTHONDONTWRITEBYTECODE")
+"""Variables that `loop kernels check` needs to find what this session uses."""
 
 
 @dataclass(frozen=True)
-class Agent:
-    """A command that makes one change: the brief on its standard input, the worktree its folder."""
+class Errand:
+    """What a proposer is sent for."""
 
-    command: str
-    changes: int = 1
-    """How many it may still make; then the session is ended."""
-    limit_s: float = 1800.0
-    """What it may take for one."""
-    last: int = 0
-    """Number of the change that it was asked for last; the same again means that nothing could be judged."""
+    preset: Preset
+    page: Path
+    """The brief, as Markdown; as JSON beside it."""
+    folder: Path
+    """The target's folder, of which it edits a copy."""
+    answer: Path
+    """A file that it may write: `{"idea": "...", "done": true}`."""
+    limit_s: float
+    """What it may take."""
+    quiet_s: float
+    """After so long without output it is ended."""
+    usd: float | None = None
+    """Dollars that are left for it."""
+    env: tuple[str, ...] = ()
+    """Variables that it sees besides."""
+    under: Sequence[str] = ()
+    """Command line that isolates it."""
+
+    @property
+    def command(self) -> str:
+        """For the shell."""
+        text = self.preset.command + (self.preset.in_dollars if self.usd is not None else "")
+        return filled(
+            text,
+            {
+                "brief": str(self.page),
+                "json": str(self.page.with_suffix(".json")),
+                "workdir": str(self.folder),
+                "answer": str(self.answer),
+                "usd": f"{self.usd:.2f}" if self.usd is not None else "",
+            },
+        )
 
 
-def go_on(
-    agent: Agent | None,
-    folder: SessionFolder,
-    screen: Screen,
-    code: int,
-    resume: Callable[[Agent | None, bool], int],
-) -> int | None:
-    """Have the change made that a session waits for, and resume it; None where there is nothing to be done.
+@dataclass(frozen=True)
+class Errands:
+    """What came of it."""
 
-    `resume`: with the agent as it may go on, or with True to end the session without another change.
+    ended: Ended
+    """`edited` where it ended by itself: whether there is an edit is for others to see."""
+    said: str
+    seconds: float
+    output: str
+    use: AiUse
+    idea: str = ""
+
+
+def run_errand(errand: Errand) -> Generator[Tick, None, Errands]:
+    """Run the proposer to its end; again, later, while its provider refuses it for its rate.
+
+    Closing the generator ends the proposer with all that it started.
     """
-    asked = waited_for(folder) if agent is not None and code == ExitCode.PAUSED else None
-    if agent is None or asked is None:
-        return None
-    if asked.number == agent.last:
-        screen.say("the agent left no change that may be judged")
-        return None
-    if agent.changes == 0:
-        return resume(None, True)
-    make_change(agent, asked, folder, screen)
-    return resume(replace(agent, changes=agent.changes - 1, last=asked.number), False)
+    begun = time.monotonic()
+    waits = iter(BACK_OFF_S)
+    while True:
+        found = yield from _once(errand, begun)
+        wait_s = next(waits, BACK_OFF_S[-1])
+        if found.ended != "limited" or time.monotonic() - begun + wait_s > errand.limit_s:
+            return found
+        yield from _pause(wait_s)
 
 
-def waited_for(folder: SessionFolder) -> Brief | None:
-    """The change that a session waits for, if it is that for which it was paused."""
-    last = latest_attempts(folder.finished())[-1:]
-    if not last or last[0].status != "paused":
-        return None
-    output = read_output(last[0], BriefOutput)
-    return output.brief if output else None
+def _pause(seconds: float) -> Generator[Tick, None, None]:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield Tick(f"its provider refused it for its rate: again in {seconds_text(end - time.monotonic())}")
+        time.sleep(0.1)
 
 
-def make_change(agent: Agent, asked: Brief, folder: SessionFolder, screen: Screen) -> None:
-    """Run the command to its end; keep what it printed, and what it used. Raises LoopError when it fails."""
-    page = folder.path / "changes" / f"{asked.number}-brief.md"
-    screen.say(f"change {asked.number} is asked of: {agent.command}")
-    done = _run(agent, asked, page, screen)
-    kept = page.with_name(f"{asked.number}-agent.txt")
-    write_atomic(kept, done.output)
-    results.add(folder, results.AiGiven(results=(use_of(agent, done.output, kept),)))
-    if not done.ok:
-        said = done.errors.strip().splitlines()[-1:] or [done.how]
-        raise LoopError(f"the agent failed: {said[0]} ({kept})", hint=asked.resume, exit_code=ExitCode.PAUSED)
+def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
+    command = ["sh", "-c", f"{{ {errand.command}\n}} < {shlex.quote(str(errand.page))}"]
+    names = (*PASSED_ON, *errand.preset.env, *errand.env)
+    env = {name: os.environ[name] for name in names if name in os.environ}
+    first = lambda: stay_out(unprivileged=True)  # noqa: E731
+    with Child([*errand.under, *command], cwd=errand.folder, env=env, first=first) as child:
+        cut = yield from _watch(child, errand, begun)
+        if child.code is None:
+            yield from _end(child)
+        child.kill()
+        done = child.completed(timed_out=cut is not None)
+    said = _last_line(done.errors) or _last_line(done.output)
+    ended: Ended = cut or ("edited" if done.ok else _failure(done.output + done.errors))
+    answer = _answer(errand.answer)
+    return Errands(
+        ended="done" if answer.get("done") is True else ended,
+        said=said if ended in ("failed", "limited", "login") else "",
+        seconds=done.seconds,
+        output=done.output + done.errors,
+        use=use_of(errand.preset.command, done.output, str(errand.page)),
+        idea=str(answer.get("idea", ""))[:200].replace("\n", " "),
+    )
 
 
-def _run(agent: Agent, asked: Brief, page: Path, screen: Screen) -> Completed:
-    """In a shell, as the user would; with all of the user's environment, for it is the user's own command."""
-    command = ["sh", "-c", f"{{ {agent.command}\n}} < {shlex.quote(str(page))}"]
-    running = run(command, limit_s=agent.limit_s, cwd=Path(asked.folder), env=dict(os.environ))
-    begun = told = time.monotonic()
-    with flagged(), contextlib.closing(running):
-        while True:
-            check()
-            try:
-                next(running)
-            except StopIteration as stop:
-                found: Completed = stop.value
-                return found
-            now = time.monotonic()
-            screen.status(f"  the agent is at work ({seconds_text(now - begun)})")
-            if now - told > HEARTBEAT_S and not screen.live:
-                told = now
-                screen.say(f"  the agent is still at work ({seconds_text(now - begun)})")
+def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, Ended | None]:
+    """Until it has ended, or has to be: why; None for what ended, or said so."""
+    seen, heard, over = 0, time.monotonic(), None
+    while child.code is None:
+        yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - begun)})")
+        child.pump()
+        now, size = time.monotonic(), _size(child)
+        if size != seen:
+            seen, heard = size, now
+            if over is None and _turn_ended(child, errand.preset):
+                over = now
+        if over is not None and now - over > LINGERS_S:
+            return None
+        if now - begun > errand.limit_s:
+            return "deadline"
+        if now - heard > errand.quiet_s:
+            return "stalled"
+    return None
 
 
-def use_of(agent: Agent, printed: str, kept: Path) -> AiUse:
+def _size(child: Child) -> int:
+    return sum(len(one.head) + len(one.tail) + one.dropped for one in (child.output, child.errors))
+
+
+def _turn_ended(child: Child, preset: Preset) -> bool:
+    if not preset.ended:
+        return False
+    last = bytes(child.output.tail[-SEEN:]) or bytes(child.output.head[-SEEN:])
+    return re.search(preset.ended, last.decode(errors="replace"), re.MULTILINE) is not None
+
+
+def _end(child: Child) -> Generator[Tick, None, None]:
+    """Ask its group to end, and wait for a moment."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.process.pid, signal.SIGTERM)
+    end = time.monotonic() + GRACE_S
+    while child.code is None and time.monotonic() < end:
+        yield Tick("ending the proposer")
+        child.pump()
+
+
+def sweep_orphans(before: Sequence[int]) -> int:
+    """End what lost its parent while proposers ran, and so became a child of ours; how many.
+
+    `before`: children of ours that were there already. Orphans that left their group and emptied their environment
+    are found by nothing else.
+    """
+    ended = 0
+    for _ in range(3):
+        left = [one for one in psutil.Process().children() if one.pid not in before and one.pid not in STARTED]
+        if not left:
+            return ended
+        for process in (each for one in left for each in (one, *_below(one))):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+                ended += 1
+        for one in left:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(one.pid, 0)
+    return ended
+
+
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        found: list[psutil.Process] = process.children(recursive=True)
+    except psutil.Error:
+        return []
+    return found
+
+
+def children() -> list[int]:
+    """Children of ours by now."""
+    return [one.pid for one in psutil.Process().children()]
+
+
+def _failure(printed: str) -> Ended:
+    """Why it failed, by what it printed at its end."""
+    last = printed[-4000:]
+    if re.search(LIMITED, last, re.IGNORECASE):
+        return "limited"
+    return "login" if re.search(LOGIN, last, re.IGNORECASE) else "failed"
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip()[:200] for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _answer(path: Path) -> Mapping[str, Any]:
+    """What it wrote into its answer; nothing where there is none, or it is none."""
+    try:
+        found = json.loads(path.read_text(errors="replace")[:SEEN]) if path.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def use_of(command: str, printed: str, source: str) -> AiUse:
     """What it says that it used; that it says nothing, which is not nothing, where it does not."""
     try:
-        return read_result(printed, str(kept))
+        return read_result(printed, source)
     except LoopError:
-        name = Path(next(iter(agent.command.split()), "an agent")).name
-        return AiUse(
-            source="result", agents=(name,), usd=None, unpriced=(name,), notes=(f"{name} printed no result",)
-        )
+        name = Path(next(iter(command.split()), "an agent")).name
+        note = f"{name} printed no result"
+        return AiUse(source="result", agents=(name,), usd=None, unpriced=(name,), notes=(note,))

@@ -1,4 +1,4 @@
-"""What an agent says of its own run: the JSON that it prints at its end."""
+"""What an agent says of its own run, in the JSON that it prints; and what a session's agents used in all."""
 
 import functools
 import json
@@ -8,6 +8,7 @@ from typing import Any, Literal
 from loop.base.documents import sums
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.model.base import Stored
+from loop.model.campaign import Proposal
 from loop.model.money import AiUse, ModelUse, Tokens
 from loop.store.sessions import SessionFolder
 
@@ -141,6 +142,8 @@ def _inner(fields: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 NAME = "ai.json"
+PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
+"""What became of each candidate of a campaign, below a session's folder."""
 
 
 class AiGiven(Stored):
@@ -183,13 +186,20 @@ def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
     """What is known of a session's AI, the best source alone; else None, and why where a file is damaged."""
     try:
         given = read(folder)
+        results = (*given.results, *proposed(folder))
     except LoopError as error:
         return None, error.message
-    use = together(given.results) if given.results else None
+    use = together(results) if results else None
     if given.stated_usd is not None and (use is None or use.usd is None):
         use = use or AiUse(source="stated", usd=None)
         use = use.model_copy(update={"source": "stated", "usd": given.stated_usd, "unpriced": ()})
     return use, ""
+
+
+def proposed(folder: SessionFolder) -> list[AiUse]:
+    """What each proposer of a campaign used, noted as soon as it ended."""
+    found = (sums.read_sealed(Proposal, path) for path in sorted(folder.path.glob(PROPOSALS)))
+    return [one.use for one in found if one.use]
 
 
 def together(results: Sequence[AiUse]) -> AiUse:

@@ -11,6 +11,8 @@ from loop.base.remarks import remark
 PACKAGE = Path(__file__).resolve().parents[1]
 BUNDLED_TARGET = "kernels/attention"
 MANIFEST = "target.yaml"
+WORKTREES = "worktrees"
+"""Below the state folder: targets that sessions edit."""
 
 
 def shipped(name: str) -> Path:

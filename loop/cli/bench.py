@@ -119,7 +119,9 @@ def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished
         budget=PlanBudget(minutes=1),
         parameters=parameters_of(request, chosen),
     )
-    return walk_alone(setting, plan, pattern, chosen, request, screen, warm=len(pattern.steps) > 1)
+    return walk_alone(
+        setting, plan, pattern, chosen, request, screen, warm=len(pattern.steps) > 1 or request.what == "check"
+    )
 
 
 def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int | float | str]:

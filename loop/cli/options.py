@@ -60,3 +60,23 @@ WATCH_PREEMPTION = option(
     envvar="LOOP_WATCH_PREEMPTION",
 )
 DRY_RUN = option("--dry-run", bool, False, "Show what would run, with time and cost; run nothing.")
+CAMPAIGN = (
+    option(
+        "--proposer",
+        str,
+        "person",
+        "Who proposes changes: a command ('CMD {brief} {workdir}'), claude, codex, tuner or person (it pauses).",
+        metavar="COMMAND",
+    ),
+    option("--width", int, 1, "Candidates that are proposed at a time.", min=1, max=16),
+    option("--max-candidates", int | None, None, "End after so many candidates.", min=1),
+    option("--max-minutes", float | None, None, "End after so many minutes."),
+    option("--max-tokens", int | None, None, "End after so many tokens.", min=1),
+    option("--max-gpu-seconds", float | None, None, "End after so many seconds on the GPU."),
+    option("--stall", int, 6, "End when nothing was kept in so many candidates.", min=1),
+    option("--target-ratio", float | None, None, "End when a variant is so many times as fast as at the start."),
+    option("--proposer-minutes", float, 30, "What a proposer may take for one candidate."),
+    option("--quiet-minutes", float, 10, "End a proposer that prints nothing for so long."),
+    option("--env", list[str] | None, None, "A variable that the proposer sees besides; may be repeated."),
+)
+"""Who proposes changes, and when that ends."""

@@ -3,17 +3,36 @@
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from loop.agents import results
-from loop.agents.proposing import Agent
-from loop.base.documents import to_json
+from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.screen import Screen
 from loop.library import trust
+from loop.model.campaign import TUNER, Campaign
+from loop.optimize.stopping import STOP
 from loop.session.bounds import Asked
 from loop.session.opening import SessionRequest
 from loop.session.run import resume_session
 from loop.session.run import run_session as run_new
 from loop.steps.setting import read_setting, what_runs
+from loop.store import sessions
+
+CAMPAIGN_FIELDS = {
+    "proposer": "proposer",
+    "width": "width",
+    "max_candidates": "candidates",
+    "max_minutes": "minutes",
+    "max_tokens": "tokens",
+    "max_gpu_seconds": "gpu_s",
+    "stall": "stall",
+    "target_ratio": "target",
+    "proposer_minutes": "proposer_minutes",
+    "quiet_minutes": "quiet_minutes",
+    "env": "env",
+}
+"""Option of the command line to field of the campaign."""
 
 
 def run_session(
@@ -23,23 +42,76 @@ def run_session(
     max_usd: float | None,
     watch_preemption: str,
     ai_usd: float | None,
-    agent: str | None,
-    agent_changes: int,
-    agent_minutes: float,
     screen: Screen,
     **given: Any,
 ) -> int:
     """Walk a plan, or go on with a session."""
+    campaign = campaign_of(given, max_usd)
     request = SessionRequest(
         asked=Asked(budget_minutes, max_usd, watch_preemption),
         ai=results.stated(ai_usd),
-        agent=Agent(agent, agent_changes, agent_minutes * 60) if agent else None,
+        campaign=campaign,
         json=given.pop("as_json"),
         **given,
     )
     if request.decline and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_new(request, screen) if resume is None else resume_session(resume, request, screen)
+
+
+def campaign_of(given: dict[str, Any], usd: float | None) -> Campaign:
+    """What the options of a campaign say; they are taken out of what was given."""
+    fields = {field: given.pop(option) for option, field in CAMPAIGN_FIELDS.items()}
+    try:
+        return Campaign(usd=usd, **{name: value for name, value in fields.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = next(o for o, field in CAMPAIGN_FIELDS.items() if field == first["loc"][0])
+        name = f"--{option.replace('_', '-')}"
+        raise UsageError(f"{name}: {first['msg'].lower()}", hint="loop optimize --help") from error
+
+
+def optimize(
+    *,
+    target: Path | None,
+    plan: str,
+    max_usd: float | None,
+    stop: bool,
+    resume: str | None,
+    watch_preemption: str,
+    as_json: bool,
+    screen: Screen,
+    **given: Any,
+) -> int:
+    """Rounds of candidates until a stop rule holds; or end the campaign that runs after its candidate."""
+    campaign = campaign_of(given, max_usd)
+    if stop:
+        return stop_campaign(target, screen, as_json=as_json)
+    request = SessionRequest(
+        plan=None if resume else "tune" if campaign.proposer == TUNER else plan,
+        target=target,
+        asked=Asked(watch=watch_preemption),
+        campaign=campaign,
+        json=as_json,
+        **given,
+    )
+    return run_new(request, screen) if resume is None else resume_session(resume, request, screen)
+
+
+def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Have the campaign that runs here end after its candidate."""
+    root = read_setting(target).project.sessions
+    running = [
+        folder for folder in sessions.every(root) if folder.record() is None and folder.head().campaign.unattended
+    ]
+    if not running:
+        raise UsageError(f"no campaign runs in {root}", hint="loop status")
+    folder = running[-1]
+    write_atomic(folder.path / STOP, "")
+    screen.say(f"{folder.id} ends after this candidate")
+    if as_json:
+        screen.data(to_json({"schema_version": 1, "session": folder.id, "stopping": True}))
+    return ExitCode.OK
 
 
 def run_pattern(*, watch_preemption: str, as_json: bool, screen: Screen, **given: Any) -> int:

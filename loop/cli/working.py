@@ -5,6 +5,7 @@ from pathlib import Path
 from loop.cli import names
 from loop.cli.options import (
     AI_USD,
+    CAMPAIGN,
     DEVICE,
     DRY_RUN,
     HYPOTHESIS,
@@ -91,6 +92,39 @@ WORKING = (
         request="BenchRequest",
     ),
     Command(
+        "optimize",
+        "loop.cli.requests:optimize",
+        """Have a proposer change a kernel, judge each change, keep what is faster, until a budget or a stall.
+
+        A proposer is any command. It reads the brief from stdin or {brief}, edits files in {workdir}, and ends.
+        `loop` judges the edit in a folder of its own. It never touches your checkout. `loop kernels check` tells
+        the proposer in seconds whether an edit is right, without using it up. A proposer that has nothing more
+        to propose writes {"done": true} into {answer}.
+        """,
+        (
+            "loop optimize --proposer claude --max-usd 5",
+            "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
+            "loop optimize --stop",
+        ),
+        (
+            argument("target", Path | None, None, "Folder with a target.yaml. Default: as `--target` elsewhere."),
+            option("--plan", str, "optimize", "The plan whose rounds are walked.", autocompletion=names.plans),
+            DEVICE,
+            VARIANTS,
+            THREADS,
+            option("--seed", int | None, None, "Seed of all inputs. Default: a new one."),
+            *CAMPAIGN,
+            option("--max-usd", float | None, None, "End when AI and machine cost so much."),
+            option("--stop", bool, False, "End the campaign that runs here, after its candidate."),
+            option("--resume", str | None, None, "Go on with this campaign (an id, or last).", metavar="ID"),
+            option("--again", bool, False, "Try again what lost in an earlier session."),
+            WATCH_PREEMPTION,
+            DRY_RUN,
+            JSON,
+            option("--events", bool, False, "Print each event as a line of JSON."),
+        ),
+    ),
+    Command(
         "run session",
         "loop.cli.requests:run_session",
         "Run a session: build, verify, measure, report.",
@@ -101,7 +135,7 @@ WORKING = (
             "loop run session --resume last",
             "loop run session --budget-minutes 10 --max-usd 2",
             "loop run session optimize --variant cpu",
-            "loop run session optimize --agent ./propose.sh",
+            "loop run session optimize --proposer ./propose.sh --max-candidates 10",
         ),
         (
             argument(
@@ -126,15 +160,7 @@ WORKING = (
             WATCH_PREEMPTION,
             AI_USD,
             option("--attended", bool, False, "You attend to it: your time is charged, as stated."),
-            option(
-                "--agent",
-                str | None,
-                None,
-                "Program that makes the change; it reads the brief from stdin.",
-                metavar="COMMAND",
-            ),
-            option("--agent-changes", int, 1, "Changes that it may make.", min=1),
-            option("--agent-minutes", float, 30, "Its time limit for one change.", min=0.01),
+            *CAMPAIGN,
             option(
                 "--resume",
                 str | None,
@@ -265,6 +291,19 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "verify"},
+    ),
+    Command(
+        "kernels check",
+        BENCH,
+        """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
+
+        In a folder that `loop optimize` gave to a proposer the ratio is against the incumbent, elsewhere against
+        the baseline. It is a hint, not a verdict. It keeps nothing, and it does not use the change up.
+        """,
+        ("loop kernels check cpu", "loop kernels check cpu --json"),
+        (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
+        request="BenchRequest",
+        fixed={"what": "check"},
     ),
     Command(
         "kernels measure",

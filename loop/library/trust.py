@@ -15,7 +15,7 @@ from loop.base.documents import content_hash, load_yaml, sums
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import waiting
 from loop.base.owners import stranger
-from loop.base.places import Project, state_folder
+from loop.base.places import BUNDLED_TARGET, WORKTREES, Project, shipped, state_folder
 from loop.base.remarks import remark
 from loop.library.response_files import named_by
 from loop.model.pattern import Pattern
@@ -75,8 +75,23 @@ def definition_hash(project: Project) -> str:
 
 def is_trusted(project: Project) -> bool:
     """Whether these very definitions were allowed; what ships with loop always is."""
-    granted = {} if project.bundled else _granted(state_folder() / FILE)
-    return project.bundled or granted.get(str(project.target)) == definition_hash(project)
+    if project.bundled:
+        return True
+    granted, now = _granted(state_folder() / FILE), definition_hash(project)
+    return granted.get(str(project.target)) == now or (
+        _is_ours(project) and now in {*granted.values(), _shipped()}
+    )
+
+
+def _is_ours(project: Project) -> bool:
+    """Whether it lies in a worktree of loop's own, which is made of a target that was allowed."""
+    return project.target.is_relative_to((state_folder() / WORKTREES).resolve())
+
+
+def _shipped() -> str:
+    """Hash of the definitions that ship with loop."""
+    folder = shipped(BUNDLED_TARGET)
+    return definition_hash(Project(folder, folder, bundled=True))
 
 
 def grant(project: Project, digest: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.campaign import Proposal
 from loop.model.gain import GainOutcome
 from loop.model.output import Output, by_run, read_output
 from loop.model.profile import Profile
@@ -57,6 +58,8 @@ class LostIdea(JudgedChange):
 class Brief(Model):
     """What a person or an agent is asked to do: one change, and how it will be judged."""
 
+    schema_version: int = 1
+    """Version of these fields."""
     number: Annotated[int, Field(ge=1)]
     """Which change of the session it is, from 1."""
     variant: str
@@ -112,6 +115,10 @@ class BriefOutput(Output):
     """Where the edit's patch is kept."""
     digest: str = ""
     """Hash of the patch: what is judged has to be what was handed back."""
+    candidate: int | None = None
+    """Which candidate of the campaign it is; None for a person's change and a search's."""
+    proposals: tuple[Proposal, ...] = ()
+    """Candidates that ended since the step before this one."""
 
 
 class JudgedOutput(Output):

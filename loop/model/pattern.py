@@ -69,7 +69,7 @@ class Next(Model):
     """Expression over `failed`, `passed`, `session`, `device` and the outputs of this pattern's steps."""
     pattern: Name
     """Name of the pattern that answers."""
-    visits: Annotated[int, Field(ge=1, le=10)] = 1
+    visits: Annotated[int, Field(ge=1, le=10_000)] = 1
     """How often this answer may be given in one session."""
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from loop.model.base import Model
+from loop.model.campaign import Campaign
 from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.model.objective import Late, PhaseTime, Reached
@@ -259,6 +260,8 @@ class SessionHead(SessionFacts):
     """What the user thinks is wrong, and has changed something for."""
     ground: str = ""
     """Hash of the target's files; when it differs at a resume, no earlier step stands."""
+    campaign: Campaign = Field(default_factory=Campaign)
+    """Who proposes changes, and when that ends."""
 
     @property
     def gpu(self) -> str | None:

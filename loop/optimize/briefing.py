@@ -1,13 +1,13 @@
 """Ask for one change: profile, choose where it pays, write a brief, and wait until somebody has made it."""
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from loop.base.documents import content_hash, to_json, write_atomic
+from loop.base.documents import to_json, write_atomic
 from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick
@@ -20,6 +20,8 @@ from loop.model.measurement import Measurement
 from loop.model.profile import FACTS, Profile
 from loop.model.target import CAbiVariant
 from loop.model.verdict import SpeedVerdict
+from loop.optimize import campaign
+from loop.optimize.edits import handed_back, may_change, page_of
 from loop.optimize.session_changes import SessionChanges, own_tree, workshop
 from loop.profile import bottleneck
 from loop.profile.section import leaf, value
@@ -106,8 +108,9 @@ class Subject:
 def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     """Wait for one edit, made in a worktree of loop's own; passes once there is one, or none is wanted."""
     shop = workshop(context)
-    if shop.declined:
-        return Result(BriefOutput(ok=True, declined=True, message="no further change is wanted"))
+    over = "no further change is wanted" if shop.declined else campaign.why_over(context)
+    if over is not None:
+        return Result(BriefOutput(ok=True, declined=True, message=over))
     subject = choose(context)
     if subject is None:
         return Result(
@@ -122,6 +125,8 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     if tree is None:
         tree = yield from _new_tree(context, shop, subject.variant)
     asked = yield from _write(context, subject, tree, arguments)
+    if context.task.campaign.unattended:
+        return (yield from campaign.next_candidate(context, asked, tree))
     return _edited(shop, asked, tree, again=context.task.again)
 
 
@@ -200,13 +205,9 @@ def _write(
         decline=f"{shop.resume} --decline",
     )
     shop.notes.mkdir(parents=True, exist_ok=True)
-    write_atomic(_page(shop, asked), render_brief(shipped("templates"), asked))
-    write_atomic(_page(shop, asked).with_suffix(".json"), to_json(asked))
+    write_atomic(page_of(shop, asked), render_brief(shipped("templates"), asked))
+    write_atomic(page_of(shop, asked).with_suffix(".json"), to_json(asked))
     return asked
-
-
-def _page(shop: Workshop, asked: Brief) -> Path:
-    return shop.notes / f"{asked.number}-brief.md"
 
 
 def rule(gain: float) -> str:
@@ -253,7 +254,7 @@ def _read_by_any(context: Context, name: str, variant: CAbiVariant) -> Generator
 def _edited(shop: Workshop, asked: Brief, tree: Worktree, *, again: bool) -> Result[BriefOutput]:
     """Passed with the edit, or paused until there is one that may be judged."""
     changed = tree.changed()
-    page = _page(shop, asked)
+    page = page_of(shop, asked)
     if not changed:
         return _wait(asked, f"one change to {asked.variant} is asked for: {page}")
     before = tree.committed()
@@ -279,39 +280,6 @@ def _refusal(asked: Brief, file: str) -> str:
     )
 
 
-def handed_back(shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: Worktree) -> BriefOutput:
-    """The edit that is there now, with its patch beside the brief."""
-    shop.notes.mkdir(parents=True, exist_ok=True)
-    written = shop.notes / "now.patch"
-    tree.write_patch(written)
-    digest = content_hash(written.read_bytes())
-    patch = written.rename(shop.notes / f"{asked.number}-{digest[:8]}.patch")
-    lines = sum(changed.values())
-    return BriefOutput(
-        ok=True,
-        message=f"change {asked.number} to {asked.variant}: {', '.join(changed)} ({lines} lines)",
-        brief=asked,
-        edited=True,
-        files=tuple(changed),
-        lines=lines,
-        base=tree.head,
-        patch=str(patch),
-        digest=digest,
-    )
-
-
 def _wait(asked: Brief, message: str) -> Result[BriefOutput]:
     output = BriefOutput(ok=True, message=message, hint=f"edit, then: {asked.resume}", brief=asked)
     return Result(output, paused=True)
-
-
-def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool:
-    """Whether a file may be edited: one of `files`, or a new one beside them and of their kind.
-
-    `before`: files that were there. The manifest says what is built and how it is judged: it never may.
-    """
-    if name in files:
-        return True
-    beside = {str(Path(file).parent) for file in files}
-    kinds = {Path(file).suffix for file in files}
-    return name not in before and str(Path(name).parent) in beside and Path(name).suffix in kinds

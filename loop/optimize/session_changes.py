@@ -9,6 +9,7 @@ from loop.base.errors import UsageError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
+from loop.model.campaign import Proposal
 from loop.model.change import ON_CHANGE, BriefOutput, DecisionOutput, JudgedOutput, Tried, as_of_target
 from loop.model.output import MeasureOutput, Output, by_run, read_output
 from loop.model.profile import Profile
@@ -39,6 +40,39 @@ class SessionChanges:
     def tried(self) -> tuple[Tried, ...]:
         """The changes that were judged, in order."""
         return tuple(decision.tried for _, decision in self.decisions if decision.tried)
+
+    @property
+    def proposals(self) -> tuple[Proposal, ...]:
+        """What proposers came to, in order."""
+        briefs = (read_output(record, BriefOutput) for record in self.finished)
+        return tuple(one for brief in briefs if brief for one in brief.proposals)
+
+    @property
+    def judged_edits(self) -> set[str]:
+        """Hashes of the patches that were judged, or are."""
+        briefs = (read_output(record, BriefOutput) for record in self.finished)
+        return {brief.digest for brief in briefs if brief and brief.digest}
+
+    @property
+    def gained(self) -> float:
+        """What the kept changes make of a variant's speed, of the one that gained most."""
+        ratios: dict[str, float] = {}
+        for one in self.tried:
+            if one.outcome == "kept":
+                ratios[one.variant] = ratios.get(one.variant, 1.0) * (one.gain or 1.0)
+        return max(ratios.values(), default=1.0)
+
+    @property
+    def without_gain(self) -> int:
+        """Candidates, and changes of a person, since one was kept."""
+        since = 0
+        for record in self.finished:
+            brief, decision = read_output(record, BriefOutput), read_output(record, DecisionOutput)
+            if brief:
+                since += sum(one.ended != "edited" for one in brief.proposals)
+            if decision:
+                since = 0 if decision.kept else since + 1
+        return since
 
     @property
     def number(self) -> int:

@@ -33,7 +33,8 @@ from loop.model.pattern import Identifier
 from loop.model.target import Target, Workload
 from loop.model.tuning import Tuning, Values
 from loop.model.workloads import expand
-from loop.optimize.briefing import handed_back, rule
+from loop.optimize.briefing import rule
+from loop.optimize.edits import handed_back
 from loop.optimize.session_changes import SessionChanges, own_tree, tuning_set, with_tuning_set, workshop
 from loop.repository import worktree
 from loop.repository.leftover import note_owner

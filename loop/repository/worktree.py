@@ -119,6 +119,11 @@ class Worktree:
         if self.repository is not None:
             fill_modules(self.repository, self.root)
 
+    def apply(self, patch: Path) -> None:
+        """Apply a patch on what is there, merging it where that has changed. Raises LoopError where it conflicts."""
+        self._is_ours()
+        git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
+
     def revert(self) -> None:
         """Take back what was edited since `head`."""
         self._is_ours()
@@ -170,6 +175,19 @@ def make_at(target: Path, root: Path, commit: str) -> Worktree:
 def _no_room(root: Path, error: OSError) -> LoopError:
     hint = "set LOOP_STATE to a folder that can be written"
     return WorkFailed(f"{root}: no worktree can be made there: {error.strerror or error}", hint)
+
+
+def copy_of(tree: Worktree, root: Path) -> Worktree:
+    """A copy of what a worktree holds, with a repository of its own: nothing done in it reaches the user's."""
+    shutil.rmtree(root, ignore_errors=True)
+    try:
+        shutil.copytree(tree.root, root, ignore=shutil.ignore_patterns(".git"), symlinks=True)
+    except (OSError, shutil.Error) as error:
+        raise WorkFailed(f"{root}: cannot be made: {error}", "look after the disk, then resume") from error
+    git(root, "init", "--quiet")
+    made = Worktree(root, root / tree.target.relative_to(tree.root), None)
+    made.commit("The incumbent")
+    return made
 
 
 def _add(repository: Path, root: Path, commit: str) -> None:

@@ -32,7 +32,7 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
         return {
             "minutes": minutes,
             "usd": minutes / 60 * per_hour,
-            "overrun": minutes / budget_minutes,
+            "overrun": 0.0 if head.campaign.unattended else minutes / budget_minutes,
             "speedup": _speedup(finished),
             "wrong": any(_found_wrong(finished, action) for action in ("kernel.verify", "kernel.emulate")),
             "regressed": _slower(finished) or any(record.output.get("risen") for record in finished),

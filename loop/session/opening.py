@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import loop
-from loop.agents.proposing import Agent
 from loop.agents.results import AiGiven
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError
 from loop.learning.predicting import expected, named
 from loop.library import definitions, targets
 from loop.machine.machine import machine
+from loop.model.campaign import Campaign
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import SessionHead
 from loop.repository import revision
@@ -40,8 +40,8 @@ class SessionRequest:
     """What may end it early."""
     ai: AiGiven = field(default_factory=AiGiven)
     """What the user stated so that AI can be charged."""
-    agent: Agent | None = None
-    """Who makes the changes that the session asks for; None leaves that to whoever resumes it."""
+    campaign: Campaign = field(default_factory=Campaign)
+    """Who proposes changes, and when that ends."""
     attended: bool = False
     """Whether an engineer attends to it, whose time is then charged as stated."""
     hypothesis: str = ""
@@ -111,6 +111,7 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         threads=choose_threads(request.threads),
         seed=random.SystemRandom().randrange(1 << 24) if request.seed is None else request.seed,
         attended=request.attended,
+        campaign=request.campaign,
         hypothesis=request.hypothesis.strip(),
         ground=targets.ground(setting.project),
         revision=revision(setting.project.target),

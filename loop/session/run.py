@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loop.agents import results
-from loop.agents.proposing import Agent, go_on
-from loop.agents.results import AiGiven
-from loop.base.documents import to_json
+from loop.agents.presets import refuse_unready
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
@@ -21,6 +19,7 @@ from loop.library import targets
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
+from loop.money.charging import hourly_usd
 from loop.profile.promised import outcomes
 from loop.replay import recipe
 from loop.repository import revision, worktree
@@ -61,6 +60,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     resolved = resolve(request, setting)
     head = foresee(make_head(request, setting, resolved), setting)
     request.asked.check(head, rates(setting.project))
+    refuse_unready(request.campaign)
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unless_met(head)
@@ -69,8 +69,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
         head = head.model_copy(update={"id": folder.id})
         with folder.begun(head):
             session = Session(request, setting, head, folder, screen)
-            code = resumable(session, fresh=False)
-    return handed_on(session, code)
+            return resumable(session, fresh=False)
 
 
 def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
@@ -102,8 +101,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         head = head.model_copy(update=now | stated)
         folder.write_head(head)
         session = replace(session, head=head)
-        code = resumable(session, fresh=fresh)
-    return handed_on(session, code)
+        return resumable(session, fresh=fresh)
 
 
 def ground_of(session: Session) -> str:
@@ -122,21 +120,6 @@ def ground_of(session: Session) -> str:
         f"{session.workshop.tree}, stand on what was",
         hint=f"put that back and resume, or end it: {head.resume_command} --decline",
     )
-
-
-def handed_on(session: Session, code: int) -> int:
-    """Where the session waits for a change and an agent was named: the change is made, and the session goes on."""
-    request, folder, screen = session.request, session.folder, session.screen
-
-    def resume(agent: Agent | None, decline: bool) -> int:
-        again = replace(request, plan=None, pattern=None, agent=agent, decline=decline, ai=AiGiven())
-        return resume_session(folder.id, again, screen)
-
-    ended = go_on(request.agent, folder, screen, code, resume)
-    record = folder.record() if ended is None and request.agent and request.json else None
-    if record is not None:
-        screen.data(to_json(closing.outcome(record, folder, closing.recall(session.setting, folder.id))))
-    return code if ended is None else ended
 
 
 def resumable(session: Session, *, fresh: bool) -> int:
@@ -206,6 +189,8 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         hypothesis=head.hypothesis,
         patterns=tuple(planned.pattern for planned in head.plan.patterns),
         again=session.request.again,
+        usd_per_hour=hourly_usd(card, head),
+        campaign=head.campaign,
         workshop=session.workshop,
         card=card,
     )
@@ -289,7 +274,7 @@ def told(session: Session, record: SessionRecord, ending: Ending) -> int:
     recall = closing.recall(session.setting, session.head.id)
     if request.events:
         screen.data(json.dumps({"happening": "SessionEnded", **closing.outcome(record, folder, recall)}))
-    said = closing.tell(record, folder, screen, recall, as_json=request.json and request.agent is None)
+    said = closing.tell(record, folder, screen, recall, as_json=request.json)
     if ending.status is not None and not closing.waiting_for(folder.finished()):
         screen.say(f"{ending.to_go_on}: {session.head.resume_command}")
     return ending.exit_code or said

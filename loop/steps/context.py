@@ -10,6 +10,7 @@ from loop.base.places import named
 from loop.base.processes import Tick
 from loop.cloud import Watch
 from loop.model.base import Model
+from loop.model.campaign import Campaign
 from loop.model.change import LostIdea, PastSearch
 from loop.model.debugging import Try
 from loop.model.gain import GainOutcome
@@ -68,6 +69,10 @@ class Task:
     """Whether what lost before is to be tried all the same."""
     card: RateCard | None = None
     """Prices."""
+    usd_per_hour: float = 0.0
+    """What an hour of the session costs, AI left out."""
+    campaign: Campaign = field(default_factory=Campaign)
+    """Who proposes changes, and when that ends."""
 
 
 @dataclass(frozen=True)

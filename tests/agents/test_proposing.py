@@ -1,91 +1,144 @@
-"""`loop run session --agent`: a coding agent makes the change that is asked for, and its cost is measured."""
+"""One run of a proposer: how it ends, what it is charged with, and that nothing of it is left."""
 
-import json
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 
-from loop.agents.proposing import Agent, use_of
-from tests.noise import timed
-from tests.optimize.test_session import SLOW, Project
-from tests.optimize.test_session import project as project
-from tests.projects import KERNEL
+from loop.agents import proposing
+from loop.agents.presets import PRESETS, Preset, filled, refuse_unready
+from loop.agents.proposing import Errand, Errands, children, run_errand, sweep_orphans, use_of
+from loop.base.errors import UsageError
+from loop.base.processes import finish
+from loop.model.campaign import Campaign
 
-AGENT = """
-import json, pathlib, sys
-brief = sys.stdin.read()
-assert "make ours faster" in brief
-assert pathlib.Path("scale.c").is_file()
-what = sys.argv[1]
-if what == "fast":
-    pathlib.Path("scale.c").write_text({kernel!r})
-if what == "fail":
-    sys.exit("no quota left")
-if what != "silent":
-    print(json.dumps({{"type": "result", "total_cost_usd": 0.125, "usage": {{"output_tokens": 900}}}}))
-"""
+CLAUDE_END = '{"type":"result","subtype":"success","is_error":false,"total_cost_usd":0.125,"usage":{}}'
+CODEX_END = '{"type":"turn.completed","usage":{"input_tokens":90,"cached_input_tokens":40,"output_tokens":7}}'
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> str:
-    """A command that reads the brief and edits the kernel as it is told."""
-    path = tmp_path / "agent.py"
-    path.write_text(AGENT.format(kernel=KERNEL))
-    return f"{sys.executable} {path}"
-
-
-def bill(project: Project) -> dict[str, Any]:
-    """What the session cost."""
-    found: dict[str, Any] = json.loads((project.session / "record.json").read_text())["bill"]
+def errand(
+    folder: Path, command: str, *, limit_s: float = 20.0, quiet_s: float = 20.0, ended: str = "", **fields: object
+) -> Errands:
+    """Run a command as a proposer in a folder."""
+    page = folder / "0001-brief.md"
+    page.write_text("make ours faster\n")
+    sent = Errand(Preset(command, ended=ended), page, folder, folder / "answer.json", limit_s, quiet_s, **fields)  # type: ignore[arg-type]
+    found = finish(run_errand(sent))
+    assert isinstance(found, Errands)
     return found
 
 
-@timed
-@pytest.mark.slow
-def test_an_agent_s_change_is_judged_kept_and_charged(project: Project, agent: str) -> None:
-    """One change, then the session ends with its report; one JSON object; the checkout is as it was."""
-    command = f"{agent} fast | tee {project.folder.parent}/printed  # the brief goes to the first of them"
-    done = project.run("improve", "--agent", command, "--json")
-    assert 0 == done.returncode, done.stderr
-    assert "passed" == json.loads(done.stdout)["status"]
-    charged = [(one["usd"], one["basis"]) for one in bill(project)["charges"] if one["resource"] == "ai"]
-    assert [(0.125, "measured")] == charged
-    gains = bill(project)["gains"]
-    assert 1 == gains["accepted"]
-    assert gains["accepted_us"] > 0
-    assert SLOW == (project.folder / "scale.c").read_text()
-    report = (project.session / "report.md").read_text()
-    assert "kept change: " in report
-    assert "for each microsecond" in report
+def test_a_proposer_reads_the_brief_and_its_places(tmp_path: Path) -> None:
+    """The brief is on its standard input, and the braces are filled, quoted."""
+    found = errand(tmp_path, "cat; echo {workdir} {brief} {json}")
+    assert "make ours faster" in found.output
+    assert f"{tmp_path} {tmp_path}/0001-brief.md {tmp_path}/0001-brief.json" in found.output
+    assert "'/a b/c' $HOME {x}" == filled("{workdir} $HOME {x}", {"workdir": "/a b/c"})
 
 
-@pytest.mark.slow
-def test_an_agent_that_changes_nothing_leaves_the_session_waiting(project: Project, agent: str) -> None:
-    """Exit 75, the command to go on; what it cost is charged all the same, and unknown where it does not say."""
-    done = project.run("improve", "--agent", f"{agent} idle")
-    assert 75 == done.returncode, done.stderr
-    assert "the agent left no change that may be judged" in done.stderr
-    assert [0.125] == [one["usd"] for one in bill(project)["charges"] if one["resource"] == "ai"]
-    again = project.resume("--agent", f"{agent} silent")
-    assert 75 == again.returncode, again.stderr
-    assert "cost is unknown" in next(
-        one["reason"] for one in bill(project)["unmeasured"] if one["resource"] == "ai"
+def test_it_sees_no_secret_but_those_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment is an allow-list; `--env` adds one."""
+    monkeypatch.setenv("SECRET_A", "a-secret")
+    monkeypatch.setenv("SECRET_B", "b-secret")
+    found = errand(tmp_path, "env", env=("SECRET_B",))
+    assert (False, True) == ("a-secret" in found.output, "b-secret" in found.output)
+
+
+def test_one_that_ignores_term_is_gone_after_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TERM, then KILL, with what it started."""
+    monkeypatch.setattr(proposing, "GRACE_S", 0.2)
+    begun = time.monotonic()
+    found = errand(tmp_path, "trap '' TERM; sleep 300 & echo $! > kid; while :; do sleep 1; done", limit_s=0.4)
+    assert ("deadline", True) == (found.ended, time.monotonic() - begun < 5)
+    assert not psutil.pid_exists(int((tmp_path / "kid").read_text()))
+
+
+def test_one_that_prints_nothing_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so long without output."""
+    monkeypatch.setattr(proposing, "GRACE_S", 0.1)
+    assert "stalled" == errand(tmp_path, "echo begun; sleep 300", quiet_s=0.3).ended
+
+
+@pytest.mark.parametrize(("name", "line"), [("claude", CLAUDE_END), ("codex", CODEX_END)])
+def test_one_that_said_it_had_ended_is_ended(
+    name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A while after the event of its documented format, though its process hangs; its work counts."""
+    monkeypatch.setattr(proposing, "LINGERS_S", 0.2)
+    monkeypatch.setattr(proposing, "GRACE_S", 0.1)
+    (tmp_path / "line").write_text(line + "\n")
+    begun = time.monotonic()
+    found = errand(tmp_path, "cat line; sleep 300", ended=PRESETS[name].ended)
+    assert time.monotonic() - begun < 10
+    assert ("claude-code" if name == "claude" else "codex",) == found.use.agents
+
+
+def test_a_daemon_without_parent_and_environment_is_swept(tmp_path: Path) -> None:
+    """It left its group and emptied its environment: it became a child of ours, and is ended."""
+    before = children()
+    code = (
+        "import os,sys,time\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.setsid()\n"
+        "open('pid','w').write(str(os.getpid()))\n"
+        "os.execve('/bin/sleep',['sleep','300'],{})"
     )
+    (tmp_path / "daemon.py").write_text(code)
+    errand(tmp_path, f"{sys.executable} daemon.py; while [ ! -s pid ]; do sleep 0.01; done; sleep 0.2")
+    sweep_orphans(before)
+    pid = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(pid)
 
 
-@pytest.mark.slow
-def test_an_agent_that_fails_is_told_with_its_own_words(project: Project, agent: str) -> None:
-    """And the session can be resumed."""
-    done = project.run("improve", "--agent", f"{agent} fail")
-    assert 75 == done.returncode, done.stderr
-    assert "the agent failed: no quota left" in done.stderr
-    assert "loop run session --resume" in done.stderr
+@pytest.mark.parametrize(
+    ("command", "ended"),
+    [
+        ("echo 'no quota left' >&2; exit 3", "failed"),
+        ("echo 'Invalid API key. Please run /login'; exit 1", "login"),
+        ("echo '{\"done\": true}' > {answer}", "done"),
+        ("echo '{\"done\": 1' > {answer}", "edited"),
+        ("true", "edited"),
+    ],
+)
+def test_how_it_ended_is_told_apart(command: str, ended: str, tmp_path: Path) -> None:
+    """An error, a login, that it has nothing more; an answer that is none says nothing."""
+    assert ended == errand(tmp_path, command).ended
+
+
+def test_one_that_is_refused_for_its_rate_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With back-off, as long as its time allows."""
+    monkeypatch.setattr(proposing, "BACK_OFF_S", (0.05,))
+    command = "[ -e once ] && exit 0; touch once; echo '429 Too Many Requests'; exit 1"
+    assert "edited" == errand(tmp_path, command).ended
+    assert "limited" == errand(tmp_path, "echo 'rate limit'; exit 1", limit_s=0.5).ended
+
+
+def test_a_flood_of_output_is_bounded(tmp_path: Path) -> None:
+    """Both ends of it are kept."""
+    found = errand(tmp_path, "yes x | head -c 5000000; echo last")
+    assert (True, True) == (len(found.output) < 2_000_000, found.output.endswith("last\n"))
 
 
 @pytest.mark.parametrize("command", ["", "  ", "claude 'unclosed", "/opt/claude -p"])
-def test_an_agent_that_prints_no_result_has_a_name_and_no_cost(command: str, tmp_path: Path) -> None:
-    """Whatever its command looks like; the shell says what is wrong with it."""
-    found = use_of(Agent(command), "no JSON", tmp_path / "1-agent.txt")
+def test_one_that_prints_no_result_has_a_name_and_no_cost(command: str) -> None:
+    """Whatever its command looks like; an unknown cost is not zero."""
+    found = use_of(command, "no JSON", "1.txt")
     assert (None, ("claude",) if "claude" in command else ("an agent",)) == (found.usd, found.agents)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"proposer": "no-such-program-here {brief}"}, "no program `no-such-program-here`"),
+        ({"proposer": "  "}, "no command"),
+        ({"proposer": "sh 'x"}, "No closing quotation"),
+        ({"proposer": "sh propose.sh", "usd": 2.0}, "does not say what it costs"),
+    ],
+)
+def test_what_cannot_begin_or_certainly_end_is_refused(fields: dict[str, object], said: str) -> None:
+    """At the start: no program, and dollars alone for one whose cost nobody tells."""
+    with pytest.raises(UsageError, match=said):
+        refuse_unready(Campaign.model_validate(fields))
+    refuse_unready(Campaign(proposer="sh propose.sh", usd=2.0, candidates=3))

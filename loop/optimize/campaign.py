@@ -1,0 +1,88 @@
+"""The rounds of a campaign: whether there is another one, and which candidate is judged next."""
+
+import math
+from pathlib import Path
+
+from loop.model.campaign import Proposal
+from loop.model.change import Brief, BriefOutput
+from loop.model.money import AiUse
+from loop.optimize import candidates
+from loop.optimize.edits import handed_back, handed_over, page_of
+from loop.optimize.session_changes import SessionChanges, workshop
+from loop.optimize.stopping import STOP, Spent, why_ended
+from loop.repository.worktree import Worktree
+from loop.steps.context import Context, Result, Working
+
+
+def why_over(context: Context) -> str | None:
+    """Why the campaign asks for no further candidate; None while it does, or while one waits to be judged."""
+    spent = spent_by(context)
+    if waiting(SessionChanges(context.finished), workshop(context).notes) and not spent.stopped:
+        return None
+    return why_ended(context.task.campaign, spent)
+
+
+def spent_by(context: Context) -> Spent:
+    """What the campaign has come to."""
+    past, notes = SessionChanges(context.finished), workshop(context).notes
+    unattended, used = context.task.campaign.unattended, used_by(notes)
+    seconds = sum(record.seconds for record in context.finished)
+    judging_s = sum(one.seconds for one in context.finished if one.action != "change.brief")
+    return Spent(
+        candidates=len(past.proposals) if unattended else len(past.tried),
+        without_gain=past.without_gain if unattended else 0,
+        seconds=seconds,
+        gpu_s=judging_s if context.bench.device == "cuda" else 0.0,
+        usd=dollars(used) + seconds / 3600 * context.task.usd_per_hour,
+        tokens=sum(model.tokens.total for one in used for model in one.models),
+        ratio=past.gained,
+        done=any(one.ended == "done" for one in past.proposals),
+        stopped=(notes.parent / STOP).exists(),
+    )
+
+
+def used_by(notes: Path) -> list[AiUse]:
+    """What the proposers of a session used, as far as they told."""
+    return [one.use for one in candidates.kept_in(notes).values() if one.use]
+
+
+def dollars(used: list[AiUse]) -> float:
+    """What of it is known in dollars."""
+    return sum(one.usd or 0.0 for one in used)
+
+
+def waiting(past: SessionChanges, notes: Path) -> list[Proposal]:
+    """Edits that were proposed and are not judged yet."""
+    taken = {record.output.get("candidate") for record in past.finished}
+    settled = {one.number for one in past.proposals if one.ended != "edited"}
+    found = candidates.kept_in(notes).values()
+    return [one for one in found if one.ended == "edited" and one.number not in taken | settled]
+
+
+def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[BriefOutput]:
+    """One that waits, or one that its proposer makes now."""
+    past, shop, terms = SessionChanges(context.finished), workshop(context), context.task.campaign
+    tree.revert()
+    first = max(candidates.kept_in(shop.notes), default=0) + 1
+    if not waiting(past, shop.notes):
+        spent = spent_by(context)
+        left_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
+        left_usd = max(0.01, terms.usd - spent.usd) if terms.usd else None
+        limit_s = min(terms.proposer_minutes * 60, left_s)
+        page = page_of(shop, asked)
+        round_ = candidates.Round(context, shop, asked, page, tree, terms, limit_s, left_usd)
+        yield from candidates.ask(round_, first)
+    known = {one.number for one in past.proposals}
+    fresh = {number: one for number, one in candidates.kept_in(shop.notes).items() if number not in known}
+    for one in waiting(past, shop.notes):
+        fresh[one.number] = handed_over(shop, tree, one, past.judged_edits)
+        if fresh[one.number].ended == "edited":
+            back = handed_back(shop, asked, tree.changed(), tree)
+            said = f"candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {', '.join(back.files)}"
+            also = {"candidate": one.number, "proposals": tuple(fresh.values())}
+            return Result(back.model_copy(update={**also, "message": f"{said} ({back.lines} lines)"}))
+    ended = tuple(fresh.values())
+    said = "; ".join(f"candidate {one.number}: {one.text}" for one in ended)
+    login = any(one.ended == "login" and one.number >= first for one in ended)
+    hint = f"log in to what `{terms.proposer}` runs, then: {asked.resume}" if login else None
+    return Result(BriefOutput(ok=True, brief=asked, message=said, hint=hint, proposals=ended), paused=login)

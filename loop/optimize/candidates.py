@@ -1,0 +1,172 @@
+"""The next candidate of a campaign: asked of its proposer, taken from the folder where it was edited.
+
+Each candidate has a folder of its own, a copy of the incumbent with a repository of its own. What is judged is the
+session's worktree with the files that may change, and nothing else of that folder. So a proposer that deletes its
+folder, edits the manifest or writes into git changes nothing.
+"""
+
+import shutil
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.agents import isolation
+from loop.agents.presets import preset_of
+from loop.agents.proposing import Errand, Errands, children, run_errand, sweep_orphans
+from loop.agents.results import PROPOSALS
+from loop.agents.results import together as all_of
+from loop.base.documents import sums, write_atomic
+from loop.base.processes import Tick, together
+from loop.builds import build
+from loop.builds.compiler_errors import BuildFailed
+from loop.model.campaign import Campaign, Ended, Proposal
+from loop.model.change import Brief
+from loop.optimize.checking import NOTE, CheckNote
+from loop.optimize.edits import Taken
+from loop.optimize.session_changes import SessionChanges
+from loop.repository import worktree
+from loop.repository.leftover import note_owner
+from loop.repository.worktree import Worktree
+from loop.steps.context import Context, Workshop
+
+ANSWER = "loop-answer.json"
+"""What a proposer may write at the top of its folder."""
+REPAIRS = 2
+"""How often an edit that does not compile goes back to its proposer."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round of proposals stands on."""
+
+    context: Context
+    shop: Workshop
+    asked: Brief
+    page: Path
+    """The brief, as Markdown."""
+    tree: Worktree
+    """The incumbent."""
+    campaign: Campaign
+    limit_s: float
+    """What each proposer may take."""
+    usd: float | None
+    """Dollars that are left for all of them."""
+
+
+def kept_in(notes: Path) -> dict[int, Proposal]:
+    """The proposals of a session that were noted, by number."""
+    found = (sums.read_sealed(Proposal, path) for path in sorted(notes.parent.glob(PROPOSALS)))
+    return {one.number: one for one in found}
+
+
+def ask(round_: Round, first: int) -> Generator[Tick, None, None]:
+    """Have `width` candidates proposed at the same time, numbered from `first`; each is noted when it ends."""
+    before = children()
+    numbers = range(first, first + round_.campaign.width)
+    try:
+        yield from together((_candidate(round_, number) for number in numbers), len(numbers))
+    finally:
+        sweep_orphans(before)
+
+
+def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
+    """One candidate, from an empty folder to its note."""
+    _note(round_, Proposal(number=number, ended="interrupted"))
+    place = round_.shop.tree.with_name(f"{round_.shop.tree.name}.{number}")
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        copy = worktree.copy_of(round_.tree, place)
+        note_owner(copy, round_.shop.notes.parent)
+        _leave_note(round_, copy)
+        proposal = yield from _proposed(round_, number, copy)
+    _note(round_, proposal)
+    return proposal
+
+
+def _leave_note(round_: Round, copy: Worktree) -> None:
+    """What `loop kernels check` compares with in that folder."""
+    context = round_.context
+    note = CheckNote(
+        incumbents=SessionChanges(context.finished).incumbents,
+        builds=str(context.bench.cache),
+        workload=round_.asked.workload,
+        sets=(*context.task.plan.workloads, *round_.asked.checks),
+    )
+    sums.write_sealed(copy.root / ".git" / NOTE, note)
+
+
+def _note(round_: Round, proposal: Proposal) -> None:
+    folder = round_.shop.notes / "candidates"
+    folder.mkdir(parents=True, exist_ok=True)
+    sums.write_sealed(folder / f"{proposal.number:04}.json", proposal)
+
+
+def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, None, Proposal]:
+    """Run the proposer; again with the compiler's words where its edit does not compile."""
+    results: list[Errands] = []
+    page, refused = _page(round_, number, copy), ""
+    isolated = isolation.under(copy.root, preset_of(round_.campaign.proposer))
+    while True:
+        limit_s = round_.limit_s - sum(one.seconds for one in results)
+        found = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
+        results.append(found)
+        write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), found.output)
+        fields = {
+            "number": number,
+            "seconds": sum(one.seconds for one in results),
+            "use": all_of([one.use for one in results]),
+            "idea": found.idea,
+            "isolated": bool(isolated),
+        }
+        taken = Taken.of(round_.asked, round_.tree, copy)
+        if not taken.files:
+            ended: Ended = "unedited" if found.ended == "edited" else found.ended
+            return Proposal(ended=ended, said=found.said, left_out=taken.left_out, **fields)
+        refused = yield from _refused(round_, copy)
+        if not refused:
+            patch = taken.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
+            files = {"files": tuple(taken.files), "left_out": taken.left_out, "patch": str(patch)}
+            return Proposal(ended="edited", said=found.said, **fields, **files)
+        if len(results) > REPAIRS or found.ended != "edited":
+            return Proposal(ended="uncompiled", said=refused.splitlines()[0], left_out=taken.left_out, **fields)
+        write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused}\n```\n")
+
+
+def _page(round_: Round, number: int, copy: Worktree) -> Path:
+    """The brief with this candidate's folder in the place of the session's."""
+    folder, own = round_.asked.folder, str(copy.target)
+    page = round_.shop.notes / "candidates" / f"{number:04}-brief.md"
+    for path in (page, page.with_suffix(".json")):
+        source = round_.page if path == page else round_.page.with_suffix(".json")
+        write_atomic(path, source.read_text().replace(folder, own))
+    return page
+
+
+def _errand(round_: Round, page: Path, copy: Worktree, limit_s: float, isolated: tuple[str, ...]) -> Errand:
+    campaign = round_.campaign
+    return Errand(
+        preset=preset_of(campaign.proposer),
+        page=page,
+        folder=copy.target,
+        answer=copy.root / ANSWER,
+        limit_s=limit_s,
+        quiet_s=campaign.quiet_minutes * 60,
+        usd=round_.usd / campaign.width if round_.usd is not None else None,
+        env=campaign.env,
+        under=isolated,
+    )
+
+
+def _refused(round_: Round, copy: Worktree) -> Generator[Tick, None, str]:
+    """The compiler's words where the variant does not compile; empty where it does."""
+    context, name = round_.context, round_.asked.variant
+    variant = context.bench.compiled([name])[name]
+    try:
+        yield from build.build(
+            name, variant, copy.target, cache=context.bench.cache, include=context.bench.include,
+            limit_s=context.kill_after_s,
+        )  # fmt: skip
+    except BuildFailed as failed:
+        return f"{failed.message}\n{failed.log}"[:4000]
+    return ""

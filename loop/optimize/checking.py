@@ -1,0 +1,185 @@
+"""`loop kernels check`: seconds, for whoever edits a kernel. Does it compile, is it right, about how fast is it?
+
+It judges nothing: a change is kept by the gate alone, on more workloads and with more evidence.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from loop.base.documents import sums
+from loop.base.errors import LoopError
+from loop.base.processes import Tick
+from loop.base.stats import ratio_interval
+from loop.builds import build
+from loop.gate import kernel
+from loop.gate.verify import Job, verify
+from loop.model.base import Model
+from loop.model.measurement import BASELINE, Build
+from loop.model.output import Output
+from loop.model.target import Target, Workload
+from loop.model.workloads import accepts
+from loop.steps.context import Context, Result, Working
+from loop.timing import samples, schedule
+from loop.timing.readiness import hold_device
+from loop.timing.round import Untimed
+from loop.timing.timings import MIN_ROUNDS, Terms
+from loop.workers.bench import Side
+
+NOTE = "loop-check.json"
+"""In a candidate's folder, beside what git keeps there: what a check compares with."""
+MOST = 6
+"""Workloads that are verified."""
+
+
+class CheckNote(Model):
+    """What the campaign tells the checks of its candidates."""
+
+    format: int = 1
+    """Format number."""
+    incumbents: dict[str, str]
+    """Variant to the build that it has to beat."""
+    builds: str
+    """The folder of builds that has these."""
+    workload: str
+    """Where the variant does worst: the check times it there."""
+    sets: tuple[str, ...]
+    """The sets of workloads that are shown to a proposer."""
+
+
+class CheckTerms(Model):
+    """How much a check does."""
+
+    seconds: Annotated[float, Field(gt=0, le=60)] = 1.5
+    """Time for rounds."""
+    rounds: Annotated[int, Field(ge=MIN_ROUNDS, le=20)] = 5
+    """Rounds, each in new processes, as far as the time allows."""
+
+
+class QuickSpeed(Model):
+    """About how fast a variant is: a hint, no verdict."""
+
+    variant: str
+    """Name of the variant."""
+    against: str
+    """What it was timed beside: `the incumbent`, or `baseline`."""
+    workload: str
+    """Where."""
+    ratio: float
+    """Time of that / time of the variant: above 1 the variant is faster."""
+    interval: tuple[float, float]
+    """Where the ratio lies, at 99 %; wide, for the rounds are few."""
+
+
+class CheckOutput(Output):
+    """What a check found."""
+
+    actions: ClassVar[tuple[str, ...]] = ("kernel.check",)
+
+    built: tuple[str, ...] = ()
+    """Variants that compile."""
+    verified: tuple[str, ...] = ()
+    """Workloads that were verified."""
+    wrong: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Variant to what failed, a line each."""
+    speeds: tuple[QuickSpeed, ...] = ()
+    """One a variant that is right."""
+
+
+def note_of(folder: Path) -> CheckNote | None:
+    """What the campaign left for checks in the folder of a candidate; None elsewhere."""
+    for place in (folder, *folder.parents):
+        if (place / ".git").is_dir():
+            try:
+                return sums.read_sealed(CheckNote, place / ".git" / NOTE)
+            except (OSError, LoopError):
+                return None
+    return None
+
+
+def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
+    """Compile, verify on a few workloads, time once beside what has to be beaten."""
+    made, failures = yield from kernel.builds(context)
+    built = tuple(one.variant for one in made)
+    if failures or not made:
+        message = failures[0].message if failures else "nothing to compile"
+        return Result(
+            CheckOutput(ok=False, message=message, hint=failures[0].hint if failures else None, built=built)
+        )
+    note = note_of(context.task.folder)
+    chosen = few(context.bench.target, context, note)
+    jobs = [Job(context.bench.side(one.variant, one), chosen, layouts=False) for one in made]
+    found = yield from verify(context.bench, jobs)
+    wrong = {one.variant: one.failures for one in found if one.failures}
+    fields = {"built": built, "verified": tuple(one.name for one in chosen), "wrong": wrong}
+    if wrong:
+        name, (first, *_) = next(iter(wrong.items()))
+        return Result(CheckOutput(ok=False, message=f"{name} is wrong: {first}", **fields))
+    speeds, unknown = yield from _speeds(context, made, note, arguments)
+    said = [f"{one.variant} {one.ratio:.2f}x {one.against} on {one.workload}" for one in speeds]
+    message = f"right on {len(chosen)} workloads; about {', '.join(said)}" if said else "right; no speed"
+    return Result(CheckOutput(ok=True, message=message, speeds=speeds, not_exercised=tuple(unknown), **fields))
+
+
+def few(target: Target, context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
+    """The first workloads of each set, turn about, at most `MOST`. Of a campaign none that it holds out."""
+    sets = note.sets if note else tuple(target.workloads)
+    of = [list(kernel.workloads(context, [name])) for name in sets if name in target.workloads]
+    turns = [one[turn] for turn in range(MOST) for one in of if turn < len(one)]
+    return tuple({one.name: one for one in turns}.values())[:MOST]
+
+
+def _speeds(
+    context: Context, made: Sequence[Build], note: CheckNote | None, arguments: CheckTerms
+) -> Generator[Tick, None, tuple[tuple[QuickSpeed, ...], list[str]]]:
+    speeds: list[QuickSpeed] = []
+    unknown: list[str] = []
+    with ExitStack() as stack:
+        yield from hold_device(context, stack)
+        for one in made:
+            try:
+                speeds += yield from _speed(context, one, note, arguments)
+            except (Untimed, LoopError) as error:
+                unknown.append(f"speed of {one.variant}: {error}")
+    return tuple(speeds), unknown
+
+
+def _speed(
+    context: Context, made: Build, note: CheckNote | None, arguments: CheckTerms
+) -> Generator[Tick, None, list[QuickSpeed]]:
+    side = context.bench.side(made.variant, made)
+    rival, against = _rival(context, made, note)
+    workload = next(_timed(context, side, note), None)
+    if workload is None:
+        return []
+    terms = Terms(arguments.rounds, arguments.seconds, context.task.seed)
+    timings = yield from schedule.measure(context.bench, [rival, side], [workload], terms)
+    logs = samples.log_ratios(timings.of(workload.name), rival.name, side.name)
+    if len(logs) < MIN_ROUNDS:
+        return []
+    ratio, low, high = ratio_interval(logs)
+    return [
+        QuickSpeed(
+            variant=made.variant, against=against, workload=workload.name, ratio=ratio, interval=(low, high)
+        )
+    ]
+
+
+def _rival(context: Context, made: Build, note: CheckNote | None) -> tuple[Side, str]:
+    """The incumbent where there is a campaign and its build is whole, else the baseline."""
+    known = note.incumbents.get(made.variant) if note else None
+    found = build.find_id(made.variant, known, Path(note.builds)) if note and known else None
+    if found is None:
+        return context.bench.side(BASELINE), BASELINE
+    return context.bench.side(made.variant, found).renamed("incumbent"), "the incumbent"
+
+
+def _timed(context: Context, side: Side, note: CheckNote | None) -> Iterator[Workload]:
+    """Where the variant is timed: where it does worst, else the last of the plan's workloads that it takes."""
+    every = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
+    taken = [one for one in every if accepts(side, one)]
+    yield from (one for one in taken if note and one.name == note.workload)
+    yield from reversed(taken)

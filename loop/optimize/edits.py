@@ -1,0 +1,139 @@
+"""What of an edit is taken: the files that may change, as a patch that can be judged, rebased, and taken over."""
+
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.base.documents import content_hash
+from loop.base.errors import LoopError
+from loop.model.campaign import Proposal
+from loop.model.change import Brief, BriefOutput
+from loop.repository.worktree import Worktree
+from loop.steps.context import Workshop
+
+LARGEST = 16 << 20
+"""Bytes of a file that is taken."""
+
+
+def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool:
+    """Whether a file may be edited: one of `files`, or a new one beside them and of their kind.
+
+    `before`: files that were there. The manifest says what is built and how it is judged: it never may.
+    """
+    if name in files:
+        return True
+    beside = {str(Path(file).parent) for file in files}
+    kinds = {Path(file).suffix for file in files}
+    return name not in before and str(Path(name).parent) in beside and Path(name).suffix in kinds
+
+
+def page_of(shop: Workshop, asked: Brief) -> Path:
+    return shop.notes / f"{asked.number}-brief.md"
+
+
+def handed_back(shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: Worktree) -> BriefOutput:
+    """The edit that is there now, with its patch beside the brief."""
+    shop.notes.mkdir(parents=True, exist_ok=True)
+    written = shop.notes / "now.patch"
+    tree.write_patch(written)
+    digest = content_hash(written.read_bytes())
+    patch = written.rename(shop.notes / f"{asked.number}-{digest[:8]}.patch")
+    lines = sum(changed.values())
+    return BriefOutput(
+        ok=True,
+        message=f"change {asked.number} to {asked.variant}: {', '.join(changed)} ({lines} lines)",
+        brief=asked,
+        edited=True,
+        files=tuple(changed),
+        lines=lines,
+        base=tree.head,
+        patch=str(patch),
+        digest=digest,
+    )
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What of a candidate's folder is taken."""
+
+    files: dict[str, bytes | None]
+    """By their path from the target's folder, what they hold; None for one that is gone."""
+    left_out: tuple[str, ...]
+    """Files that differ and may not: they are put back."""
+
+    @classmethod
+    def of(cls, asked: Brief, tree: Worktree, copy: Worktree) -> "Taken":
+        """The files that differ from the incumbent; those that may not change are what they were afterwards."""
+        if not copy.target.is_dir():
+            return cls({}, ())
+        files: dict[str, bytes | None] = {}
+        left_out: list[str] = []
+        before = tree.committed()
+        for name in sorted(before | set(_beside(asked, copy.target))):
+            was, now = _content(tree.target / name), _content(copy.target / name)
+            if was == now:
+                continue
+            if may_change(name, asked.files, before):
+                files[name] = now
+            else:
+                left_out.append(name)
+                _put_back(copy.target / name, was)
+        return cls(files, tuple(left_out))
+
+    def as_patch(self, tree: Worktree, path: Path) -> Path:
+        """The edit, written as a patch against the incumbent; the worktree is as it was afterwards."""
+        for name, content in self.files.items():
+            _put_back(tree.target / name, content)
+        tree.write_patch(path)
+        tree.revert()
+        return path
+
+
+def _beside(asked: Brief, folder: Path) -> Iterator[str]:
+    """Files of the kinds that may be added, in the folders where they may be."""
+    kinds = {Path(file).suffix for file in asked.files}
+    for parent in sorted({Path(file).parent for file in asked.files}):
+        place = folder / parent
+        if place.is_dir() and not place.is_symlink():
+            for path in sorted(place.iterdir()):
+                if path.suffix in kinds and path.is_file() and not path.is_symlink():
+                    yield str(parent / path.name)
+
+
+def _content(path: Path) -> bytes | None:
+    """None for what is no file of a usual size."""
+    try:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
+            return None
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _put_back(path: Path, content: bytes | None) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def handed_over(shop: Workshop, tree: Worktree, proposal: Proposal, judged: set[str]) -> Proposal:
+    """Put a candidate's edit into the session's worktree; how it ended where it cannot be judged.
+
+    What was kept since it was proposed stays: the edit is rebased on it. `judged`: hashes of edits judged before.
+    """
+    try:
+        tree.apply(Path(proposal.patch))
+    except LoopError:
+        tree.revert()
+        return proposal.model_copy(update={"ended": "conflict"})
+    written = shop.notes / "now.patch"
+    tree.write_patch(written)
+    digest = content_hash(written.read_bytes())
+    if not tree.changed() or digest in judged:
+        tree.revert()
+        return proposal.model_copy(update={"ended": "repeated"})
+    return proposal

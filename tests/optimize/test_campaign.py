@@ -1,0 +1,74 @@
+"""`loop optimize`: rounds of candidates of a scripted proposer, judged unattended, until a stop rule holds."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.noise import timed
+from tests.optimize.test_session import SLOW, Project
+from tests.optimize.test_session import project as project
+from tests.projects import KERNEL, LOOP, loop
+
+PROPOSER = """
+import json, pathlib, subprocess, sys
+brief, folder, answer = sys.argv[1:]
+number = int(pathlib.Path(brief).name[:4])
+kernel = pathlib.Path(folder) / "scale.c"
+if number == 1:  # What does not compile comes back with the compiler's words.
+    text = kernel.read_text()
+    kernel.write_text(text + "oops" if "does not compile" not in pathlib.Path(brief).read_text() else {fast!r})
+    (pathlib.Path(folder) / "target.yaml").write_text("no manifest")
+elif number == 2:
+    kernel.write_text(kernel.read_text() + "// nothing but a comment")
+    done = subprocess.run([*{loop!r}, "kernels", "check", "ours", "--json"], cwd=folder, capture_output=True)
+    pathlib.Path({printed!r}).write_bytes(done.stdout)
+elif number == 3:
+    sys.exit("no quota left")
+else:
+    pathlib.Path(answer).write_text('{{"done": true}}')
+print(json.dumps({{"type": "result", "total_cost_usd": 0.125, "usage": {{"output_tokens": 900}}}}))
+"""
+
+
+def optimize(project: Project, proposer: str, *words: str, plan: str = "improve") -> tuple[int, str, str]:
+    """`loop optimize` on this project; exit code and what it printed."""
+    done = loop("optimize", str(project.folder), "--plan", plan, "--proposer", proposer, *words)
+    return done.returncode, done.stdout, done.stderr
+
+
+@timed
+@pytest.mark.slow
+def test_rounds_are_walked_until_the_proposer_has_nothing_more(project: Project, tmp_path: Path) -> None:
+    """Repaired, kept, checked, failed, done: exit 0, one ledger, and the checkout as it was."""
+    printed = tmp_path / "check.json"
+    script = tmp_path / "propose.py"
+    script.write_text(PROPOSER.format(fast=KERNEL, loop=LOOP, printed=str(printed)))
+    code, out, err = optimize(project, f"{sys.executable} {script} {{brief}} {{workdir}} {{answer}}", "--json")
+    assert 0 == code, err
+    assert "passed" == json.loads(out)["status"]
+    assert SLOW == (project.folder / "scale.c").read_text()
+    found = [
+        json.loads(path.read_text())
+        for path in sorted((project.session / "changes" / "candidates").glob("[0-9][0-9][0-9][0-9].json"))
+    ]
+    assert ["edited", "edited", "failed", "done"] == [one["ended"] for one in found]
+    assert (["scale.c"], ["target.yaml"]) == (found[0]["files"], found[0]["left_out"])
+    assert 0.25 == found[0]["use"]["usd"], "two runs: the first did not compile"
+    (step,) = json.loads(printed.read_text())["steps"]
+    assert "the incumbent" == step["output"]["speeds"][0]["against"]
+    changes = project.session / "changes"
+    assert KERNEL != SLOW and (changes / "kept.patch").is_file()
+    report = (project.session / "report.md").read_text()
+    assert "kept change: " in report
+
+
+@pytest.mark.slow
+def test_a_campaign_stops_when_it_is_told(project: Project, tmp_path: Path) -> None:
+    """Without one that runs, `--stop` says so; a program that is not there is refused before anything runs."""
+    done = loop("optimize", str(project.folder), "--stop")
+    assert (2, True) == (done.returncode, "no campaign runs" in done.stderr)
+    code, _, err = optimize(project, "not-installed-anywhere {brief}")
+    assert (2, True) == (code, "there is no program `not-installed-anywhere`" in err)
+    assert not project.sessions.is_dir() or not list(project.sessions.iterdir())

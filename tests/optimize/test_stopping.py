@@ -1,0 +1,26 @@
+"""When a campaign ends: each bound by itself, and what waits is judged first."""
+
+import pytest
+
+from loop.model.campaign import Campaign
+from loop.optimize.stopping import Spent, why_ended
+
+
+@pytest.mark.parametrize(
+    ("campaign", "spent", "why"),
+    [
+        (Campaign(candidates=4), Spent(candidates=4), "its 4 candidates were proposed"),
+        (Campaign(minutes=1.5), Spent(seconds=90), "its 1.5 minutes are over"),
+        (Campaign(usd=0.5), Spent(usd=0.51), "its 0.5 dollars are spent"),
+        (Campaign(tokens=1000), Spent(tokens=1000), "its 1000 tokens are used"),
+        (Campaign(gpu_s=30), Spent(gpu_s=31), "its 30 seconds on the GPU are used"),
+        (Campaign(target=1.5), Spent(ratio=1.52), "its target of 1.5x is reached"),
+        (Campaign(stall=3), Spent(without_gain=3), "nothing was kept in 3 candidates"),
+        (Campaign(), Spent(done=True), "the proposer has nothing more to propose"),
+        (Campaign(), Spent(stopped=True), "it was stopped"),
+    ],
+)
+def test_each_bound_ends_it_and_nothing_before(campaign: Campaign, spent: Spent, why: str) -> None:
+    """With what it has come to; a campaign that has just begun goes on."""
+    assert why == why_ended(campaign, spent)
+    assert why_ended(campaign, Spent()) is None
