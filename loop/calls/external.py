@@ -51,8 +51,10 @@ class ExternalCall(Prepared):
             path.write_bytes(self.before[name])
         inputs = [told_of(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
         self.files = {one.name: self.path.with_suffix(f".{one.name}.out") for one in call.parts}
-        outputs = [told_of(one, self.files[one.name]) for one in call.written if call.parts]
-        told = {**vars(call), "inputs": inputs, "output": told_of(call.output, self.path), "parts": outputs}
+        told = {name: getattr(call, name) for name in ("key", "dtype", "attributes", "numbers")}
+        told |= {"inputs": inputs, "output": told_of(call.output, self.path)}
+        if call.parts:
+            told["parts"] = [told_of(one, self.files[one.name]) for one in call.written]
         self.description.write_text(json.dumps(told))
         values, paths = self._values(), {**self.inputs, call.output.name: self.path, **self.files}
         words = {**paths, **values}
