@@ -17,6 +17,9 @@ from loop.calls.refusal import Refused
 PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
 """A value of the call in a word of the command, as in `{N}`; `${N}` is a shell's."""
 
+TOLD = ("key", "dtype", "attributes", "numbers")
+"""Fields of a call that a program is told, besides its tensors."""
+
 
 class External:
     """A program that is told of a call."""
@@ -51,7 +54,7 @@ class ExternalCall(Prepared):
             path.write_bytes(self.before[name])
         inputs = [told_of(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
         self.files = {one.name: self.path.with_suffix(f".{one.name}.out") for one in call.parts}
-        told = {name: getattr(call, name) for name in ("key", "dtype", "attributes", "numbers")}
+        told = {name: getattr(call, name) for name in TOLD}
         told |= {"inputs": inputs, "output": told_of(call.output, self.path)}
         if call.parts:
             told["parts"] = [told_of(one, self.files[one.name]) for one in call.written]
