@@ -1,4 +1,4 @@
-"""`make bench-formats KERNELBENCH=path GPUMODE=path ...`: how many tasks of real checkouts load, what hinders them.
+"""`make bench-formats KERNELBENCH=path GPUMODE=path ...`: how many tasks of checkouts load, what hinders them.
 
 Not a test: the figures go to FORMATS.md, with the commit and the licence of each checkout. Nothing of theirs is
 imported, run or copied. A checkout that is not named keeps its row from before.
@@ -80,7 +80,7 @@ def document(rows: Iterable[str]) -> Iterator[str]:
     place = f"{machine().processor}, {machine().cores} cores, {seen[0].name if seen else 'no GPU'}"
     yield f"# Tasks in other formats\n\n`make bench-formats`, {datetime.date.today()}, {place}.\n"
     yield "Tasks are read, not run. `inputs known`: the text alone gives shape and type of every input."
-    yield "`run here`: at least one case has all that it needs on this machine. Several things can hinder one task.\n"
+    yield "`run here`: at least one case has all that it needs here. Several things can hinder one task.\n"
     yield HEAD
     yield from rows
 
