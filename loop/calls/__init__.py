@@ -10,5 +10,5 @@ A timed call is a stage (`orders`, `stages`) in memory that the judge shares wit
 with, and tells what was replaced.
 
 A Python function may be given any structure: `callee` puts it together around tensors of ours, and takes several
-outputs apart. Nothing here imports torch but files whose names begin with it, `callee`, `allocations` and `rounding`.
+outputs apart. Only it, `allocations`, `rounding` and files whose names begin with `torch` import torch.
 """
