@@ -7,6 +7,8 @@ and is named (`faults`).
 
 A timed call is a stage (`orders`, `stages`) in memory that the judge shares with the worker (`arena`,
 `control`). The judge gives orders through a page of it. `seal` remembers what a variant is timed and judged
-with, and tells what was replaced. Nothing here imports torch but files whose names begin with it, and
-`allocations` and `rounding`.
+with, and tells what was replaced.
+
+A Python function may be given any structure: `callee` puts it together around tensors of ours, and takes several
+outputs apart. Only it, `allocations`, `rounding` and files whose names begin with `torch` import torch.
 """

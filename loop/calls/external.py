@@ -17,6 +17,9 @@ from loop.calls.refusal import Refused
 PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
 """A value of the call in a word of the command, as in `{N}`; `${N}` is a shell's."""
 
+TOLD = ("key", "dtype", "attributes", "numbers")
+"""Fields of a call that a program is told, besides its tensors."""
+
 
 class External:
     """A program that is told of a call."""
@@ -51,8 +54,10 @@ class ExternalCall(Prepared):
             path.write_bytes(self.before[name])
         inputs = [told_of(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
         self.files = {one.name: self.path.with_suffix(f".{one.name}.out") for one in call.parts}
-        outputs = [told_of(one, self.files[one.name]) for one in call.written if call.parts]
-        told = {**vars(call), "inputs": inputs, "output": told_of(call.output, self.path), "parts": outputs}
+        told = {name: getattr(call, name) for name in TOLD}
+        told |= {"inputs": inputs, "output": told_of(call.output, self.path)}
+        if call.parts:
+            told["parts"] = [told_of(one, self.files[one.name]) for one in call.written]
         self.description.write_text(json.dumps(told))
         values, paths = self._values(), {**self.inputs, call.output.name: self.path, **self.files}
         words = {**paths, **values}

@@ -108,7 +108,13 @@ class Prober:
 
     def look(self, workload: Workload) -> Generator[Tick, None, Check]:
         """What the gate says of a workload now."""
-        check = yield from self._checker.look(workload, self.start.inputs)
+        try:
+            check = yield from self._checker.look(workload, self.start.inputs)
+        except WorkFailed as failed:
+            if self.context.bench.target.generator is None:
+                raise
+            # Its generator does not make every size: none of the variant's faults.
+            check = Check(workload=workload, inputs=self.start.inputs, status="refused", message=failed.message)
         yield from self.context.bench.discard(workload)
         self.asked.append(self._remember(check))
         return check

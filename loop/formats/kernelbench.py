@@ -12,6 +12,8 @@ from loop.formats.target import ANSWERS, Made, tolerance, variant, variants
 
 NAME = "kernelbench"
 ENTRY, TASK, OWN = "ModelNew", "task.py", "theirs"
+COUNTS = "BatchNorm"
+DRAWING = ("torch.rand", "torch.randn", "torch.randint", "torch.bernoulli", "torch.rand_like", "torch.randn_like")
 NAMES = ("Model", "get_inputs", "get_init_inputs")
 JUDGING = Judging(
     atol=1e-4,
@@ -77,7 +79,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "function": "model",
         "signature": {},
         "generator": {"python": f"{TASK}:get_inputs"},
-        "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}},
+        "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}, "state": _state(task.path)},
         "reference": {"python": f"{TASK}:Model"},
         "baseline": {"python": f"{TASK}:Model"},
         "tolerance": {"float32": tolerance(task.judging, 1e-4)},
@@ -87,6 +89,13 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         **({"memory": str(needed)} if needed else {}),
     }
     return Made(fields, {TASK: task.path, **{f"{ANSWERS}/{name}.py": path for name, path in answers.items()}})
+
+
+def _state(path: Path) -> str:
+    """`free` where a layer counts what it has seen, as BatchNorm does in training: calls change what it holds."""
+    nodes = ast.walk(python_text.read_module(path).tree)
+    named = (getattr(node, "attr", None) or getattr(node, "id", None) or "" for node in nodes)
+    return "free" if any(COUNTS in name for name in named) else "fixed"
 
 
 def _check(module: Module) -> None:
@@ -125,6 +134,13 @@ def _inputs(module: Module) -> tuple[Tensor, ...] | None:
     return tuple(tensors)
 
 
+def _draws(module: Module) -> list[int]:
+    """Lines of a `forward` that draw from torch's generator."""
+    found = [one for one in ast.walk(module.tree) if isinstance(one, ast.FunctionDef) and one.name == "forward"]
+    calls = [one for node in found for one in ast.walk(node) if isinstance(one, ast.Call)]
+    return sorted({one.lineno for one in calls if ast.unparse(one.func) in DRAWING})
+
+
 def _constant(module: Module) -> list[str]:
     """Inputs that do not vary: made of ones, zeros and the like."""
     try:
@@ -148,6 +164,9 @@ def _hints(module: Module, types: tuple[str, ...]) -> Iterator[str]:
     others = [one for one in types if one not in FLOATS]
     if others:
         yield f"its evaluator casts {', '.join(others)} inputs to float32, too"
+    if lines := _draws(module):
+        where = ", ".join(map(str, lines))
+        yield f"forward draws random values on lines {where}: two calls on the same inputs differ"
     if constant := _constant(module):
         yield f"{', '.join(constant)}: the same values in every call"
     if module.defines("ModelNew"):

@@ -6,6 +6,7 @@ be allowed again. Answers may change freely, as variants of any target. The path
 decide which folder it is.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -79,8 +80,9 @@ def _link(folder: Path, links: Mapping[str, Path]) -> None:
         link = folder / name
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink() or link.readlink() != path:
-            link.unlink(missing_ok=True)
-            link.symlink_to(path)
+            new = link.with_name(f"{link.name}.{os.getpid()}")  # Another command may make the same target.
+            new.symlink_to(path)
+            new.replace(link)
 
 
 def _write(path: Path, text: str) -> None:

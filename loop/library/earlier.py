@@ -35,3 +35,11 @@ def upgraded(model: type[Model], data: Any) -> Any:
     while isinstance(data, Mapping) and type(number := data.get("format")) is int and (model, number) in UPGRADES:
         data = UPGRADES[model, number](data)
     return data
+
+
+def admit_format_1(schema: dict[str, Any]) -> None:
+    """Let the JSON Schema of a target, for editors, have what format 1 wrote."""
+    number = schema["properties"]["format"]
+    number["enum"] = [1, number.pop("const")]
+    signature = schema["definitions"]["Signature"]["properties"]
+    signature["output"] = {"type": "string", "description": "Format 1: dimensions of the only output, `output`."}

@@ -13,6 +13,8 @@ def task_complaints(read: Read[Target]) -> Iterator[Complaint]:
     """Everything that does not fit, at its line."""
     if read.value.generator is None:
         yield from _unmade(read)
+    if not read.value.is_plain:
+        yield from _unheld(read)
     yield from _own_types(read)
     yield from _not_callable(read)
 
@@ -33,6 +35,14 @@ def _unmade(read: Read[Target]) -> Iterator[Complaint]:
     for field in ("sizes", "parameters"):
         if getattr(signature, field):
             yield complain(document, ("signature", field), f"a `generator` that takes {field}", "none", key=True)
+
+
+def _unheld(read: Read[Target]) -> Iterator[Complaint]:
+    """What is told of a function of tensors, one by one, with one output."""
+    for field in ("properties", "components"):
+        if getattr(read.value, field):
+            expected = "tensors one by one and one output, whose dimensions the signature tells"
+            yield complain(read.document, (field,), expected, "a target of another kind", key=True)
 
 
 def _own_types(read: Read[Target]) -> Iterator[Complaint]:

@@ -120,7 +120,7 @@ class Worktree:
             fill_modules(self.repository, self.root)
 
     def apply(self, patch: Path) -> None:
-        """Apply a patch on what is there, merging it where that has changed. Raises LoopError where it conflicts."""
+        """Apply a patch on what is there, merging where that has changed. Raises LoopError where it conflicts."""
         self._is_ours()
         git(self.root, "apply", "--3way", "--whitespace=nowarn", str(patch.absolute()))
 

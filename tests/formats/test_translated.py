@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from loop.base.errors import DefinitionError, UsageError
 from loop.base.places import project, tasks_folder
 from loop.cli import app
+from loop.formats import table
 from loop.formats.translated import as_target
 from loop.library import targets, trust
 from loop.model.target import PythonVariant, Target
@@ -231,3 +232,27 @@ def test_a_command_style_task_is_only_read(tmp_path: Path) -> None:
     """It says so."""
     with pytest.raises(UsageError, match=r"loop reads kernelbench\.com hard, and does not run it yet"):
         as_target(tasks.hard(tmp_path))
+
+
+@pytest.mark.parametrize(("layer", "state"), [("nn.BatchNorm2d(4)", "free"), ("nn.LayerNorm(4)", "fixed")])
+def test_layers_that_count_may_change(layer: str, state: str, tmp_path: Path) -> None:
+    """BatchNorm in training changes its buffers in every call; other state has to stay."""
+    text = tasks.KERNELBENCH.replace("        self.weight", f"        self.norm = {layer}\n        self.weight")
+    modules = read(as_target(tasks.kernelbench(tmp_path, text))[0]).modules
+    assert modules is not None
+    assert state == modules.state
+
+
+def test_a_changed_answer_is_other_ground(tmp_path: Path, answer: Path) -> None:
+    """A session that is resumed uses no step again: links count by what they lead to."""
+    chosen = project(as_target(tasks.kernelbench(tmp_path), [str(answer)])[0], tmp_path)
+    before = targets.ground(chosen)
+    answer.write_text(tasks.ANSWER + "# faster\n")
+    assert before != targets.ground(chosen)
+
+
+def test_draws_in_forward_are_noted(tmp_path: Path) -> None:
+    """Two calls on the same inputs then differ, whatever the answer."""
+    text = tasks.KERNELBENCH.replace("torch.relu(x)", "torch.relu(x + torch.randn(1))")
+    (hint,) = table.load(tasks.kernelbench(tmp_path, text)).hints
+    assert "forward draws random values on lines 13" in hint

@@ -44,6 +44,10 @@ SIGNATURE = {"inputs": {"ids": "N", "table": "V D"}, "outputs": {"rows": "N D"}}
             "signature.sizes: expected a `generator` that takes sizes",
         ),
         (
+            {"properties": ["embedding:check"]},
+            "properties: expected tensors one by one and one output, whose dimensions the signature tells",
+        ),
+        (
             {"signature": {**SIGNATURE, "attributes": {"mode": {"kind": "text"}}}},
             "signature.attributes.mode.kind: expected flag, choice or number, got text",
         ),

@@ -1,10 +1,11 @@
-"""`make bench-formats KERNELBENCH=path GPUMODE=path ...`: how many tasks of real checkouts load, what hinders them.
+"""`make bench-formats KERNELBENCH=path GPUMODE=path ...`: what of real checkouts loads, what hinders it.
 
 Not a test: the figures go to FORMATS.md, with the commit and the licence of each checkout. Nothing of theirs is
 imported, run or copied. A checkout that is not named keeps its row from before.
 """
 
 import argparse
+import contextlib
 import datetime
 import re
 import time
@@ -47,12 +48,13 @@ HEADS = (
 HEAD = f"| {' | '.join(HEADS)} |\n|{'---|' * 4}{'--:|' * 5}---|"
 
 
-def row_of(option: str, checkout: Path) -> str:
-    """What became of one checkout."""
+def read(option: str, checkout: Path) -> tuple[str, str]:
+    """What became of one checkout: its row, and what is odd about its tasks."""
     repository, inside, form = CHECKOUTS[option]
     here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
     begin = time.perf_counter()
-    found = list(table.tasks_below(checkout / inside, form))
+    with contextlib.chdir(checkout):  # Notes name files as they are seen from there.
+        found = list(table.tasks_below(checkout / inside, form))
     seconds = time.perf_counter() - begin
     tasks = [one for one in found if isinstance(one, ForeignTask)]
     needs = [hindrances(task, here) for task in tasks]
@@ -65,24 +67,38 @@ def row_of(option: str, checkout: Path) -> str:
     for one in found:
         if isinstance(one, Unreadable):
             print(one.error.message)
-    return f"| {' | '.join(map(str, cells))} | {seconds:.1f} | {hindered} |"
+    return f"| {' | '.join(map(str, cells))} | {seconds:.1f} | {hindered} |", "\n".join(notes(tasks))
 
 
-def rows_before(page: Path) -> dict[str, str]:
-    """Repository to its row on the page as it is."""
-    lines = page.read_text().splitlines() if page.is_file() else []
-    return {found[1]: line for line in lines if (found := re.match(r"\| ([\w.-]+/[\w.-]+) \|", line))}
+def notes(tasks: Iterable[ForeignTask]) -> Iterator[str]:
+    """What is odd about tasks by their text alone, each note once with the tasks that have it."""
+    owners: dict[str, list[str]] = {}
+    for task in tasks:
+        for hint in task.hints:
+            owners.setdefault(hint, []).append(task.name)
+    for hint, names in owners.items():
+        yield f"- {', '.join(names) if len(names) < 4 else f'{len(names)} tasks'}: {hint}"
 
 
-def document(rows: Iterable[str]) -> Iterator[str]:
+def before(page: Path) -> dict[str, tuple[str, str]]:
+    """Repository to its row and its notes on the page as it is."""
+    text = page.read_text() if page.is_file() else ""
+    rows = re.findall(r"^(\| ([\w.-]+/[\w.-]+) \|.*)$", text, re.MULTILINE)
+    told = dict(re.findall(r"^## (\S+)\n\n((?:- .*\n)+)", text, re.MULTILINE))
+    return {repository: (row, told.get(repository, "").strip()) for row, repository in rows}
+
+
+def document(found: dict[str, tuple[str, str]]) -> Iterator[str]:
     """The page."""
     seen = gpus().usable
     place = f"{machine().processor}, {machine().cores} cores, {seen[0].name if seen else 'no GPU'}"
     yield f"# Tasks in other formats\n\n`make bench-formats`, {datetime.date.today()}, {place}.\n"
     yield "Tasks are read, not run. `inputs known`: the text alone gives shape and type of every input."
-    yield "`run here`: at least one case has all that it needs on this machine. Several things can hinder one task.\n"
+    yield "`run here`: at least one case has all that it needs on this machine. Several things can hinder a task."
+    yield "Below the table stands what is odd about tasks by their text alone.\n"
     yield HEAD
-    yield from rows
+    yield from (row for row, _ in found.values())
+    yield from (f"\n## {repository}\n\n{told}" for repository, (_, told) in found.items() if told)
 
 
 def main() -> None:
@@ -93,8 +109,8 @@ def main() -> None:
     given = {name: path for name, path in vars(parser.parse_args()).items() if path}
     if not given:
         parser.error("name at least one checkout")
-    rows = rows_before(PAGE) | {CHECKOUTS[name][0]: row_of(name, path.absolute()) for name, path in given.items()}
-    ordered = [rows[repository] for repository, *_ in CHECKOUTS.values() if repository in rows]
+    found = before(PAGE) | {CHECKOUTS[name][0]: read(name, path.absolute()) for name, path in given.items()}
+    ordered = {repository: found[repository] for repository, *_ in CHECKOUTS.values() if repository in found}
     write_atomic(PAGE, "\n".join(document(ordered)) + "\n")
 
 

@@ -34,7 +34,8 @@ def error_map(finished: Sequence[Finished]) -> Figure | None:
         return None
     parts, y = [svg.text(12, 22, "Where it is wrong", "big ink"), *_key()], 62.0
     for one in wrong:
-        said = f"{one.variant} on {one.check.workload.name}: {one.check.wrong:,} of {one.check.total:,} elements wrong"
+        check = one.check
+        said = f"{one.variant} on {check.workload.name}: {check.wrong:,} of {check.total:,} elements wrong"
         parts.append(svg.text(12, y + 4, said, room=svg.WIDTH - 24))
         y += 16
         for name, stretches in one.check.map.items():
