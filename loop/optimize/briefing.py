@@ -1,6 +1,6 @@
 """Ask for one change: profile, choose where it pays, write a brief, and wait until somebody has made it."""
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +17,7 @@ from loop.gate.kernel import extra_sets, workloads
 from loop.model.base import Model
 from loop.model.change import Brief, BriefOutput, JudgedChange, Standing
 from loop.model.measurement import Measurement
+from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Profile
 from loop.model.target import CAbiVariant
 from loop.model.verdict import SpeedVerdict
@@ -171,10 +172,7 @@ def choose(context: Context) -> Subject | None:
     measured, profiled = past.measured, past.profiled
     if measured is None:
         return None
-    speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
-    variants = _editable(context, {one.variant for one in speeds})
-    vague = {(one.variant, one.workload) for one in speeds if one.verdict == "inconclusive"}
-    timed = [one for one in measured.measurements if one.against == "baseline" and one.variant in variants]
+    timed, vague = _timed(context, measured)
     if not timed:
         return None
     found = min(timed, key=lambda one: (-_worth(one, vague), (one.variant, one.workload.name) in vague, one.ratio))
@@ -182,6 +180,14 @@ def choose(context: Context) -> Subject | None:
     profile = next((one for one in profiles if one.variant == found.variant), None)
     mine = [one for one in timed if one.variant == found.variant]
     return Subject(found.variant, found, profile, _standing(mine, vague))
+
+
+def _timed(context: Context, measured: MeasureOutput) -> tuple[list[Measurement], set[tuple[str, str]]]:
+    """Measurements of what may be edited, and variant and workload of those that are not clear."""
+    speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
+    variants = _editable(context, {one.variant for one in speeds})
+    vague = {(one.variant, one.workload) for one in speeds if one.verdict == "inconclusive"}
+    return [one for one in measured.measurements if one.against == "baseline" and one.variant in variants], vague
 
 
 def _standing(timed: Sequence[Measurement], vague: Collection[tuple[str, str]]) -> tuple[Standing, ...]:
