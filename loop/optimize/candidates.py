@@ -105,7 +105,7 @@ def _note(round_: Round, proposal: Proposal) -> None:
 def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, None, Proposal]:
     """Run the proposer; again with the compiler's words where its edit does not compile."""
     results: list[Errands] = []
-    page, refused = _page(round_, number, copy), ""
+    page = _page(round_, number, copy)
     isolated = isolation.under(copy.root, preset_of(round_.campaign.proposer))
     while True:
         limit_s = round_.limit_s - sum(one.seconds for one in results)
@@ -123,14 +123,14 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
         if not taken.files:
             ended: Ended = "unedited" if found.ended == "edited" else found.ended
             return Proposal(ended=ended, said=found.said, left_out=taken.left_out, **fields)
-        refused = yield from _refused(round_, copy)
-        if not refused:
+        refused_by = yield from refused(round_.context, round_.asked.variant, copy)
+        if not refused_by:
             patch = taken.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
             files = {"files": tuple(taken.files), "left_out": taken.left_out, "patch": str(patch)}
             return Proposal(ended="edited", said=found.said, **fields, **files)
         if len(results) > REPAIRS or found.ended != "edited":
-            return Proposal(ended="uncompiled", said=refused.splitlines()[0], left_out=taken.left_out, **fields)
-        write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused}\n```\n")
+            return Proposal(ended="uncompiled", said=refused_by.splitlines()[0], left_out=taken.left_out, **fields)
+        write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused_by}\n```\n")
 
 
 def _page(round_: Round, number: int, copy: Worktree) -> Path:
@@ -157,9 +157,8 @@ def _errand(round_: Round, page: Path, copy: Worktree, limit_s: float, isolated:
     )
 
 
-def _refused(round_: Round, copy: Worktree) -> Generator[Tick, None, str]:
-    """The compiler's words where the variant does not compile; empty where it does."""
-    context, name = round_.context, round_.asked.variant
+def refused(context: Context, name: str, copy: Worktree) -> Generator[Tick, None, str]:
+    """The compiler's words where an edited variant does not compile; empty where it does."""
     variant = context.bench.compiled([name])[name]
     try:
         yield from build.build(
