@@ -100,17 +100,19 @@ def _packaged(name: str) -> Path | None:
     return None
 
 
-def same_code(one: Path, other: Path) -> bool:
+def same_code(one: Path, other: Path, ids: tuple[str, str] = ("", "")) -> bool:
     """Whether two libraries are the same bytes without symbol tables, debug sections and the linker's own id.
 
-    Raises OSError or subprocess.SubprocessError where they cannot be read.
+    `ids`: the build ids that they carry, where these differ. Raises OSError or subprocess.SubprocessError where
+    they cannot be read.
     """
     with tempfile.TemporaryDirectory() as scratch:
         bare = [Path(scratch) / name for name in ("one", "other")]
         for library, into in zip((one, other), bare, strict=True):
             command = ["objcopy", "--strip-all", "--remove-section=.note.gnu.build-id", str(library), str(into)]
             subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
-        return bare[0].read_bytes() == bare[1].read_bytes()
+        read = [path.read_bytes().replace(id_.encode(), b"") for path, id_ in zip(bare, ids, strict=True)]
+        return read[0] == read[1]
 
 
 FUNCTION = re.compile(r"\s*Function : (\S+)")

@@ -21,7 +21,7 @@ from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Profile
 from loop.model.target import CAbiVariant
 from loop.model.verdict import SpeedVerdict
-from loop.optimize import campaign
+from loop.optimize import campaign, candidates
 from loop.optimize.candidates import ANSWER
 from loop.optimize.edits import handed_back, may_change, page_of
 from loop.optimize.session_changes import SessionChanges, own_tree, workshop
@@ -135,7 +135,9 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     asked = yield from _write(context, subject, tree, arguments)
     if context.task.campaign.unattended:
         return (yield from campaign.next_candidate(context, asked, tree))
-    return _edited(shop, asked, tree, again=context.task.again)
+    edited = _edited(shop, asked, tree, again=context.task.again)
+    refused = "" if edited.paused else (yield from candidates.refused(context, asked.variant, tree))
+    return _wait(asked, f"the edit does not compile: {refused.splitlines()[0]}") if refused else edited
 
 
 def _new_tree(context: Context, shop: Workshop, variant: str) -> Generator[Tick, None, Worktree]:

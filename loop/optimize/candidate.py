@@ -1,6 +1,7 @@
 """A change through the gate: the steps of the target itself, on the edited target. And what becomes of it."""
 
 import shlex
+import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,12 +9,14 @@ from typing import Any, TypeVar
 from loop.base.documents import content_hash
 from loop.base.places import Project
 from loop.base.processes import Tick
-from loop.builds.build import scan
+from loop.builds.binaries import same_code
+from loop.builds.build import find_id, scan
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from loop.model.gain import GainOutcome
+from loop.model.measurement import Build
 from loop.model.output import Output
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import keeping
@@ -64,7 +67,12 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     with candidate(context) as inner:
         result = yield from kernel.build_variants(inner, arguments)
     found = result.output
-    touched = touched_by(found, SessionChanges(context.finished).incumbents)
+    incumbents = SessionChanges(context.finished).incumbents
+    built = {one.variant: one for one in found.builds}
+    touched = touched_by(found, incumbents)
+    if touched and found.ok and all(_runs_alike(context, built[name], incumbents.get(name)) for name in touched):
+        same = "the edit changes nothing that runs: the code is that of the incumbent, byte for byte"
+        return Result(_judged(found, good=False, message=same, touched=touched))
     message = found.message if touched or not found.ok else "the edit changes no variant of this session"
     stray = yield from _stray(context, at_hand, touched)
     if stray:
@@ -83,6 +91,17 @@ def _stray(context: Context, at_hand: ChangeAtHand, touched: Sequence[str]) -> G
                 if name not in known:
                     return name
     return ""
+
+
+def _runs_alike(context: Context, made: Build, incumbent: str | None) -> bool:
+    """Whether a build has the code of the incumbent's: only comments, names or debug information differ."""
+    old = find_id(made.variant, incumbent, context.bench.cache) if incumbent else None
+    if old is None:
+        return False
+    try:
+        return same_code(Path(old.library), Path(made.library), (old.build_id, made.build_id))
+    except (OSError, subprocess.SubprocessError):
+        return False
 
 
 def touched_by(found: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, ...]:

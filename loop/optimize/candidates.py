@@ -75,13 +75,30 @@ def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
     _note(round_, Proposal(number=number, ended="interrupted"))
     place = round_.shop.tree.with_name(f"{round_.shop.tree.name}.{number}")
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        for folder in (place, _cache(place)):
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        _own_cache(round_, place)
         copy = worktree.copy_of(round_.tree, place)
         note_owner(copy, round_.shop.notes.parent)
         _leave_note(round_, copy)
         proposal = yield from _proposed(round_, number, copy)
     _note(round_, proposal)
     return proposal
+
+
+def _cache(root: Path) -> Path:
+    """Where the checks of a candidate keep their builds."""
+    return root.with_name(f"{root.name}.cache")
+
+
+def _own_cache(round_: Round, root: Path) -> None:
+    """A cache of its own, with the session's locks: no build that a proposer could edit is judged."""
+    locks = round_.context.bench.cache / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    own = _cache(root) / "builds"
+    own.mkdir(parents=True, exist_ok=True)
+    if not (own / "locks").exists():
+        (own / "locks").symlink_to(locks)
 
 
 def _leave_note(round_: Round, copy: Worktree) -> None:
@@ -105,8 +122,8 @@ def _note(round_: Round, proposal: Proposal) -> None:
 def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, None, Proposal]:
     """Run the proposer; again with the compiler's words where its edit does not compile."""
     results: list[Errands] = []
-    page, refused = _page(round_, number, copy), ""
-    isolated = isolation.under(copy.root, preset_of(round_.campaign.proposer))
+    page = _page(round_, number, copy)
+    isolated = isolation.under(copy.root, _cache(copy.root), preset_of(round_.campaign.proposer))
     while True:
         limit_s = round_.limit_s - sum(one.seconds for one in results)
         found = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
@@ -123,14 +140,14 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
         if not taken.files:
             ended: Ended = "unedited" if found.ended == "edited" else found.ended
             return Proposal(ended=ended, said=found.said, left_out=taken.left_out, **fields)
-        refused = yield from _refused(round_, copy)
-        if not refused:
+        refused_by = yield from refused(round_.context, round_.asked.variant, copy)
+        if not refused_by:
             patch = taken.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
             files = {"files": tuple(taken.files), "left_out": taken.left_out, "patch": str(patch)}
             return Proposal(ended="edited", said=found.said, **fields, **files)
         if len(results) > REPAIRS or found.ended != "edited":
-            return Proposal(ended="uncompiled", said=refused.splitlines()[0], left_out=taken.left_out, **fields)
-        write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused}\n```\n")
+            return Proposal(ended="uncompiled", said=refused_by.splitlines()[0], left_out=taken.left_out, **fields)
+        write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused_by}\n```\n")
 
 
 def _page(round_: Round, number: int, copy: Worktree) -> Path:
@@ -154,12 +171,12 @@ def _errand(round_: Round, page: Path, copy: Worktree, limit_s: float, isolated:
         usd=round_.usd / campaign.width if round_.usd is not None else None,
         env=campaign.env,
         under=isolated,
+        cache=_cache(copy.root),
     )
 
 
-def _refused(round_: Round, copy: Worktree) -> Generator[Tick, None, str]:
-    """The compiler's words where the variant does not compile; empty where it does."""
-    context, name = round_.context, round_.asked.variant
+def refused(context: Context, name: str, copy: Worktree) -> Generator[Tick, None, str]:
+    """The compiler's words where an edited variant does not compile; empty where it does."""
     variant = context.bench.compiled([name])[name]
     try:
         yield from build.build(

@@ -73,3 +73,29 @@ def test_a_campaign_stops_when_it_is_told(project: Project, tmp_path: Path) -> N
     code, _, err = optimize(project, "not-installed-anywhere {brief}")
     assert (2, True) == (code, "there is no program `not-installed-anywhere`" in err)
     assert not project.sessions.is_dir() or not list(project.sessions.iterdir())
+
+
+TWO = """
+import pathlib, sys
+brief, folder = sys.argv[1:]
+number = int(pathlib.Path(brief).name[:4])
+kernel = pathlib.Path(folder) / "scale.c"
+text = kernel.read_text()
+kernel.write_text({fast!r} if number == 1 else text.replace("again < 40", "again < 39"))
+"""
+
+
+@timed
+@pytest.mark.slow
+def test_two_at_a_time_are_judged_one_by_one(project: Project, tmp_path: Path) -> None:
+    """The second stood on what the first replaced: it conflicts, and is not judged."""
+    script = tmp_path / "propose.py"
+    script.write_text(TWO.format(fast=KERNEL))
+    words = ("--width", "2", "--max-candidates", "2", "--json")
+    code, out, err = optimize(project, f"{sys.executable} {script} {{brief}} {{workdir}}", *words)
+    assert 0 == code, err
+    changes = json.loads(out)["changes"]
+    assert [1] == [one["number"] for one in changes["judged"]]
+    ended = {one["number"]: one["ended"] for one in changes["proposals"]}
+    kept = changes["judged"][0]["outcome"] == "kept"
+    assert ({1: "edited", 2: "conflict"} if kept else {1: "edited", 2: "edited"}) == ended

@@ -1,0 +1,71 @@
+"""What of a candidate's folder is taken: the files that may change, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.model.campaign import Proposal
+from loop.model.change import Brief
+from loop.optimize.edits import Taken, handed_over
+from loop.repository import worktree
+from loop.repository.worktree import Worktree
+from loop.steps.context import Workshop
+from tests.repository.test_reading import git
+
+BRIEF = Brief(
+    number=1, variant="ours", title="", workload="w", profile=None, folder="", files=("scale.c",), rule="",
+    timed=("w",), resume="", decline="",
+)  # fmt: skip
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> tuple[Worktree, Worktree]:
+    """An incumbent, and a candidate's copy of it."""
+    user = tmp_path / "user"
+    user.mkdir()
+    for name, text in (("scale.c", "one\ntwo\nthree\n"), ("target.yaml", "manifest\n"), ("functions.py", "f\n")):
+        (user / name).write_text(text)
+    git(user, "init", "-q")
+    git(user, "add", ".")
+    git(user, "commit", "-qm", "first")
+    tree = worktree.make(user, tmp_path / "tree")
+    return tree, worktree.copy_of(tree, tmp_path / "copy")
+
+
+def test_what_may_not_change_is_put_back_and_not_taken(trees: tuple[Worktree, Worktree]) -> None:
+    """The manifest, the reference, other kinds of files; a new header beside the kernel is."""
+    tree, copy = trees
+    for name, text in (("scale.c", "new\n"), ("scale_more.c", "more\n"), ("target.yaml", "x"), ("notes.txt", "x")):
+        (copy.target / name).write_text(text)
+    (copy.target / "functions.py").unlink()
+    git(copy.root, "commit", "-qam", "a proposer's own commit changes nothing")
+    taken = Taken.of(BRIEF, tree, copy)
+    assert {"scale.c": b"new\n", "scale_more.c": b"more\n"} == taken.files
+    assert ("functions.py", "target.yaml") == taken.left_out
+    assert "manifest\n" == (copy.target / "target.yaml").read_text()
+
+
+def test_a_link_or_a_deleted_folder_gives_nothing(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
+    """A link may lead to a secret; a folder that is gone holds no edit."""
+    tree, copy = trees
+    (copy.target / "linked.c").symlink_to("/etc/passwd")
+    assert {} == Taken.of(BRIEF, tree, copy).files
+    gone = Worktree(tmp_path / "gone", tmp_path / "gone", None)
+    assert Taken({}, ()) == Taken.of(BRIEF, tree, gone)
+
+
+def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
+    """What was kept meanwhile stays; the very same edit is not judged twice."""
+    tree, copy = trees
+    (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
+    patch = Taken.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
+    assert {} == tree.changed()
+    shop = Workshop(tree.root, tmp_path, "")
+    proposal = Proposal(number=1, ended="edited", patch=str(patch))
+    assert "edited" == handed_over(shop, tree, proposal, set()).ended
+    assert "THREE" in (tree.target / "scale.c").read_text()
+    tree.revert()
+    (tree.target / "scale.c").write_text("other\n")
+    tree.commit("kept meanwhile")
+    assert "conflict" == handed_over(shop, tree, proposal, set()).ended
+    assert ({}, "other\n") == (tree.changed(), (tree.target / "scale.c").read_text())
