@@ -47,6 +47,9 @@ MOST_CASES = 8
 """Cases on which controls are tried by the stated rule."""
 
 
+Kind = Literal["honest", "idle", "mistake"]
+
+
 @dataclass(frozen=True)
 class AuditRequest:
     """What the user asked for."""
@@ -69,7 +72,7 @@ class Row:
     """One control, and what both said of it."""
 
     control: str
-    kind: Literal["honest", "idle", "mistake"]
+    kind: Kind
     """`honest` has to pass; `idle` makes no difference to this task, and is not counted."""
     ours: str
     theirs: str
@@ -111,7 +114,7 @@ def audit(request: AuditRequest, screen: Screen) -> int:
 
 def _row(control: Control, ours: str, theirs: Verdict, *, same: bool) -> Row:
     """What both said; `same`: no output and no input differed from the reference's."""
-    kind = "honest" if control.theme == "honest" else "idle" if same and ours == "right" else "mistake"
+    kind: Kind = "honest" if control.theme == "honest" else "idle" if same and ours == "right" else "mistake"
     return Row(control.name, kind, ours, theirs.status, theirs.why)
 
 
@@ -150,7 +153,7 @@ def _ours(request: AuditRequest, erring_ones: Setting, names: Sequence[str], scr
     """Our verdict on each control by the name of its answer."""
     folder = erring_ones.project.target
     bench = BenchRequest("verify", names, folder, request.device, threads=request.threads, seed=request.seed)
-    found = {}
+    found: dict[str, str] = {}
     for output in outputs_of(walk_bench(bench, screen)[0], VerifyOutput):
         found |= dict.fromkeys(output.right, "right") | dict.fromkeys(output.wrong, "wrong")
     return found
@@ -159,7 +162,7 @@ def _ours(request: AuditRequest, erring_ones: Setting, names: Sequence[str], scr
 def _theirs(
     request: AuditRequest, task: ForeignTask, files: Mapping[str, Path], screen: Screen
 ) -> tuple[dict[str, Verdict], str]:
-    """Verdicts of their evaluator by the names of answers; none, and why, where it cannot run here."""
+    """Verdicts of their evaluator by the names of answers, the honest one first; none, and why, without any."""
     evaluator, has_gpu = EVALUATORS[task.format], bool(gpus().usable)
     if evaluator.needs_cuda(task) and not has_gpu:
         return {}, "it times by CUDA, and there is no GPU here"
@@ -172,8 +175,8 @@ def _theirs(
         python = request.evaluator_python or sys.executable
         asked = Asked(task, path, checkout, python, has_gpu, request.limit_minutes * 60)
         found[name] = finish(judged(asked, evaluator))
-        if found[name].status == "not available":
-            return {}, found[name].why
+        if number == 1 and found[name].status != "right":
+            return {}, f"it does not pass an honest answer: {found[name].status} {found[name].why}"
     return found, ""
 
 
@@ -276,21 +279,27 @@ def _show(
         screen.data(to_json({"schema_version": 1, **said, "controls": [asdict(one) for one in rows]}))
         return
     words = {"right": "passes", "wrong": "found"}
-    wrong = [one for one in rows if one.kind == "mistake"]
     lines = [
         (one.control, words.get(one.ours, one.ours), words.get(one.theirs, one.theirs), one.why)
         for one in rows
         if one.kind != "idle"
     ]
     screen.table(("control", "ours", "theirs", "why"), lines)
-    screen.data(f"theirs: {whose}")
+    for line in _said(rows, findings, whose):
+        screen.data(line)
+
+
+def _said(rows: Sequence[Row], findings: Sequence[Mapping[str, str]], whose: str) -> Iterator[str]:
+    """What follows from the table, in lines."""
+    yield f"theirs: {whose}"
+    wrong = [one for one in rows if one.kind == "mistake"]
     for name in ("ours", "theirs"):
         passed = [one.control for one in wrong if getattr(one, name) == "right"]
         listed = f": {', '.join(passed)}" if passed else ""
-        screen.data(f"{name}: lets {len(passed)} of {len(wrong)} mistakes pass{listed}")
+        yield f"{name}: lets {len(passed)} of {len(wrong)} mistakes pass{listed}"
     if any({one.ours, one.theirs} != {"right"} for one in rows if one.kind == "honest"):
-        screen.data("the honest control did not pass: what was found may not be the mistakes")
+        yield "the honest control did not pass: what was found may not be the mistakes"
     if idle := [one.control for one in rows if one.kind == "idle"]:
-        screen.data(f"not counted, as they make no difference to this task: {', '.join(idle)}")
+        yield f"not counted, as they make no difference to this task: {', '.join(idle)}"
     for finding in findings:
-        screen.data(f"{finding['kind']}: {finding['what']}")
+        yield f"{finding['kind']}: {finding['what']}"

@@ -264,7 +264,7 @@ WORKING = (
     Command(
         "targets audit",
         "loop.cli.auditing:audit",
-        """Put a task of another format on trial: which wrong answers do its evaluator and our gate let pass?
+        """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
 
         Answers are the task's own reference with a mistake of ours put in. Where their evaluator cannot run
         here, loop applies the rule that the format states, and says so. It also names inputs that never vary,

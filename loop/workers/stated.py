@@ -56,7 +56,9 @@ class Task:
         device = self.terms["device"]
         made = self.generator(**call_arguments(self.generator, given, seed, torch.device(device)))  # type: ignore[misc]
         passes = self.terms["passes"]
-        packed = ((made,), {}) if passes == "one" else ((), made) if passes == "keywords" else (tuple(made), {})
+        packed: Any = (
+            ((made,), {}) if passes == "one" else ((), made) if passes == "keywords" else (tuple(made), {})
+        )
         apart = take_apart(packed)
         return Apart(apart.rest, apart.names, tuple(one.to(device) for one in apart.tensors))
 
@@ -102,7 +104,8 @@ class Task:
         else:
             wrong = ~(error <= atol + rtol * size)
         same = (output == expected) | (output.isnan() & expected.isnan())
-        return (wrong | ~output.isfinite()) & ~same
+        denied: Tensor = (wrong | ~output.isfinite()) & ~same
+        return denied
 
 
 def verdict(task: Task, found: str) -> dict[str, Any]:
