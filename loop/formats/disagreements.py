@@ -24,8 +24,6 @@ def causes(task: ForeignTask, ours: str, theirs: Verdict) -> list[str]:
 
 def _they_pass(task: ForeignTask) -> Iterator[str]:
     """Where an answer is wrong for us, and right for them."""
-    if task.judging.either:
-        yield "an element is wrong for them only beyond atol and beyond rtol; for us beyond their sum"
     if task.judging.checker:
         yield f"only their own checker decides there ({task.judging.checker}); we compare with float64, too"
     if task.timing.checked is False:
@@ -40,6 +38,8 @@ def _they_pass(task: ForeignTask) -> Iterator[str]:
 
 def _they_reject(task: ForeignTask) -> Iterator[str]:
     """Where an answer is right for us, and wrong for them."""
+    if task.judging.either:
+        yield "they allow the larger of atol and rtol times the expected value; we allow their sum"
     yield "they compare with the reference in its own type, which may itself be off; we compare with float64"
     yield "we allow what the plain implementation loses in the same type; they allow their tolerance alone"
     if any(one not in FLOATS for one in task.dtypes):
