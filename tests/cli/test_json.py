@@ -22,6 +22,7 @@ WORDS = {
     "cost keep-or-stop": "--idle-hours 5 --gpu-usd-per-hour 1 --stop-cost-usd 1",
     "cost pivot": "--recorded",
     "catalog build": "--out pages",
+    "init": "mine --command true --like x=N",
     "kernels show": "ours",
     "patterns drafts accept": "DRAFT",
     "patterns drafts dismiss": "DRAFT",
