@@ -21,7 +21,7 @@ def works() -> bool:
     return subprocess.run(trial, capture_output=True, check=False, timeout=10).returncode == 0
 
 
-def under(root: Path, preset: Preset) -> tuple[str, ...]:
+def under(root: Path, cache: Path, preset: Preset) -> tuple[str, ...]:
     """The command line that a proposer runs under; empty where it is not isolated.
 
     Its home folder is empty but for the program's own configuration. `loop kernels check` needs builds and trust.
@@ -33,9 +33,10 @@ def under(root: Path, preset: Preset) -> tuple[str, ...]:
     words += ["--tmpfs", "/tmp", "--tmpfs", str(home)]
     for seen in _programs(home):
         words += ["--ro-bind-try", seen, seen]
-    for own in (*(str(home / name) for name in preset.own), str(cache_folder())):
+    for seen in (str(cache_folder()), str(state_folder())):
+        words += ["--ro-bind-try", seen, seen]
+    for own in (*(str(home / name) for name in preset.own), str(cache), str(root)):
         words += ["--bind-try", own, own]
-    words += ["--ro-bind-try", str(state_folder()), str(state_folder()), "--bind", str(root), str(root)]
     return tuple(words)
 
 

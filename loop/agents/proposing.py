@@ -56,6 +56,8 @@ class Errand:
     """Variables that it sees besides."""
     under: Sequence[str] = ()
     """Command line that isolates it."""
+    cache: Path | None = None
+    """Where its `loop kernels check` keeps builds: none of them is ever judged. None: where this session does."""
 
     @property
     def command(self) -> str:
@@ -112,6 +114,7 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
     command = ["sh", "-c", f"{{ {errand.command}\n}} < {shlex.quote(str(errand.page))}"]
     names = (*PASSED_ON, *errand.preset.env, *errand.env)
     env = {name: os.environ[name] for name in names if name in os.environ}
+    env |= {"LOOP_CACHE": str(errand.cache)} if errand.cache else {}
     first = lambda: stay_out(unprivileged=True)  # noqa: E731
     with Child([*errand.under, *command], cwd=errand.folder, env=env, first=first) as child:
         cut = yield from _watch(child, errand, begun)

@@ -72,7 +72,7 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         page = page_of(shop, asked)
         round_ = candidates.Round(context, shop, asked, page, tree, terms, limit_s, left_usd)
         yield from candidates.ask(round_, first)
-    known = {one.number for one in past.proposals}
+    known, so_far = {one.number for one in past.proposals}, _so_far(past, shop.notes)
     fresh = {number: one for number, one in candidates.kept_in(shop.notes).items() if number not in known}
     for one in waiting(past, shop.notes):
         fresh[one.number] = handed_over(shop, tree, one, past.judged_edits)
@@ -80,9 +80,20 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
             back = handed_back(shop, asked, tree.changed(), tree)
             said = f"candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {', '.join(back.files)}"
             also = {"candidate": one.number, "proposals": tuple(fresh.values())}
-            return Result(back.model_copy(update={**also, "message": f"{said} ({back.lines} lines)"}))
+            return Result(back.model_copy(update={**also, "message": f"{said} ({back.lines} lines); {so_far}"}))
     ended = tuple(fresh.values())
-    said = "; ".join(f"candidate {one.number}: {one.text}" for one in ended)
+    said = "; ".join([*(f"candidate {one.number}: {one.text}" for one in ended), so_far])
     login = any(one.ended == "login" and one.number >= first for one in ended)
     hint = f"log in to what `{terms.proposer}` runs, then: {asked.resume}" if login else None
     return Result(BriefOutput(ok=True, brief=asked, message=said, hint=hint, proposals=ended), paused=login)
+
+
+def _so_far(past: SessionChanges, notes: Path) -> str:
+    """The ledger in a line: candidates, what was kept, dollars and tokens of AI."""
+    kept = sum(one.outcome == "kept" for one in past.tried)
+    used = used_by(notes)
+    known = sum(one.usd is not None for one in used)
+    usd = f"${dollars(used):.2f} of AI" if known else "AI unknown"
+    part = " in part" if 0 < known < len(used) else ""
+    tokens = sum(model.tokens.total for one in used for model in one.models)
+    return f"so far {len(candidates.kept_in(notes))} proposed, {kept} kept, {usd}{part}, {tokens:,} tokens"

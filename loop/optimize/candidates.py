@@ -75,13 +75,30 @@ def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
     _note(round_, Proposal(number=number, ended="interrupted"))
     place = round_.shop.tree.with_name(f"{round_.shop.tree.name}.{number}")
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, place, ignore_errors=True)
+        for folder in (place, _cache(place)):
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        _own_cache(round_, place)
         copy = worktree.copy_of(round_.tree, place)
         note_owner(copy, round_.shop.notes.parent)
         _leave_note(round_, copy)
         proposal = yield from _proposed(round_, number, copy)
     _note(round_, proposal)
     return proposal
+
+
+def _cache(root: Path) -> Path:
+    """Where the checks of a candidate keep their builds."""
+    return root.with_name(f"{root.name}.cache")
+
+
+def _own_cache(round_: Round, root: Path) -> None:
+    """A cache of its own, with the session's locks: no build that a proposer could edit is judged."""
+    locks = round_.context.bench.cache / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    own = _cache(root) / "builds"
+    own.mkdir(parents=True, exist_ok=True)
+    if not (own / "locks").exists():
+        (own / "locks").symlink_to(locks)
 
 
 def _leave_note(round_: Round, copy: Worktree) -> None:
@@ -106,7 +123,7 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
     """Run the proposer; again with the compiler's words where its edit does not compile."""
     results: list[Errands] = []
     page = _page(round_, number, copy)
-    isolated = isolation.under(copy.root, preset_of(round_.campaign.proposer))
+    isolated = isolation.under(copy.root, _cache(copy.root), preset_of(round_.campaign.proposer))
     while True:
         limit_s = round_.limit_s - sum(one.seconds for one in results)
         found = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
@@ -154,6 +171,7 @@ def _errand(round_: Round, page: Path, copy: Worktree, limit_s: float, isolated:
         usd=round_.usd / campaign.width if round_.usd is not None else None,
         env=campaign.env,
         under=isolated,
+        cache=_cache(copy.root),
     )
 
 

@@ -3,6 +3,7 @@
 It judges nothing: a change is kept by the gate alone, on more workloads and with more evidence.
 """
 
+import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -125,11 +126,21 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
 
 
 def few(target: Target, context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
-    """The first workloads of each set, turn about, at most `MOST`. Of a campaign none that it holds out."""
+    """The first workloads of each set, turn about, at most `MOST`, none larger than those that are timed.
+
+    Of a campaign none that it holds out.
+    """
     sets = note.sets if note else tuple(target.workloads)
-    of = [list(kernel.workloads(context, [name])) for name in sets if name in target.workloads]
+    timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
+    most = max(map(_size, timed), default=0)
+    every = (kernel.workloads(context, [name]) for name in sets if name in target.workloads)
+    of = [[one for one in some if _size(one) <= most] for some in every]
     turns = [one[turn] for turn in range(MOST) for one in of if turn < len(one)]
     return tuple({one.name: one for one in turns}.values())[:MOST]
+
+
+def _size(workload: Workload) -> int:
+    return math.prod(max(size, 1) for size in workload.sizes.values())
 
 
 def _speeds(
