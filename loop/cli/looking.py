@@ -122,7 +122,7 @@ LOOKING = (
         (
             "loop init my-softmax --from ops:softmax --like x=N,M",
             "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
-            "loop init my-program --command './program {x} {output}' --reference ops:scale --like x=N,M",
+            "loop init mine --command ./run --reference ops:scale --like x=N,M",
         ),
         (
             argument("folder", Path, ..., "A new folder.", metavar="DIR"),

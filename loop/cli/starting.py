@@ -22,6 +22,7 @@ from loop.formats.python_text import read_module, read_text
 from loop.model.workloads import RESERVED
 
 NAME = re.compile(r"[A-Za-z]\w{0,63}")
+SIZED = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
 ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
@@ -51,8 +52,7 @@ tolerance:                        # of one element: atol + rtol * |reference|
   float16: {{atol: 1.0e-2, rtol: 1.0e-2}}
   bfloat16: {{atol: 1.0e-2, rtol: 1.0e-2}}
 dtypes: {{cpu: float32, cuda: float32}}
-# flops: "2*N*M"                  # of one call, for the roofline
-# bytes: "2*N*M*itemsize"
+# flops: "2*N*M"                  # of one call, for the roofline; bytes, too
 workloads:
   quick: [{sizes}]
   # edges: [...]                  # name the sizes at which a kernel may go wrong, such as 1, 63 and 65
@@ -84,7 +84,7 @@ class _Function:
     name: str
     files: tuple[Path, ...]
     """Files to copy; none for an installed package."""
-    parameters: tuple[str, ...] | None
+    parameters: tuple[str, ...] | None = None
     """None where only importing it would tell."""
     needed: tuple[str, ...] = ()
     """Parameters without a default."""
@@ -226,16 +226,10 @@ def _with_headers(path: Path, seen: set[Path]) -> Iterator[Path]:
 
 def _function(text: str) -> _Function:
     """The function that `module:function` names, found as Python would find it from here."""
-    module, _, name = text.removesuffix(":").partition(":")
-    module = module.removesuffix(".py").replace("/", ".").lstrip(".") if module.endswith(".py") else module
-    if not name or not all(word.isidentifier() for word in (*module.split("."), name)):
-        raise UsageError(
-            f"{text}: expected module:function, or a file that ends in {', '.join(BUILDS)}",
-            hint="loop init DIR --from torch.nn.functional:gelu --like input=N,M",
-        )
+    module, name = _module(text)
     path, own = _found(module)
     if path is None:
-        return _Function(module, name, (), None)
+        return _Function(module, name, ())
     read = read_module(path)
     if not read.defines(name):
         known = [one.name for one in read.tree.body if isinstance(one, ast.FunctionDef)]
@@ -243,13 +237,29 @@ def _function(text: str) -> _Function:
         raise UsageError(f"{path}: no function `{name}` there", hint=hint)
     files = tuple(_with_imports(path, set())) if own else ()
     function = read.function(name)
-    if function is None:
-        return _Function(module, name, files, None)
-    given = function.args
+    return (
+        _Function(module, name, files, *_parameters(function.args)) if function else _Function(module, name, files)
+    )
+
+
+def _module(text: str) -> tuple[str, str]:
+    """Module and function; a file in this folder is a module, too."""
+    module, _, name = text.partition(":")
+    module = module.removesuffix(".py")
+    if not all(word.isidentifier() for word in (*module.split("."), name)):
+        raise UsageError(
+            f"{text}: expected module:function, or a file that ends in {', '.join(BUILDS)}",
+            hint="loop init DIR --from torch.nn.functional:gelu --like input=N,M",
+        )
+    return module, name
+
+
+def _parameters(given: ast.arguments) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """All parameters, and those without a default."""
     places = [one.arg for one in (*given.posonlyargs, *given.args)]
     needed = places[: len(places) - len(given.defaults)]
     needed += [one.arg for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is None]
-    return _Function(module, name, files, (*places, *(one.arg for one in given.kwonlyargs)), tuple(needed))
+    return (*places, *(one.arg for one in given.kwonlyargs)), tuple(needed)
 
 
 def _found(module: str) -> tuple[Path | None, bool]:
@@ -292,47 +302,44 @@ def _with_imports(path: Path, seen: set[Path]) -> Iterator[Path]:
 
 def _shapes(request: InitRequest, right: _Function | None, again: str) -> dict[str, str]:
     """Tensor to its shape as it was given, checked against the parameters of the function."""
-    shapes: dict[str, str] = {}
-    for text in request.like:
-        name, _, shape = (part.strip() for part in text.partition("="))
-        words = [word.strip() for word in shape.split(",")]
-        good = all(
-            (NAME.fullmatch(word) and word not in RESERVED) or re.fullmatch("[1-9][0-9]{0,9}", word)
-            for word in words
-        )
-        if not NAME.fullmatch(name) or not good:
-            raise UsageError(
-                f"--like {text!r}: expected a tensor with its sizes, by name or by number",
-                hint="such as --like x=N,M or --like x=64,1000",
-            )
-        shapes[name] = " ".join(words)
+    shapes = dict(_shape(text) for text in request.like)
     inputs = [name for name in shapes if name != OUTPUT]
-    known = right.parameters if right else None
-    for name in inputs:
-        if known is not None and right is not None and name not in known:
-            hint = did_you_mean(name, known) or f"--like {known[0] if known else 'x'}=N,M"
-            raise UsageError(
-                f"--like {name}: {right.module}:{right.name} has no parameter `{name}`: {', '.join(known)}",
-                hint=hint,
-            )
-    missing = [name for name in (right.needed if right else ()) if name not in shapes]
+    if right is not None:
+        _check_names(right, inputs)
+        inputs = [name for name in right.parameters or inputs if name in inputs]
+    missing = [name for name in right.needed if name not in shapes] if right else []
     if missing or not inputs:
-        needed = missing or ["x"]
-        what = (
-            f"`{'`, `'.join(missing)}` of {right.module}:{right.name} has" if missing and right else "an input has"
-        )
-        words = [word for name in needed for word in ("--like", f"{name}=N,M")]
+        raise _unshaped(right, missing, again)
+    return {**{name: shapes[name] for name in inputs}, **shapes}
+
+
+def _unshaped(right: _Function | None, missing: Sequence[str], again: str) -> UsageError:
+    """What to say of inputs without a shape."""
+    names = ", ".join(f"`{name}`" for name in missing)
+    words = " ".join(f"--like {name}=N,M" for name in missing or ["x"])
+    said = f"{names} of {right.module}:{right.name} has no shape" if names and right else "no input has a shape"
+    return UsageError(said, hint=f"{again} {words}; for a value, write a function that gives it")
+
+
+def _shape(text: str) -> tuple[str, str]:
+    """A tensor's name and its sizes, of `x=N,M`."""
+    name, _, shape = (part.strip() for part in text.partition("="))
+    words = [word.strip() for word in shape.split(",")]
+    if not NAME.fullmatch(name) or not all(SIZED.fullmatch(word) and word not in RESERVED for word in words):
         raise UsageError(
-            f"{what} no shape", hint=f"{again} {' '.join(words)}; for a value, write a function that gives it"
+            f"--like {text!r}: expected a tensor with its sizes, by name or by number",
+            hint="such as --like x=N,M or --like x=64,1000",
         )
-    return {
-        name: shapes[name] for name in (*_ordered(inputs, known), *(name for name in shapes if name == OUTPUT))
-    }
+    return name, " ".join(words)
 
 
-def _ordered(inputs: Sequence[str], known: Sequence[str] | None) -> Sequence[str]:
-    """Inputs in the order of the function's parameters."""
-    return [name for name in known if name in inputs] if known is not None else inputs
+def _check_names(right: _Function, inputs: Iterable[str]) -> None:
+    """Raise UsageError for an input that the function does not take."""
+    known = right.parameters
+    unknown = [name for name in inputs if known is not None and name not in known]
+    if known is not None and unknown:
+        said = f"{right.module}:{right.name} has no parameter `{unknown[0]}`: {', '.join(known)}"
+        raise UsageError(f"--like {unknown[0]}: {said}", hint=did_you_mean(unknown[0], known))
 
 
 def _wrapper(right: _Function | None, function: str, inputs: Iterable[str], title: str) -> str:
