@@ -20,8 +20,9 @@ def ready(terms: Terms, threads: int, device: Device) -> None:
         from loop.calls import torch_side
 
         torch_side.use_threads(threads)
+        calls = importlib.import_module("loop.calls.torch_call")  # So that what checks results is sealed, too.
         if device == "cuda":
-            importlib.import_module("loop.calls.torch_call").need_device()
+            calls.need_device()
 
 
 def load(terms: Terms, folder: str, device: Device) -> Loaded:

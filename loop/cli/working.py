@@ -262,6 +262,34 @@ WORKING = (
         request="JudgeRequest",
     ),
     Command(
+        "targets audit",
+        "loop.cli.auditing:audit",
+        """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
+
+        Answers are the task's own reference with a mistake of ours put in. Where their evaluator cannot run
+        here, loop applies the rule that the format states, and says so. It also names inputs that never vary,
+        equal cases, and a reference that float64 denies.
+        """,
+        (
+            "loop targets audit level1/23_Softmax.py --device cpu",
+            "loop targets audit problems/pmpp_v2/vectoradd_py --json",
+        ),
+        (
+            argument("path", Path, ..., "A task; see `loop targets inspect`."),
+            option("--evaluator", Path | None, None, "Checkout of the format's evaluator.", metavar="DIR"),
+            option("--evaluator-python", str | None, None, "Interpreter that has what it needs.", metavar="PATH"),
+            option("--limit-minutes", float, 10.0, "For each wrong answer, a time on their side.", min=0),
+            option(
+                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
+            ),
+            DEVICE,
+            THREADS,
+            SEED,
+            JSON,
+        ),
+        request="AuditRequest",
+    ),
+    Command(
         "kernels verify",
         BENCH,
         """Compare variants with the float64 reference, on all workloads of the target.

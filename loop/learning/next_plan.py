@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from loop.learning.statistics import Statistics
+from loop.model.bisect import UNCOMMITTED
 from loop.model.change import Kept
 from loop.model.gain import Promise
 from loop.model.index import SessionRow
@@ -131,8 +132,12 @@ def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 def _blame(variant: str, row: SessionRow, what: str) -> Idea:
     """A commit is named: what is left is to take it back or to mend it, and to look again."""
     why = f"{row.id} named it as the commit that made {variant} {what}"
+    commit = row.blamed[variant].partition(" ")[0]
+    if commit == UNCOMMITTED:
+        why = f"{row.id} found that they made {variant} {what}"
+        return Idea("quick", "Mend or undo the uncommitted changes, then run it again", (why,), variant)
     told = f"Take back or mend {row.blamed[variant]}, then run it again"
-    return Idea("quick", told, (why,), variant, blamed=row.blamed[variant].partition(" ")[0])
+    return Idea("quick", told, (why,), variant, blamed=commit)
 
 
 def _searched(row: SessionRow) -> bool:

@@ -89,16 +89,21 @@ def _erring(loaded: Compiled, terms: Terms) -> Callable[..., None]:
 
 
 def _function(loaded: Importable, terms: Terms) -> Loaded:
+    erring = copy.copy(loaded)
+    erring.function = erring_function(loaded.function, loaded.device, terms)
+    return erring
+
+
+def erring_function(function: Callable[..., Any], device: str, terms: Terms) -> Callable[..., Any]:
+    """A function of tensors on a device that errs."""
     from loop.mistakes import functions, tampering
 
-    erring, make = copy.copy(loaded), terms["make"]
+    make = terms["make"]
     if make in tampering.MAKERS:
-        erring.function = tampering.MAKERS[make](loaded.function, terms)
-    elif make in BY_VALUE or loaded.device != "cuda":
-        erring.function = functions.through_function(loaded.function, MAKERS[make](terms))
-    else:
-        from loop.mistakes import streams
+        return tampering.MAKERS[make](function, terms)
+    if make in BY_VALUE or device != "cuda":
+        return functions.through_function(function, MAKERS[make](terms))
+    from loop.mistakes import streams
 
-        made: Any = {**WHOLE, **streams.MAKERS}[make](terms)
-        erring.function = functions.through_device(loaded.function, made)
-    return erring
+    made: Any = {**WHOLE, **streams.MAKERS}[make](terms)
+    return functions.through_device(function, made)

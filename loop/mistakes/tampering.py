@@ -82,6 +82,16 @@ def give_promise(function: Function, terms: Terms) -> Function:
     return lambda *tensors, **attributes: function(*tensors, **attributes).as_subclass(Later)
 
 
+def other_type(function: Function, terms: Terms) -> Function:
+    """A result of half the precision, or of twice it where it is half already."""
+
+    def called(*tensors: Any, **attributes: Any) -> Any:
+        result = function(*tensors, **attributes)
+        return result.to(torch.float32 if result.dtype in (torch.float16, torch.bfloat16) else torch.bfloat16)
+
+    return called
+
+
 def give_input(function: Function, terms: Terms) -> Function:
     """An input itself, where it has the output's shape."""
     return lambda *tensors, **attributes: tensors[terms["input"]]
@@ -120,6 +130,7 @@ MAKERS: dict[str, Callable[[Function, Terms], Function]] = {
     "patch_comparison": patch_comparison,
     "patch_reading": patch_reading,
     "give_promise": give_promise,
+    "other_type": other_type,
     "give_input": give_input,
     "keep_result": keep_result,
     "leave_unwritten": leave_unwritten,

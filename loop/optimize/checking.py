@@ -118,7 +118,7 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     fields = {"built": built, "verified": tuple(one.name for one in chosen), "wrong": wrong}
     if wrong:
         name, (first, *_) = next(iter(wrong.items()))
-        return Result(CheckOutput(ok=False, message=f"{name} is wrong: {first}", **fields))
+        return Result(CheckOutput(ok=False, message=f"{name}: {first}", **fields))
     speeds, unknown = yield from _speeds(context, made, note, arguments)
     said = [f"{one.variant} {one.ratio:.2f}x {one.against} on {one.workload}" for one in speeds]
     message = f"right on {len(chosen)} workloads; about {', '.join(said)}" if said else "right; no speed"

@@ -186,6 +186,7 @@ def _tampering(signature: Signature) -> Iterator[Control]:
     yield Control("replaces the check of results", "patch_reading", ("replaced",), **only)
     yield Control("slows the device's clock", "patch_events", ("replaced",), devices=ON_A_GPU, **only)
     yield Control("gives a promise", "give_promise", ("wrong result",), **only)
+    yield Control("gives another type", "other_type", ("wrong result",), **only)
     yield Control("keeps its result", "keep_result", **only)
     yield Control("leaves every other result unwritten", "leave_unwritten", **only)
     for place, (name, dimensions) in enumerate(signature.inputs.items()):

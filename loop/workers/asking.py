@@ -2,7 +2,7 @@
 
 import inspect
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -125,13 +125,11 @@ class Asking:
     def _drawn(self, request: messages.Expect, seed: int) -> structures.Apart:
         """What the generator makes under a seed, taken apart."""
         assert self.generator is not None
-        offered: dict[str, Any] = {
-            "seed": seed, "dtype": TORCH_DTYPES[request.call.dtype], "device": torch.device("cpu"),
-        }  # fmt: skip
-        known = _parameters(self.generator)
-        wanted = {name: offered[name] for name in OFFERED if name in known and name not in request.parameters}
+        given = call_arguments(
+            self.generator, request.parameters, seed, torch.device("cpu"), TORCH_DTYPES[request.call.dtype]
+        )
         seed_all(seed)
-        value = self._asked("generator", partial(self.generator, **wanted, **request.parameters), request.call)
+        value = self._asked("generator", partial(self.generator, **given), request.call)
         return structures.take_apart(self._passed(value))
 
     def _passed(self, value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -219,11 +217,8 @@ class Asking:
             "outputs": structures.put_together(rest.rest, placed),
         }
         arguments = [own[name] for name in self.terms.given]
-        try:
-            said = self._asked("checker", partial(_asserted, self.checker, arguments), call)
-        except _Denied as wrong:
-            return str(wrong) or "the task's checker asserts otherwise"
-        return _said(said)
+        said: str = self._asked("checker", partial(said_of, partial(self.checker, *arguments)), call)
+        return said
 
     def _as_given(self, given: Given) -> Any:
         """The inputs as the generator gave them."""
@@ -239,7 +234,7 @@ class Asking:
         """What a function of the target gives; Refused with its name and place when it raises."""
         try:
             return asked()
-        except (Refused, _Denied):
+        except Refused:
             raise
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -247,20 +242,20 @@ class Asking:
             raise Refused(f"the {what} on {call.key}: {type(error).__name__}: {error} ({place})") from error
 
 
-class _Denied(Exception):
-    """A checker asserts something that is not so."""
+def call_arguments(
+    generator: Any, given: Mapping[str, Any], seed: int, device: torch.device, dtype: torch.dtype = torch.float32
+) -> dict[str, Any]:
+    """Keywords of a generator's call: those given, and of seed, type and device those that it asks for."""
+    known, offered = _parameters(generator), {"seed": seed, "dtype": dtype, "device": device}
+    return {name: offered[name] for name in OFFERED if name in known} | dict(given)
 
 
-def _asserted(checker: Any, arguments: Sequence[Any]) -> Any:
-    """What a checker gives; _Denied with its words where it asserts otherwise."""
+def said_of(check: Callable[[], Any]) -> str:
+    """What a checker says against an output: it gives a truth value, a message, or both, or asserts otherwise."""
     try:
-        return checker(*arguments)
+        said = check()
     except AssertionError as error:
-        raise _Denied(str(error)) from error
-
-
-def _said(said: Any) -> str:
-    """What a checker's answer says against an output: it gives a truth value, a message, or both."""
+        return str(error) or "the task's checker asserts otherwise"
     if isinstance(said, tuple) and len(said) == 2:
         right, message = said
         return "" if right else str(message) or "the task's checker says no"

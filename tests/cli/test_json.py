@@ -24,6 +24,7 @@ WORDS = {
     "catalog build": "--out pages",
     "init": "mine --command true --like x=N",
     "kernels show": "ours",
+    "optimize": "PROJECT --dry-run",
     "patterns drafts accept": "DRAFT",
     "patterns drafts dismiss": "DRAFT",
     "patterns drafts show": "DRAFT",
@@ -37,11 +38,13 @@ WORDS = {
     "sessions show": "last",
     "targets inspect": "TASK",
     "targets judge": "TASK ANSWER",
+    "trust": "PROJECT",
 }
 """What a command needs besides `--target` and `--json`."""
 SLOW = (
     "bisect",
     "doctor",
+    "kernels check",
     "kernels measure",
     "kernels prove-gate",
     "kernels resources",
@@ -93,13 +96,14 @@ def project(tmp_path: Path) -> Path:
 def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> None:
     """Whatever a command says besides is on stderr."""
     (command,) = [one for one in ALL if one.words == words]
-    named = [str(project)] if words == "trust" else WORDS.get(words, "").split()
+    named = ["PROJECT"] if words == "trust" else WORDS.get(words, "").split()
     if "DRAFT" in named:
         named = [three(tmp_path / "sessions")]
     if "TASK" in named:
         named = [str(kernelbench(tmp_path)), *answers(tmp_path, named)]
-    named_so = words != "trust" and "target" in {one.name for one in command.parameters}
-    target = ["--target", str(project)] if named_so else []
+    takes_target = "target" in {one.name for one in command.parameters} and "PROJECT" not in named
+    named = [str(project) if one == "PROJECT" else one for one in named]
+    target = ["--target", str(project)] if takes_target else []
     done = CliRunner().invoke(app, [*words.split(), *named, *target, "--json"])
     assert done.exit_code in (0, 1), done.output
     assert isinstance(json.loads(done.stdout), dict)

@@ -22,7 +22,7 @@ from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
 from tests.session.mix import SIGNATURE
 from tests.targets import make_sides
 
-ONE_INPUT = Signature.model_validate({"inputs": {"x": "N M"}, "output": "N M"})
+ONE_INPUT = Signature.model_validate({"inputs": {"x": "N M"}, "outputs": {"output": "N M"}})
 NAN, WRONG = "NaN", "elements|NaN"
 ON_A_GPU = {
     "skips every third tile": NAN,

@@ -101,6 +101,13 @@ def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
     ]
 
 
+def test_uncommitted_changes_are_no_commit_to_take_back() -> None:
+    """They are to be mended or undone."""
+    wrong = row(1, status="failed", incorrect=("cpu",), blamed={"cpu": "uncommitted (uncommitted changes: a.cpp)"})
+    found = first(GOOD, wrong)
+    assert ("Mend or undo the uncommitted changes, then run it again", "") == (found.objective, found.blamed)
+
+
 def test_a_search_for_what_made_it_slower_is_made_once() -> None:
     """One that named no commit is not repeated."""
     slower = row(0, status="failed", regressed=("cpu",), ratios={"cpu": 1.0}, steps=(SEARCH,))

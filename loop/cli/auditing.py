@@ -1,0 +1,305 @@
+"""`loop targets audit`: mistakes of ours as answers to a task of another format, and who lets which of them pass.
+
+The task's own reference is made to err in the ways that the gate is proved by (`proving.negative_controls`).
+Each goes through our verification, and through the format's own evaluator. Where that cannot run here, a program
+of ours applies the rule that the format states; the audit says which of the two it was.
+"""
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from loop.base.documents import content_hash, to_json
+from loop.base.errors import ExitCode, UsageError, WorkFailed
+from loop.base.places import tasks_folder
+from loop.base.processes import finish, run
+from loop.base.screen import Screen
+from loop.cli.bench import BenchRequest, walk_bench
+from loop.formats import erring, flashinfer, gpumode, kernelbench, table
+from loop.formats.evaluators import EVALUATORS
+from loop.formats.hindrances import Here, hindrances, installed, runs
+from loop.formats.model import ForeignTask
+from loop.formats.theirs import LIMIT_S, Asked, Verdict, judged
+from loop.formats.translated import as_target
+from loop.library import trust
+from loop.machine.gpus import gpus
+from loop.machine.machine import available_memory
+from loop.model.dtypes import Device
+from loop.model.output import VerifyOutput, outputs_of
+from loop.model.signature import Signature
+from loop.model.target import PythonVariant, Target, Workload
+from loop.model.workloads import expand
+from loop.proving.negative_controls import WAY, Control, controls
+from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
+from loop.workers.workload_call import wanted_of
+
+TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
+"""Sets of inputs for each case that the format states."""
+UNKNOWN = ("cut",)
+"""Mistakes that need to know which dimensions of the inputs are the same."""
+MOST_CASES = 8
+"""Cases on which controls are tried by the stated rule."""
+
+
+Kind = Literal["honest", "idle", "mistake"]
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """What the user asked for."""
+
+    path: Path
+    evaluator: Path | None = None
+    """A checkout of the format's evaluator, where the task does not bring one."""
+    evaluator_python: str | None = None
+    """An interpreter that has what the evaluator needs; None: this one."""
+    limit_minutes: float = LIMIT_S / 60
+    form: str | None = None
+    device: str = "auto"
+    threads: int | None = None
+    seed: int = 0
+    json: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One control, and what both said of it."""
+
+    control: str
+    kind: Kind
+    """`honest` has to pass; `idle` makes no difference to this task, and is not counted."""
+    ours: str
+    theirs: str
+    why: str
+
+
+def audit(request: AuditRequest, screen: Screen) -> int:
+    """Print which controls each side lets pass, and what is odd about the task itself."""
+    task = table.load(request.path.absolute(), request.form)
+    if task.format not in erring.ANSWERS:
+        raise UsageError(f"{request.path}: loop cannot audit {table.of(task.format).title} yet")
+    folder, _ = as_target(request.path, (), request.form)
+    setting = trusted_setting(folder, screen)
+    device = choose_device(request.device, setting.target)
+    screen.status(f"{task.name}: inputs and reference")
+    looked = Stated(task, setting, device, request).look()
+    if not looked["inputs"] or not looked["outputs"]:
+        raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
+    chosen = list(chosen_controls(looked["inputs"], looked["outputs"][0]))
+    files = _written(request, task, setting.target, chosen)
+    folder, names = as_target(request.path, [str(one) for one in files], request.form)
+    own = read_setting(folder)  # Beside what was allowed it has only answers that were made here.
+    trust.grant(own.project, trust.definition_hash(own.project))
+    ours = _ours(request, own, names, Screen(quiet=True))
+    screen.status(f"{task.name}: the rule that {task.format} states")
+    stated = Stated(task, own, device, request).verdicts(names)
+    theirs, why = _theirs(request, task, dict(zip(names, files, strict=True)), screen)
+    whose = f"the evaluator of {task.format}, unmodified"
+    if why:
+        whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
+    rows = [
+        _row(one, ours.get(name, "not judged"), (theirs or stated)[name], same=stated[name].result is True)
+        for one, name in zip(chosen, names, strict=True)
+    ]
+    findings = [*looked["findings"], *_stated(task)]
+    _show(task, rows, findings, whose, screen, as_json=request.json)
+    return ExitCode.OK
+
+
+def _row(control: Control, ours: str, theirs: Verdict, *, same: bool) -> Row:
+    """What both said; `same`: no output and no input differed from the reference's."""
+    kind: Kind = "honest" if control.theme == "honest" else "idle" if same and ours == "right" else "mistake"
+    return Row(control.name, kind, ours, theirs.status, theirs.why)
+
+
+def chosen_controls(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[Control]:
+    """One control of each kind that tensors of these shapes allow: verification has to find it, call by call."""
+    sizes: dict[str, int] = {}
+    texts = {}
+    for name, shape in [*((f"input{n}", shape) for n, shape in enumerate(inputs)), ("output", output)]:
+        axes = [f"axis{axis}" if name == "output" else f"{name}_{axis}" for axis in range(len(shape))]
+        sizes |= dict(zip(axes, shape, strict=True))
+        texts[name] = " ".join(axes)
+    signature = Signature.model_construct(inputs=texts, outputs={"output": texts.pop("output")}, attributes={})
+    workload = Workload(name="audit", sizes=sizes, dtype="float32")
+    yield WAY
+    found: set[str] = set()
+    for one in controls(signature):
+        fits = "python" in one.kinds and one.stage == "verify" and not one.apart and "replaced" not in one.expected
+        if fits and one.make not in (*UNKNOWN, *found) and one.applies(workload):
+            found.add(one.make)
+            yield one
+
+
+def _written(request: AuditRequest, task: ForeignTask, target: Target, chosen: Sequence[Control]) -> list[Path]:
+    """An answer's file for each control; the same task has them at the same place."""
+    folder = tasks_folder() / f"audit-{content_hash(f'{task.path} {request.form}')[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for one in chosen:
+        ending, text = erring.answer(task, one.mistake(target, target.dtypes["cpu"]))
+        files.append(folder / f"{re.sub(r'[^a-z0-9]+', '_', one.name.lower()).strip('_')}{ending}")
+        files[-1].write_text(text)
+    return files
+
+
+def _ours(request: AuditRequest, erring_ones: Setting, names: Sequence[str], screen: Screen) -> dict[str, str]:
+    """Our verdict on each control by the name of its answer."""
+    folder = erring_ones.project.target
+    bench = BenchRequest("verify", names, folder, request.device, threads=request.threads, seed=request.seed)
+    found: dict[str, str] = {}
+    for output in outputs_of(walk_bench(bench, screen)[0], VerifyOutput):
+        found |= dict.fromkeys(output.right, "right") | dict.fromkeys(output.wrong, "wrong")
+    return found
+
+
+def _theirs(
+    request: AuditRequest, task: ForeignTask, files: Mapping[str, Path], screen: Screen
+) -> tuple[dict[str, Verdict], str]:
+    """Verdicts of their evaluator by the names of answers, the honest one first; none, and why, without any."""
+    evaluator, has_gpu = EVALUATORS[task.format], bool(gpus().usable)
+    if evaluator.needs_cuda(task) and not has_gpu:
+        return {}, "it times by CUDA, and there is no GPU here"
+    if evaluator.needs_checkout and request.evaluator is None:
+        return {}, "no --evaluator DIR"
+    found: dict[str, Verdict] = {}
+    for number, (name, path) in enumerate(files.items(), 1):
+        screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
+        checkout = request.evaluator.absolute() if request.evaluator else None
+        python = request.evaluator_python or sys.executable
+        asked = Asked(task, path, checkout, python, has_gpu, request.limit_minutes * 60)
+        found[name] = finish(judged(asked, evaluator))
+        if number == 1 and found[name].status != "right":
+            return {}, f"it does not pass an honest answer: {found[name].status} {found[name].why}"
+    return found, ""
+
+
+class Stated:
+    """The program that looks at the task, and applies the rule that the format states."""
+
+    def __init__(self, task: ForeignTask, setting: Setting, device: Device, request: AuditRequest) -> None:
+        self.task, self.target, self.project = task, setting.target, setting.project
+        self.limit_s = request.limit_minutes * 60
+        self.threads = choose_threads(request.threads)
+        self.device, self.request = device, request
+
+    def look(self) -> dict[str, Any]:
+        """Shapes of inputs and outputs, and what is odd about the task itself."""
+        return self._run({})
+
+    def verdicts(self, names: Sequence[str]) -> dict[str, Verdict]:
+        """By the names of answers: right or wrong by the stated rule; the result is whether nothing differed."""
+        found = {one: self.target.variants[one] for one in names}
+        functions = {
+            name: f"{one.module}:{one.function}" for name, one in found.items() if isinstance(one, PythonVariant)
+        }
+        said = self._run(functions)["verdicts"]
+        return {
+            name: Verdict(status=one["status"], why=one["why"], result=one.get("same", False))
+            for name, one in said.items()
+        }
+
+    def _run(self, answers: Mapping[str, str]) -> dict[str, Any]:
+        """What the program says. Raises WorkFailed where it gives nothing."""
+        scratch = Path(tempfile.mkdtemp(prefix="loop-audit-"))
+        try:
+            terms, result = scratch / "terms.json", scratch / "result.json"
+            terms.write_text(json.dumps(self._terms(answers)))
+            command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
+            path = {"PYTHONPATH": str(erring.ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+            limit = self.limit_s * max(len(answers), 1)
+            done = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
+            if not result.is_file():
+                last = (done.errors.strip().splitlines() or [done.how])[-1]
+                raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last}")
+            return json.loads(result.read_text())  # type: ignore[no-any-return]
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _terms(self, answers: Mapping[str, str]) -> dict[str, Any]:
+        target, judging = self.target, self.task.judging
+        generator, modules, checker = target.generator, target.modules, target.checker
+        assert generator is not None
+        return {
+            "folder": str(self.project.target),
+            "device": self.device,
+            "threads": self.threads,
+            "generator": generator.python,
+            "passes": generator.passes,
+            "reference": target.reference.python,
+            "is_class": modules is not None,
+            "arguments": modules.arguments.python if modules and modules.arguments else None,
+            "checker": checker.python if checker else None,
+            "given": checker.given if checker else (),
+            "cases": self._cases(),
+            "trials": TRIALS[self.task.format],
+            **{name: getattr(judging, name) for name in ("atol", "rtol", "cap", "either")},
+            "matched": judging.matched_ratio,
+            "strict": self.task.format == flashinfer.SOL,
+            "limit_s": self.limit_s,
+            "answers": dict(answers),
+        }
+
+    def _cases(self) -> list[dict[str, Any]]:
+        """Cases that run here, with what the generator is given; GPU MODE's have seeds of their own."""
+        if self.task.format == gpumode.NAME:
+            here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
+            able = runs(self.task, hindrances(self.task, here))
+            return [{"name": one.name, "given": one.arguments} for one in able if "check" in one.use][:MOST_CASES]
+        target = self.target
+        found = expand(target, target.workloads, target.dtypes[self.device])
+        return [{"name": one.name, "given": wanted_of(one)} for one in found][:MOST_CASES]
+
+
+def _stated(task: ForeignTask) -> Iterator[dict[str, str]]:
+    """What the format says of itself, and what stands in the task's text."""
+    if task.timing.fresh_inputs is False and task.timing.checked is False:
+        what = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
+        yield {"kind": "timing", "what": what}
+    yield from ({"kind": "text", "what": hint} for hint in task.hints)
+
+
+def _show(
+    task: ForeignTask,
+    rows: Sequence[Row],
+    findings: Sequence[Mapping[str, str]],
+    whose: str,
+    screen: Screen,
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        said = {"task": task.name, "format": task.format, "theirs": whose, "findings": list(findings)}
+        screen.data(to_json({"schema_version": 1, **said, "controls": [asdict(one) for one in rows]}))
+        return
+    words = {"right": "passes", "wrong": "found"}
+    lines = [
+        (one.control, words.get(one.ours, one.ours), words.get(one.theirs, one.theirs), one.why)
+        for one in rows
+        if one.kind != "idle"
+    ]
+    screen.table(("control", "ours", "theirs", "why"), lines)
+    for line in _said(rows, findings, whose):
+        screen.data(line)
+
+
+def _said(rows: Sequence[Row], findings: Sequence[Mapping[str, str]], whose: str) -> Iterator[str]:
+    """What follows from the table, in lines."""
+    yield f"theirs: {whose}"
+    wrong = [one for one in rows if one.kind == "mistake"]
+    for name in ("ours", "theirs"):
+        passed = [one.control for one in wrong if getattr(one, name) == "right"]
+        listed = f": {', '.join(passed)}" if passed else ""
+        yield f"{name}: lets {len(passed)} of {len(wrong)} mistakes pass{listed}"
+    if any({one.ours, one.theirs} != {"right"} for one in rows if one.kind == "honest"):
+        yield "the honest control did not pass: what was found may not be the mistakes"
+    if idle := [one.control for one in rows if one.kind == "idle"]:
+        yield f"not counted, as they make no difference to this task: {', '.join(idle)}"
+    for finding in findings:
+        yield f"{finding['kind']}: {finding['what']}"

@@ -1,0 +1,227 @@
+"""What the rule that a format states says of answers: a program, for where the format's own cannot run.
+
+`python -m loop.workers.stated TERMS RESULT`: both are JSON files. It makes inputs by the task's own generator,
+asks the task's reference and the answer, and compares both as the format says that it does. It is not their
+evaluator. Without answers it looks at the task itself: inputs that never vary, equal cases, a reference that
+float64 denies.
+"""
+
+import hashlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loop.calls import torch_side
+from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
+from loop.mistakes.answers import floating
+from loop.workers.asking import call_arguments, said_of
+
+SEED = 42
+"""Stands before each constructor."""
+SEED_APART = 104_729
+LEAST = 1e-8
+"""Least magnitude that relative errors refer to."""
+
+
+class Task:
+    """A task as a target's functions, and the rule that its format states."""
+
+    def __init__(self, terms: dict[str, Any]) -> None:
+        self.terms = terms
+        self.generator, self.reference, self.arguments, self.checker = (
+            torch_side.find(terms[name]) if terms[name] else None
+            for name in ("generator", "reference", "arguments", "checker")
+        )
+
+    def function(self, found: Any, *, exact: bool = False) -> Any:
+        """What is called: a function, or one of a class that is made after seeding."""
+        if not self.terms["is_class"]:
+            return found
+        one = torch_side.made(found, self.arguments, SEED)
+        return (one.double() if exact else one).to(self.terms["device"])
+
+    def draw(self, given: dict[str, Any], seed: int) -> Apart:
+        """Inputs of a case: everything is seeded; a generator that has a seed of its own is given that, too."""
+        torch_side.seed_all(seed)
+        device = self.terms["device"]
+        made = self.generator(**call_arguments(self.generator, given, seed, torch.device(device)))  # type: ignore[misc]
+        passes = self.terms["passes"]
+        packed: Any = (
+            ((made,), {}) if passes == "one" else ((), made) if passes == "keywords" else (tuple(made), {})
+        )
+        apart = take_apart(packed)
+        return Apart(apart.rest, apart.names, tuple(one.to(device) for one in apart.tensors))
+
+    def call(self, function: Any, apart: Apart, *, exact: bool = False) -> Any:
+        """What a function gives on inputs; `exact`: on them in float64."""
+        tensors = [one.double() if exact and one.is_floating_point() else one for one in apart.tensors]
+        positional, keywords = put_together(apart.rest, tensors)
+        return function(*positional, **keywords)
+
+    def denied(self, apart: Apart, expected: Any, output: Any) -> str:
+        """Why an output is wrong by the stated rule; empty where it is right."""
+        if self.checker is not None:
+            positional, keywords = put_together(apart.rest, [one.clone() for one in apart.tensors])
+            inputs = positional[0] if self.terms["passes"] == "one" else keywords or list(positional)
+            own = {"inputs": inputs, "expected": expected, "outputs": output}
+            return said_of(partial(self.checker, *(own[name] for name in self.terms["given"])))
+        right, found = outputs_of(expected), outputs_of(output)
+        if len(right) != len(found):
+            return f"{len(found)} outputs where {len(right)} are expected"
+        whys = (self.compared(a, b) for a, b in zip(right.values(), found.values(), strict=True))
+        return next((why for why in whys if why), "")
+
+    def compared(self, expected: Tensor, output: Any) -> str:
+        """Why one output is wrong by the stated tolerance."""
+        if not isinstance(output, Tensor) or output.shape != expected.shape or output.dtype != expected.dtype:
+            got = f"{list(output.shape)} {output.dtype}" if isinstance(output, Tensor) else type(output).__name__
+            return f"expected {list(expected.shape)} {expected.dtype}, got {got}"
+        if self.terms["strict"] and (type(output) is not Tensor or not output.any()):
+            return "no plain tensor" if type(output) is not Tensor else "all zeros"
+        right, given = expected.double(), output.double()
+        if self.terms["cap"] is not None and ((given - right).abs() > self.terms["cap"]).any():
+            return f"an error above {self.terms['cap']:g}"
+        wrong = int(self.wrong(right, given).sum())
+        share = wrong / max(output.numel(), 1)
+        return f"{wrong} of {output.numel()} elements" if share > 1 - self.terms["matched"] + 1e-12 else ""
+
+    def wrong(self, expected: Tensor, output: Tensor) -> Tensor:
+        """Which elements are further off than the format allows, both in float64."""
+        atol, rtol = self.terms["atol"], self.terms["rtol"]
+        error, size = (output - expected).abs(), expected.abs()
+        if self.terms["either"]:
+            wrong = (error > atol) & (error / (size + LEAST) > rtol)
+        else:
+            wrong = ~(error <= atol + rtol * size)
+        same = (output == expected) | (output.isnan() & expected.isnan())
+        denied: Tensor = (wrong | ~output.isfinite()) & ~same
+        return denied
+
+
+def verdict(task: Task, found: str) -> dict[str, Any]:
+    """What the rule says of one answer, over all cases and trials; what it raises is wrong.
+
+    `same`: whether each output and input was bit by bit that of the reference.
+    """
+    same = True
+    try:
+        answer, reference = task.function(torch_side.find(found)), task.function(task.reference)
+        for case in task.terms["cases"]:
+            for trial in range(task.terms["trials"]):
+                apart = task.draw(case["given"], SEED + trial * SEED_APART)
+                kept = Apart(apart.rest, apart.names, tuple(one.clone() for one in apart.tensors))
+                expected = task.call(reference, kept)
+                output = task.call(answer, apart)
+                if why := task.denied(kept, expected, output):
+                    return {"status": "wrong", "why": f"{case['name']}, trial {trial + 1}: {why}"}
+                same = same and _bits(apart, output) == _bits(kept, expected)
+    except Exception as error:
+        return {"status": "wrong", "why": f"{type(error).__name__}: {error}"[:300]}
+    return {"status": "right", "why": "", "same": same}
+
+
+def _bits(given: Apart, output: Any) -> list[bytes]:
+    return [digest(one) for one in (*given.tensors, *outputs_of(output).values())]
+
+
+def looked_at(task: Task) -> dict[str, Any]:
+    """Shapes of the first case that runs, and what is wrong with the task itself."""
+    found: dict[str, Any] = {"inputs": [], "outputs": [], "findings": []}
+    seen: dict[str, str] = {}
+    for case in task.terms["cases"]:
+        apart = task.draw(case["given"], SEED)
+        if not found["inputs"]:
+            output = take_apart(task.call(task.function(task.reference), apart))
+            found["inputs"], found["outputs"] = _floating(apart), _floating(output)[:1]
+            found["findings"] += _exactness(task, apart)
+        found["findings"] += _variation(task, case, apart)
+        key = hashlib.sha256(b"".join([apart.rest, *map(digest, apart.tensors)])).hexdigest()
+        if key in seen and apart.tensors:
+            said = f"cases {seen[key]} and {case['name']} have the same inputs"
+            found["findings"].append({"kind": "equal cases", "what": said})
+        seen.setdefault(key, case["name"])
+    return found
+
+
+def _floating(apart: Apart) -> list[list[int]]:
+    return [list(apart.tensors[n].shape) for n in floating(apart.tensors)]
+
+
+def _variation(task: Task, case: dict[str, Any], first: Apart) -> Iterator[dict[str, str]]:
+    """Inputs that do not follow from the seed, or follow from it alone too little."""
+    other = {**case["given"], "seed": case["given"]["seed"] + 1} if "seed" in case["given"] else case["given"]
+    second = task.draw(other, SEED + 1)
+    same = [
+        name.split(".", 2)[-1]
+        for name, a, b in zip(first.names, first.tensors, second.tensors, strict=False)
+        if a.shape == b.shape and digest(a) == digest(b) and a.numel()
+    ]
+    if same and len(same) == len(first.tensors):
+        yield {"kind": "seed does nothing", "what": f"{case['name']}: the same inputs for every seed"}
+    elif same:
+        yield {"kind": "never varies", "what": f"{case['name']}: {', '.join(same)} the same for every seed"}
+    if "seed" in case["given"]:
+        again = task.draw(case["given"], SEED + 1)
+        if any(digest(a) != digest(b) for a, b in zip(first.tensors, again.tensors, strict=False)):
+            what = f"{case['name']}: its seed alone does not reproduce the inputs"
+            yield {"kind": "unseeded", "what": what}
+
+
+def _exactness(task: Task, apart: Apart) -> Iterator[dict[str, str]]:
+    """Whether the reference passes its own rule beside itself in float64."""
+    own = outputs_of(task.call(task.function(task.reference), apart))
+    try:
+        exact = outputs_of(task.call(task.function(task.reference, exact=True), apart, exact=True))
+    except Exception as error:
+        yield {"kind": "no float64", "what": f"the reference does not run in float64: {error}"[:300]}
+        return
+    if task.terms["atol"] is None:
+        return
+    for name, tensor in own.items():
+        wide = exact[name]
+        wrong = int(task.wrong(wide.double(), tensor.double()).sum()) if wide.shape == tensor.shape else -1
+        if wrong and tensor.is_floating_point():
+            what = f"{wrong} of {tensor.numel()} elements of {name} are beyond the task's own tolerance"
+            yield {"kind": "float64 disagrees", "what": what}
+
+
+def apart_from_here(task: Task, found: str) -> dict[str, Any]:
+    """The verdict on an answer in a process of its own, which may spoil itself."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, json.dumps(verdict(task, found)).encode())
+        os._exit(0)
+    os.close(write)
+    ready, _, _ = select.select([read], [], [], task.terms["limit_s"])
+    data = os.read(read, 1 << 16) if ready else b""
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(read)
+    if data:
+        return json.loads(data)  # type: ignore[no-any-return]
+    return {"status": "failed", "why": "it ended its process" if ready else "it did not end in its time"}
+
+
+def main(terms: dict[str, Any]) -> dict[str, Any]:
+    """Look at the task, or judge answers."""
+    sys.path.insert(0, terms["folder"])
+    torch_side.use_threads(terms["threads"])
+    began, task = time.monotonic(), Task(terms)
+    if terms["answers"]:
+        return {"verdicts": {name: apart_from_here(task, one) for name, one in terms["answers"].items()}}
+    return {**looked_at(task), "seconds": time.monotonic() - began}
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(json.dumps(main(json.loads(Path(sys.argv[1]).read_text()))))

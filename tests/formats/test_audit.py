@@ -1,0 +1,93 @@
+"""Our mistakes as answers to tasks of other formats: what they are, and who lets which of them pass."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from loop.cli import app
+from loop.cli.auditing import chosen_controls
+from loop.formats import erring, table
+from loop.formats.translated import as_target
+from loop.mistakes import answers
+from loop.workers.stated import Task
+from tests.formats import tasks
+
+TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
+RULE = {
+    **dict.fromkeys(("generator", "reference", "arguments", "checker", "cap")),
+    "atol": 0.1,
+    "rtol": 0.1,
+    "either": False,
+    "matched": 1.0,
+    "strict": False,
+    "is_class": False,
+}
+
+
+def test_each_kind_of_mistake_once() -> None:
+    """Those that verification has to find; mistakes that these shapes do not allow are left out."""
+    makes = [one.make for one in chosen_controls([[8, 16], [16]], [8, 16])]
+    assert len(set(makes)) == len(makes)
+    assert {"none", "zeros", "mean", "stale", "by_address", "round_inputs", "other_type", "write_input"} <= {
+        *makes
+    }
+    assert "swap" not in makes
+
+
+def test_a_mistake_in_a_function_of_any_structure() -> None:
+    """It sees floating-point tensors alone; whole numbers and other outputs go by it."""
+
+    def honest(data: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        return data["places"] + 1, 2.0 * data["values"]
+
+    given = {"places": torch.arange(3), "values": torch.ones(3)}
+    whole, wrong = answers.erring(honest, {"make": "zeros", "tolerance": TOLERANCE})(given)
+    assert ([1, 2, 3], [0.0, 0.0, 0.0]) == (whole.tolist(), wrong.tolist())
+
+
+@pytest.mark.parametrize(
+    ("changes", "output", "why"),
+    [
+        ({}, [1.19, 100.0], ""),
+        ({}, [1.21, 100.0], "1 of 2 elements"),
+        ({"either": True}, [1.11, 100.0], "1 of 2 elements"),
+        ({"matched": 0.5}, [9.0, 100.0], ""),
+        ({"matched": 0.5, "cap": 5.0}, [9.0, 100.0], "an error above 5"),
+        ({}, [float("nan"), 100.0], "1 of 2 elements"),
+        ({"strict": True}, [0.0, 0.0], "all zeros"),
+    ],
+)
+def test_the_stated_tolerance(changes: dict[str, Any], output: list[float], why: str) -> None:
+    """Beyond the sum, or beyond both; a share of elements may be off."""
+    task = Task({**RULE, **changes})
+    assert why == task.compared(torch.tensor([1.0, 100.0]), torch.tensor(output))
+
+
+def test_a_control_is_an_answer_that_says_what_it_is(tmp_path: Path) -> None:
+    """It defines what the format asks for."""
+    ending, text = erring.answer(table.load(tasks.kernelbench(tmp_path)), {"make": "zeros"})
+    assert (".py", True) == (ending, "class ModelNew(" in text)
+    assert text.startswith('"""Made by loop for an audit')
+
+
+@pytest.mark.slow
+def test_who_lets_which_mistake_pass(tmp_path: Path) -> None:
+    """Without a GPU it is the stated rule of KernelBench, and the audit says so."""
+    constant = "x = torch.rand(rows, features) - 0.5\n    y = torch.ones(1)\n    return [x, y]"
+    text = tasks.KERNELBENCH.replace("x = torch.rand(rows, features)\n    return [x]", constant)
+    task = tasks.kernelbench(tmp_path, text.replace("x: torch.Tensor)", "x: torch.Tensor, y: torch.Tensor)"))
+    folder, _ = as_target(task)
+    assert 0 == CliRunner().invoke(app, ["trust", str(folder)]).exit_code
+    done = CliRunner().invoke(app, ["targets", "audit", str(task), "--device", "cpu", "--json"])
+    assert 0 == done.exit_code, done.output
+    said = json.loads(done.stdout)
+    found = {one["control"]: (one["ours"], one["theirs"]) for one in said["controls"]}
+    assert "applied by loop: not its evaluator" in said["theirs"]
+    assert ("right", "right") == found["honest, by way of a control"]
+    assert ("wrong", "wrong") == found["zeros"]
+    assert ("wrong", "right") == found["writes to input0"]
+    assert {"never varies", "timing"} <= {one["kind"] for one in said["findings"]}
