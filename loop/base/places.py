@@ -97,7 +97,7 @@ def project(target: Path | None, here: Path) -> Project:
     if not (folder / MANIFEST).is_file():
         raise UsageError(
             f"{folder}: no {MANIFEST} there",
-            hint=f"see {shipped(BUNDLED_TARGET) / MANIFEST} for one to start from",
+            hint="loop init makes one: loop init --help",
         )
     bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
     elsewhere = bundled or folder.parent == tasks_folder()

@@ -119,9 +119,11 @@ def run_pattern(*, watch_preemption: str, as_json: bool, screen: Screen, **given
     return run_new(SessionRequest(asked=Asked(watch=watch_preemption), json=as_json, **given), screen)
 
 
-def trust_project(path: Path | None, screen: Screen, *, as_json: bool) -> int:
+def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen, *, as_json: bool) -> int:
     """Show every command of a project and remember that it is allowed. Saying so by name is the consent."""
-    setting = read_setting(path)
+    setting = read_setting(target)
+    if unknown := [name for name in variants if name not in setting.target.variants]:
+        raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")
     lines = what_runs(setting)
     if not setting.project.bundled:
         trust.grant(setting.project, trust.definition_hash(setting.project))

@@ -22,6 +22,7 @@ WORDS = {
     "cost keep-or-stop": "--idle-hours 5 --gpu-usd-per-hour 1 --stop-cost-usd 1",
     "cost pivot": "--recorded",
     "catalog build": "--out pages",
+    "init": "mine --command true --like x=N",
     "kernels show": "ours",
     "optimize": "PROJECT --dry-run",
     "patterns drafts accept": "DRAFT",
@@ -37,6 +38,7 @@ WORDS = {
     "sessions show": "last",
     "targets inspect": "TASK",
     "targets judge": "TASK ANSWER",
+    "trust": "PROJECT",
 }
 """What a command needs besides `--target` and `--json`."""
 SLOW = (
