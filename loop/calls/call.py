@@ -72,6 +72,8 @@ class Call(Plain):
     """For each part the number of the input that is changed in place, or -1. Empty where there is none."""
     structure: str = ""
     """File of what the function is given, with places for the tensors; empty: the inputs one by one."""
+    structure_digest: str = ""
+    """Of that file's content, as the judge wrote it: whoever reads anything else would run it."""
     draws: int = 1
     """Sets of values in the files of inputs: windows are one of these in all inputs at once."""
     seed: int = 0

@@ -83,6 +83,27 @@ def take_apart(value: Any) -> Apart:
     return Apart(file.getvalue(), tuple(found), tuple(tensor.detach() for tensor in pickler.tensors))
 
 
+def structure_digest(rest: bytes) -> str:
+    """What tells the rest of a structure from any other."""
+    return hashlib.blake2b(rest).hexdigest()
+
+
+def structure_of(call: Call) -> bytes:
+    """The rest of what a call's function is given; empty where that is the tensors one by one.
+
+    Raises Refused unless it is what the judge wrote: a candidate could change the file, and reading it runs it.
+    """
+    if not call.structure:
+        return b""
+    try:
+        rest = Path(call.structure).read_bytes()
+    except OSError as error:
+        raise Refused(f"the file of what {call.key} is given: {error.strerror}") from error
+    if structure_digest(rest) != call.structure_digest:
+        raise Refused(f"the file of what {call.key} is given was changed while a variant ran", "changed input")
+    return rest
+
+
 def put_together(rest: bytes, tensors: Sequence[Tensor]) -> Any:
     """The structure around other tensors."""
     return _Unpickler(rest, tensors).load()
@@ -145,7 +166,7 @@ class Callee:
     ) -> None:
         """`arguments` gives those of the constructor, where `function` is a class."""
         self.function, self.terms, self.call = function, terms, call
-        self.rest = Path(call.structure).read_bytes() if call.structure else b""
+        self.rest = structure_of(call)
         self.module: torch.nn.Module | None = None
         if terms.is_class:
             self.function = made(function, arguments, call.seed)

@@ -46,13 +46,15 @@ class DeviceFunctionStage(FunctionStage):
             key not in self._captured
         ):  # The values of the calls before: those that come now are new to all of them.
             self._captured[key] = self._capture()
-        for pool, origin, count in zip(self.pools, self.origins, rotations, strict=True):
-            first = count // pool.element_size()
-            pool.copy_(origin[first : first + len(pool)])
         self.graph, self.results = self._captured[key]
         self.captured = self.graph is not None
         for made in (*self.results, *self.given):
             spoil(made)
+        for pool, origin, count in zip(
+            self.pools, self.origins, rotations, strict=True
+        ):  # A result may be a view.
+            first = count // pool.element_size()
+            pool.copy_(origin[first : first + len(pool)])
         if cold:
             self._flush()
         synchronize()

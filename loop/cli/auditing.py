@@ -94,7 +94,9 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     chosen = list(chosen_controls(looked["inputs"], looked["outputs"][0]))
     files = _written(request, task, setting.target, chosen)
     folder, names = as_target(request.path, [str(one) for one in files], request.form)
-    own = read_setting(folder)  # Beside what was allowed it has only answers that were made here.
+    own = read_setting(folder)
+    if _told(own) != _told(setting):  # Beside what was allowed it may have only answers that were made here.
+        raise trust.refusal(own.project)
     trust.grant(own.project, trust.definition_hash(own.project))
     ours = _ours(request, own, names, Screen(quiet=True))
     screen.status(f"{task.name}: the rule that {task.format} states")
@@ -110,6 +112,12 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     findings = [*looked["findings"], *_stated(task)]
     _show(task, rows, findings, whose, screen, as_json=request.json)
     return ExitCode.OK
+
+
+def _told(setting: Setting) -> tuple[str, str]:
+    """What a task's target says of the task: its first line names the content of the task's files."""
+    first, _, _ = setting.project.manifest.read_text().partition("\n")
+    return first, setting.target.model_dump_json(exclude={"variants"})
 
 
 def _row(control: Control, ours: str, theirs: Verdict, *, same: bool) -> Row:

@@ -146,6 +146,8 @@ def _trace_steps(asked: Asked, folder: Path) -> list[Step]:
 def _traces_read(done: Done) -> Verdict:
     """Right where every workload passed; the speed-up is the geometric mean of those that it gives."""
     found = [json.loads(line) for line in done[-1][2].splitlines() if line.strip()]
+    if not found:
+        return Verdict(status="failed", why="its evaluator wrote no trace")
     evaluations = [one.get("evaluation") or {} for one in found]
     failed = [str(one.get("status")) for one in evaluations if one.get("status") != "PASSED"]
     if failed:

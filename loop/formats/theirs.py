@@ -123,7 +123,12 @@ def _run(asked: Asked, evaluator: Evaluator, steps: list[Step]) -> Generator[Tic
         done.append((step, completed, step.result.read_text(errors="replace") if step.result.is_file() else ""))
         if not completed.ok:
             break
-    verdict = _unfinished(done) or evaluator.read(done)
+    verdict = _unfinished(done)
+    if verdict is None:
+        try:
+            verdict = evaluator.read(done)
+        except (ValueError, AttributeError, KeyError, TypeError) as error:
+            verdict = Verdict(status="failed", why=f"its result cannot be read: {error}")
     return verdict.model_copy(update={"command": done[-1][0].command, "seconds": seconds})
 
 

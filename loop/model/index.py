@@ -170,8 +170,9 @@ class SessionRow(Model):
     """Joules that the GPU took while it was measured; None where no sensor told."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of its bill."""
-    lasting: tuple[str, ...] = ()
-    """Hashes of what its good results rest on, those that a later session may take over."""
+    lasting: dict[str, bool] = Field(default_factory=dict)
+    """Hashes of what its own results rest on, to whether all of these were good: a later session may take one
+    over."""
     runs: tuple[PatternRun, ...] = ()
     """Runs of patterns, in order."""
     steps: tuple[StepRun, ...] = ()

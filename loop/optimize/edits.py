@@ -72,19 +72,23 @@ class Taken:
         before = tree.committed()
         for name in sorted(before | set(_beside(asked, copy.target))):
             was, now = _content(tree.target / name), _content(copy.target / name)
+            if not _lies_in(copy, copy.target / name):
+                now = None  # Through a link it is somebody else's file: neither read nor put back.
             if was == now:
                 continue
             if may_change(name, asked.files, before):
                 files[name] = now
             else:
                 left_out.append(name)
-                _put_back(copy.target / name, was)
+                if _lies_in(copy, copy.target / name):
+                    _put_back(copy.target / name, was)
         return cls(files, tuple(left_out))
 
     def as_patch(self, tree: Worktree, path: Path) -> Path:
         """The edit, written as a patch against the incumbent; the worktree is as it was afterwards."""
         for name, content in self.files.items():
-            _put_back(tree.target / name, content)
+            if _lies_in(tree, tree.target / name):
+                _put_back(tree.target / name, content)
         tree.write_patch(path)
         tree.revert()
         return path
@@ -99,6 +103,12 @@ def _beside(asked: Brief, folder: Path) -> Iterator[str]:
             for path in sorted(place.iterdir()):
                 if path.suffix in kinds and path.is_file() and not path.is_symlink():
                     yield str(parent / path.name)
+
+
+def _lies_in(tree: Worktree, path: Path) -> bool:
+    """Whether no folder on the way to a path is a link: it would lead out of the tree."""
+    top = tree.root.parent.resolve() / tree.root.name
+    return path.parent.resolve() == top / path.parent.relative_to(tree.root)
 
 
 def _content(path: Path) -> bytes | None:

@@ -48,9 +48,9 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
     if found.device is None and chosen:
         found.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
     made = yield from compiled(context, chosen, found)
-    ground = rests_on(
-        context, "kernel.resources", architecture, *(f"{one.variant} {one.build_id}" for one in made)
-    )
+    before = [f"{name} {known.taken.model_dump_json()}" for name, known in sorted(context.past.resources.items())]
+    builds = [f"{one.variant} {one.build_id}" for one in made]
+    ground = rests_on(context, "kernel.resources", architecture, str(arguments.built), *builds, *before)
     earlier = None if found.problems else take_over(context, ResourcesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)

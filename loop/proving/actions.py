@@ -57,7 +57,10 @@ class Setup:
 
 def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     """Every control of the selected variants: each has to be rejected, and the honest variant has to pass."""
-    bench, ground = context.bench, rests_on(context, "kernel.prove_gate", str(arguments.python))
+    bench = context.bench
+    in_python = arguments.python or not bench.compiled(context.task.variants)
+    sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
+    ground = rests_on(context, "kernel.prove_gate", sources)
     earlier = take_over(context, GateOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)

@@ -58,17 +58,19 @@ def _chosen(context: Context) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def take_over(context: Context, kind: type[Found], ground: str, terms: Lasting) -> Found | None:
-    """What an earlier session found on the same ground within the time; None where none did.
+    """What the last session that looked found on the same ground, if that was good and within the time; else None.
 
     Raises LoopError where that session is damaged.
     """
     since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=terms.lasts_h)
-    for row in reversed(context.past.sessions if ground and terms.lasts_h else ()):
-        if ground in row.lasting and row.started is not None and row.started > since:
-            found = next(one for one in outputs_of(context.past.steps_of(row.id), kind) if one.rests_on == ground)
-            message = f"{found.message}; as in {row.id}, nothing that it rests on has changed"
-            return found.model_copy(update={"taken_from": row.id, "message": message})
-    return None
+    row = next((one for one in reversed(context.past.sessions) if ground and ground in one.lasting), None)
+    if row is None or not row.lasting[ground] or row.started is None or row.started < since:
+        return None
+    found = [one for one in outputs_of(context.past.steps_of(row.id), kind) if one.rests_on == ground]
+    if not found:
+        return None
+    message = f"{found[-1].message}; as in {row.id}, nothing that it rests on has changed"
+    return found[-1].model_copy(update={"taken_from": row.id, "message": message})
 
 
 @functools.cache

@@ -131,15 +131,22 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         blamed=dict(blamed(steps)),
         otherwise=head.plan.plan.otherwise or "",
         resources=_resources(steps),
-        lasting=tuple(
-            one.rests_on for one in outputs_of(steps, Output) if one.ok and one.rests_on and not one.taken_from
-        ),
+        lasting=_lasting(steps),
         complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         failures=failures_of(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
         **_advice(steps),
         **{"status": None, **ended},
     )
+
+
+def _lasting(steps: Sequence[Finished]) -> dict[str, bool]:
+    """What its own results rest on, and whether all that rest on the same were good."""
+    found: dict[str, bool] = {}
+    for one in outputs_of(steps, Output):
+        if one.rests_on and not one.taken_from:
+            found[one.rests_on] = one.ok and found.get(one.rests_on, True)
+    return found
 
 
 def _right(steps: Sequence[Finished]) -> tuple[str, ...]:

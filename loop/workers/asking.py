@@ -95,7 +95,8 @@ class Asking:
             path = f"{request.call.structure}-{n}.bin"
             files.append(_write(name, path, [one.tensors[n] for one in draws], place))
         Path(request.call.structure).write_bytes(first.rest)
-        call = request.call.but(inputs=tuple(files), draws=len(draws))
+        digest = structures.structure_digest(first.rest)
+        call = request.call.but(inputs=tuple(files), draws=len(draws), structure_digest=digest)
         self._check_declared(call, request)
         return Given(call, list(first.tensors), tuple(notes))
 
@@ -225,7 +226,7 @@ class Asking:
         tensors = [one.clone() for one in given.tensors]
         if not given.call.structure:
             return tensors
-        positional, keywords = structures.put_together(Path(given.call.structure).read_bytes(), tensors)
+        positional, keywords = structures.put_together(structures.structure_of(given.call), tensors)
         if self.terms.passes == "one":
             return positional[0]
         return keywords if self.terms.passes == "keywords" else list(positional)

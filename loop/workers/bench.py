@@ -323,7 +323,7 @@ class Bench:
 
 def digests(call: Call) -> list[bytes]:
     """What stands in the files of a call's inputs now."""
-    paths = [Path(tensor.path) for tensor in call.inputs]
+    paths = [Path(tensor.path) for tensor in call.inputs] + ([Path(call.structure)] if call.structure else [])
     return [hashlib.blake2b(path.read_bytes()).digest() if path.is_file() else b"" for path in paths]
 
 

@@ -24,7 +24,6 @@ class Buffer(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    device: str
 
 
 def without_buffers(generate: Function, places: Sequence[int]) -> Function:
@@ -33,10 +32,7 @@ def without_buffers(generate: Function, places: Sequence[int]) -> Function:
     @functools.wraps(generate)
     def made(**given: Any) -> Any:
         data = generate(**given)
-        items = [
-            Buffer(tuple(one.shape), one.dtype, one.device.type) if n in places else one
-            for n, one in enumerate(data)
-        ]
+        items = [Buffer(tuple(one.shape), one.dtype) if n in places else one for n, one in enumerate(data)]
         return tuple(items)
 
     return made
@@ -55,13 +51,15 @@ def with_buffers(function: Function) -> Function:
 def _filled(data: Any) -> Any:
     if not isinstance(data, tuple) or not any(isinstance(one, Buffer) for one in data):
         return data
-    exact = any(isinstance(one, torch.Tensor) and one.dtype == torch.float64 for one in data)
-    return tuple(_tensor(one, exact=exact) if isinstance(one, Buffer) else one for one in data)
+    tensors = [one for one in data if isinstance(one, torch.Tensor)]
+    exact = any(one.dtype == torch.float64 for one in tensors)
+    device = tensors[0].device if tensors else torch.device("cpu")
+    return tuple(_tensor(one, device, exact=exact) if isinstance(one, Buffer) else one for one in data)
 
 
-def _tensor(buffer: Buffer, *, exact: bool) -> torch.Tensor:
+def _tensor(buffer: Buffer, device: torch.device, *, exact: bool) -> torch.Tensor:
     dtype = torch.float64 if exact and buffer.dtype.is_floating_point else buffer.dtype
-    return torch.empty(buffer.shape, dtype=dtype, device=buffer.device)
+    return torch.empty(buffer.shape, dtype=dtype, device=device)
 
 
 def of_axes(generate: Function) -> Function:

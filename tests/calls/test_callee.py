@@ -1,11 +1,13 @@
 """What a function is given is taken apart into tensors and the rest, and put together around other tensors."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from loop.calls.callee import outputs_of, put_together, take_apart
+from loop.calls.call import Call, TensorFile
+from loop.calls.callee import outputs_of, put_together, structure_digest, structure_of, take_apart
 from loop.calls.refusal import Refused
 
 
@@ -42,3 +44,18 @@ def test_what_is_no_plain_tensor_is_refused() -> None:
     """A tensor of another class could compute when it is looked at."""
     with pytest.raises(Refused, match="cannot pass a Late"):
         take_apart([torch.ones(1).as_subclass(type("Late", (torch.Tensor,), {}))])
+
+
+def test_a_structure_that_somebody_changed_is_not_read(tmp_path: Path) -> None:
+    """Reading it would run what stands there, in the judge too."""
+    path, output = tmp_path / "given", TensorFile("output", "", (1,), "float32")
+    rest = take_apart(([torch.ones(1)], {})).rest
+    path.write_bytes(rest)
+    call = Call("k", "float32", (), output, {}, (), structure=str(path), structure_digest=structure_digest(rest))
+    assert rest == structure_of(call)
+    path.write_bytes(rest + b"more")
+    with pytest.raises(Refused, match="was changed while a variant ran"):
+        structure_of(call)
+    path.unlink()
+    with pytest.raises(Refused, match="No such file"):
+        structure_of(call)

@@ -36,6 +36,7 @@ WORDS = {
     "sessions compare": "last~1 last",
     "sessions import": "history",
     "sessions show": "last",
+    "targets audit": "TASK",
     "targets inspect": "TASK",
     "targets judge": "TASK ANSWER",
     "trust": "PROJECT",
@@ -49,6 +50,7 @@ SLOW = (
     "kernels prove-gate",
     "kernels resources",
     "kernels verify",
+    "targets audit",
     "targets judge",
 )
 """They start processes, for seconds; `bisect` has no good revision here, and says so in JSON too."""
@@ -101,6 +103,7 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
         named = [three(tmp_path / "sessions")]
     if "TASK" in named:
         named = [str(kernelbench(tmp_path)), *answers(tmp_path, named)]
+        assert 0 == CliRunner().invoke(app, ["trust", named[0]]).exit_code
     takes_target = "target" in {one.name for one in command.parameters} and "PROJECT" not in named
     named = [str(project) if one == "PROJECT" else one for one in named]
     target = ["--target", str(project)] if takes_target else []

@@ -1,5 +1,6 @@
 """What of a candidate's folder is taken: the files that may change, and nothing else."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,20 @@ def test_a_link_or_a_deleted_folder_gives_nothing(trees: tuple[Worktree, Worktre
     assert {} == Taken.of(BRIEF, tree, copy).files
     gone = Worktree(tmp_path / "gone", tmp_path / "gone", None)
     assert Taken({}, ()) == Taken.of(BRIEF, tree, gone)
+
+
+def test_a_folder_that_became_a_link_leads_nowhere(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:
+    """What it leads to is neither read nor overwritten nor removed."""
+    tree, copy = trees
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(copy.target, elsewhere)
+    for name in ("functions.py", "scale.c"):
+        (elsewhere / name).write_text("mine\n")
+    shutil.rmtree(copy.root)
+    copy.root.symlink_to(elsewhere)
+    taken = Taken.of(BRIEF, tree, copy)
+    assert b"mine\n" not in taken.files.values()
+    assert ["mine\n", "mine\n"] == [(elsewhere / name).read_text() for name in ("functions.py", "scale.c")]
 
 
 def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Worktree], tmp_path: Path) -> None:

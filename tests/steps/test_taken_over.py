@@ -1,11 +1,13 @@
 """What an earlier session found counts again only where all that it rests on is the same, and not for long."""
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loop.model.index import SessionRow
 from loop.proving.model import GateOutput
 from loop.steps.context import Context
 from loop.steps.taken_over import Lasting, rests_on, take_over
@@ -39,13 +41,15 @@ def ground(folder: Path, *more: str, **fields: Any) -> str:
     return rests_on(context(folder, **fields), "kernel.prove_gate", *more)
 
 
-def found(folder: Path, hours: float, lasts_h: float = 24, **output: Any) -> GateOutput | None:
+def found(
+    folder: Path, hours: float, lasts_h: float = 24, later: Sequence[SessionRow] = (), **output: Any
+) -> GateOutput | None:
     """What a step takes over of a session of so many hours ago that rests on the same."""
     said = {"ok": True, "message": "killed 3 of 3", "killed": 3, "total": 3, "rests_on": "g", **output}
     steps = (make_finished("controls", action="kernel.prove_gate", output=said),)
     head = make_session_head(id=EARLIER, started=NOW - datetime.timedelta(hours=hours))
-    earlier = row(head, None, []).model_copy(update={"lasting": ("g",)})
-    now = context(folder, sessions=(earlier,), steps_of=lambda session: steps if session == EARLIER else ())
+    earlier = row(head, None, []).model_copy(update={"lasting": {"g": True}})
+    now = context(folder, sessions=(earlier, *later), steps_of=lambda session: steps if session == EARLIER else ())
     return take_over(now, GateOutput, "g", Lasting(lasts_h=lasts_h))
 
 
@@ -61,6 +65,13 @@ def test_what_an_earlier_session_found_is_taken_over_with_its_name(folder: Path)
 def test_it_lasts_as_long_as_the_pattern_says(folder: Path, hours: float, lasts_h: float) -> None:
     """No longer, and without a time not at all."""
     assert found(folder, hours, lasts_h) is None
+
+
+def test_a_later_session_that_found_it_wrong_stands(folder: Path) -> None:
+    """What failed once on the same ground has to be found anew."""
+    head = make_session_head(id="2026-11-22-111500-debug", started=NOW - datetime.timedelta(hours=2))
+    wrong = row(head, None, []).model_copy(update={"lasting": {"g": False}})
+    assert found(folder, hours=3, later=[wrong]) is None
 
 
 def test_nothing_is_taken_over_outside_a_session(folder: Path) -> None:
