@@ -211,6 +211,9 @@ class Asking:
         assert self.checker is not None
         call = given.call
         rest = structures.take_apart(expected)
+        if len(rest.tensors) != len(outputs):
+            told = f"it gives {len(outputs)} outputs, of which {len(rest.tensors)} are tensors of their own"
+            raise Refused(f"the checker cannot be given what the reference gives on {call.key}: {told}")
         placed = [one.to(like.device) for one, like in zip(outputs, rest.tensors, strict=True)]
         own: dict[str, Any] = {
             "inputs": self._as_given(given),
