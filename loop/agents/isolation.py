@@ -1,13 +1,15 @@
-"""Where `bwrap` works, a proposer sees the system read-only, its folder, and its own configuration."""
+"""Where `bwrap` works, a known program sees the system read-only, its folder, and its own configuration."""
 
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
 from loop.agents.presets import Preset
-from loop.base.places import cache_folder, state_folder
+from loop.base.linux import stay_out
+from loop.base.places import PACKAGE, cache_folder, state_folder
 
 PROGRAM = "bwrap"
 
@@ -18,30 +20,46 @@ def works() -> bool:
     if shutil.which(PROGRAM) is None:
         return False
     trial = [PROGRAM, "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "true"]
-    return subprocess.run(trial, capture_output=True, check=False, timeout=10).returncode == 0
+    try:
+        tried = subprocess.run(trial, capture_output=True, check=False, timeout=10, preexec_fn=_as_a_proposer)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return tried.returncode == 0
 
 
-def under(root: Path, cache: Path, preset: Preset) -> tuple[str, ...]:
+def _as_a_proposer() -> None:
+    """What a proposer may not do, its sandbox may not do either: one that is setuid does not work then."""
+    stay_out(unprivileged=True)
+
+
+def under(root: Path, cache: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
     """The command line that a proposer runs under; empty where it is not isolated.
 
-    Its home folder is empty but for the program's own configuration. `loop kernels check` needs builds and trust.
+    Its home folder is empty but for the program's own configuration. `loop kernels check` needs builds, trust, the
+    device's locks and loop itself. `notes`: where the brief is.
     """
-    if not works():
+    if not preset.own or not works():  # Where a command of the user's own keeps its files, nobody knows.
         return ()
     home = Path.home()
     words = [PROGRAM, "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     words += ["--tmpfs", "/tmp", "--tmpfs", str(home)]
-    for seen in _programs(home):
-        words += ["--ro-bind-try", seen, seen]
-    for seen in (str(cache_folder()), str(state_folder())):
-        words += ["--ro-bind-try", seen, seen]
-    for own in (*(str(home / name) for name in preset.own), str(cache), str(root)):
-        words += ["--bind-try", own, own]
+    for seen in (
+        *_programs(home),
+        cache_folder(),
+        state_folder(),
+        PACKAGE.parent,
+        sys.prefix,
+        sys.base_prefix,
+        notes,
+    ):
+        words += ["--ro-bind-try", str(seen), str(seen)]
+    for own in (*(home / name for name in preset.own), locks, cache, root):
+        words += ["--bind-try", str(own), str(own)]
     return tuple(words)
 
 
-def _programs(home: Path) -> list[str]:
+def _programs(home: Path) -> list[Path]:
     """Folders of the home that hold programs on the PATH, with what they load."""
     paths = [Path(one) for one in os.environ.get("PATH", "").split(os.pathsep) if one]
     inside = [one for one in paths if one.is_relative_to(home)]
-    return list(dict.fromkeys(str(one.parent if one.name == "bin" else one) for one in inside))
+    return list(dict.fromkeys(one.parent if one.name == "bin" else one for one in inside))

@@ -123,7 +123,8 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
     """Run the proposer; again with the compiler's words where its edit does not compile."""
     results: list[Errands] = []
     page = _page(round_, number, copy)
-    isolated = isolation.under(copy.root, _cache(copy.root), preset_of(round_.campaign.proposer))
+    preset, locks = preset_of(round_.campaign.proposer), round_.context.bench.cache / "locks"
+    isolated = isolation.under(copy.root, _cache(copy.root), locks, page.parent, preset)
     while True:
         limit_s = round_.limit_s - sum(one.seconds for one in results)
         found = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))

@@ -159,7 +159,7 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     kept = sum(one.kept for one in outputs_of(records, DecisionOutput))
     yield f"{len(proposals)} candidates were proposed, {kept} kept; {_spent(proposals, kept)}"
     if not all(one.isolated for one in proposals):
-        yield "The proposers were not isolated: `bwrap` does not work here"
+        yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     for one in proposals:
         parts = [one.text, f"{one.seconds:.0f} s", _used(one.use)]
         parts += [f"not taken: {', '.join(one.left_out)}"] if one.left_out else []
