@@ -66,8 +66,11 @@ def campaign_of(given: dict[str, Any], usd: float | None) -> Campaign:
         return Campaign(usd=usd, **{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
-        option = next(o for o, field in CAMPAIGN_FIELDS.items() if field == first["loc"][0])
+        options = {**CAMPAIGN_FIELDS, "max_usd": "usd"}
+        option = next(one for one, field in options.items() if field == first["loc"][0])
         name = f"--{option.replace('_', '-')}"
+        if isinstance(first["input"], int | float):
+            raise UsageError(f"{name} {first['input']:g}: expected a number above 0", f"{name} 10") from error
         raise UsageError(f"{name}: {first['msg'].lower()}", hint="loop optimize --help") from error
 
 

@@ -69,7 +69,7 @@ def right_at(commit: str | None, **fields: object) -> SessionRow:
 def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ()) -> Context:
     """A session that has checked the variant."""
     before = make_context(bench, "ours", emulated=("gpu",) if gpu else ())
-    working = emulate(before, NoArguments()) if gpu else verify(before, VerifyTerms(seeds=1))
+    working = emulate(before, Lasting()) if gpu else verify(before, VerifyTerms(seeds=1))
     step = "emulate" if gpu else "verify"
     record: Finished = make_finished(step, output=finish(working).output)
     return make_context(bench, "ours", emulated=before.task.emulated, finished=(record,), sessions=tuple(sessions))
