@@ -1,6 +1,6 @@
 """The command line: parse, call, exit code.
 
-Begin with `looking`, `working` and `cost`, the table of commands: words, help, parameters, the function to call.
+Begin with `beginning`, `looking`, `working` and `cost`, the table of commands: words, help, parameters, the function to call.
 `table` says how help, the reference and dispatch follow from it. `options` holds what several commands share. The
 other modules are the functions that commands call, where these need several rooms.
 
@@ -20,6 +20,7 @@ import typer
 from loop import __version__
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped
 from loop.base.interrupts import SIGNALS
+from loop.cli.beginning import BEGINNING
 from loop.cli.cost import COST
 from loop.cli.looking import LOOKING
 from loop.cli.table import build, group, screen_for
@@ -41,7 +42,7 @@ STARTING = {command.words.split()[0] for command in WORKING}
 """First words of commands that start processes: they are watched by one of their own."""
 
 app = group("Run GPU-kernel optimisation sessions, and learn from them.", completion=True)
-ALL = (*LOOKING, *WORKING, *COST)
+ALL = (*BEGINNING, *LOOKING, *WORKING, *COST)
 """Every command."""
 build(app, GROUPS, ALL)
 

@@ -20,6 +20,7 @@ from loop.model.index import SessionRow
 from loop.model.record import Finished
 from loop.steps.context import Context, NoArguments
 from loop.steps.setting import Setting
+from loop.steps.taken_over import Lasting
 from loop.store import index
 from loop.workers.bench import Bench
 from tests.gate.test_emulating import SCALE, emulated

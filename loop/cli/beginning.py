@@ -1,0 +1,56 @@
+"""The table of commands with which one begins: trust, a target of one's own, a task of somebody else's."""
+
+from pathlib import Path
+
+from loop.cli.options import JSON
+from loop.cli.table import Command, argument, option
+
+BEGINNING = (
+    Command(
+        "trust",
+        "loop.cli.requests:trust_project",
+        "Show what a project's definitions would run, and allow it.",
+        ("loop trust ../my-kernel", "loop trust level1/23_Softmax.py answer.py"),
+        (
+            argument(
+                "target", Path | None, None, "Folder of a project, or a task of another format. Default: here."
+            ),
+            argument("variants", list[str] | None, None, "Answers to the task: files.", metavar="ANSWER"),
+            JSON,
+        ),
+    ),
+    Command(
+        "init",
+        "loop.cli.starting:init",
+        "Make a target of a PyTorch function, a C, C++ or CUDA file, or a program: it can be judged at once.",
+        (
+            "loop init my-softmax --from ops:softmax --like x=N,M",
+            "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
+            "loop init mine --command ./run --reference ops:scale --like x=N,M",
+        ),
+        (
+            argument("folder", Path, ..., "A new folder.", metavar="DIR"),
+            option("--from", str | None, None, "module:function, or a file.", name="source"),
+            option("--command", str | None, None, "A program with its arguments."),
+            option("--like", list[str] | None, None, "A tensor's sizes: x=N,M or x=64,1000; may be repeated."),
+            option("--reference", str | None, None, "module:function that is right, for a file or a program."),
+            JSON,
+        ),
+        request="InitRequest",
+    ),
+    Command(
+        "targets inspect",
+        "loop.formats.command:inspect",
+        """Say what a task of somebody else's is, what of it runs here, and what does not and why.
+
+        It reads KernelBench, GPU MODE, FlashInfer Trace, SOL-ExecBench, kernelbench.com hard and AgentKernelArena.
+        Nothing of theirs is imported, run or changed. For a folder of tasks it lists all of them.
+        """,
+        ("loop targets inspect level1/23_Softmax.py", "loop targets inspect reference-kernels/problems --json"),
+        (
+            argument("path", Path, ..., "A task, or a folder of tasks."),
+            option("--format", str | None, None, "Read it as this format. Default: recognised.", name="form"),
+            JSON,
+        ),
+    ),
+)
