@@ -168,7 +168,7 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
         git(project.folder, "rev-parse", "--abbrev-ref", "HEAD"),
         git(project.folder, "status", "--porcelain"),
     )
-    (patch,) = (project.session / "changes").glob("2-*.patch")
+    patch = max((project.session / "changes").glob("2-*.patch"), key=lambda path: path.stat().st_mtime_ns)
     git(project.folder, "apply", "--check", str(patch))
     report = (project.session / "report.md").read_text()
     assert "## Changes" in report
