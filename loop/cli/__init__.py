@@ -1,8 +1,8 @@
 """The command line: parse, call, exit code.
 
 Begin with `beginning`, `looking`, `working` and `cost`, the table of commands: words, help, parameters, the
-function to call. `table` says how help, the reference and dispatch follow from it. `options` holds what several commands share. The
-other modules are the functions that commands call, where these need several rooms.
+function to call. `table` says how help, the reference and dispatch follow from it. `options` holds what several
+commands share. The other modules are the functions that commands call, where these need several rooms.
 
 `main` is the one door where errors become exit codes. Commands that start processes fork first: the first process
 only watches, and ends what is left.
