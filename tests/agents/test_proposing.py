@@ -51,7 +51,7 @@ def test_one_that_ignores_term_is_gone_after_its_deadline(tmp_path: Path, monkey
     monkeypatch.setattr(proposing, "GRACE_S", 0.2)
     begun = time.monotonic()
     found = errand(tmp_path, "trap '' TERM; sleep 300 & echo $! > kid; while :; do sleep 1; done", limit_s=2.0)
-    assert ("deadline", True) == (found.ended, time.monotonic() - begun < 5)
+    assert ("deadline", True) == (found.ended, time.monotonic() - begun < 60)
     assert not psutil.pid_exists(int((tmp_path / "kid").read_text()))
 
 
