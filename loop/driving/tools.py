@@ -135,8 +135,6 @@ def tools() -> dict[str, Tool]:
 def result_type(command: Command) -> Any:
     """The type of what `--json` prints."""
     where, _, name = command.result.partition(":")
-    if not name:
-        return dict[str, Any]
     return getattr(importlib.import_module(where), name)
 
 
