@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from loop.actions import ACTIONS
 from loop.base.documents import to_json
-from loop.base.documents.schema import draft7
-from loop.base.errors import DefinitionError, ExitCode, UsageError
+from loop.base.documents.schema import draft7, draft7_of
+from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen
+from loop.cli import ALL
 from loop.library import definitions, targets
 from loop.library.earlier import admit_format_1
 from loop.library.histories import histories
@@ -151,9 +153,18 @@ SCHEMAS: dict[str, type[Model]] = {
 """JSON Schemas that ship with loop, by file name."""
 
 
+PRINTED = "commands"
+"""The schema of what all commands print with `--json`."""
+
+
+def printed() -> dict[str, Any]:
+    """What each command prints with `--json`, by its words; and what any that fails prints."""
+    return {**{one.words: one.printed for one in ALL if one.result}, "error": Failed}
+
+
 def schema_text(name: str) -> str:
     """One JSON Schema (draft 7) as it is stored."""
-    schema = draft7(SCHEMAS[name])
+    schema = draft7(SCHEMAS[name]) if name != PRINTED else draft7_of(printed())
     if name == "pattern":
         step = schema["definitions"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
@@ -166,12 +177,13 @@ def schema_text(name: str) -> str:
 
 def show_schema(name: str, write: bool, screen: Screen) -> int:
     """Print one JSON Schema, or write all of them where the bundled files point."""
-    if name not in SCHEMAS:
-        raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(SCHEMAS)}")
+    names = (*SCHEMAS, PRINTED)
+    if name not in names:
+        raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(names)}")
     if not write:
         screen.data(schema_text(name))
         return ExitCode.OK
-    for each in SCHEMAS:
+    for each in names:
         path = PACKAGE / "schema" / f"{each}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(schema_text(each))

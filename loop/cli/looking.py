@@ -190,7 +190,7 @@ LOOKING = (
         "Print the JSON Schema of a kind of file, for editors and programs.",
         ("loop patterns schema target > target.json",),
         (
-            argument("name", str, "pattern", "pattern, plan, target, rates, history or report."),
+            argument("name", str, "pattern", "pattern, plan, target, rates, history, report or commands."),
             option("--write", bool, False, "Write all of them into the package."),
         ),
     ),

@@ -8,7 +8,6 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from loop.cli import ALL, app
-from loop.driving.tools import result_type
 from loop.formats.translated import as_target
 from tests.cli.test_drafts import three
 from tests.formats.tasks import ANSWER, kernelbench
@@ -112,6 +111,6 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
     target = ["--target", str(project)] if takes_target else []
     asked = [*words.split(), *named, *target, "--json"]
     text = loop(*asked).stdout if words == "bisect" else CliRunner().invoke(app, asked).stdout
-    printed, kind = json.loads(text), TypeAdapter(result_type(command))
+    printed, kind = json.loads(text), TypeAdapter(command.printed)
     assert (words == "bisect") == (printed.pop("error", None) is not None)
     assert printed == kind.dump_python(kind.validate_python(printed), mode="json", by_alias=True)
