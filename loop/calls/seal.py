@@ -37,15 +37,19 @@ OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 """Rooms whose code runs in a worker."""
 
 
+Place = tuple[str, Mapping[str, Any], str]
+"""A name, and the namespace and the key where what it stands for is found."""
+
+
 class Seal:
     """What stood where before a variant was loaded.
 
-    Every answer of a worker asks whether it still does: names are looked up where they were found, no list is made.
+    Every answer of a worker asks whether it still does: names are looked up where they were found.
     """
 
     def __init__(self) -> None:
         own = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
-        places = [(f"module {name}", sys.modules, name) for name, _ in own]
+        places: list[Place] = [(f"module {name}", sys.modules, name) for name, _ in own]
         for module in (*MODULES, *(module for _, module in own)):
             places += _places(module)
         places += [(f"builtins.{name}", vars(builtins), name) for name in BUILTINS]
@@ -62,9 +66,9 @@ class Seal:
         return found + [name for name, value in self._torch if now.get(name) is not value]
 
 
-def _places(module: ModuleType) -> list[tuple[str, Mapping[str, Any], str]]:
+def _places(module: ModuleType) -> list[Place]:
     """Each function and class under its name, and where it is found; of ours also the methods."""
-    found: list[tuple[str, Mapping[str, Any], str]] = []
+    found: list[Place] = []
     for name, value in list(vars(module).items()):
         if not callable(value):
             continue
