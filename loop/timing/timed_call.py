@@ -258,8 +258,8 @@ class TimedCall:
         """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
 
         Samples grow meanwhile: of a single short call the order itself is the longer part. Values are fresh each
-        time: who remembers them would seem quicker than it is. On a GPU, by its clock, single calls are enough. Once
-        it is known how long they take, what stands ready from before wakes it.
+        time: who remembers them would seem quicker than it is. On a GPU, by its clock, single calls are enough.
+        Once it is known how long they take, what stands ready from before wakes it.
         """
         if self._once > SLOW_CALL_S:
             return self._once

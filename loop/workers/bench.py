@@ -150,7 +150,7 @@ class Bench:
     def forks(self) -> bool:
         """Whether workers that need torch are forked: on a GPU, and with one thread.
 
-        OpenMP binds several to cores when torch is imported, and each process has its own. For a GPU it binds none.
+        OpenMP binds several to cores when torch is imported, and each process has its own. On a GPU it binds none.
         """
         return self.device == "cuda" or self.threads == 1
 
