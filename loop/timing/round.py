@@ -266,6 +266,7 @@ class Round:
                 outputs=(str(path),),
                 changed=tuple(sorted({name for found in same for name in found.changed})),
                 broken=tuple(sorted({name for found in same for name in found.broken})),
+                unwritten=any(found.unwritten for found in same),
                 writes=tuple(dict.fromkeys(text for found in same for text in found.writes)),
             )
             check = judged(self.sides[one.side], one.workload, "contiguous", noticed, finding)

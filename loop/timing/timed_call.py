@@ -250,6 +250,7 @@ class TimedCall:
         with self.worker.stopped():
             found.output = self.arena.output(chosen)
             found.changed = self.arena.changed()
+            found.unwritten = is_floating(self.call.output.dtype) and self.arena.poisoned(calls)
             if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:
                 found.writes.append("writes its output after it said that it was done")
         return taken
