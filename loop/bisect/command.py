@@ -81,12 +81,9 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
             raise
-        if request.json:
-            refused = BisectAnswer(
-                outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}"
-            )
-            screen.data(json.dumps(as_json(refused), indent=1))
-        raise LoopError(error.message, error.hint, exit_code=EXITS["refused"]) from error
+        why = f"{error.message}{f' ({error.hint})' if error.hint else ''}"
+        error.found, error.exit_code = as_json(BisectAnswer(outcome="refused", why=why)), EXITS["refused"]
+        raise
     except Stopped as stop:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
         raise

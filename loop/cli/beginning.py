@@ -52,5 +52,16 @@ BEGINNING = (
             option("--format", str | None, None, "Read it as this format. Default: recognised.", name="form"),
             JSON,
         ),
+        agents="reads",
+    ),
+    Command(
+        "mcp",
+        "loop.driving.command:serve",
+        """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
+
+        Needs `pip install 'kernel-loop[mcp]'`. Work that takes long runs as a job, which outlives the server.
+        Nothing is trusted through it: where a target is not trusted yet, the answer says what you have to run.
+        """,
+        ("loop mcp", "claude mcp add loop -- loop mcp"),
     ),
 )

@@ -27,6 +27,7 @@ COST = (
             TARGET,
             JSON,
         ),
+        agents="reads",
     ),
     Command(
         "cost rates",

@@ -21,6 +21,7 @@ LOOKING = (
             option("--md", bool, False, "A page of Markdown, for a README or a wiki.", name="as_markdown"),
             JSON,
         ),
+        agents="reads",
     ),
     Command(
         "clean",
@@ -101,6 +102,8 @@ LOOKING = (
             option("--link", str, "", "Of a summary: where the whole report is."),
             option("--json", bool, False, "The same as --format json."),
         ),
+        result="loop.model.exported:ExportedSession",
+        agents="reads",
     ),
     Command(
         "patterns list",
@@ -115,6 +118,7 @@ LOOKING = (
         "Show one pattern in full.",
         ("loop patterns show baseline-first",),
         (PATTERN, TARGET, JSON),
+        agents="reads",
     ),
     Command(
         "patterns stats",
@@ -142,6 +146,7 @@ LOOKING = (
         """,
         ('loop patterns search "link error"', "loop patterns search undefined symbol"),
         (argument("words", list[str], ..., "A problem, an error, a name.", metavar="WORD"), TARGET, JSON),
+        agents="reads",
     ),
     Command(
         "patterns check",
@@ -153,6 +158,7 @@ LOOKING = (
             TARGET,
             JSON,
         ),
+        agents="reads",
     ),
     Command(
         "patterns graph",
@@ -212,6 +218,7 @@ LOOKING = (
         "List all plans.",
         ("loop plan list",),
         (TARGET, JSON),
+        agents="reads",
     ),
     Command(
         "plan show",
@@ -230,6 +237,7 @@ LOOKING = (
         "Propose the next session: what, why, time, cost and benefit. Nothing runs.",
         ("loop plan next --json",),
         (TARGET, JSON),
+        agents="reads",
     ),
     Command(
         "sessions list",
@@ -237,6 +245,7 @@ LOOKING = (
         "List all sessions, oldest first.",
         ("loop sessions list",),
         (TARGET, JSON),
+        agents="reads",
     ),
     Command(
         "sessions reindex",
@@ -257,6 +266,7 @@ LOOKING = (
             TARGET,
             JSON,
         ),
+        agents="reads",
     ),
     Command(
         "sessions replayed",
@@ -304,6 +314,7 @@ LOOKING = (
             MARKDOWN,
             JSON,
         ),
+        agents="reads",
     ),
     Command(
         "sessions trend",

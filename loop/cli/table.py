@@ -5,6 +5,7 @@ quick. It takes the parameters by name and a screen, or one request that holds t
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from functools import partial
 from inspect import Parameter, Signature, cleandoc
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -109,6 +110,10 @@ class Command:
     """Parameters that the command itself decides."""
     rest: bool = False
     """Whether all that follows the first argument belongs to it."""
+    result: str = ""
+    """Module and class of what `--json` prints."""
+    agents: Literal["", "reads", "edits", "starts", "ends"] = ""
+    """What a call through MCP does, where it is a tool; `starts`: it begins work that may outlast the call."""
 
     def add_to(self, app: typer.Typer) -> None:
         """Let typer parse it."""
@@ -140,11 +145,11 @@ class Command:
         title = "Example:" if len(self.examples) == 1 else "Examples:"
         return "\n".join((cleandoc(self.help), "", "\b", title, *(f"  {one}" for one in self.examples)))
 
-    def call(self, given: Mapping[str, Any]) -> int:
-        """Tell the story; the exit code."""
+    def call(self, given: Mapping[str, Any], screen: Any = None) -> int:
+        """Tell the story, to the process's own screen by default; the exit code."""
         where, _, name = self.story.partition(":")
         module = importlib.import_module(where)
-        screen = screen_for(bool(given.get("json") or given.get("events")))
+        screen = screen or screen_for(bool(given.get("json") or given.get("events")))
         if "target" in given and given["target"] is None:
             _say_target(screen)
         values = {**_with_task(given), **self.fixed}
@@ -204,7 +209,7 @@ def build(app: typer.Typer, groups: Mapping[str, str], commands: Iterable[Comman
 
 
 def screen_for(as_json: bool = False) -> Any:
-    """A screen; with --json, talk is left out unless somebody watches."""
-    from loop.base.screen import Screen
+    """A screen; with --json, talk is left out unless somebody watches, or keeps it."""
+    from loop.base.screen import TALKS, Screen
 
-    return Screen(quiet=as_json and not sys.stderr.isatty())
+    return Screen(quiet=as_json and not sys.stderr.isatty() and TALKS not in os.environ)

@@ -82,6 +82,7 @@ WORKING = (
         ),
         request="BisectRequest",
         rest=True,
+        agents="starts",
     ),
     Command(
         "doctor",
@@ -90,6 +91,7 @@ WORKING = (
         ("loop doctor --device cuda",),
         (TARGET, DEVICE, JSON),
         request="BenchRequest",
+        agents="starts",
     ),
     Command(
         "optimize",
@@ -123,6 +125,8 @@ WORKING = (
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
         ),
+        result="loop.model.exported:ExportedSession",
+        agents="starts",
     ),
     Command(
         "run session",
@@ -176,6 +180,8 @@ WORKING = (
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
         ),
+        result="loop.model.exported:ExportedSession",
+        agents="starts",
     ),
     Command(
         "run pattern",
@@ -200,6 +206,7 @@ WORKING = (
             WATCH_PREEMPTION,
             JSON,
         ),
+        result="loop.model.exported:ExportedSession",
     ),
     Command(
         "kernels list",
@@ -207,6 +214,7 @@ WORKING = (
         "List the variants of the target.",
         ("loop kernels list",),
         (TARGET, JSON),
+        agents="reads",
     ),
     Command(
         "kernels show",
@@ -214,6 +222,7 @@ WORKING = (
         "Show one variant: how it is built, and its workloads.",
         ("loop kernels show cpu",),
         (argument("name", str, ..., "Name of a variant.", autocompletion=names.variants), TARGET, JSON),
+        agents="reads",
     ),
     Command(
         "kernels header",
@@ -282,6 +291,14 @@ WORKING = (
             option(
                 "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
             ),
+            option(
+                "--control",
+                list[str] | None,
+                None,
+                "Only this control, as --json names its `make`; may be repeated.",
+                name="controls",
+                metavar="NAME",
+            ),
             DEVICE,
             THREADS,
             SEED,
@@ -319,6 +336,7 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "verify"},
+        agents="starts",
     ),
     Command(
         "kernels check",
@@ -332,6 +350,7 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",
         fixed={"what": "check"},
+        agents="starts",
     ),
     Command(
         "kernels measure",
@@ -351,6 +370,7 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "measure"},
+        agents="starts",
     ),
     Command(
         "kernels resources",
@@ -366,6 +386,7 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "resources"},
+        agents="starts",
     ),
     Command(
         "kernels prove-gate",

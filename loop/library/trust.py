@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import RootModel, StringConstraints
 
 from loop.base.documents import content_hash, load_yaml, sums
-from loop.base.errors import LoopError, UsageError, WorkFailed
+from loop.base.errors import LoopError, Untrusted, WorkFailed
 from loop.base.locks import waiting
 from loop.base.owners import stranger
 from loop.base.places import BUNDLED_TARGET, WORKTREES, Project, shipped, state_folder
@@ -130,7 +130,7 @@ def _granted(path: Path) -> dict[str, str]:
 
 def refusal(project: Project) -> LoopError:
     """What to say when nobody can be asked."""
-    return UsageError(
+    return Untrusted(
         f"{project.manifest}: these definitions run commands and code, and have not been allowed yet",
         hint=f"look at them, then `loop trust {project.target}`",
     )

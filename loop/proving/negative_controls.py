@@ -89,6 +89,8 @@ def is_gross(name: str) -> bool:
 
 WAY = Control("honest, by way of a control", "none", expected=(), theme="honest")
 """Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
+EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
+"""Rounds otherwise than the reference in its own type, and has to pass as well."""
 DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make="none, whole", devices=ON_A_GPU)
 """The same for mistakes that leave tensors on the device."""
 

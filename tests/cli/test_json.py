@@ -16,6 +16,7 @@ from tests.session.test_command import make_session
 WITHOUT = {
     "patterns schema": "what it prints is JSON",
     "catalog serve": "it serves pages until Ctrl-C",
+    "mcp": "it answers in JSON until its client closes",
 }
 """Commands that have no `--json`, and why."""
 WORDS = {

@@ -9,6 +9,7 @@ import typer.main
 
 from loop.actions import ACTIONS
 from loop.base.documents.schema import draft7
+from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.cli import app
 from loop.cli.checking import SCHEMAS, schema_text
 from loop.model.base import Model
@@ -41,6 +42,7 @@ def pages() -> dict[str, str]:
         "cli.md": _page("Command line", _commands()),
         **formats,
         "actions.md": _page("Actions", _actions()),
+        "errors.md": _page("Exit codes and error codes", _errors()),
     }
 
 
@@ -144,6 +146,19 @@ def _default(option: Any) -> str:
         option.default is None or option.default is False or option.default in ("", ()) or callable(option.default)
     )
     return "" if hidden else str(option.default)
+
+
+# How commands end.
+
+
+def _errors() -> Iterator[str]:
+    yield "With `--json`, a failed command prints `error` on stdout. It has `code`, `message`, `next` (what to do)"
+    yield "and `exit_code`. A code keeps its meaning; new ones may come."
+    yield ""
+    yield from table(
+        ("Exit code", "Means"), [(code(int(one or 0)), cell(text)) for one, text in EXIT_CODES.items()]
+    )
+    yield from table(("Error code", "Means"), [(code(one), cell(text)) for one, text in ERROR_CODES.items()])
 
 
 # The formats of files.
