@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.base.documents import content_hash, to_json
+from loop.base.documents import content_hash, did_you_mean, to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import finish, run
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_bench
 from loop.formats import erring, flashinfer, gpumode, kernelbench, table
+from loop.formats.disagreements import causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
@@ -36,7 +37,7 @@ from loop.model.output import VerifyOutput, outputs_of
 from loop.model.signature import Signature
 from loop.model.target import PythonVariant, Target, Workload
 from loop.model.workloads import expand
-from loop.proving.negative_controls import WAY, Control, controls
+from loop.proving.negative_controls import EXACT, WAY, Control, controls
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.workers.workload_call import wanted_of
 
@@ -65,6 +66,8 @@ class AuditRequest:
     device: str = "auto"
     threads: int | None = None
     seed: int = 0
+    controls: Sequence[str] = ()
+    """Names of the controls that are tried; all where none is named."""
     json: bool = False
 
 
@@ -73,11 +76,17 @@ class Row:
     """One control, and what both said of it."""
 
     control: str
+    make: str
+    """Its short name, by which `--control` chooses it."""
+    file: str
+    """The answer, as both judged it."""
     kind: Kind
     """`honest` has to pass; `idle` makes no difference to this task, and is not counted."""
     ours: str
     theirs: str
     why: str
+    causes: Sequence[str]
+    """What may be behind a disagreement."""
 
 
 class AuditFinding(Model):
@@ -116,7 +125,7 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     looked = Stated(task, setting, device, request).look()
     if not looked["inputs"] or not looked["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    chosen = list(chosen_controls(looked["inputs"], looked["outputs"][0]))
+    chosen = named(list(chosen_controls(looked["inputs"], looked["outputs"][0])), request.controls)
     files = _written(request, task, setting.target, chosen)
     folder, names = as_target(request.path, [str(one) for one in files], request.form)
     own = read_setting(folder)
@@ -131,8 +140,8 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
     rows = [
-        _row(one, ours.get(name, "not judged"), (theirs or stated)[name], same=stated[name].result is True)
-        for one, name in zip(chosen, names, strict=True)
+        _row(task, one, path, ours.get(name, "not judged"), (theirs or stated)[name], stated[name].result is True)
+        for one, name, path in zip(chosen, names, files, strict=True)
     ]
     findings = [*looked["findings"], *_stated(task)]
     _show(task, rows, findings, whose, screen, as_json=request.json)
@@ -145,10 +154,21 @@ def _told(setting: Setting) -> tuple[str, str]:
     return first, setting.target.model_dump_json(exclude={"variants"})
 
 
-def _row(control: Control, ours: str, theirs: Verdict, *, same: bool) -> Row:
+def _row(task: ForeignTask, control: Control, path: Path, ours: str, theirs: Verdict, same: bool) -> Row:
     """What both said; `same`: no output and no input differed from the reference's."""
     kind: Kind = "honest" if control.theme == "honest" else "idle" if same and ours == "right" else "mistake"
-    return Row(control.name, kind, ours, theirs.status, theirs.why)
+    why = causes(task, ours, theirs)
+    return Row(control.name, control.make, str(path), kind, ours, theirs.status, theirs.why, why)
+
+
+def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
+    """Controls of those short names, and the honest ones. Raises UsageError for a name that is none."""
+    makes = [one.make for one in chosen]
+    for name in names:
+        if name not in makes:
+            hint = did_you_mean(name, makes) or f"there are {', '.join(makes)}"
+            raise UsageError(f"no control {name!r} for this task", hint=hint)
+    return [one for one in chosen if not names or one.make in names or one.theme == "honest"]
 
 
 def chosen_controls(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[Control]:
@@ -161,7 +181,7 @@ def chosen_controls(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> I
         texts[name] = " ".join(axes)
     signature = Signature.model_construct(inputs=texts, outputs={"output": texts.pop("output")}, attributes={})
     workload = Workload(name="audit", sizes=sizes, dtype="float32")
-    yield WAY
+    yield from (WAY, EXACT)
     found: set[str] = set()
     for one in controls(signature):
         fits = "python" in one.kinds and one.stage == "verify" and not one.apart and "replaced" not in one.expected

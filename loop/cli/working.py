@@ -272,6 +272,14 @@ WORKING = (
             option(
                 "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
             ),
+            option(
+                "--control",
+                list[str] | None,
+                None,
+                "Only this control, as --json names its `make`; may be repeated.",
+                name="controls",
+                metavar="NAME",
+            ),
             DEVICE,
             THREADS,
             SEED,

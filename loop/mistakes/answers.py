@@ -4,6 +4,7 @@ The mistake sees the floating-point tensors among the inputs and the first of th
 else goes by it: whole numbers, other outputs, tuples and dicts around them.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +24,29 @@ def floating(tensors: tuple[Tensor, ...]) -> list[int]:
     return [place for place, one in enumerate(tensors) if one.dtype in FLOATING]
 
 
+EXACT = "exact"
+"""No mistake: the same in float64, whose result is rounded."""
+
+
+def widened(function: Function) -> Function:
+    """The same function of floating-point tensors in float64; its floating-point outputs are rounded back."""
+
+    def called(*positional: Any, **keywords: Any) -> Any:
+        given = take_apart((positional, keywords))
+        wide = [one.double() if one.dtype in FLOATING else one for one in given.tensors]
+        dtype = next((one.dtype for one in given.tensors if one.dtype in FLOATING), torch.float32)
+        inputs, named = put_together(given.rest, wide)
+        result = take_apart(function(*inputs, **named))
+        outputs = [one.to(dtype) if one.dtype in FLOATING else one for one in result.tensors]
+        return put_together(result.rest, outputs)
+
+    return called
+
+
 def erring(function: Function, terms: Terms) -> Function:
     """The same function of any structure, erring as `terms` says."""
+    if terms["make"] == EXACT:
+        return widened(function)
     held: dict[str, Any] = {}
 
     def honest(*tensors: Tensor, **attributes: Any) -> Tensor:
@@ -59,7 +81,14 @@ def erring_module(path: str, name: str, terms: Terms) -> type:
     class Erring(base):  # type: ignore[misc]
         def __init__(self, *positional: Any, **keywords: Any) -> None:
             super().__init__(*positional, **keywords)
-            self.erring: Callable[..., Any] = erring(super().forward, terms)
+            self.wide: list[Any] = []
+            honest = self.in_double if terms["make"] == EXACT else super().forward
+            self.erring: Callable[..., Any] = erring(honest, terms)
+
+        def in_double(self, *positional: Any, **keywords: Any) -> Any:
+            """The same on weights in float64, as they are at the first call."""
+            self.wide = self.wide or [copy.deepcopy(self).double()]
+            return base.forward(self.wide[0], *positional, **keywords)
 
         def forward(self, *positional: Any, **keywords: Any) -> Any:
             return self.erring(*positional, **keywords)

@@ -21,7 +21,7 @@ DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 ON_A_GPU: tuple[Device, ...] = ("cuda",)
 Causes = tuple[Cause, ...]
 WRONG: Causes = ("elements", "NaN", "plain error")
-MISSING: Causes = (*WRONG, "launched nothing")
+MISSING: Causes = (*WRONG, "launched nothing", "not written")
 ELSEWHERE: Causes = (*MISSING, "left work", "clock")
 """Work that is not on the stream that was given: parts are missing, or nothing comes there in its time."""
 CHANGED: Causes = ("changed input",)
@@ -89,6 +89,8 @@ def is_gross(name: str) -> bool:
 
 WAY = Control("honest, by way of a control", "none", expected=(), theme="honest")
 """Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
+EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
+"""Rounds otherwise than the reference in its own type, and has to pass as well."""
 DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make="none, whole", devices=ON_A_GPU)
 """The same for mistakes that leave tensors on the device."""
 
@@ -188,7 +190,7 @@ def _tampering(signature: Signature) -> Iterator[Control]:
     yield Control("gives a promise", "give_promise", ("wrong result",), **only)
     yield Control("gives another type", "other_type", ("wrong result",), **only)
     yield Control("keeps its result", "keep_result", **only)
-    yield Control("leaves every other result unwritten", "leave_unwritten", **only)
+    yield Control("leaves every other result unwritten", "leave_unwritten", MISSING, **only)
     for place, (name, dimensions) in enumerate(signature.inputs.items()):
         if len(dimensions.split()) == len(signature.output.split()):
             alike = _same_shape(dimensions, signature.output)
@@ -225,4 +227,4 @@ def _graphs() -> Iterator[Control]:
     yield Control("does something else while captured", "nothing_captured", terms=other, **only)
     yield Control("leaves its tail out while captured", "less_captured", **only)
     yield Control("repeats itself while captured", "repeat_captured", **only)
-    yield Control("computes one call of those captured", "first_captured", **only)
+    yield Control("computes one call of those captured", "first_captured", MISSING, **only)
