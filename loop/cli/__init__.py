@@ -35,6 +35,7 @@ GROUPS = {
     "targets": "Look at tasks in other formats.",
     "sessions": "Look at recorded sessions.",
     "plan": "Look at session plans.",
+    "agents": "Files that tell a coding agent how to use loop.",
     "cost": "What sessions cost, and decisions with money.",
     "cache": "What the cache holds, and its size.",
     "catalog": "The catalogue of patterns, sessions and kernels as pages.",

@@ -137,6 +137,18 @@ def tools() -> dict[str, Tool]:
     return {one.name: one for one in rows}
 
 
+def chosen(name: str, known: Mapping[str, Tool]) -> Tool:
+    """The tool of this name. Raises UsageError for a name that is none, and for what only a person does."""
+    if name in known:
+        return known[name]
+    for one in ALL:
+        if Tool(one).name == name:
+            raise UsageError(f"`loop {one.words}` is for a person", hint=f"a person runs: loop {one.words}")
+    kin = [one for one in known if one.split("_")[0] == name.split("_")[0]]
+    hint = did_you_mean(name, list(known)) or f"there are {', '.join(kin or known)}"
+    raise UsageError(f"there is no tool {name!r}", hint=hint)
+
+
 def _short(schema: Any, *, named: bool = False) -> Any:
     """A schema without the titles that pydantic makes of names; `named`: its keys are names themselves."""
     if isinstance(schema, list):
