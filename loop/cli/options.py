@@ -31,7 +31,7 @@ VARIANT_NAMES = argument(
     "variants",
     list[str] | None,
     None,
-    "Names of variants. Default: all that run on the device.",
+    "Names of variants; --variant NAME says the same. Default: all that run on the device.",
     metavar="VARIANT",
     autocompletion=names.variants,
 )

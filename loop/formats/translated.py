@@ -14,7 +14,7 @@ from typing import Any
 
 from loop.base.documents import content_hash, hash_files, to_json, write_atomic
 from loop.base.errors import UsageError
-from loop.base.places import MANIFEST, tasks_folder
+from loop.base.places import MADE_OF, MANIFEST, tasks_folder
 from loop.formats import table
 from loop.formats.hindrances import Here, hindrances, installed
 from loop.formats.model import ForeignTask
@@ -40,6 +40,8 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     _link(folder, made.links)
     for name, text in made.texts.items():
         _write(folder / name, text)
+    if form is None:  # `loop trust` recognises a format by itself.
+        _write(folder / MADE_OF, to_json([str(one) for one in (task.path, *files)]) + "\n")
     _write(folder / MANIFEST, _manifest(task, made.fields))
     return folder, tuple(names)
 
