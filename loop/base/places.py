@@ -33,7 +33,7 @@ def cache_folder() -> Path:
 
 
 MADE_OF = "made_of.json"
-"""In a target made of a task in another format: the paths of the task and of its answers."""
+"""In a target made of a task in another format: paths of the task and of its answers, the format if named."""
 
 
 def tasks_folder() -> Path:
@@ -129,7 +129,10 @@ def named(folder: Path) -> list[str]:
 def called(folder: Path) -> list[str]:
     """What a user calls a target: its folder, or the task of another format and the answers it was made of."""
     made = folder / MADE_OF
-    return [str(one) for one in json.loads(made.read_text())] if made.is_file() else [str(folder)]
+    said = json.loads(made.read_text()) if made.is_file() else {}
+    if said and said["format"] is None:  # Where a format was named, the task alone would not be recognised.
+        return [said["task"], *said["answers"].values()]
+    return [str(folder)]
 
 
 def _override() -> Path | None:

@@ -6,6 +6,7 @@ be allowed again. Answers may change freely, as variants of any target. The path
 decide which folder it is.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,10 +41,19 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     _link(folder, made.links)
     for name, text in made.texts.items():
         _write(folder / name, text)
-    if form is None:  # `loop trust` recognises a format by itself.
-        _write(folder / MADE_OF, to_json([str(one) for one in (task.path, *files)]) + "\n")
+    made_from = {"task": task.path, "format": form, "answers": dict(zip(names, files, strict=True))}
+    _write(folder / MADE_OF, to_json(made_from) + "\n")
     _write(folder / MANIFEST, _manifest(task, made.fields))
     return folder, tuple(names)
+
+
+def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
+    """The task that a target was made of, and its answers by their names there; None for any other target."""
+    if not (folder / MADE_OF).is_file():
+        return None
+    said = json.loads((folder / MADE_OF).read_text())
+    answers = {name: Path(path) for name, path in said["answers"].items()}
+    return table.load(Path(said["task"]), said["format"]), answers
 
 
 def _made(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
