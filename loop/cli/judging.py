@@ -12,7 +12,8 @@ from loop.cli.bench import BenchRequest, walk_bench
 from loop.formats import table
 from loop.formats.theirs import LIMIT_S
 from loop.formats.translated import as_target
-from loop.timing.theirs import HEADS, EvaluatorTerms, line, two, verdict_of
+from loop.model.base import Printed
+from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, two, verdict_of
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,29 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
         screen.status(f"{task.format}: its own evaluator")
         both.append(two(task, name, finished, finish(verdict_of(task, Path(answer), terms))))
     if request.json:
-        said = {"task": task.name, "format": task.format}
-        verdicts = [{**one.model_dump(mode="json"), "agree": one.agree} for one in both]
-        screen.data(to_json({"schema_version": 1, **said, "verdicts": verdicts}))
+        verdicts = tuple(JudgedAnswer(**dict(one), agree=one.same) for one in both)
+        screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))
         return code
     screen.table(HEADS, map(line, both))
     for one in both:
         for cause in one.causes:
             screen.data(f"{one.answer}: may be behind it: {cause}")
     return code
+
+
+class JudgedAnswer(Both):
+    """Two verdicts on one answer."""
+
+    agree: bool | None
+    """Whether both say the same; None where one says nothing."""
+
+
+class TwoVerdicts(Printed):
+    """Answers to a task, judged twice."""
+
+    task: str
+    """Name of the task."""
+    format: str
+    """Its format."""
+    verdicts: tuple[JudgedAnswer, ...]
+    """One for each answer."""

@@ -83,6 +83,7 @@ WORKING = (
         ),
         request="BisectRequest",
         rest=True,
+        result="loop.bisect.command:Bisected",
         agents="starts",
     ),
     Command(
@@ -92,6 +93,7 @@ WORKING = (
         ("loop doctor --device cuda",),
         (TARGET, DEVICE, JSON),
         request="BenchRequest",
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -126,7 +128,7 @@ WORKING = (
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
         ),
-        result="loop.model.exported:ExportedSession",
+        result="loop.cli.requests:CampaignAnswer",
         agents="starts",
     ),
     Command(
@@ -183,7 +185,7 @@ WORKING = (
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
         ),
-        result="loop.model.exported:ExportedSession",
+        result="loop.cli.requests:SessionAnswer",
         agents="starts",
     ),
     Command(
@@ -209,30 +211,7 @@ WORKING = (
             WATCH_PREEMPTION,
             JSON,
         ),
-        result="loop.model.exported:ExportedSession",
-    ),
-    Command(
-        "kernels list",
-        "loop.cli.bench:list_variants",
-        "List the variants of the target.",
-        ("loop kernels list",),
-        (TARGET, JSON),
-        agents="reads",
-    ),
-    Command(
-        "kernels show",
-        "loop.cli.bench:show_variant",
-        "Show one variant: how it is built, and its workloads.",
-        ("loop kernels show cpu",),
-        (argument("name", str, ..., "Name of a variant.", autocompletion=names.variants), TARGET, JSON),
-        agents="reads",
-    ),
-    Command(
-        "kernels header",
-        "loop.cli.bench:header",
-        "Print the path of the C header that a kernel includes.",
-        ('cp "$(loop kernels header)" .',),
-        (JSON,),
+        result="loop.cli.requests:SessionAnswer",
     ),
     Command(
         "kernels build",
@@ -242,6 +221,7 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, JSON),
         request="BenchRequest",
         fixed={"what": "build"},
+        result="loop.cli.bench:BenchAnswer",
     ),
     Command(
         "kernels verify",
@@ -273,6 +253,7 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "verify"},
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -287,6 +268,7 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",
         fixed={"what": "check"},
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -307,6 +289,7 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "measure"},
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -323,6 +306,7 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "resources"},
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -333,5 +317,6 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",
         fixed={"what": "prove-gate"},
+        result="loop.cli.bench:BenchAnswer",
     ),
 )

@@ -21,7 +21,7 @@ DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 ON_A_GPU: tuple[Device, ...] = ("cuda",)
 Causes = tuple[Cause, ...]
 WRONG: Causes = ("elements", "NaN", "plain error")
-MISSING: Causes = (*WRONG, "launched nothing")
+MISSING: Causes = (*WRONG, "launched nothing", "not written")
 ELSEWHERE: Causes = (*MISSING, "left work", "clock")
 """Work that is not on the stream that was given: parts are missing, or nothing comes there in its time."""
 CHANGED: Causes = ("changed input",)
@@ -190,7 +190,7 @@ def _tampering(signature: Signature) -> Iterator[Control]:
     yield Control("gives a promise", "give_promise", ("wrong result",), **only)
     yield Control("gives another type", "other_type", ("wrong result",), **only)
     yield Control("keeps its result", "keep_result", **only)
-    yield Control("leaves every other result unwritten", "leave_unwritten", **only)
+    yield Control("leaves every other result unwritten", "leave_unwritten", MISSING, **only)
     for place, (name, dimensions) in enumerate(signature.inputs.items()):
         if len(dimensions.split()) == len(signature.output.split()):
             alike = _same_shape(dimensions, signature.output)
@@ -227,4 +227,4 @@ def _graphs() -> Iterator[Control]:
     yield Control("does something else while captured", "nothing_captured", terms=other, **only)
     yield Control("leaves its tail out while captured", "less_captured", **only)
     yield Control("repeats itself while captured", "repeat_captured", **only)
-    yield Control("computes one call of those captured", "first_captured", **only)
+    yield Control("computes one call of those captured", "first_captured", MISSING, **only)

@@ -47,6 +47,8 @@ class Sampled:
     """Inputs that do not hold what the judge wrote."""
     broken: list[str] = field(default_factory=list)
     """What the variant replaced in its process, by name."""
+    unwritten: bool = False
+    """Whether one of the calls beside it left what stood in its output before."""
     writes: list[str] = field(default_factory=list)
     """Writes outside of tensors, or too late, a sentence each."""
     stray: str = ""

@@ -49,7 +49,7 @@ class Both(Model):
     """What may be behind a disagreement."""
 
     @property
-    def agree(self) -> bool | None:
+    def same(self) -> bool | None:
         """Whether both say the same; None where there are not two."""
         return agree(self.ours, self.theirs)
 
@@ -76,7 +76,7 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
             verdict = yield from verdict_of(task, answers[name], arguments) if name in answers else _no_answer()
             found.append(two(task, name, context.finished, verdict))
     output = TheirsOutput(ok=True, message="; ".join(map(said, found)), both=tuple(found))
-    missing = tuple(f"their verdict on {one.answer}: {one.theirs.why}" for one in found if one.agree is None)
+    missing = tuple(f"their verdict on {one.answer}: {one.theirs.why}" for one in found if one.same is None)
     return Result(output.model_copy(update={"not_exercised": missing}))
 
 
@@ -113,7 +113,7 @@ def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Ver
 def said(one: Both) -> str:
     """Two verdicts in words."""
     same = {True: "both say the same", False: "they differ", None: one.theirs.why or "no two verdicts"}
-    return f"{one.answer}: ours {one.ours}, theirs {one.theirs.status} ({same[one.agree]})"
+    return f"{one.answer}: ours {one.ours}, theirs {one.theirs.status} ({same[one.same]})"
 
 
 HEADS = ("answer", "ours", "theirs", "agree", "why")
@@ -121,7 +121,7 @@ HEADS = ("answer", "ours", "theirs", "agree", "why")
 
 def line(one: Both) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
-    same = {True: "yes", False: "no", None: ""}[one.agree]
+    same = {True: "yes", False: "no", None: ""}[one.same]
     ratio = f", {one.ratio:.2f}x" if one.ratio is not None else ""
     speedup = f", {one.theirs.speedup:.2f}x" if one.theirs.speedup is not None else ""
     return one.answer, one.ours + ratio, one.theirs.status + speedup, same, one.theirs.why

@@ -84,8 +84,10 @@ class TimedCall:
         self._replayed: dict[int, Windows] = {}
         self._replays, self._once = 1, 0.0
         """Replays of a graph; seconds that a call takes, once it was called for a while."""
+        self._standing, self._begun = 0, 0.0
+        """Calls that were made ready last; when staging began."""
 
-    def stage(self, limit_s: float, note: str, mistake: Mistake | None = None) -> Generator[Tick, None, None]:
+    def begin_stage(self, mistake: Mistake | None = None) -> None:
         """Have the worker take the call's memory, and make the call once, on values that are not looked at.
 
         `mistake`: what a control does wrong, in a worker that has loaded the variant without it.
@@ -101,9 +103,13 @@ class TimedCall:
             turns=tuple(self.arena.words[ROTATIONS : ROTATIONS + len(turns)]),
             mistake=mistake,
         )
-        begun = time.monotonic()
-        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note)
-        if (taken := time.monotonic() - begun) > 2 * SLOW_CALL_S and not (self.replays or self.returns):
+        self._begun = time.monotonic()
+        self.worker.send(request)
+
+    def staged(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
+        """Wait until the worker has done so."""
+        reply = yield from self.worker.receive(limit_s, note)
+        if (taken := time.monotonic() - self._begun) > 2 * SLOW_CALL_S and not (self.replays or self.returns):
             self._once = taken
         self.peak_bytes = reply.peak_bytes
         self.orders = Orders(self.worker, limit_s, note)
@@ -244,6 +250,7 @@ class TimedCall:
         with self.worker.stopped():
             found.output = self.arena.output(chosen)
             found.changed = self.arena.changed()
+            found.unwritten = is_floating(self.call.output.dtype) and self.arena.poisoned(calls)
             if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:
                 found.writes.append("writes its output after it said that it was done")
         return taken
@@ -253,6 +260,7 @@ class TimedCall:
 
         Samples grow meanwhile: of a single short call the order itself is the longer part. Values are fresh each
         time: who remembers them would seem quicker than it is. On a GPU, by its clock, single calls are enough.
+        Once it is known how long they take, what stands ready from before wakes it.
         """
         if self._once > SLOW_CALL_S:
             return self._once
@@ -262,9 +270,12 @@ class TimedCall:
         enough = 1 if self._once else WARM_UP_CALLS
         if self._once and seconds:
             calls = self._calls_at_once(self._once, cold=False)
+        stands = bool(self.replays and self._once and not self.call.updates)
+        calls = self._standing if stands else calls
         while rough == math.inf or not calls_known(sounds, spent, early, seconds, enough):
-            ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
-            early += 0.0 if self.replays else ready_s
+            if not stands:
+                ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
+                early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
             taken = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
             rough, spent = min(rough, taken), spent + whole
@@ -362,6 +373,7 @@ class TimedCall:
         flat = array("Q", [offset for window in windows for offset in window])
         words[OFFSETS : OFFSETS + len(flat)] = memoryview(flat)
         words[COUNT], words[COLD] = len(windows), int(cold)
+        self._standing = len(windows)
         if not self.replays:
             self._spoil(windows)
         return (yield from self.orders.give(READY))

@@ -38,7 +38,7 @@ def shared(folder: Path) -> Iterator[Bench]:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, shared: Bench, folder: Path) -> None:
     """As on a processor: the right variant passes, each wrong one does not; timed outputs are right."""
-    bench = replace(shared, target=write_task(folder, name))
+    bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
     workloads = expand(bench.target, ["some"], "float32", 5)
     right, *wrong = bench.target.variants_on("cuda")
     found = {

@@ -167,7 +167,7 @@ def test_a_null_control_that_fires_makes_everything_worthless(compared: Compared
     assert [("right", name, "self", "invalid") for name in (SMALL, LARGE, "N3 M4 float32")] == [
         (one.variant, one.workload, one.against, one.verdict) for one in found.verdicts
     ]
-    expected = f"against itself it came out faster on {SMALL}: timing cannot be trusted on this machine now"
+    expected = f"against itself right came out faster on {SMALL}: timing cannot be trusted on this machine now"
     assert expected == found.verdicts[0].reason
     assert f"right is invalid: {expected}" == found.message
     assert 3 == len(found.null_controls[0].false)
