@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from typing_extensions import TypedDict
+
 
 class ExitCode(IntEnum):
     """What the process says when it ends."""
@@ -56,6 +58,22 @@ CODES: dict[int, ErrorCode] = {
 """The code of an error that has no class of its own, by its exit code; `failed` for any other."""
 
 
+class ToldError(TypedDict):
+    """What went wrong, for programs."""
+
+    code: ErrorCode
+    message: str
+    next: str
+    exit_code: int
+
+
+class Failed(TypedDict):
+    """What a command that failed prints with `--json`; what it found all the same stands beside `error`."""
+
+    schema_version: int
+    error: ToldError
+
+
 class LoopError(Exception):
     """Something a user can mend. Anything else is a bug, and crashes.
 
@@ -78,7 +96,7 @@ class LoopError(Exception):
 
     def as_json(self, again: str) -> dict[str, object]:
         """What a command that failed prints for programs; `again`: its words, whose help is the last resort."""
-        told = {
+        told: ToldError = {
             "code": self.code,
             "message": self.message,
             "next": self.hint or f"{again} --help",

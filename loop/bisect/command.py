@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from loop.base.documents import to_json
+from loop.base.documents.files import plain
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import check, flagged
 from loop.base.processes import Tick
@@ -25,6 +25,7 @@ from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
 from loop.machine.machine import machine
+from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
@@ -263,6 +264,11 @@ def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
     return ""
 
 
+class Bisected(Printed, BisectAnswer):
+    """What a search found."""
+
+
 def as_json(answer: BisectAnswer) -> dict[str, Any]:
     """What `--json` prints."""
-    return {"schema_version": 1, **json.loads(to_json(answer))}
+    told: dict[str, Any] = plain(Bisected(**dict(answer)))
+    return told

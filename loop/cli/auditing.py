@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from loop.formats.translated import as_target
 from loop.library import trust
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory
+from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.signature import Signature
@@ -86,6 +87,30 @@ class Row:
     why: str
     causes: Sequence[str]
     """What may be behind a disagreement."""
+
+
+class AuditFinding(Model):
+    """Something odd about a task."""
+
+    kind: str
+    """What kind of thing."""
+    what: str
+    """What it is."""
+
+
+class Audited(Printed):
+    """Which wrong answers a task's own evaluator and loop's gate let pass."""
+
+    task: str
+    """Name of the task."""
+    format: str
+    """Its format."""
+    theirs: str
+    """Whose verdict `theirs` is."""
+    findings: tuple[AuditFinding, ...]
+    """What is odd about the task."""
+    controls: tuple[Row, ...]
+    """Each wrong answer, and what both said of it."""
 
 
 def audit(request: AuditRequest, screen: Screen) -> int:
@@ -303,8 +328,17 @@ def _show(
     as_json: bool,
 ) -> None:
     if as_json:
-        said = {"task": task.name, "format": task.format, "theirs": whose, "findings": list(findings)}
-        screen.data(to_json({"schema_version": 1, **said, "controls": [asdict(one) for one in rows]}))
+        screen.data(
+            to_json(
+                Audited(
+                    task=task.name,
+                    format=task.format,
+                    theirs=whose,
+                    findings=tuple(AuditFinding(**one) for one in findings),
+                    controls=tuple(rows),
+                )
+            )
+        )
         return
     words = {"right": "passes", "wrong": "found"}
     lines = [

@@ -1,8 +1,9 @@
-"""The table of commands with which one begins: trust, a target of one's own, a task of somebody else's."""
+"""The table of commands with which one begins: trust, a target of one's own, a task of somebody else's, agents."""
 
 from pathlib import Path
 
-from loop.cli.options import JSON
+from loop.cli import names
+from loop.cli.options import JSON, TARGET
 from loop.cli.table import Command, argument, option
 
 BEGINNING = (
@@ -18,6 +19,7 @@ BEGINNING = (
             argument("variants", list[str] | None, None, "Answers to the task: files.", metavar="ANSWER"),
             JSON,
         ),
+        result="loop.cli.requests:TrustGranted",
     ),
     Command(
         "init",
@@ -37,6 +39,7 @@ BEGINNING = (
             JSON,
         ),
         request="InitRequest",
+        result="loop.model.exported:MadeTarget",
     ),
     Command(
         "targets inspect",
@@ -52,7 +55,34 @@ BEGINNING = (
             option("--format", str | None, None, "Read it as this format. Default: recognised.", name="form"),
             JSON,
         ),
+        result="loop.formats.model:Inspected",
         agents="reads",
+    ),
+    Command(
+        "kernels list",
+        "loop.cli.bench:list_variants",
+        "List the variants of the target.",
+        ("loop kernels list",),
+        (TARGET, JSON),
+        result="loop.cli.bench:VariantList",
+        agents="reads",
+    ),
+    Command(
+        "kernels show",
+        "loop.cli.bench:show_variant",
+        "Show one variant: how it is built, and its workloads.",
+        ("loop kernels show cpu",),
+        (argument("name", str, ..., "Name of a variant.", autocompletion=names.variants), TARGET, JSON),
+        result="loop.cli.bench:ShownVariant",
+        agents="reads",
+    ),
+    Command(
+        "kernels header",
+        "loop.cli.bench:header",
+        "Print the path of the C header that a kernel includes.",
+        ('cp "$(loop kernels header)" .',),
+        (JSON,),
+        result="loop.cli.bench:HeaderPath",
     ),
     Command(
         "mcp",

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from loop.base.documents import to_json
 from loop.base.errors import UsageError
@@ -18,6 +17,7 @@ from loop.formats.model import ForeignTask
 from loop.formats.theirs import LIMIT_S, Asked, Verdict, judged
 from loop.formats.translated import as_target
 from loop.machine.gpus import gpus
+from loop.model.base import Model, Printed
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 
@@ -72,9 +72,7 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
         for name, answer in zip(names, request.answers, strict=True)
     ]
     if request.json:
-        screen.data(
-            to_json({"schema_version": 1, "task": task.name, "format": task.format, "verdicts": list(_rows(both))})
-        )
+        screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=tuple(_rows(both)))))
         return code
     screen.table(("answer", "ours", "theirs", "agree", "why"), [_line(one) for one in both])
     for one in both:
@@ -114,10 +112,44 @@ def _both(task: ForeignTask, name: str, finished: Sequence[Finished], theirs: Ve
     return Both(name, ours, min(ratios, default=None), theirs, causes(task, ours, theirs))
 
 
-def _rows(both: Sequence[Both]) -> Iterator[dict[str, Any]]:
+class JudgedAnswer(Model):
+    """Two verdicts on one answer."""
+
+    answer: str
+    """The answer."""
+    ours: str
+    """`right`, `wrong`, or why there is none."""
+    ratio: float | None
+    """Time of the task's reference over that of the answer, as loop timed them."""
+    agree: bool | None
+    """Whether both say the same; None where one says nothing."""
+    theirs: Verdict
+    """The format's own, verbatim."""
+    causes: tuple[str, ...]
+    """What may be behind a disagreement."""
+
+
+class TwoVerdicts(Printed):
+    """Answers to a task, judged twice."""
+
+    task: str
+    """Name of the task."""
+    format: str
+    """Its format."""
+    verdicts: tuple[JudgedAnswer, ...]
+    """One for each answer."""
+
+
+def _rows(both: Sequence[Both]) -> Iterator[JudgedAnswer]:
     for one in both:
-        said = {"answer": one.answer, "ours": one.ours, "ratio": one.ratio, "agree": agree(one.ours, one.theirs)}
-        yield {**said, "theirs": one.theirs.model_dump(mode="json"), "causes": one.causes}
+        yield JudgedAnswer(
+            answer=one.answer,
+            ours=one.ours,
+            ratio=one.ratio,
+            agree=agree(one.ours, one.theirs),
+            theirs=one.theirs,
+            causes=tuple(one.causes),
+        )
 
 
 def _line(one: Both) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Commands that are short stories: a session by its options, and trust in a project."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -9,8 +9,11 @@ from loop.agents import results
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.screen import Screen
+from loop.learning.predicting import Foreseen
 from loop.library import trust
+from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign
+from loop.model.exported import ExportedSession
 from loop.optimize.stopping import STOP
 from loop.session.bounds import Asked
 from loop.session.opening import SessionRequest
@@ -19,6 +22,31 @@ from loop.session.run import run_session as run_new
 from loop.steps.setting import read_setting, what_runs
 from loop.store import sessions
 
+
+class TrustGranted(Printed):
+    """A project's definitions are allowed, until they change."""
+
+    target: str
+    """Its folder."""
+    trusted: Literal[True] = True
+    """Always so."""
+    runs: tuple[str, ...]
+    """Every command and code that they run."""
+
+
+class Stopping(Printed):
+    """A campaign ends after its candidate."""
+
+    session: str
+    """Its session."""
+    stopping: Literal[True] = True
+    """Always so."""
+
+
+SessionAnswer = ExportedSession | Foreseen
+"""A session that was run; with `--dry-run`, what it would take."""
+CampaignAnswer = ExportedSession | Foreseen | Stopping
+"""The same; with `--stop`, which campaign ends."""
 CAMPAIGN_FIELDS = {
     "proposer": "proposer",
     "width": "width",
@@ -113,7 +141,7 @@ def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     write_atomic(folder.path / STOP, "")
     screen.say(f"{folder.id} ends after this candidate")
     if as_json:
-        screen.data(to_json({"schema_version": 1, "session": folder.id, "stopping": True}))
+        screen.data(to_json(Stopping(session=folder.id)))
     return ExitCode.OK
 
 
@@ -131,8 +159,7 @@ def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen
     if not setting.project.bundled:
         trust.grant(setting.project, trust.definition_hash(setting.project))
     if as_json:
-        folder = str(setting.project.target)
-        screen.data(to_json({"schema_version": 1, "target": folder, "trusted": True, "runs": lines}))
+        screen.data(to_json(TrustGranted(target=str(setting.project.target), runs=tuple(lines))))
         return ExitCode.OK
     for line in lines:
         screen.data(line)

@@ -140,6 +140,12 @@ class Command:
         app.callback(invoke_without_command=True)(call)
 
     @property
+    def printed(self) -> Any:
+        """The type of what `--json` prints."""
+        where, _, name = self.result.partition(":")
+        return getattr(importlib.import_module(where), name)
+
+    @property
     def _text(self) -> str:
         """Help with examples, which no terminal folds."""
         title = "Example:" if len(self.examples) == 1 else "Examples:"

@@ -82,6 +82,7 @@ WORKING = (
         ),
         request="BisectRequest",
         rest=True,
+        result="loop.bisect.command:Bisected",
         agents="starts",
     ),
     Command(
@@ -91,6 +92,7 @@ WORKING = (
         ("loop doctor --device cuda",),
         (TARGET, DEVICE, JSON),
         request="BenchRequest",
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -125,7 +127,7 @@ WORKING = (
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
         ),
-        result="loop.model.exported:ExportedSession",
+        result="loop.cli.requests:CampaignAnswer",
         agents="starts",
     ),
     Command(
@@ -180,7 +182,7 @@ WORKING = (
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
         ),
-        result="loop.model.exported:ExportedSession",
+        result="loop.cli.requests:SessionAnswer",
         agents="starts",
     ),
     Command(
@@ -206,30 +208,7 @@ WORKING = (
             WATCH_PREEMPTION,
             JSON,
         ),
-        result="loop.model.exported:ExportedSession",
-    ),
-    Command(
-        "kernels list",
-        "loop.cli.bench:list_variants",
-        "List the variants of the target.",
-        ("loop kernels list",),
-        (TARGET, JSON),
-        agents="reads",
-    ),
-    Command(
-        "kernels show",
-        "loop.cli.bench:show_variant",
-        "Show one variant: how it is built, and its workloads.",
-        ("loop kernels show cpu",),
-        (argument("name", str, ..., "Name of a variant.", autocompletion=names.variants), TARGET, JSON),
-        agents="reads",
-    ),
-    Command(
-        "kernels header",
-        "loop.cli.bench:header",
-        "Print the path of the C header that a kernel includes.",
-        ('cp "$(loop kernels header)" .',),
-        (JSON,),
+        result="loop.cli.requests:SessionAnswer",
     ),
     Command(
         "kernels build",
@@ -239,6 +218,7 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, JSON),
         request="BenchRequest",
         fixed={"what": "build"},
+        result="loop.cli.bench:BenchAnswer",
     ),
     Command(
         "targets judge",
@@ -269,6 +249,7 @@ WORKING = (
             JSON,
         ),
         request="JudgeRequest",
+        result="loop.cli.judging:TwoVerdicts",
     ),
     Command(
         "targets audit",
@@ -305,6 +286,7 @@ WORKING = (
             JSON,
         ),
         request="AuditRequest",
+        result="loop.cli.auditing:Audited",
     ),
     Command(
         "kernels verify",
@@ -336,6 +318,7 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "verify"},
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -350,6 +333,7 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",
         fixed={"what": "check"},
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -370,6 +354,7 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "measure"},
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -386,6 +371,7 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "resources"},
+        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
     Command(
@@ -396,5 +382,6 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",
         fixed={"what": "prove-gate"},
+        result="loop.cli.bench:BenchAnswer",
     ),
 )

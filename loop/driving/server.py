@@ -49,7 +49,7 @@ def described(tool: Tool) -> types.Tool:
         name=tool.name,
         title=title.rstrip("."),
         description="\n".join(lines).strip(),
-        input_schema=tool.arguments.model_json_schema(),
+        input_schema=tool.input_schema,
         output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(open_world_hint=False, **HINTS[tool.command.agents]),
     )

@@ -1,6 +1,5 @@
 """Rows of the table of commands as tools: name, arguments, annotations, results."""
 
-import importlib
 import io
 import json
 from collections.abc import Mapping
@@ -64,13 +63,19 @@ class Tool:
     @cached_property
     def output_schema(self) -> dict[str, Any]:
         """What it answers, in JSON Schema."""
-        kind = result_type(self.command)
+        kind = self.command.printed
         if not self.starts:
-            return TypeAdapter(kind).json_schema(mode="serialization")
+            return {"type": "object", **_short(TypeAdapter(kind).json_schema(mode="serialization"))}
         told: Any = (kind | None, None)
-        return create_model("Job", __base__=Job, __doc__=Job.__doc__, result=told).model_json_schema(
-            mode="serialization"
-        )
+        made = create_model("Job", __base__=Job, __doc__=Job.__doc__, result=told)
+        answered: dict[str, Any] = _short(made.model_json_schema(mode="serialization"))
+        return answered
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """What it takes, in JSON Schema."""
+        taken: dict[str, Any] = _short(self.arguments.model_json_schema())
+        return taken
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Its arguments, checked. Raises UsageError that says which one is wrong, and what it takes."""
@@ -132,12 +137,17 @@ def tools() -> dict[str, Tool]:
     return {one.name: one for one in rows}
 
 
-def result_type(command: Command) -> Any:
-    """The type of what `--json` prints."""
-    where, _, name = command.result.partition(":")
-    if not name:
-        return dict[str, Any]
-    return getattr(importlib.import_module(where), name)
+def _short(schema: Any, *, named: bool = False) -> Any:
+    """A schema without the titles that pydantic makes of names; `named`: its keys are names themselves."""
+    if isinstance(schema, list):
+        return [_short(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _short(value, named=key in ("properties", "$defs") and not named)
+        for key, value in schema.items()
+        if named or key != "title"
+    }
 
 
 def option_of(command: Command, name: str) -> str:

@@ -24,6 +24,15 @@ class Model(BaseModel):
     )
 
 
+class Printed(Model):
+    """What a command prints with `--json`. New fields may come; those that are here keep names and meanings."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
+
+    schema_version: int = 1
+    """Number of this schema."""
+
+
 class Stored(Model):
     """A stored value that older versions of `loop` wrote with more fields: what today's has not is left out."""
 

@@ -1,8 +1,8 @@
-"""What `loop report --format json` and `loop run session --json` print of a session."""
+"""What `loop report --format json` and `loop run session --json` print of a session; and `loop init`."""
 
 from typing import Literal
 
-from loop.model.base import Model
+from loop.model.base import Model, Printed
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, Tried
 from loop.model.money import Bill
@@ -68,6 +68,17 @@ class ExportedChanges(Model):
     """What proposers came to, in order."""
     confirmed: tuple[Confirmed, ...] = ()
     """What was kept against the start, measured at the end."""
+
+
+class MadeTarget(Printed):
+    """A target that was made."""
+
+    target: str
+    """Its folder."""
+    files: tuple[str, ...]
+    """Its files."""
+    next: tuple[str, ...]
+    """Commands that follow."""
 
 
 class ExportedSession(SessionFacts, Conclusion):
