@@ -23,7 +23,7 @@ FORMS = ("json", "events", "as_markdown", "as_tree", "form", "output", "limit", 
 """Parameters that say where and how a result is printed: a tool has none of them but a dry run."""
 UNATTENDED = ("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd", "attended", "watch_preemption")
 """Parameters for a proposer that is a program, or for whoever pays: nobody has to choose them here."""
-PERSONS = ("command", "probe", "probe_limit_s", "env")
+PERSONS = ("command", "probe", "probe_limit_s", "env", "evaluator", "evaluator_python")
 """Parameters that name a program or open the environment to one: only a person gives them."""
 WAIT = "wait_s"
 WAITED_S = 30.0

@@ -77,9 +77,9 @@ def _output(
     rose = [
         f"{one.text}, since {context.past.resources[one.variant, found.architecture].session}" for one in risen
     ]
-    unwanted = () if tell else spilled
-    problems = [*found.problems, *rose, *unwanted, *broken, *impossible]
-    hints = [*found.hints, *([ALLOW] if unwanted or broken or risen else [FEWER] if impossible else [])]
+    tolerable = [*rose, *(() if tell else spilled), *broken]
+    problems = [*found.problems, *tolerable, *impossible]
+    hints = [*found.hints, *([ALLOW] if tolerable else [FEWER] if impossible else [])]
     return ResourcesOutput(
         ok=not problems,
         message=_cut(problems) if problems else _describe(chosen, found, shapes, spilled),

@@ -80,9 +80,8 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
         timings, said = yield from _hold(context, group, arguments, limit_s)
         held.append(timings)
         for contest in group:
-            controlled = contest if _controlled(contest) else contests[0]
-            controls = Controls(controlled, timings if controlled is contest else held[0])
-            made.append((yield from _outcome(context, contest, timings, controls)))
+            own, standing = Controls(contest, timings), Controls(contests[0], held[0])
+            made.append((yield from _outcome(context, contest, timings, own if own.whole else standing)))
         warned |= dict.fromkeys(said)
     segments = [segment for timings in held for segment in timings.segments]
     known = tuple({context.past.known_good[one.candidate.name] for one in contests if one.known_good})
@@ -205,6 +204,11 @@ class Controls:
     timings: Timings
 
     @property
+    def whole(self) -> bool:
+        """Whether the contest has both, before its known good."""
+        return len(self.contest.rivals) > 1
+
+    @property
     def null(self) -> NullControl:
         """The variant against itself."""
         return self.contest.null_control(self.timings, self.contest.rivals[0])
@@ -225,15 +229,10 @@ class Controls:
         ]
 
 
-def _controlled(contest: Contest) -> bool:
-    """Whether a contest has controls of its own: two, before the known good."""
-    return len(contest.rivals) > 1
-
-
 def _outcome(
     context: Context, contest: Contest, timings: Timings, controls: Controls
 ) -> Generator[Tick, None, Compared]:
-    name, own = contest.candidate.name, _controlled(contest)
+    name, own = contest.candidate.name, controls.contest is contest
     good = contest.rivals[2:] if own else contest.rivals
     pairs = [Pair(contest.candidate, name, rival.side.name, "self") for rival in contest.rivals[:1] if own]
     pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in good]

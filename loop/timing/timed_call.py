@@ -26,8 +26,8 @@ from loop.timing.segment import (
     WARM_UP_S,
     Filling,
     Sampled,
+    WarmUp,
     begin_filling,
-    calls_known,
 )
 from loop.timing.windows import Grid, Windows
 from loop.workers.bench import Side
@@ -260,30 +260,27 @@ class TimedCall:
 
         Samples grow meanwhile: of a single short call the order itself is the longer part. Values are fresh each
         time: who remembers them would seem quicker than it is. On a GPU, by its clock, single calls are enough.
-        Once it is known how long they take, what stands ready from before wakes it.
         """
         if self._once > SLOW_CALL_S:
             return self._once
         seconds = 0.0 if self.replays and not self._once else seconds
-        calls, sounds, spent, early, self._replays = 1, 0, 0.0, 0.0, 1
-        sound, rough = math.inf, math.inf
-        enough = 1 if self._once else WARM_UP_CALLS
-        if self._once and seconds:
-            calls = self._calls_at_once(self._once, cold=False)
-        stands = bool(self.replays and self._once and not self.call.updates)
-        calls = self._standing if stands else calls
-        while rough == math.inf or not calls_known(sounds, spent, early, seconds, enough):
-            if not stands:
+        warm, self._replays = WarmUp(seconds, 1 if self._once else WARM_UP_CALLS), 1
+        stands = self._standing if self.replays and self._once and not self.call.updates else 0
+        calls = stands or self._begin_with(seconds)
+        while warm.goes_on:
+            if not stands:  # Else what was made ready last is called: how long it takes is known.
                 ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
-                early += 0.0 if self.replays else ready_s
+                warm.early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
             taken = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
-            rough, spent = min(rough, taken), spent + whole
-            if not disturbed(whole, waited):
-                sound, sounds = min(sound, taken), sounds + 1
-                calls = calls if self.replays or not seconds else self._calls_at_once(sound, cold=False)
-        self._once = max(rough if sound == math.inf else sound, 1e-8)
+            if warm.add(taken, whole, waited) and seconds and not self.replays:
+                calls = self._calls_at_once(warm.sound, cold=False)
+        self._once = warm.once
         return self._once
+
+    def _begin_with(self, seconds: float) -> int:
+        """Calls of the first sample of a warm-up that fills so many seconds."""
+        return self._calls_at_once(self._once, cold=False) if self._once and seconds else 1
 
     def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = replays.SAMPLE_S) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
