@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,9 @@ MEMORY = 16e9
 SPARE = 2.5e9
 """Bytes that stay free for others."""
 LOOP = (sys.executable, "-c", "from loop.cli import main; main()")
+UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
+"""Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
+EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"
 FEW = 2
 """Wrong answers to a task that is not one of the table of all mistakes."""
 EVALUATORS = {
@@ -216,6 +220,17 @@ def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
     return json.loads(_run(run, (*LOOP, *words, *more)))  # type: ignore[no-any-return]
 
 
+def interpreter(python: str, folder: Path) -> str:
+    """A program in a folder that starts an interpreter, with empty packages in place of those it lacks."""
+    for name in UNUSED:
+        if subprocess.run((python, "-c", f"import {name}"), capture_output=True, check=False).returncode:
+            (folder / f"{name}.py").write_text(EMPTY)
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{folder}" exec {python} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
 def _own_check(run: Run, job: Job, path: Path, answers: Sequence[str]) -> dict[str, str]:
     """What KernelBench's own check says on a CPU, by answer; of other formats nothing."""
     if job.option != "kernelbench" or run.device != "cpu":
@@ -318,7 +333,8 @@ def main() -> None:
     if given.pack:
         pack(checkouts, sample(), given.pack)
         return
-    run = Run(checkouts, given.device, given.evaluator_python, given.limit_s, given.evaluator_s)
+    python = interpreter(given.evaluator_python, Path(tempfile.mkdtemp(prefix="bench-formats-")))
+    run = Run(checkouts, given.device, python, given.limit_s, given.evaluator_s)
     kept = [one for one in rows(given.rows) if not (given.again and one.get("excluded", "").startswith("time"))]
     done = {(one["option"], one["task"], one["device"]) for one in kept}
     part, parts = map(int, given.shard.split("/"))
