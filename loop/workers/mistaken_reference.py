@@ -8,7 +8,7 @@ from torch import Tensor
 
 from loop.calls.call import Call
 from loop.calls.torch_side import Function
-from loop.mistakes import MAKERS
+from loop.mistakes import MAKERS, structured
 from loop.mistakes.arrays import Array, Attributes
 
 MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
@@ -30,3 +30,8 @@ def mistaken(reference: Function, call: Call, inputs: list[Tensor], terms: dict[
     mistake(honest, arrays, output, dict(call.attributes))
     made: Tensor = torch.from_numpy(output)
     return made
+
+
+def of_structure(reference: Function, call: Call, terms: dict[str, Any]) -> Function:
+    """A reference of any structure that makes a control's mistake."""
+    return structured(reference, {**terms, "mantissa": MANTISSA[call.dtype]}) or reference
