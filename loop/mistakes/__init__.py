@@ -90,18 +90,8 @@ def _erring(loaded: Compiled, terms: Terms) -> Callable[..., None]:
 
 def _function(loaded: Importable, terms: Terms) -> Loaded:
     erring = copy.copy(loaded)
-    erring.function = structured(loaded.function, terms) or erring_function(loaded.function, loaded.device, terms)
+    erring.function = erring_function(loaded.function, loaded.device, terms)
     return erring
-
-
-def structured(function: Callable[..., Any], terms: Terms) -> Callable[..., Any] | None:
-    """A function or class of a target whose inputs are of any structure, erring; None for one of tensors."""
-    if "structured" not in terms:
-        return None
-    from loop.mistakes import answers
-
-    made: Any = answers.erring_class if terms["structured"] == "class" else answers.erring
-    return made(function, terms)  # type: ignore[no-any-return]
 
 
 def erring_function(function: Callable[..., Any], device: str, terms: Terms) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ else goes by it: whole numbers, other outputs, tuples and dicts around them.
 
 import copy
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from loop.calls.callee import put_together, take_apart
 from loop.calls.torch_side import Function, import_file
+from loop.calls.variants import Importable
 from loop.mistakes import erring_function
 from loop.mistakes.arrays import Terms
 
@@ -94,6 +96,19 @@ def erring_class(base: Any, terms: Terms) -> Any:
         return self.erring(*positional, **keywords)
 
     return type(base.__name__, (base,), {"__init__": made, name: called})
+
+
+def structured(function: Any, terms: Terms) -> Any:
+    """A function or class of a target whose inputs are of any structure, erring."""
+    made: Callable[..., Any] = erring_class if terms["structured"] == "class" else erring
+    return made(function, terms)
+
+
+def wrap(loaded: Importable, terms: Terms) -> Importable:
+    """A Python variant of such a target, erring."""
+    wrong = copy.copy(loaded)
+    wrong.function = structured(loaded.function, terms)
+    return wrong
 
 
 def erring_module(path: str, name: str, terms: Terms) -> Any:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from loop.calls.call import Call
 from loop.calls.torch_side import Function
-from loop.mistakes import MAKERS, structured
+from loop.mistakes import MAKERS
+from loop.mistakes.answers import structured
 from loop.mistakes.arrays import Array, Attributes
 
 MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
@@ -34,4 +35,5 @@ def mistaken(reference: Function, call: Call, inputs: list[Tensor], terms: dict[
 
 def of_structure(reference: Function, call: Call, terms: dict[str, Any]) -> Function:
     """A reference of any structure that makes a control's mistake."""
-    return structured(reference, {**terms, "mantissa": MANTISSA[call.dtype]}) or reference
+    wrong: Function = structured(reference, {**terms, "mantissa": MANTISSA[call.dtype]})
+    return wrong

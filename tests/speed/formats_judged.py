@@ -217,7 +217,10 @@ def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
     if run.device == "cuda":
         more += ["--evaluator-python", run.python]
         more += ["--evaluator", str(run.checkouts[option])] if EVALUATORS.get(option) else []
-    return json.loads(_run(run, (*LOOP, *words, *more)))  # type: ignore[no-any-return]
+    said: dict[str, Any] = json.loads(_run(run, (*LOOP, *words, *more)))
+    if "error" in said:
+        raise Excluded(said["error"]["message"][:200])
+    return said
 
 
 def interpreter(python: str, folder: Path) -> str:
