@@ -26,7 +26,7 @@ from loop.formats.disagreements import causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import LIMIT_S, Asked, Verdict, judged
+from loop.formats.theirs import LIMIT_S, Verdict
 from loop.formats.translated import as_target
 from loop.library import trust
 from loop.machine.gpus import gpus
@@ -39,6 +39,7 @@ from loop.model.target import PythonVariant, Target, Workload
 from loop.model.workloads import expand
 from loop.proving.negative_controls import EXACT, WAY, Control, controls
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
+from loop.timing.theirs import EvaluatorTerms, verdict_of
 from loop.workers.workload_call import wanted_of
 
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
@@ -216,18 +217,20 @@ def _theirs(
     request: AuditRequest, task: ForeignTask, files: Mapping[str, Path], screen: Screen
 ) -> tuple[dict[str, Verdict], str]:
     """Verdicts of their evaluator by the names of answers, the honest one first; none, and why, without any."""
-    evaluator, has_gpu = EVALUATORS[task.format], bool(gpus().usable)
-    if evaluator.needs_cuda(task) and not has_gpu:
+    evaluator = EVALUATORS[task.format]
+    if evaluator.needs_cuda(task) and not gpus().usable:
         return {}, "it times by CUDA, and there is no GPU here"
     if evaluator.needs_checkout and request.evaluator is None:
         return {}, "no --evaluator DIR"
+    terms = EvaluatorTerms(
+        evaluator=str(request.evaluator) if request.evaluator else None,
+        evaluator_python=request.evaluator_python,
+        limit_s=request.limit_minutes * 60,
+    )
     found: dict[str, Verdict] = {}
     for number, (name, path) in enumerate(files.items(), 1):
         screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-        checkout = request.evaluator.absolute() if request.evaluator else None
-        python = request.evaluator_python or sys.executable
-        asked = Asked(task, path, checkout, python, has_gpu, request.limit_minutes * 60)
-        found[name] = finish(judged(asked, evaluator))
+        found[name] = finish(verdict_of(task, path, terms))
         if number == 1 and found[name].status != "right":
             return {}, f"it does not pass an honest answer: {found[name].status} {found[name].why}"
     return found, ""

@@ -1,9 +1,9 @@
-"""The table of commands with which one begins: trust, a target of one's own, a task of somebody else's, agents."""
+"""The table of commands with which one begins: trust, a target of one's own, tasks of somebody else's, agents."""
 
 from pathlib import Path
 
 from loop.cli import names
-from loop.cli.options import JSON, TARGET
+from loop.cli.options import DEVICE, EVALUATOR, JSON, SEED, TARGET, THREADS
 from loop.cli.table import Command, argument, option
 
 BEGINNING = (
@@ -93,5 +93,71 @@ BEGINNING = (
         Nothing is trusted through it: where a target is not trusted yet, the answer says what you have to run.
         """,
         ("loop mcp", "claude mcp add loop -- loop mcp"),
+    ),
+    Command(
+        "targets judge",
+        "loop.cli.judging:judge",
+        """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
+
+        Theirs runs unmodified in a process of its own, from your checkout; loop installs nothing for it. --json
+        has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own. Without a GPU
+        theirs is not available where it times by CUDA. The exit code is that of our verdict.
+        """,
+        (
+            "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
+            "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
+        ),
+        (
+            argument("path", Path, ..., "A task; see `loop targets inspect`."),
+            argument("answers", list[str] | None, None, "Files of answers.", metavar="ANSWER"),
+            *EVALUATOR,
+            option("--limit-minutes", float, 10.0, "For their evaluator, a time for each answer.", min=0),
+            option(
+                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
+            ),
+            option("--measure", bool, False, "Ours measures the speed, too."),
+            DEVICE,
+            THREADS,
+            SEED,
+            JSON,
+        ),
+        request="JudgeRequest",
+        result="loop.cli.judging:TwoVerdicts",
+    ),
+    Command(
+        "targets audit",
+        "loop.cli.auditing:audit",
+        """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
+
+        Answers are the task's own reference with a mistake of ours put in. Where their evaluator cannot run
+        here, loop applies the rule that the format states, and says so. It also names inputs that never vary,
+        equal cases, and a reference that float64 denies.
+        """,
+        (
+            "loop targets audit level1/23_Softmax.py --device cpu",
+            "loop targets audit problems/pmpp_v2/vectoradd_py --json",
+        ),
+        (
+            argument("path", Path, ..., "A task; see `loop targets inspect`."),
+            *EVALUATOR,
+            option("--limit-minutes", float, 10.0, "For each wrong answer, a time on their side.", min=0),
+            option(
+                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
+            ),
+            option(
+                "--control",
+                list[str] | None,
+                None,
+                "Only this control, as --json names its `make`; may be repeated.",
+                name="controls",
+                metavar="NAME",
+            ),
+            DEVICE,
+            THREADS,
+            SEED,
+            JSON,
+        ),
+        request="AuditRequest",
+        result="loop.cli.auditing:Audited",
     ),
 )

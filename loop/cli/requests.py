@@ -9,6 +9,7 @@ from loop.agents import results
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.screen import Screen
+from loop.formats.translated import made_of
 from loop.learning.predicting import Foreseen
 from loop.library import trust
 from loop.model.base import Printed
@@ -21,6 +22,7 @@ from loop.session.run import resume_session
 from loop.session.run import run_session as run_new
 from loop.steps.setting import read_setting, what_runs
 from loop.store import sessions
+from loop.timing.theirs import EvaluatorTerms
 
 
 class TrustGranted(Printed):
@@ -70,6 +72,8 @@ def run_session(
     max_usd: float | None,
     watch_preemption: str,
     ai_usd: float | None,
+    evaluator: Path | None,
+    evaluator_python: str | None,
     screen: Screen,
     **given: Any,
 ) -> int:
@@ -79,12 +83,26 @@ def run_session(
         asked=Asked(budget_minutes, max_usd, watch_preemption),
         ai=results.stated(ai_usd),
         campaign=campaign,
+        theirs=terms_of(evaluator, evaluator_python, given["target"]),
         json=given.pop("as_json"),
         **given,
     )
     if request.decline and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_new(request, screen) if resume is None else resume_session(resume, request, screen)
+
+
+def terms_of(evaluator: Path | None, python: str | None, target: Path | None) -> EvaluatorTerms | None:
+    """Whose evaluator is asked; None where nobody named one. Raises UsageError for a target of loop's own."""
+    if evaluator is None and python is None:
+        return None
+    if target is None or made_of(target) is None:
+        raise UsageError("--evaluator: the target is no task of another format", hint="loop targets inspect PATH")
+    if evaluator is not None and not evaluator.is_dir():
+        raise UsageError(
+            f"{evaluator}: no such folder", hint="--evaluator is a checkout of the format's evaluator"
+        )
+    return EvaluatorTerms(evaluator=str(evaluator.absolute()) if evaluator else None, evaluator_python=python)
 
 
 def campaign_of(given: dict[str, Any], usd: float | None) -> Campaign:

@@ -47,7 +47,13 @@ def _converted(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
 
 
 class QuickCommand(_Quick, TyperCommand):
-    """A command that starts at once."""
+    """A command that starts at once. Where variants are named by their place, `--variant` says the same."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what was given, `--variant NAME` as NAME."""
+        if any(one.name == "variants" and one.param_type_name == "argument" for one in self.params):
+            args = [one.removeprefix("--variant=") for one in args if one != "--variant"]
+        return super().parse_args(ctx, args)
 
 
 class QuickGroup(_Quick, TyperGroup):

@@ -8,6 +8,7 @@ from loop.cli.options import (
     CAMPAIGN,
     DEVICE,
     DRY_RUN,
+    EVALUATOR,
     HYPOTHESIS,
     JSON,
     SEED,
@@ -140,6 +141,7 @@ WORKING = (
             "loop run session --target ../my-kernel --json",
             "loop run session --resume last",
             "loop run session --budget-minutes 10 --max-usd 2",
+            "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
             "loop run session optimize --variant cpu",
             "loop run session optimize --proposer ./propose.sh --max-candidates 10",
         ),
@@ -166,6 +168,7 @@ WORKING = (
             WATCH_PREEMPTION,
             AI_USD,
             option("--attended", bool, False, "You attend to it: your time is charged, as stated."),
+            *EVALUATOR,
             *CAMPAIGN,
             option(
                 "--resume",
@@ -219,74 +222,6 @@ WORKING = (
         request="BenchRequest",
         fixed={"what": "build"},
         result="loop.cli.bench:BenchAnswer",
-    ),
-    Command(
-        "targets judge",
-        "loop.cli.judging:judge",
-        """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
-
-        Theirs runs unmodified in a process of its own, from your checkout; loop installs nothing for it. --json
-        has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own. Without a GPU
-        theirs is not available where it times by CUDA. The exit code is that of our verdict.
-        """,
-        (
-            "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
-            "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
-        ),
-        (
-            argument("path", Path, ..., "A task; see `loop targets inspect`."),
-            argument("answers", list[str] | None, None, "Files of answers.", metavar="ANSWER"),
-            option("--evaluator", Path | None, None, "Checkout of the format's evaluator.", metavar="DIR"),
-            option("--evaluator-python", str | None, None, "Interpreter that has what it needs.", metavar="PATH"),
-            option("--limit-minutes", float, 10.0, "For their evaluator, a time for each answer.", min=0),
-            option(
-                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
-            ),
-            option("--measure", bool, False, "Ours measures the speed, too."),
-            DEVICE,
-            THREADS,
-            SEED,
-            JSON,
-        ),
-        request="JudgeRequest",
-        result="loop.cli.judging:TwoVerdicts",
-    ),
-    Command(
-        "targets audit",
-        "loop.cli.auditing:audit",
-        """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
-
-        Answers are the task's own reference with a mistake of ours put in. Where their evaluator cannot run
-        here, loop applies the rule that the format states, and says so. It also names inputs that never vary,
-        equal cases, and a reference that float64 denies.
-        """,
-        (
-            "loop targets audit level1/23_Softmax.py --device cpu",
-            "loop targets audit problems/pmpp_v2/vectoradd_py --json",
-        ),
-        (
-            argument("path", Path, ..., "A task; see `loop targets inspect`."),
-            option("--evaluator", Path | None, None, "Checkout of the format's evaluator.", metavar="DIR"),
-            option("--evaluator-python", str | None, None, "Interpreter that has what it needs.", metavar="PATH"),
-            option("--limit-minutes", float, 10.0, "For each wrong answer, a time on their side.", min=0),
-            option(
-                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
-            ),
-            option(
-                "--control",
-                list[str] | None,
-                None,
-                "Only this control, as --json names its `make`; may be repeated.",
-                name="controls",
-                metavar="NAME",
-            ),
-            DEVICE,
-            THREADS,
-            SEED,
-            JSON,
-        ),
-        request="AuditRequest",
-        result="loop.cli.auditing:Audited",
     ),
     Command(
         "kernels verify",

@@ -221,7 +221,7 @@ def _own_check(run: Run, job: Job, path: Path, answers: Sequence[str]) -> dict[s
     if job.option != "kernelbench" or run.device != "cpu":
         return {}
     source = str(run.checkouts[job.option] / "src")
-    told = _run(run, (run.python, str(ON_CPU), source, str(path), *answers), {"PYTHONPATH": str(ROOT)})
+    told = _run(run, (run.python, "-P", str(ON_CPU), source, str(path), *answers))
     return json.loads(told.splitlines()[-1])  # type: ignore[no-any-return]
 
 

@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 def rows(path: Path = ROWS) -> list[Row]:
-    """Every line of a file of rows, of a task that was judged again the later ones; none where there is no file."""
+    """Every line of a file; of a task that was judged again not its exclusion. None where there is no file."""
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     judged = {(one["task"], one["device"]) for one in found if "excluded" not in one}
     return [one for one in found if "excluded" not in one or (one["task"], one["device"]) not in judged]
@@ -41,8 +41,8 @@ def sections(found: Sequence[Row]) -> Iterator[str]:
     if not groups:
         return
     yield "\n## Two verdicts on the same answers\n"
-    yield "`make bench-formats-judged`. Answers: the task's own reference (as it is, and in float64), the same with"
-    yield "a mistake of ours, and what a repository ships. `passes` counts honest answers, `finds` wrong ones."
+    yield "`make bench-formats-judged`. Answers: the task's own reference (as it is, and in float64), the same"
+    yield "with a mistake of ours, and what repositories ship. `passes` counts honest answers, `finds` wrong ones."
     yield "Only answers with two verdicts count. A task is excluded with its reason.\n"
     heads = (
         "format",
