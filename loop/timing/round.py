@@ -18,10 +18,10 @@ from loop.gate.verify import judged
 from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
-from loop.timing.samples import charged
+from loop.timing.samples import Timings, charged
 from loop.timing.segment import SECRET, Sampled
+from loop.timing.terms import Shift, Terms
 from loop.timing.timed_call import TimedCall
-from loop.timing.timings import Shift, Terms, Timings
 from loop.timing.ways import called
 from loop.workers import kin
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
