@@ -34,18 +34,15 @@ from loop.machine.machine import available_memory
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.signature import Signature
-from loop.model.target import PythonVariant, Target, Workload
+from loop.model.target import PythonVariant, Target
 from loop.model.workloads import expand
-from loop.proving.negative_controls import EXACT, WAY, Control, controls
+from loop.proving.negative_controls import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import EvaluatorTerms, verdict_of
 from loop.workers.workload_call import wanted_of
 
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Sets of inputs for each case that the format states."""
-UNKNOWN = ("cut",)
-"""Mistakes that need to know which dimensions of the inputs are the same."""
 MOST_CASES = 8
 """Cases on which controls are tried by the stated rule."""
 
@@ -174,19 +171,10 @@ def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
 
 def chosen_controls(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[Control]:
     """One control of each kind that tensors of these shapes allow: verification has to find it, call by call."""
-    sizes: dict[str, int] = {}
-    texts = {}
-    for name, shape in [*((f"input{n}", shape) for n, shape in enumerate(inputs)), ("output", output)]:
-        axes = [f"axis{axis}" if name == "output" else f"{name}_{axis}" for axis in range(len(shape))]
-        sizes |= dict(zip(axes, shape, strict=True))
-        texts[name] = " ".join(axes)
-    signature = Signature.model_construct(inputs=texts, outputs={"output": texts.pop("output")}, attributes={})
-    workload = Workload(name="audit", sizes=sizes, dtype="float32")
     yield from (WAY, EXACT)
     found: set[str] = set()
-    for one in controls(signature):
-        fits = "python" in one.kinds and one.stage == "verify" and not one.apart and "replaced" not in one.expected
-        if fits and one.make not in (*UNKNOWN, *found) and one.applies(workload):
+    for one, shows in of_structure(inputs, output):
+        if shows and one.make not in found:
             found.add(one.make)
             yield one
 

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,9 @@ MEMORY = 16e9
 SPARE = 2.5e9
 """Bytes that stay free for others."""
 LOOP = (sys.executable, "-c", "from loop.cli import main; main()")
+UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
+"""Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
+EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"
 FEW = 2
 """Wrong answers to a task that is not one of the table of all mistakes."""
 EVALUATORS = {
@@ -213,7 +217,21 @@ def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
     if run.device == "cuda":
         more += ["--evaluator-python", run.python]
         more += ["--evaluator", str(run.checkouts[option])] if EVALUATORS.get(option) else []
-    return json.loads(_run(run, (*LOOP, *words, *more)))  # type: ignore[no-any-return]
+    said: dict[str, Any] = json.loads(_run(run, (*LOOP, *words, *more)))
+    if "error" in said:
+        raise Excluded(said["error"]["message"][:200])
+    return said
+
+
+def interpreter(python: str, folder: Path) -> str:
+    """A program in a folder that starts an interpreter, with empty packages in place of those it lacks."""
+    for name in UNUSED:
+        if subprocess.run((python, "-c", f"import {name}"), capture_output=True, check=False).returncode:
+            (folder / f"{name}.py").write_text(EMPTY)
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{folder}" exec {python} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
 
 
 def _own_check(run: Run, job: Job, path: Path, answers: Sequence[str]) -> dict[str, str]:
@@ -318,7 +336,8 @@ def main() -> None:
     if given.pack:
         pack(checkouts, sample(), given.pack)
         return
-    run = Run(checkouts, given.device, given.evaluator_python, given.limit_s, given.evaluator_s)
+    python = interpreter(given.evaluator_python, Path(tempfile.mkdtemp(prefix="bench-formats-")))
+    run = Run(checkouts, given.device, python, given.limit_s, given.evaluator_s)
     kept = [one for one in rows(given.rows) if not (given.again and one.get("excluded", "").startswith("time"))]
     done = {(one["option"], one["task"], one["device"]) for one in kept}
     part, parts = map(int, given.shard.split("/"))
