@@ -30,7 +30,7 @@ def project(tmp_path: Path) -> Path:
 def begin(project: Path) -> jobs.JobFolder:
     """A session that is at work."""
     job = jobs.begin(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not job.status().session or "sleep" not in str(psutil.Process(pid(job)).children(recursive=True)):
         assert time.monotonic() < end, job.status()
         time.sleep(0.05)
