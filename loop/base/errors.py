@@ -89,6 +89,9 @@ class LoopError(Exception):
         self.found: Mapping[str, object] = {}
         """What a command found all the same; it stands beside the error in its JSON."""
 
+    mend = ""
+    """What to do next where nobody said more."""
+
     @property
     def code(self) -> ErrorCode:
         """What programs read of it."""
@@ -99,7 +102,7 @@ class LoopError(Exception):
         told: ToldError = {
             "code": self.code,
             "message": self.message,
-            "next": self.hint or f"{again} --help",
+            "next": self.hint or self.mend or f"{again} --help",
             "exit_code": self.exit_code,
         }
         return {"schema_version": 1, **self.found, "error": told}
@@ -166,6 +169,7 @@ class DefinitionError(UsageError):
     """A YAML definition is not what it has to be: all complaints at once."""
 
     code: ErrorCode = "definition"
+    mend = "mend the file at that line; `loop patterns check FILE` checks it again"
     SHOWN = 20
 
     def __init__(self, complaints: Sequence[Complaint]) -> None:

@@ -35,16 +35,16 @@ GROUPS = {
     "targets": "Look at tasks in other formats.",
     "sessions": "Look at recorded sessions.",
     "plan": "Look at session plans.",
+    "agents": "Files that tell a coding agent how to use loop.",
     "cost": "What sessions cost, and decisions with money.",
     "cache": "What the cache holds, and its size.",
     "catalog": "The catalogue of patterns, sessions and kernels as pages.",
 }
-STARTING = {command.words.split()[0] for command in WORKING}
-"""First words of commands that start processes: they are watched by one of their own."""
-
 app = group("Run GPU-kernel optimisation sessions, and learn from them.", completion=True)
 ALL = (*BEGINNING, *LOOKING, *WORKING, *COST)
 """Every command."""
+STARTING = {one.words.split()[0] for one in ALL if any(each.name == "device" for each in one.parameters)}
+"""First words of commands that start processes, as those on a device do: they are watched by one of their own."""
 build(app, GROUPS, ALL)
 
 

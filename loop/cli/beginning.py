@@ -6,6 +6,18 @@ from loop.cli import names
 from loop.cli.options import DEVICE, EVALUATOR, JSON, SEED, TARGET, THREADS
 from loop.cli.table import Command, argument, option
 
+AGENTS = (
+    argument("folder", Path | None, None, "Folder of a project. Default: here."),
+    option(
+        "--skills",
+        list[str] | None,
+        None,
+        "A folder of skills; may be repeated. Default: .agents/skills and .claude/skills.",
+        metavar="DIR",
+    ),
+    option("--yes", bool, False, "Do it without asking."),
+    JSON,
+)
 BEGINNING = (
     Command(
         "trust",
@@ -93,6 +105,31 @@ BEGINNING = (
         Nothing is trusted through it: where a target is not trusted yet, the answer says what you have to run.
         """,
         ("loop mcp", "claude mcp add loop -- loop mcp"),
+    ),
+    Command(
+        "agents install",
+        "loop.driving.install:install",
+        """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
+
+        It lists the files and asks first. In a file of yours only the part between its two marks is written.
+        """,
+        (
+            "loop agents install",
+            "loop agents install ../my-kernel --yes",
+            "loop agents install --skills .codex/skills",
+        ),
+        AGENTS,
+        request="AgentsRequest",
+        result="loop.driving.install:AgentFiles",
+    ),
+    Command(
+        "agents remove",
+        "loop.driving.install:remove",
+        "Take away what `loop agents install` wrote, after asking; what is yours stays.",
+        ("loop agents remove", "loop agents remove --yes"),
+        AGENTS,
+        request="AgentsRequest",
+        result="loop.driving.install:AgentFiles",
     ),
     Command(
         "targets judge",

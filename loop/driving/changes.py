@@ -11,12 +11,12 @@ from loop.base.screen import Screen
 from loop.model.base import Model
 from loop.model.change import Brief, BriefOutput
 from loop.model.output import by_run
-from loop.model.record import latest_attempts
-from loop.optimize.edits import LARGEST, may_change
+from loop.optimize.edits import LARGEST, may_change, page_of
 from loop.repository import worktree
+from loop.session.closing import brief_page
 from loop.session.command import find
 from loop.session.run import tree_of
-from loop.store.sessions import LOCK, SessionFolder
+from loop.store.sessions import CHANGES, LOCK, SessionFolder
 
 
 class Asked(Model):
@@ -57,9 +57,8 @@ def waiting_brief(session: str, target: Path | None) -> tuple[SessionFolder, Bri
     if held(folder.path / LOCK):
         raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
     finished = folder.finished()
-    last = latest_attempts(finished)[-1:]
-    asked = by_run(finished, BriefOutput)[-1:]
-    brief = asked[0][1].brief if asked and last and last[0].status == "paused" else None
+    page = brief_page(folder, finished)
+    brief = by_run(finished, BriefOutput)[-1][1].brief if page else None
     if brief is None:
         raise UsageError(
             f"{folder.id} waits for no change",
@@ -72,12 +71,11 @@ def show_brief(session: str, target: Path | None, screen: Screen, *, as_json: bo
     """Print what a session asks for, with the files as they are now."""
     folder, brief = waiting_brief(session, target)
     sources = {name: _text(Path(brief.folder) / name) for name in brief.files}
-    page = folder.path / "changes" / f"{brief.number}-brief.md"
     told = Asked(
         session=folder.id,
         brief=brief,
         sources=sources,
-        page=_text(page),
+        page=_text(page_of(folder.path / CHANGES, brief)),
         next=f"change_edit, kernels_check with target={brief.folder}, then {_resume(folder, target)}; "
         "with decline=true the session ends without a further change",
     )

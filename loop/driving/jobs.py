@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -156,13 +157,14 @@ def begin(words: Sequence[str], name: str) -> JobFolder:
     folder.mkdir(parents=True)
     write_atomic(folder / WHAT, to_json({"words": list(words), "cwd": str(Path.cwd())}))
     with (folder / TALK).open("wb") as talk:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "loop.driving.running", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=talk,
             start_new_session=True,
         )
+    threading.Thread(target=process.wait, daemon=True).start()  # Else it would stay as a zombie.
     job, end = JobFolder(folder), time.monotonic() + BEGINS_S
     while not (job.runs or (folder / CODE).exists()) and time.monotonic() < end:
         time.sleep(0.01)

@@ -20,7 +20,7 @@ from loop.base.errors import LoopError, UsageError
 from loop.base.places import project
 from loop.cli import answered
 from loop.driving import jobs
-from loop.driving.tools import WAIT, Tool, tools
+from loop.driving.tools import WAIT, Tool, chosen, tools
 
 INSTRUCTIONS = """\
 loop judges changes to GPU and CPU kernels: correctness first, then speed with evidence.
@@ -74,14 +74,13 @@ class Calls:
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """One call; what is wrong comes back as a result with `is_error`, a code and what to do next."""
-        tool = self.tools.get(params.name)
+        words = "loop"
         try:
-            if tool is None:
-                near = [name for name in self.tools if name.split("_")[0] == params.name.split("_")[0]]
-                raise UsageError(f"there is no tool {params.name!r}", f"there are {', '.join(near or self.tools)}")
+            tool = chosen(params.name, self.tools)
+            words = f"loop {tool.command.words}"
             told = await self._done(tool, tool.read(params.arguments or {}), ctx)
         except LoopError as error:
-            told = error.as_json("loop")
+            told = error.as_json(words)
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=json.dumps(told, ensure_ascii=False))],
             structured_content=told,
@@ -161,7 +160,9 @@ def _page(uri: str) -> str:
     from mcp.shared.exceptions import MCPError
 
     from loop.driving.changes import waiting_brief
+    from loop.optimize.edits import page_of
     from loop.session.command import find
+    from loop.store.sessions import CHANGES
 
     parts = urlsplit(uri)
     target = parse_qs(parts.query).get("target", [""])[0]
@@ -169,7 +170,7 @@ def _page(uri: str) -> str:
     try:
         if parts.netloc == "brief":
             found, brief = waiting_brief(name, folder)
-            return (found.path / "changes" / f"{brief.number}-brief.md").read_text()
+            return page_of(found.path / CHANGES, brief).read_text()
         if parts.netloc != "report":
             raise UsageError(f"no resource {uri}", "loop://report/last or loop://brief/last")
         found = find(project(folder, Path.cwd()).sessions, name)
@@ -182,10 +183,10 @@ def _page(uri: str) -> str:
         ) from error
 
 
-def serve() -> None:
-    """Answer until the client closes its end. Jobs go on."""
+def made() -> Server[Any]:
+    """The server: tools and resources, before it has a client."""
     calls, reads = Calls(), Reads()
-    server: Server[Any] = Server(
+    return Server(
         "loop",
         version=__version__,
         instructions=INSTRUCTIONS,
@@ -195,6 +196,11 @@ def serve() -> None:
         on_list_resource_templates=reads.templates,
         on_read_resource=reads.read,
     )
+
+
+def serve() -> None:
+    """Answer until the client closes its end. Jobs go on."""
+    server = made()
 
     async def run() -> None:
         async with stdio_server() as (receive, send):

@@ -23,7 +23,7 @@ FORMS = ("json", "events", "as_markdown", "as_tree", "form", "output", "limit", 
 """Parameters that say where and how a result is printed: a tool has none of them but a dry run."""
 UNATTENDED = ("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd", "attended", "watch_preemption")
 """Parameters for a proposer that is a program, or for whoever pays: nobody has to choose them here."""
-PERSONS = ("command", "probe", "probe_limit_s", "env")
+PERSONS = ("command", "probe", "probe_limit_s", "env", "evaluator", "evaluator_python")
 """Parameters that name a program or open the environment to one: only a person gives them."""
 WAIT = "wait_s"
 WAITED_S = 30.0
@@ -135,6 +135,18 @@ def tools() -> dict[str, Tool]:
     """Every tool by its name."""
     rows = (Tool(one) for one in (*ALL, *OWN) if one.agents)
     return {one.name: one for one in rows}
+
+
+def chosen(name: str, known: Mapping[str, Tool]) -> Tool:
+    """The tool of this name. Raises UsageError for a name that is none, and for what only a person does."""
+    if name in known:
+        return known[name]
+    for one in ALL:
+        if Tool(one).name == name:
+            raise UsageError(f"`loop {one.words}` is for a person", hint=f"a person runs: loop {one.words}")
+    kin = [one for one in known if one.split("_")[0] == name.split("_")[0]]
+    hint = did_you_mean(name, list(known)) or f"there are {', '.join(kin or known)}"
+    raise UsageError(f"there is no tool {name!r}", hint=hint)
 
 
 def _short(schema: Any, *, named: bool = False) -> Any:

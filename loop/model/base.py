@@ -20,6 +20,7 @@ class Model(BaseModel):
         populate_by_name=True,
         serialize_by_alias=True,
         allow_inf_nan=False,
+        json_schema_serialization_defaults_required=True,  # What is printed has every field.
         defer_build=True,  # Validators are made when first used: listing patterns needs few of them.
     )
 

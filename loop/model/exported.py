@@ -90,6 +90,8 @@ class ExportedSession(SessionFacts, Conclusion):
     """Where its report is."""
     waiting_for: str
     """What a paused session waits for; empty for any other."""
+    brief: str = ""
+    """The brief of the change that it waits for, as JSON, the page beside it; empty where it waits for none."""
     steps: tuple[ExportedStep, ...]
     """Every step, in order."""
     failures: tuple[ExportedFailure, ...]

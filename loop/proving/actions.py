@@ -24,7 +24,8 @@ from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
 from loop.timing.doubts import every_doubt
 from loop.timing.readiness import hold_device
-from loop.timing.timings import Pair, Terms, Timings
+from loop.timing.samples import Pair, Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 
 LARGEST = 1 << 25

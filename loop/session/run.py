@@ -35,7 +35,7 @@ from loop.steps.setting import Setting, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished, last_closed
 from loop.store.past_changes import known_good, known_resources, lost_ideas, searches, tries
-from loop.store.sessions import SessionFolder
+from loop.store.sessions import CHANGES, SessionFolder
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Session:
     def workshop(self) -> Workshop:
         """Where this session has its target edited: a worktree for each state of the target's files."""
         return Workshop(
-            tree_of(self.head), self.folder.path / "changes", self.head.resume_command, self.request.decline
+            tree_of(self.head), self.folder.path / CHANGES, self.head.resume_command, self.request.decline
         )
 
 

@@ -24,8 +24,8 @@ from loop.timing.doubts import doubts
 from loop.timing.energy import sensed, taken
 from loop.timing.operators import Offered, both_ways, time_operators
 from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
-from loop.timing.samples import log_ratios
-from loop.timing.timings import Pair, Terms, Timings
+from loop.timing.samples import Pair, Timings, log_ratios
+from loop.timing.terms import Terms
 from loop.timing.verdicts import by_interval
 from loop.timing.ways import EMPTY
 from loop.workers.bench import Bench, Side

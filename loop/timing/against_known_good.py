@@ -27,7 +27,8 @@ from loop.timing.doubts import doubts
 from loop.timing.model import CompareOutput
 from loop.timing.ratios import measurements
 from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
-from loop.timing.timings import MIN_ROUNDS, Pair, Terms, Timings
+from loop.timing.samples import MIN_ROUNDS, Pair, Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from loop.workers.device_memory import fitting
 

@@ -18,7 +18,8 @@ from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import accepts
 from loop.timing.round import Round
-from loop.timing.timings import Pending, Shift, Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Pending, Shift, Terms
 from loop.workers.bench import Bench, Side
 
 FIRST_SHARE = 0.45

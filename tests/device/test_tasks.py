@@ -12,7 +12,7 @@ from loop.gate.verify import Job, verify
 from loop.machine.gpus import gpus
 from loop.model.workloads import expand
 from loop.timing.schedule import measure
-from loop.timing.timings import Terms
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.tasks import EXAMPLES, write_task
 

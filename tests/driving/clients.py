@@ -1,4 +1,4 @@
-"""A client of the Model Context Protocol, the SDK's own, and a server in a process of its own."""
+"""A client of the Model Context Protocol, the SDK's own, and a server here or in a process of its own."""
 
 import os
 import sys
@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from mcp import ClientSession, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client, StdioServerParameters
 
-SERVER = ["-c", "from loop.cli import main; main()", "mcp"]
+from loop.driving.server import made
+
+SERVER = ["-P", "-c", "from loop.cli import main; main()", "mcp"]
 
 
 class Agent:
     """What an agent sees: tools that answer in JSON."""
 
-    def __init__(self, client: ClientSession) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
         self.notes: list[str] = []
 
@@ -43,13 +44,12 @@ class Agent:
         return job
 
 
-def drive(story: Callable[[Agent], Awaitable[None]], folder: Path) -> None:
-    """Run a server in `folder`, and let an agent do what the story says."""
+def drive(story: Callable[[Agent], Awaitable[None]], folder: Path | None = None) -> None:
+    """Let an agent do what the story says: with a server in `folder`, or in this process."""
 
     async def run() -> None:
-        server = StdioServerParameters(command=sys.executable, args=SERVER, env=dict(os.environ), cwd=folder)
-        async with stdio_client(server) as (receive, send), ClientSession(receive, send) as client:
-            await client.initialize()
+        own = StdioServerParameters(command=sys.executable, args=SERVER, env=dict(os.environ), cwd=folder)
+        async with Client(own if folder else made()) as client:
             await story(Agent(client))
 
     anyio.run(run)

@@ -18,7 +18,8 @@ from loop.steps.context import Result
 from loop.timing import against_known_good, schedule, verdicts
 from loop.timing.against_known_good import CompareTerms, compare
 from loop.timing.model import CompareOutput
-from loop.timing.timings import Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from tests.makers import make_check, make_finished
 from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target
