@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Fa1::kThreads) fa1_kernel(const Problem proble
     for (int d = lane; d < depth; d += 32) shared_store(output + ((mine + r) * depth + d) * 4, 0.0f);
   }
 
-  const int visible = visible_keys(problem, first_row + kRows - 1, problem.causal);
+  const int visible = visible_keys(problem, first_row + kRows - 1);
   for (int first_key = 0; first_key < visible; first_key += kKeys) {
     float logits[kMine] = {};
     for (int feature = 0; feature < depth; feature += kSlice) {

@@ -51,8 +51,8 @@ SIMT_DEVICE Matrix<T> output_head_of(const Problem &problem) {
 }
 
 // How many keys, from the first on, the rows up to `last_row` may see.
-SIMT_DEVICE int visible_keys(const Problem &problem, int last_row, bool causal) {
-  if (!causal) return problem.keys;
+SIMT_DEVICE int visible_keys(const Problem &problem, int last_row) {
+  if (!problem.causal) return problem.keys;
   const int end = last_row + 1 + problem.diagonal;
   return end < 0 ? 0 : end < problem.keys ? end : problem.keys;
 }

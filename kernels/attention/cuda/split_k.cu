@@ -8,6 +8,7 @@ namespace {
 using namespace attention;
 
 struct SplitK {
+  using Depths = attention::Depths<16, 32, 64, 128>;
   template <typename T, int kDepth>
   static Error run(const Problem &problem, cudaStream_t stream) {
     return split_k<T, kDepth>(problem, stream);

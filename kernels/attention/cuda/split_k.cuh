@@ -76,10 +76,10 @@ SIMT_DEVICE void put_partial(const State &state, const Partials &partials, const
 }
 
 // First pass: blockIdx.x counts ranges of each tile of queries.
-template <typename T, class Shape, bool kCausal>
+template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     split_partial_kernel(const Problem problem, const Partials partials) {
-  using Walker = Walk<T, Shape, kCausal>;
+  using Walker = Walk<T, Shape>;
   const SharedAddress shared = shared_base();
   const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const unsigned ranges = static_cast<unsigned>(partials.ranges);
@@ -91,13 +91,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   fetch_queries<T, Shape>(queries, problem, shared, first_row);
 
   const Range range(index, partials.ranges, (problem.keys + Shape::kKeys - 1) / Shape::kKeys);
-  const int visible = visible_keys(problem, first_row + Shape::kRows - 1, kCausal);
+  const int visible = visible_keys(problem, first_row + Shape::kRows - 1);
   const int seen = (visible + Shape::kKeys - 1) / Shape::kKeys;
   const Walker walk(problem, shared, thread, warp_row);
   typename Walker::State state;
   state.begin();
   walk.run(state, queries, range.begin, range.end < seen ? range.end : seen,
-           first_edge<Shape, kCausal>(problem, first_row));
+           first_edge<Shape>(problem, first_row));
   state.finish_sums();
   put_partial(state, partials, problem, index, warp_row, lane);
 }
@@ -210,9 +210,7 @@ Error split_partial(const Problem &problem, const Partials &partials, cudaStream
   const unsigned tiles = static_cast<unsigned>((problem.queries + Shape::kRows - 1) / Shape::kRows);
   const dim3 grid(tiles * static_cast<unsigned>(partials.ranges), problem.heads, problem.batches), block(Shape::kThreads);
   const bool launched =
-      problem.causal
-          ? launch<split_partial_kernel<T, Shape, true>>(grid, block, Shape::kSharedBytes, stream, problem, partials)
-          : launch<split_partial_kernel<T, Shape, false>>(grid, block, Shape::kSharedBytes, stream, problem, partials);
+      launch<split_partial_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, partials);
   return launched ? kSuccess : kLaunchFailed;
 }
 
