@@ -135,10 +135,10 @@ SIMT_DEVICE void open_counter(uint64_t *counter, uint64_t ticket) {
 }
 // Whether this was the last of `all` blocks, at most 65535.
 SIMT_DEVICE bool arrive_last(uint64_t *counter, unsigned all) {
-  __threadfence();
-  const bool last = (atomicAdd(reinterpret_cast<unsigned long long *>(counter), 1ull) & 0xffff) == all - 1;
+  uint64_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], 1;" : "=l"(before) : "l"(counter) : "memory");
+  const bool last = (before & 0xffff) == all - 1;
   if (last) *reinterpret_cast<volatile unsigned long long *>(counter) = 0;
-  __threadfence();
   return last;
 }
 

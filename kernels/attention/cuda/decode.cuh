@@ -48,8 +48,8 @@ struct Ranges {
   Floats2 *sums;       // [batches, heads, ranges, queries]: the reference of a row's weights, and their sum
   uint64_t *counters;  // [batches, heads, tiles of queries]
   uint64_t ticket;     // What opens them.
-  int count;
-  bool alone;  // Whether the last block of a head reduces its ranges; else another launch does.
+  int count, share, longer;  // How many; their tiles of keys, and one more in each of the first `longer`.
+  bool alone;                // Whether the last block of a head reduces its ranges; else another launch does.
 
   SIMT_DEVICE int64_t row(const Problem &problem, int range, int query) const {
     const int64_t head = int64_t(blockIdx.z) * problem.heads + blockIdx.y;
@@ -74,8 +74,8 @@ struct DecodeWalk {
 
   SIMT_DEVICE DecodeWalk(const Problem &problem, SharedAddress ring, unsigned lane, int first_row, int end)
       : problem(problem),
-        keys(head_of<T>(problem.k, problem.k_strides, problem.keys, problem.depth), lane),
-        values(head_of<T>(problem.v, problem.v_strides, problem.keys, problem.depth), lane),
+        keys(keys_of<T>(problem), lane),
+        values(values_of<T>(problem), lane),
         ring(ring),
         lane(lane),
         first_row(first_row),
@@ -124,67 +124,109 @@ SIMT_DEVICE void put_range(const Merge<Shape> &merge, const Ranges &ranges, cons
   }
 }
 
-// A warp's share of a row's ranges, into its place of the merge area. A lane has kDepth / 32 features; kBatch ranges are
-// asked for before the first is used.
-template <class Shape>
-SIMT_DEVICE void reduce_row(const Merge<Shape> &merge, const Ranges &ranges, const Problem &problem, int query, int row,
-                            int warp, unsigned lane) {
-  constexpr int kPairs = Shape::kDepth / 64, kBatch = 32 / kPairs;
-  float highest = kMasked, total = 0.0f;
-  Floats2 value[kPairs] = {};
-  for (int first = warp; first < ranges.count; first += kBatch * Shape::kWarps) {
-    Floats2 sums[kBatch], held[kBatch][kPairs];
-#pragma unroll
-    for (int i = 0; i < kBatch; i++) {
-      const int range = first + i * Shape::kWarps;
-      sums[i] = {kMasked, 0.0f};
-      const int64_t place = ranges.row(problem, range, query);
-      if (range < ranges.count) sums[i] = global_load(ranges.sums + place);
-#pragma unroll
-      for (int pair = 0; pair < kPairs; pair++) {
-        held[i][pair] = {};
-        if (range < ranges.count)
-          held[i][pair] = global_load(reinterpret_cast<const Floats2 *>(ranges.values + place * Shape::kDepth) +
-                                      pair * 32 + lane);
-      }
-    }
-    const float before = highest;
-#pragma unroll
-    for (int i = 0; i < kBatch; i++) highest = fmaxf(highest, sums[i].x);
-    const float subtracted = highest == kMasked ? 0.0f : highest * problem.scale_log2;
-    const float shrink = exp2_approx(before * problem.scale_log2 - subtracted);
-    total *= shrink;
-#pragma unroll
-    for (int pair = 0; pair < kPairs; pair++) value[pair].x *= shrink, value[pair].y *= shrink;
-#pragma unroll
-    for (int i = 0; i < kBatch; i++) {
-      const float weight = exp2_approx(sums[i].x * problem.scale_log2 - subtracted);
-      total += weight * sums[i].y;
-#pragma unroll
-      for (int pair = 0; pair < kPairs; pair++)
-        value[pair].x += weight * held[i][pair].x, value[pair].y += weight * held[i][pair].y;
-    }
-  }
-#pragma unroll
-  for (int pair = 0; pair < kPairs; pair++)
-    shared_store(merge.value(warp, row, pair * 64 + static_cast<int>(lane) * 2), value[pair]);
-  if (lane == 0) {
-    shared_store(merge.top(warp, row), highest);
-    shared_store(merge.sum(warp, row), total);
-  }
-}
-
-// Rows [first_row, first_row + rows) of a head from all of its ranges to the output.
+// Rows [first_row, first_row + rows) of a head, from all of its ranges to the output: a thread has four features of a
+// row, and where that leaves threads over, `ways` of them share the ranges.
 template <typename T, class Shape>
-SIMT_DEVICE void reduce_rows(const Ranges &ranges, const Problem &problem, int first_row, int rows, unsigned thread) {
-  const Merge<Shape> merge{shared_base()};
-  for (int row = 0; row < rows; row++)
-    reduce_row(merge, ranges, problem, first_row + row, row, static_cast<int>(thread / 32), thread % 32);
-  __syncthreads();
-  auto output = output_head_of<T>(problem);
-  output.rows = first_row + rows;
-  merge.store(output, first_row, problem.scale_log2, thread);
-}
+struct Reduction {
+  static constexpr int kPieces = Shape::kDepth / 4, kBatch = 16;  // Of a row; asked for before the first is used.
+
+  const Problem &problem;
+  const Ranges &ranges;
+  int first_row, rows;
+  SharedAddress sums, parts;  // [ranges, rows]: what Ranges has, then the weight of each; [threads]: four features each.
+
+  SIMT_DEVICE Reduction(const Problem &problem, const Ranges &ranges, SharedAddress shared, int first_row, int rows)
+      : problem(problem), ranges(ranges), first_row(first_row), rows(rows), sums(shared + Shape::kThreads * 16), parts(shared) {}
+
+  SIMT_DEVICE SharedAddress sum(int range, int row) const { return sums + (range * rows + row) * 8; }
+
+  // Asks for the results of ranges `first`, `first + ways` and so on; zeros where there are none.
+  SIMT_DEVICE void load(Floats4 (&held)[kBatch], int row, int feature, int first, int ways) const {
+    const int64_t step = int64_t(ways) * problem.queries * kPieces;
+    const auto *from = reinterpret_cast<const Floats4 *>(
+        ranges.values + ranges.row(problem, first, first_row + row) * Shape::kDepth + feature);
+#pragma unroll
+    for (int i = 0; i < kBatch; i++, from += step) {
+      held[i] = {};
+      if (first + i * ways < ranges.count) held[i] = global_load(from);
+    }
+  }
+
+  // Every range's weight of every row, divided by the row's sum: a warp a row.
+  SIMT_DEVICE void weigh(unsigned thread) const {
+    for (int i = static_cast<int>(thread); i < ranges.count * rows; i += Shape::kThreads)
+      shared_store(sums + i * 8, global_load(ranges.sums + ranges.row(problem, i / rows, first_row + i % rows)));
+    __syncthreads();
+    const int lane = static_cast<int>(thread % 32), count = ranges.count;
+    for (int row = static_cast<int>(thread / 32); row < rows; row += Shape::kWarps) {
+      float highest = kMasked, total = 0.0f;
+      for (int range = lane; range < count; range += 32) highest = fmaxf(highest, shared_load<Floats2>(sum(range, row)).x);
+      for (int mask = 16; mask > 0; mask /= 2) highest = fmaxf(highest, shuffle_xor(highest, mask));
+      const float subtracted = highest == kMasked ? 0.0f : highest * problem.scale_log2;
+      for (int range = lane; range < count; range += 32) {
+        const Floats2 one = shared_load<Floats2>(sum(range, row));
+        const float weight = exp2_approx(one.x * problem.scale_log2 - subtracted);
+        total += weight * one.y;
+        shared_store(sum(range, row), weight);
+      }
+      for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
+      const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
+      for (int range = lane; range < count; range += 32)
+        shared_store(sum(range, row), shared_load<float>(sum(range, row)) * inverse);
+    }
+    __syncthreads();
+  }
+
+  SIMT_DEVICE void store(int row, int feature, const Floats4 &value) const {
+    const Matrix<T> output = output_of<T>(problem);
+    if (feature >= output.depth) return;
+    global_store(reinterpret_cast<Words2 *>(output.data + (first_row + row) * output.stride + feature),
+                 Words2{pack<T>(value.x, value.y), pack<T>(value.z, value.w)});
+  }
+
+  SIMT_DEVICE void run(unsigned thread) const {
+    const int pieces = rows * kPieces, ways = pieces < Shape::kThreads ? Shape::kThreads / pieces : 1;
+    const int way = static_cast<int>(thread) / pieces;  // Threads that are left over have none, and add nothing.
+    int piece = static_cast<int>(thread) % pieces;
+    Floats4 held[kBatch];
+    const int begin = way < ways ? way : ranges.count;
+    load(held, piece / kPieces, piece % kPieces * 4, begin, ways);
+    weigh(thread);
+    for (;;) {
+      const int row = piece / kPieces, feature = piece % kPieces * 4;
+      Floats4 value = {};
+      for (int first = begin; first < ranges.count; first += kBatch * ways) {
+        if (first != begin) load(held, row, feature, first, ways);
+#pragma unroll
+        for (int i = 0; i < kBatch; i++) {
+          const int range = first + i * ways;
+          if (range >= ranges.count) break;
+          const float weight = shared_load<float>(sum(range, row));
+          value.x += weight * held[i].x, value.y += weight * held[i].y;
+          value.z += weight * held[i].z, value.w += weight * held[i].w;
+        }
+      }
+      if (ways > 1) return join(value, ways, pieces, thread);
+      store(row, feature, value);
+      piece += Shape::kThreads;
+      if (piece >= pieces) return;
+      load(held, piece / kPieces, piece % kPieces * 4, begin, ways);
+    }
+  }
+
+  // Those that share a piece add up.
+  SIMT_DEVICE void join(Floats4 value, int ways, int pieces, unsigned thread) const {
+    shared_store(parts + thread * 16, value);
+    __syncthreads();
+    const int piece = static_cast<int>(thread);
+    if (piece >= pieces) return;
+    for (int way = 1; way < ways; way++) {
+      const Floats4 other = shared_load<Floats4>(parts + (way * pieces + piece) * 16);
+      value.x += other.x, value.y += other.y, value.z += other.z, value.w += other.w;
+    }
+    store(piece / kPieces, piece % kPieces * 4, value);
+  }
+};
 
 template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) decode_kernel(const Problem problem, const Ranges ranges) {
@@ -192,23 +234,24 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) decode_kernel
   const SharedAddress shared = shared_base(), queries_at = shared + Shape::kQueriesAt;
   const unsigned thread = threadIdx.x, lane = thread % 32;
   const int warp = static_cast<int>(thread / 32), count = ranges.count;
-  const int block = static_cast<int>(blockIdx.x), range = block % count, first_row = block / count * Shape::kRows;
-  uint64_t *const counter =
-      ranges.alone ? ranges.counter(problem, block / count, static_cast<int>(gridDim.x) / count) : nullptr;
-  if (counter && thread == 0) open_counter(counter, ranges.ticket);
+  const bool one_tile = static_cast<int>(gridDim.x) == count;
+  const int block = static_cast<int>(blockIdx.x), row_tile = one_tile ? 0 : block / count;
+  const int range = block - row_tile * count, first_row = row_tile * Shape::kRows;
 
-  // Every range has its share of the tiles, to within one.
-  const int visible = visible_keys(problem, first_row + Shape::kRows - 1);
-  const int64_t tiles = (visible + Shape::kKeys - 1) / Shape::kKeys;
-  const int begin = static_cast<int>(tiles * range / count), end = static_cast<int>(tiles * (range + 1) / count);
+  // Every range has its share of the tiles, to within one; a mask may hide the last of them.
+  const int seen = (visible_keys(problem, first_row + Shape::kRows - 1) + Shape::kKeys - 1) / Shape::kKeys;
+  const int begin = range * ranges.share + (range < ranges.longer ? range : ranges.longer);
+  const int behind = begin + ranges.share + (range < ranges.longer), end = behind < seen ? behind : seen;
   const Walker walk(problem, shared + warp * Shape::kRingBytes, lane, first_row, end);
   int tile = begin + warp;
 
-  const auto queries_there = head_of<T>(problem.q, problem.q_strides, problem.queries, problem.depth);
-  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_there, thread).copy(queries_at, first_row);
+  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_of<T>(problem), thread).copy(queries_at, first_row);
   cp_async_commit();
 #pragma unroll
   for (int i = 0; i < Shape::kStages - 1; i++) walk.fetch(tile + i * Shape::kWarps, walk.ring + i * Shape::kStageBytes);
+  uint64_t *const counter =
+      ranges.alone ? ranges.counter(problem, row_tile, one_tile ? 1 : static_cast<int>(gridDim.x) / count) : nullptr;
+  if (counter && thread == 0) open_counter(counter, ranges.ticket);
   cp_async_wait<Shape::kStages - 1>();
   __syncthreads();
   typename Walker::State::HeldQueries queries;
@@ -222,10 +265,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) decode_kernel
   state.finish_sums();
 
   const Merge<Shape> merge{shared};
+  const int left = problem.queries - first_row, rows = left < Shape::kRows ? left : Shape::kRows;
   __syncthreads();  // No stage is in use any more.
-  merge.put(state, warp, lane);
+  merge.put(state, rows, warp, lane);
   __syncthreads();
-  if (count == 1) return merge.store(output_head_of<T>(problem), first_row, problem.scale_log2, thread);
+  if (count == 1) return merge.store(output_of<T>(problem), first_row, problem.scale_log2, thread);
   put_range(merge, ranges, problem, range, first_row, thread);
   if (!counter) return;
 
@@ -233,31 +277,31 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) decode_kernel
   if (thread == 0) shared_store(shared, static_cast<uint32_t>(arrive_last(counter, static_cast<unsigned>(count))));
   __syncthreads();
   const bool last = shared_load<uint32_t>(shared) != 0;
-  __syncthreads();
-  const int left = problem.queries - first_row;
-  if (last) reduce_rows<T, Shape>(ranges, problem, first_row, left < Shape::kRows ? left : Shape::kRows, thread);
+  if (last) Reduction<T, Shape>(problem, ranges, shared, first_row, rows).run(thread);
 }
 
 // A row a block, where the ranges of a head are too much for one.
 template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads) decode_reduce_kernel(const Problem problem, const Ranges ranges) {
-  reduce_rows<T, Shape>(ranges, problem, static_cast<int>(blockIdx.x), 1, threadIdx.x);
+  Reduction<T, Shape>(problem, ranges, shared_base(), static_cast<int>(blockIdx.x), 1).run(threadIdx.x);
 }
 
 // As many ranges as give the device the blocks that the manifest's `tuning` asks for, each with work for every warp.
 template <class Shape>
-int decode_ranges(const Problem &problem, int64_t heads, int64_t tiles) {
-  const int64_t wanted = ATTENTION_DECODE_BLOCKS, least = ATTENTION_DECODE_STEPS * Shape::kKeys * Shape::kWarps;
-  const int64_t last = problem.causal ? int64_t(problem.queries) + problem.diagonal : problem.keys;
-  const int64_t visible = std::min<int64_t>(problem.keys, last);
-  return static_cast<int>(std::max<int64_t>(1, std::min(wanted / (heads * tiles), visible / least)));
+Ranges cut_keys(const Problem &problem, int64_t blocks) {
+  const int64_t wanted = ATTENTION_DECODE_BLOCKS, least = ATTENTION_DECODE_STEPS * Shape::kWarps;
+  const int visible = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
+  const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys;
+  Ranges ranges = {};
+  ranges.count = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(wanted / blocks, tiles / least)));
+  ranges.share = tiles / ranges.count, ranges.longer = tiles % ranges.count;
+  return ranges;
 }
 
 template <typename T, class Shape>
 Error launch_decode(const Problem &problem, cudaStream_t stream) {
   const int64_t heads = int64_t(problem.batches) * problem.heads, tiles = (problem.queries - 1) / Shape::kRows + 1;
-  Ranges ranges = {};
-  ranges.count = decode_ranges<Shape>(problem, heads, tiles);
+  Ranges ranges = cut_keys<Shape>(problem, heads * tiles);
   const dim3 grid(static_cast<unsigned>(tiles * ranges.count), problem.heads, problem.batches), block(Shape::kThreads);
   if (ranges.count == 1)
     return launch<decode_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, ranges) ? kSuccess
@@ -276,7 +320,8 @@ Error launch_decode(const Problem &problem, cudaStream_t stream) {
   bool launched = launch<decode_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, ranges);
   const dim3 each_row(problem.queries, problem.heads, problem.batches);
   if (launched && !ranges.alone)
-    launched = launch<decode_reduce_kernel<T, Shape>>(each_row, block, Shape::kMergeBytes, stream, problem, ranges);
+    launched = launch<decode_reduce_kernel<T, Shape>>(each_row, block, Shape::kThreads * 16 + ranges.count * 8, stream,
+                                                      problem, ranges);
   return launched ? kSuccess : kLaunchFailed;
 }
 

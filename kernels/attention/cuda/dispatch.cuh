@@ -10,6 +10,26 @@ inline Strides strides_of(const LoopTensor &tensor) {
   return {tensor.strides[0], tensor.strides[1], tensor.strides[2]};
 }
 
+// Heads that share keys become rows of one head, so that a tile of queries holds them all: where their rows are evenly
+// spaced, and no mask tells the queries of a head apart. A single query under a mask sees the first keys, as all do.
+inline void fold_heads(Problem &problem) {
+  constexpr int64_t kMost = int64_t(1) << 30;
+  const int64_t rows = int64_t(problem.queries) * problem.group;
+  const auto even = [&](const Strides &strides) {
+    return problem.queries == 1 || strides.head == problem.queries * strides.row;
+  };
+  const auto fold = [&](Strides &strides) {
+    if (problem.queries == 1) strides.row = strides.head;
+    strides.head *= problem.group;
+  };
+  if (problem.group == 1 || (problem.causal && problem.queries > 1) || rows > kMost) return;
+  if (!even(problem.q_strides) || !even(problem.o_strides)) return;
+  if (problem.causal) problem.keys = std::max(0, problem.keys + std::min(0, 1 + problem.lead));
+  fold(problem.q_strides), fold(problem.o_strides);
+  problem.queries = static_cast<int>(rows), problem.heads /= problem.group;
+  problem.group = 1, problem.causal = false, problem.lead = 0;
+}
+
 inline Problem describe(const LoopTensor *inputs, const LoopTensor *outputs, const double *attributes) {
   const LoopTensor &q = inputs[0], &k = inputs[1], &v = inputs[2], &o = outputs[0];
   const double scale = scale_of(attributes, q.sizes[3]);
@@ -19,14 +39,17 @@ inline Problem describe(const LoopTensor *inputs, const LoopTensor *outputs, con
   problem.v_strides = strides_of(v), problem.o_strides = strides_of(o);
   problem.batches = static_cast<int>(q.sizes[0]);
   problem.heads = static_cast<int>(q.sizes[1]);
+  problem.group = k.sizes[1] ? static_cast<int>(q.sizes[1] / k.sizes[1]) : 1;
   problem.queries = static_cast<int>(q.sizes[2]);
   problem.keys = static_cast<int>(k.sizes[2]);
   problem.depth = static_cast<int>(q.sizes[3]);
   problem.causal = attributes[0] == 1;
   problem.negative = scale < 0;
-  problem.diagonal = static_cast<int>(diagonal_of(attributes, q.sizes[2], k.sizes[2]));
+  problem.lead = problem.causal ? static_cast<int>(diagonal_of(attributes, q.sizes[2], k.sizes[2]) - k.sizes[2]) : 0;
   // Never 0: a hidden logit is -inf, and has to stay so. A scale this small weighs all keys alike.
   problem.scale_log2 = std::max(static_cast<float>(std::fabs(scale)) * kLog2E, 1e-30f);
+  fold_heads(problem);
+  problem.share = 0xffffffffu / static_cast<uint32_t>(problem.group);
   return problem;
 }
 

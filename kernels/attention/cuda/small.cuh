@@ -64,11 +64,13 @@ struct Merge {
   }
   SIMT_DEVICE SharedAddress sum(int warp, int row) const { return top(warp + Shape::kWarps, row); }
 
+  // The first `rows` rows of a warp's state.
   template <class State>
-  SIMT_DEVICE void put(const State &state, int warp, unsigned lane) const {
+  SIMT_DEVICE void put(const State &state, int rows, int warp, unsigned lane) const {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const int row = static_cast<int>(lane / 4) + half * 8;
+      if (row >= rows) break;
       if (lane % 4 == 0) {
         shared_store(top(warp, row), state.top[0][half]);
         shared_store(sum(warp, row), state.sum[0][half]);
@@ -171,8 +173,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
   const SharedAddress query_tile = shared + Shape::kQueriesAt;
   const SharedAddress key_tile = shared + warp * 2 * Shape::kTileBytes, value_tile = key_tile + Shape::kTileBytes;
   using Loader = TileLoader<T, Shape::kDepth, Shape::kKeys, 32>;
-  const Loader keys(head_of<T>(problem.k, problem.k_strides, problem.keys, problem.depth), lane);
-  const Loader values(head_of<T>(problem.v, problem.v_strides, problem.keys, problem.depth), lane);
+  const Loader keys(keys_of<T>(problem), lane);
+  const Loader values(values_of<T>(problem), lane);
 
   const int visible = visible_keys(problem, first_row + Shape::kRows - 1);
   const int edge = visible_keys(problem, first_row) / Shape::kKeys;
@@ -180,9 +182,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
   int tile = warp;
 
   // Everything that the first products need is asked for at once: the queries by all, its own tiles by each warp.
-  const auto queries_there = head_of<T>(problem.q, problem.q_strides, problem.queries, problem.depth);
-  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_there, thread)
-      .copy(query_tile, first_row);
+  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_of<T>(problem), thread).copy(query_tile, first_row);
   if (tile < tiles) keys.copy(key_tile, tile * Shape::kKeys);
   cp_async_commit();
   if (tile < tiles) values.copy(value_tile, tile * Shape::kKeys);
@@ -203,9 +203,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
 
   const Merge<Shape> merge{shared};
   __syncthreads();  // No tile is in use any more.
-  merge.put(state, warp, lane);
+  merge.put(state, problem.queries - first_row, warp, lane);
   __syncthreads();
-  merge.store(output_head_of<T>(problem), first_row, problem.scale_log2, thread);
+  merge.store(output_of<T>(problem), first_row, problem.scale_log2, thread);
 }
 
 template <typename T, class Shape>

@@ -68,7 +68,7 @@ LOOP_EXPORT int attention_split_partial(const LoopTensor *inputs, LoopTensor *ou
   if (const Error error = check_rows<SplitK::Depths>(inputs, &output)) return error;
   const LoopTensor &q = inputs[0], &partial = outputs[0];
   if (partial.sizes[1] != q.sizes[0]) return kMismatchedBatch;
-  if (partial.sizes[2] != q.sizes[1]) return kMismatchedHeads;
+  if (partial.sizes[2] != q.sizes[1] || inputs[1].sizes[1] != q.sizes[1]) return kMismatchedHeads;
   if (partial.sizes[3] != q.sizes[2]) return kMismatchedQueries;
   if (partial.sizes[4] != q.sizes[3] + kPartialExtra) return kMismatchedFeatures;
   simt::withdraw_all();

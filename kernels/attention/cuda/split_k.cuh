@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kReduceThreads)
       value += weight * shared_load<float>(groups.value(one, feature));
     }
     const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
-    const Matrix<T> output = output_head_of<T>(problem);
+    const Matrix<T> output = output_of<T>(problem);
     global_store(output.data + (first_row + row) * output.stride + feature, from_float<T>(value * inverse));
   }
 }

@@ -114,9 +114,7 @@ struct Warp {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const int row = first_row + strip * 16 + static_cast<int>(lane / 4) + half * 8;
-        int last = problem.keys - 1;
-        if (problem.causal && row + problem.diagonal < last) last = row + problem.diagonal;
-        const int shown = last - first_key - static_cast<int>(lane % 4 * 2);  // Columns up to here, counted from this lane's first.
+        const int shown = last_key(problem, row) - first_key - static_cast<int>(lane % 4 * 2);  // Columns up to here, counted from this lane's first.
 #pragma unroll
         for (int n = 0; n < kKeys / 8; n++)
 #pragma unroll
