@@ -49,7 +49,7 @@ class Block {
 
   // Run one block to its end; false when it faulted, then `fault` says how.
   bool run(uint32_t number, uint64_t seed, const Kernel &kernel, GlobalMemory &global) {
-    number_ = number, kernel_ = &kernel, global_ = &global, fault_.clear(), acquired_ = {};
+    number_ = number, kernel_ = &kernel, global_ = &global, fault_.clear();
     index_ = {number % shape_.grid.x, number / shape_.grid.x % shape_.grid.y,
               number / shape_.grid.x / shape_.grid.y};
     Random random(seed ^ (uint64_t(number) << 32));
@@ -84,22 +84,13 @@ class Block {
   }
   void read_global(Lane &lane, const void *data, unsigned bytes, unsigned alignment, Where where) {
     count(lane, where);
-    const std::string fault = global_->read({data, bytes, alignment, number_, stamp(lane, where), sites_, acquired_});
+    const std::string fault = global_->read({data, bytes, alignment, number_, stamp(lane, where), sites_});
     if (!fault.empty()) fail(lane, where, fault);
   }
   void write_global(Lane &lane, void *data, const void *value, unsigned bytes, unsigned alignment, Where where) {
     count(lane, where);
-    const std::string fault = global_->write({data, bytes, alignment, number_, stamp(lane, where), sites_, acquired_}, value);
+    const std::string fault = global_->write({data, bytes, alignment, number_, stamp(lane, where), sites_}, value);
     if (!fault.empty()) fail(lane, where, fault);
-  }
-
-  void open_counter(Lane &lane, uint64_t *counter, uint64_t ticket, Where where) {
-    find_counter(lane, counter, where);
-    global_->counters.open(counter, ticket);
-  }
-  bool arrive_last(Lane &lane, uint64_t *counter, unsigned all, Where where) {
-    find_counter(lane, counter, where);
-    return global_->counters.arrive(counter, all, number_, stamp(lane, where), acquired_);
   }
 
   void issue(Lane &lane, const Copy &copy, Where where) {
@@ -155,12 +146,6 @@ class Block {
       fail(lane, where, "spins: it touches memory for ever without meeting other threads");
   }
 
-  void find_counter(Lane &lane, const uint64_t *counter, Where where) {
-    count(lane, where);
-    const std::string fault = global_->find_counter({counter, 8, 8, number_, stamp(lane, where), sites_, acquired_});
-    if (!fault.empty()) fail(lane, where, fault);
-  }
-
   [[noreturn]] void fail(Lane &lane, Where where, const std::string &what) {
     fault_ = describe(lane, where, what);
     lane.fiber.leave();
@@ -201,7 +186,6 @@ class Block {
   bool early_copies_ = false;  // Whether cp.async has its data in place at once, or only when it is waited for.
   const Kernel *kernel_ = nullptr;
   GlobalMemory *global_ = nullptr;
-  Acquired acquired_;
   std::string fault_;
 };
 

@@ -107,17 +107,6 @@ void cp_async_wait(Where where = Where::here()) {
   lane.block->land(lane, kMayFly, where);
 }
 
-// The blocks of a launch -------------------------------------------------------------------------------------------
-
-inline void open_counter(uint64_t *counter, uint64_t ticket, Where where = Where::here()) {
-  auto &lane = emulator::Block::lane();
-  lane.block->open_counter(lane, counter, ticket, where);
-}
-inline bool arrive_last(uint64_t *counter, unsigned all, Where where = Where::here()) {
-  auto &lane = emulator::Block::lane();
-  return lane.block->arrive_last(lane, counter, all, where);
-}
-
 // The warp together ------------------------------------------------------------------------------------------------
 
 inline float shuffle_xor(float value, int mask, Where where = Where::here()) {

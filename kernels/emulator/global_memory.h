@@ -3,8 +3,7 @@
 // Of every two bytes that a kernel may write it is known which block wrote them last in this launch, and when in that
 // block, and which block read them last. Two blocks that write one element are at fault, and so are one that reads and
 // one that writes it, whichever came first: nothing orders them. Each leaves its own mark before it looks for the
-// other's, so one of them sees it also when they run at the same time. The exception is the last block at a counter
-// (counters.h): it may read what the others wrote before they arrived. Inside a block the rules are those of shared
+// other's, so one of them sees it also when they run at the same time. Inside a block the rules are those of shared
 // memory, but reads leave no mark there.
 #pragma once
 
@@ -17,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "counters.h"
 #include "stamp.h"
 
 namespace simt {
@@ -62,7 +60,6 @@ struct GlobalAccess {
   uint32_t block;
   Stamp now;
   const Sites &sites;
-  const Acquired &acquired;
 };
 
 class GlobalMemory {
@@ -79,7 +76,6 @@ class GlobalMemory {
   void clear() { regions_.clear(); }
 
   void begin_launch() {
-    counters.clear();
     for (Region &region : regions_)
       if (region.writable) region.writers = std::make_shared<Writers>(region.end - region.begin);
   }
@@ -93,10 +89,7 @@ class GlobalMemory {
       one.reader().store((access.block + 1) << 2 | one.bytes());
       const uint32_t mark = one.mark().load();
       if (!(mark & one.bytes())) continue;
-      if (mark >> 2 != access.block + 1) {
-        if (access.acquired.orders((mark >> 2) - 1, one.stamp(), access.now)) continue;
-        return of_another_block("reads", one, mark, "writes");
-      }
+      if (mark >> 2 != access.block + 1) return of_another_block("reads", one, mark, "writes");
       if (const Stamp write = one.stamp(); !write.before(access.now)) return race("reads", one, write, access);
     }
     return {};
@@ -125,15 +118,6 @@ class GlobalMemory {
     }
     return {};
   }
-
-  // What is wrong with the place of a counter; empty when nothing is.
-  std::string find_counter(const GlobalAccess &access) const {
-    const Region *region;
-    std::string fault = find(access, "counts in", &region);
-    return fault.empty() && region && !region->writable ? format("counts in its input %s", region->name.c_str()) : fault;
-  }
-
-  Counters counters;
 
  private:
   // The pieces of an access.

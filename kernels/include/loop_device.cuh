@@ -7,27 +7,8 @@
 //   - kernels are launched by launch<kernel>(...), not by <<< >>>.
 #pragma once
 
-#include <unistd.h>
-
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-
-namespace simt {
-
-// What opens the counters of a launch: 48 bits that no memory holds by chance, above 16 zeros; others at each call.
-inline uint64_t draw_ticket() {
-  static std::atomic<uint64_t> calls{[] {
-    uint64_t drawn = 0;
-    return getentropy(&drawn, sizeof drawn) == 0 ? drawn : reinterpret_cast<uintptr_t>(&calls);
-  }()};
-  uint64_t mixed = calls.fetch_add(0x9e3779b97f4a7c15u);  // splitmix64
-  mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
-  mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
-  return mixed >> 16 << 16 | uint64_t(1) << 63;
-}
-
-}  // namespace simt
 
 #if defined(LOOP_EMULATE)
 #include "../emulator/emulator.h"
@@ -120,26 +101,6 @@ SIMT_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;"); }
 template <int kMayFly>
 SIMT_DEVICE void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kMayFly));
-}
-
-// The blocks of a launch -------------------------------------------------------------------------------------------
-//
-// A counter tells the last of some blocks that it is. Its memory may hold anything when the launch begins: each block
-// opens it with the launch's ticket, then arrives once. What a block wrote before a __syncthreads and its arrival, the
-// last one may read after its own and a __syncthreads. Afterwards the counter is closed, for a launch that is replayed.
-
-SIMT_DEVICE void open_counter(uint64_t *counter, uint64_t ticket) {
-  auto *const word = reinterpret_cast<unsigned long long *>(counter);
-  const unsigned long long seen = *reinterpret_cast<volatile unsigned long long *>(counter);
-  if ((seen ^ ticket) >> 16) atomicCAS(word, seen, static_cast<unsigned long long>(ticket));
-}
-// Whether this was the last of `all` blocks, at most 65535.
-SIMT_DEVICE bool arrive_last(uint64_t *counter, unsigned all) {
-  uint64_t before;
-  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], 1;" : "=l"(before) : "l"(counter) : "memory");
-  const bool last = (before & 0xffff) == all - 1;
-  if (last) *reinterpret_cast<volatile unsigned long long *>(counter) = 0;
-  return last;
 }
 
 // The warp together ------------------------------------------------------------------------------------------------

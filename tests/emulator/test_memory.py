@@ -26,8 +26,6 @@ GLOBAL = {
     ("reads_word_at_byte", 2): "reads global memory at an address that is not a multiple of 4",
     ("reads_word_at_byte", 253): "reads global memory at an address that is not a multiple of 4",
     ("writes_piece_at_byte", 8): "writes global memory at an address that is not a multiple of 16",
-    ("counts_beyond_the_output", 0): f"counts in 8 bytes {OUTSIDE} 256 of the output",
-    ("counts_in_the_input", 0): "counts in its input the input",
 }
 INSIDE = (
     ("reads_input_at", SIZE - 1),
@@ -42,15 +40,12 @@ CLASHES = {
     "two_threads_write": "race: writes the output at byte 0, which thread",
     "two_lanes_write": "race: writes the output at byte",
     "a_thread_reads_what_another_wrote": "the output at byte",
-    "arrives_before_all_have_written": "of the same launch",
-    "takes_a_block_too_few_for_all": "of the same launch",
 }
 ORDERED = (
     "global_memory_with_barriers",
     "a_warp_writes_one_value",
     "two_blocks_write_bytes_of_a_word",
     "writes_three_words",
-    "the_last_block_reads_all",
 )
 
 

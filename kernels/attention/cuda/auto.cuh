@@ -22,6 +22,8 @@ Error choose(const Problem &problem, cudaStream_t stream) {
   if constexpr (kDepth >= 64) {
     constexpr int kWidth = kDepth == 64 ? 64 : kDepth <= 128 ? 128 : 256;
     if (problem.queries <= 16 && problem.keys >= kFew) return decode<T, kWidth>(problem, stream);
+    const int64_t tiles = int64_t(problem.batches) * problem.heads * ((problem.queries - 1) / 64 + 1);
+    if (kDepth == 256 && tiles < kBusy) return decode<T, kWidth>(problem, stream);
   }
   if constexpr (kDepth >= 64 && kDepth <= 128) {
     constexpr int kWidth = kDepth == 64 ? 64 : 128;

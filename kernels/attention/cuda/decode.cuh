@@ -9,18 +9,19 @@
 // Of the 16 rows of an mma a single query uses one: the tensor cores have time for that. A tile of 8 KB takes about
 // 250 instructions, and the multiprocessor's share of an H200's memory leaves 1,600 issue slots for it.
 //
-// The warps' outputs are merged in shared memory, as in `small`. Where a head has several ranges, each block leaves its
-// merged rows in the workspace, and whoever comes last reduces them in the same way: its warps divide the ranges, then
-// merge. Where that would be long for one block, a second launch does it, a block for each row.
+// The warps' outputs are merged in shared memory, as in `small`. A head of few keys is one block's work. Otherwise the
+// merged rows go to a workspace and the second pass of `split_k` reduces them: to have the last block of a head do it,
+// which saves a launch, took as long or longer (README.md).
 //
 // Shared memory: kWarps kStages 4 kKeys D bytes; the queries lie in the last stage of the first warp's ring until all
 // have them in registers, and the merge area over everything in the end.
 //   D = 64, 32 keys, 4 warps, 3 stages: 96 KB.   D = 128, 16 keys, 4 warps: 96 KB.   D = 256, 16 keys, 2 warps: 96 KB.
 // Registers: D/2 for outputs, D/4 for queries, kKeys/2 for logits: 104 of 255 at D = 128.
-// Workspace: ranges * 4 (D + 2) bytes for each row, and 8 for each head's counter.
+// Workspace: ranges * 4 (D + 4) bytes for each row; the ranges of all heads are no more than multiprocessors.
 #pragma once
 
 #include "small.cuh"
+#include "split_k.cuh"
 
 namespace attention {
 
@@ -42,22 +43,11 @@ struct DecodeShape {
   static_assert(kSharedBytes <= 101376, "shared memory: a block of an L4 may have 99 KB");
 };
 
-// The ranges that keys are cut into, and where their results lie.
-struct Ranges {
-  float *values;       // [batches, heads, ranges, queries, kDepth]: weighted sums of values
-  Floats2 *sums;       // [batches, heads, ranges, queries]: the reference of a row's weights, and their sum
-  uint64_t *counters;  // [batches, heads, tiles of queries]
-  uint64_t ticket;     // What opens them.
-  int count, share, longer;  // How many; their tiles of keys, and one more in each of the first `longer`.
-  bool alone;                // Whether the last block of a head reduces its ranges; else another launch does.
+// How the tiles of keys are cut: every range has its share, and the first `longer` one more.
+struct Cut {
+  int ranges, share, longer;
 
-  SIMT_DEVICE int64_t row(const Problem &problem, int range, int query) const {
-    const int64_t head = int64_t(blockIdx.z) * problem.heads + blockIdx.y;
-    return (head * count + range) * problem.queries + query;
-  }
-  SIMT_DEVICE uint64_t *counter(const Problem &problem, int tile, int tiles) const {
-    return counters + (int64_t(blockIdx.z) * problem.heads + blockIdx.y) * tiles + tile;
-  }
+  SIMT_DEVICE int begin(int range) const { return range * share + (range < longer ? range : longer); }
 };
 
 // One warp's walk over every kWarps-th tile of the block's range.
@@ -85,8 +75,8 @@ struct DecodeWalk {
   // Ask for a tile. Where there is none, the empty group keeps the count that waits rely on.
   SIMT_DEVICE void fetch(int tile, SharedAddress stage) const {
     if (tile < end) {
-      keys.copy(stage, tile * Shape::kKeys);
-      values.copy(stage + Shape::kTileBytes, tile * Shape::kKeys);
+      keys.template copy_rows<true>(stage, tile * Shape::kKeys);
+      values.template copy_rows<true>(stage + Shape::kTileBytes, tile * Shape::kKeys);
     }
     cp_async_commit();
   }
@@ -109,149 +99,44 @@ struct DecodeWalk {
 
 // The block's merged rows to the workspace.
 template <class Shape>
-SIMT_DEVICE void put_range(const Merge<Shape> &merge, const Ranges &ranges, const Problem &problem, int range,
-                           int first_row, unsigned thread) {
-  constexpr unsigned kChunks = Shape::kDepth / 8;
-  for (unsigned piece = thread; piece < Shape::kRows * kChunks; piece += Shape::kThreads) {
-    const int row = static_cast<int>(piece / kChunks), feature = static_cast<int>(piece % kChunks * 8);
-    if (first_row + row >= problem.queries) break;
+SIMT_DEVICE void put_range(const Merge<Shape> &merge, const Partials &partials, const Problem &problem, int range,
+                           int first_row, int rows, unsigned thread) {
+  constexpr int kChunks = Shape::kDepth / 8;
+  for (int piece = static_cast<int>(thread); piece < rows * kChunks; piece += Shape::kThreads) {
+    const int row = piece / kChunks, feature = piece % kChunks * 8;
+    if (feature >= partials.depth) continue;
     const auto sums = merge.get(row, feature, problem.scale_log2);
-    const int64_t place = ranges.row(problem, range, first_row + row);
-    auto *const values = reinterpret_cast<Floats4 *>(ranges.values + place * Shape::kDepth + feature);
+    float *const place = partials.row(problem, range, first_row + row);
+    auto *const values = reinterpret_cast<Floats4 *>(place + feature);
     global_store(values, Floats4{sums.values[0], sums.values[1], sums.values[2], sums.values[3]});
     global_store(values + 1, Floats4{sums.values[4], sums.values[5], sums.values[6], sums.values[7]});
-    if (feature == 0) global_store(ranges.sums + place, Floats2{sums.top, sums.total});
+    if (feature == 0) {
+      const float top = sums.top == kMasked ? kMasked : sums.top * problem.scale_log2;
+      global_store(reinterpret_cast<Floats4 *>(place + partials.depth), Floats4{top, sums.total, 0.0f, 0.0f});
+    }
   }
 }
 
-// Rows [first_row, first_row + rows) of a head, from all of its ranges to the output: a thread has four features of a
-// row, and where that leaves threads over, `ways` of them share the ranges.
 template <typename T, class Shape>
-struct Reduction {
-  static constexpr int kPieces = Shape::kDepth / 4, kBatch = 16;  // Of a row; asked for before the first is used.
-
-  const Problem &problem;
-  const Ranges &ranges;
-  int first_row, rows;
-  SharedAddress sums, parts;  // [ranges, rows]: what Ranges has, then the weight of each; [threads]: four features each.
-
-  SIMT_DEVICE Reduction(const Problem &problem, const Ranges &ranges, SharedAddress shared, int first_row, int rows)
-      : problem(problem), ranges(ranges), first_row(first_row), rows(rows), sums(shared + Shape::kThreads * 16), parts(shared) {}
-
-  SIMT_DEVICE SharedAddress sum(int range, int row) const { return sums + (range * rows + row) * 8; }
-
-  // Asks for the results of ranges `first`, `first + ways` and so on; zeros where there are none.
-  SIMT_DEVICE void load(Floats4 (&held)[kBatch], int row, int feature, int first, int ways) const {
-    const int64_t step = int64_t(ways) * problem.queries * kPieces;
-    const auto *from = reinterpret_cast<const Floats4 *>(
-        ranges.values + ranges.row(problem, first, first_row + row) * Shape::kDepth + feature);
-#pragma unroll
-    for (int i = 0; i < kBatch; i++, from += step) {
-      held[i] = {};
-      if (first + i * ways < ranges.count) held[i] = global_load(from);
-    }
-  }
-
-  // Every range's weight of every row, divided by the row's sum: a warp a row.
-  SIMT_DEVICE void weigh(unsigned thread) const {
-    for (int i = static_cast<int>(thread); i < ranges.count * rows; i += Shape::kThreads)
-      shared_store(sums + i * 8, global_load(ranges.sums + ranges.row(problem, i / rows, first_row + i % rows)));
-    __syncthreads();
-    const int lane = static_cast<int>(thread % 32), count = ranges.count;
-    for (int row = static_cast<int>(thread / 32); row < rows; row += Shape::kWarps) {
-      float highest = kMasked, total = 0.0f;
-      for (int range = lane; range < count; range += 32) highest = fmaxf(highest, shared_load<Floats2>(sum(range, row)).x);
-      for (int mask = 16; mask > 0; mask /= 2) highest = fmaxf(highest, shuffle_xor(highest, mask));
-      const float subtracted = highest == kMasked ? 0.0f : highest * problem.scale_log2;
-      for (int range = lane; range < count; range += 32) {
-        const Floats2 one = shared_load<Floats2>(sum(range, row));
-        const float weight = exp2_approx(one.x * problem.scale_log2 - subtracted);
-        total += weight * one.y;
-        shared_store(sum(range, row), weight);
-      }
-      for (int mask = 16; mask > 0; mask /= 2) total += shuffle_xor(total, mask);
-      const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
-      for (int range = lane; range < count; range += 32)
-        shared_store(sum(range, row), shared_load<float>(sum(range, row)) * inverse);
-    }
-    __syncthreads();
-  }
-
-  SIMT_DEVICE void store(int row, int feature, const Floats4 &value) const {
-    const Matrix<T> output = output_of<T>(problem);
-    if (feature >= output.depth) return;
-    global_store(reinterpret_cast<Words2 *>(output.data + (first_row + row) * output.stride + feature),
-                 Words2{pack<T>(value.x, value.y), pack<T>(value.z, value.w)});
-  }
-
-  SIMT_DEVICE void run(unsigned thread) const {
-    const int pieces = rows * kPieces, ways = pieces < Shape::kThreads ? Shape::kThreads / pieces : 1;
-    const int way = static_cast<int>(thread) / pieces;  // Threads that are left over have none, and add nothing.
-    int piece = static_cast<int>(thread) % pieces;
-    Floats4 held[kBatch];
-    const int begin = way < ways ? way : ranges.count;
-    load(held, piece / kPieces, piece % kPieces * 4, begin, ways);
-    weigh(thread);
-    for (;;) {
-      const int row = piece / kPieces, feature = piece % kPieces * 4;
-      Floats4 value = {};
-      for (int first = begin; first < ranges.count; first += kBatch * ways) {
-        if (first != begin) load(held, row, feature, first, ways);
-#pragma unroll
-        for (int i = 0; i < kBatch; i++) {
-          const int range = first + i * ways;
-          if (range >= ranges.count) break;
-          const float weight = shared_load<float>(sum(range, row));
-          value.x += weight * held[i].x, value.y += weight * held[i].y;
-          value.z += weight * held[i].z, value.w += weight * held[i].w;
-        }
-      }
-      if (ways > 1) return join(value, ways, pieces, thread);
-      store(row, feature, value);
-      piece += Shape::kThreads;
-      if (piece >= pieces) return;
-      load(held, piece / kPieces, piece % kPieces * 4, begin, ways);
-    }
-  }
-
-  // Those that share a piece add up.
-  SIMT_DEVICE void join(Floats4 value, int ways, int pieces, unsigned thread) const {
-    shared_store(parts + thread * 16, value);
-    __syncthreads();
-    const int piece = static_cast<int>(thread);
-    if (piece >= pieces) return;
-    for (int way = 1; way < ways; way++) {
-      const Floats4 other = shared_load<Floats4>(parts + (way * pieces + piece) * 16);
-      value.x += other.x, value.y += other.y, value.z += other.z, value.w += other.w;
-    }
-    store(piece / kPieces, piece % kPieces * 4, value);
-  }
-};
-
-template <typename T, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) decode_kernel(const Problem problem, const Ranges ranges) {
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    decode_kernel(const Problem problem, const Partials partials, const Cut cut) {
   using Walker = DecodeWalk<T, Shape>;
   const SharedAddress shared = shared_base(), queries_at = shared + Shape::kQueriesAt;
   const unsigned thread = threadIdx.x, lane = thread % 32;
-  const int warp = static_cast<int>(thread / 32), count = ranges.count;
-  const bool one_tile = static_cast<int>(gridDim.x) == count;
-  const int block = static_cast<int>(blockIdx.x), row_tile = one_tile ? 0 : block / count;
-  const int range = block - row_tile * count, first_row = row_tile * Shape::kRows;
+  const int warp = static_cast<int>(thread / 32), block = static_cast<int>(blockIdx.x);
+  const int row_tile = static_cast<int>(gridDim.x) == cut.ranges ? 0 : block / cut.ranges;
+  const int range = block - row_tile * cut.ranges, first_row = row_tile * Shape::kRows;
 
-  // Every range has its share of the tiles, to within one; a mask may hide the last of them.
+  // A mask may hide the last tiles of the range, or all.
   const int seen = (visible_keys(problem, first_row + Shape::kRows - 1) + Shape::kKeys - 1) / Shape::kKeys;
-  const int begin = range * ranges.share + (range < ranges.longer ? range : ranges.longer);
-  const int behind = begin + ranges.share + (range < ranges.longer), end = behind < seen ? behind : seen;
+  const int behind = cut.begin(range + 1), end = behind < seen ? behind : seen;
   const Walker walk(problem, shared + warp * Shape::kRingBytes, lane, first_row, end);
-  int tile = begin + warp;
+  const int tile = cut.begin(range) + warp;
 
   TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_of<T>(problem), thread).copy(queries_at, first_row);
   cp_async_commit();
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < Shape::kStages - 1; i++) walk.fetch(tile + i * Shape::kWarps, walk.ring + i * Shape::kStageBytes);
-  uint64_t *const counter =
-      ranges.alone ? ranges.counter(problem, row_tile, one_tile ? 1 : static_cast<int>(gridDim.x) / count) : nullptr;
-  if (counter && thread == 0) open_counter(counter, ranges.ticket);
   cp_async_wait<Shape::kStages - 1>();
   __syncthreads();
   typename Walker::State::HeldQueries queries;
@@ -269,60 +154,39 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) decode_kernel
   __syncthreads();  // No stage is in use any more.
   merge.put(state, rows, warp, lane);
   __syncthreads();
-  if (count == 1) return merge.store(output_of<T>(problem), first_row, problem.scale_log2, thread);
-  put_range(merge, ranges, problem, range, first_row, thread);
-  if (!counter) return;
-
-  __syncthreads();  // All of it is written, and the merge area free.
-  if (thread == 0) shared_store(shared, static_cast<uint32_t>(arrive_last(counter, static_cast<unsigned>(count))));
-  __syncthreads();
-  const bool last = shared_load<uint32_t>(shared) != 0;
-  if (last) Reduction<T, Shape>(problem, ranges, shared, first_row, rows).run(thread);
+  if (cut.ranges == 1)
+    merge.store(output_of<T>(problem), first_row, problem.scale_log2, thread);
+  else
+    put_range(merge, partials, problem, range, first_row, rows, thread);
 }
 
-// A row a block, where the ranges of a head are too much for one.
-template <typename T, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads) decode_reduce_kernel(const Problem problem, const Ranges ranges) {
-  Reduction<T, Shape>(problem, ranges, shared_base(), static_cast<int>(blockIdx.x), 1).run(threadIdx.x);
-}
-
-// As many ranges as give the device the blocks that the manifest's `tuning` asks for, each with work for every warp.
+// A head whose keys are few steps of all warps is left whole. Of others the device gets the blocks that the manifest's
+// `tuning` asks for, each with a step at least.
 template <class Shape>
-Ranges cut_keys(const Problem &problem, int64_t blocks) {
-  const int64_t wanted = ATTENTION_DECODE_BLOCKS, least = ATTENTION_DECODE_STEPS * Shape::kWarps;
+Cut cut_keys(const Problem &problem, int64_t blocks) {
+  const int64_t wanted = ATTENTION_DECODE_BLOCKS;
   const int visible = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
-  const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys;
-  Ranges ranges = {};
-  ranges.count = static_cast<int>(std::max<int64_t>(1, std::min<int64_t>(wanted / blocks, tiles / least)));
-  ranges.share = tiles / ranges.count, ranges.longer = tiles % ranges.count;
-  return ranges;
+  const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys, steps = tiles / Shape::kWarps;
+  const int64_t ranges = steps <= ATTENTION_DECODE_WHOLE ? 1 : std::min<int64_t>(wanted / blocks, steps);
+  const int count = static_cast<int>(std::max<int64_t>(1, ranges));
+  return {count, tiles / count, tiles % count};
 }
 
 template <typename T, class Shape>
 Error launch_decode(const Problem &problem, cudaStream_t stream) {
   const int64_t heads = int64_t(problem.batches) * problem.heads, tiles = (problem.queries - 1) / Shape::kRows + 1;
-  Ranges ranges = cut_keys<Shape>(problem, heads * tiles);
-  const dim3 grid(static_cast<unsigned>(tiles * ranges.count), problem.heads, problem.batches), block(Shape::kThreads);
-  if (ranges.count == 1)
-    return launch<decode_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, ranges) ? kSuccess
-                                                                                                      : kLaunchFailed;
-  const int64_t rows = heads * ranges.count * problem.queries;
-  const int64_t at_sums = rows * Shape::kDepth * 4, at_counters = at_sums + rows * 8;
-  const Workspace workspace(static_cast<size_t>(at_counters + heads * tiles * 8), stream);
+  const Cut cut = cut_keys<Shape>(problem, heads * tiles);
+  const dim3 grid(static_cast<unsigned>(tiles * cut.ranges), problem.heads, problem.batches), block(Shape::kThreads);
+  Partials partials{nullptr, cut.ranges, problem.depth};
+  const auto run = [&] {
+    return launch<decode_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, partials, cut);
+  };
+  if (cut.ranges == 1) return run() ? kSuccess : kLaunchFailed;
+  const size_t rows = static_cast<size_t>(heads * cut.ranges * problem.queries);
+  const Workspace workspace(rows * static_cast<size_t>(problem.depth + kPartialExtra) * sizeof(float), stream);
   if (!workspace.data()) return kOutOfMemory;
-  char *const begin = static_cast<char *>(workspace.data());
-  ranges.values = reinterpret_cast<float *>(begin);
-  ranges.sums = reinterpret_cast<Floats2 *>(begin + at_sums);
-  ranges.counters = reinterpret_cast<uint64_t *>(begin + at_counters);
-  ranges.ticket = draw_ticket();
-  const int64_t of_head = int64_t(ranges.count) * std::min(problem.queries, Shape::kRows) * Shape::kDepth * 4;
-  ranges.alone = of_head <= int64_t(ATTENTION_DECODE_ALONE) << 10;
-  bool launched = launch<decode_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, ranges);
-  const dim3 each_row(problem.queries, problem.heads, problem.batches);
-  if (launched && !ranges.alone)
-    launched = launch<decode_reduce_kernel<T, Shape>>(each_row, block, Shape::kThreads * 16 + ranges.count * 8, stream,
-                                                      problem, ranges);
-  return launched ? kSuccess : kLaunchFailed;
+  partials.data = static_cast<float *>(workspace.data());
+  return run() ? split_reduce<T>(problem, partials, stream) : kLaunchFailed;
 }
 
 template <typename T, int kDepth>

@@ -70,7 +70,7 @@ struct Merge {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const int row = static_cast<int>(lane / 4) + half * 8;
-      if (row >= rows) break;
+      if (half * 8 >= rows) break;
       if (lane % 4 == 0) {
         shared_store(top(warp, row), state.top[0][half]);
         shared_store(sum(warp, row), state.sum[0][half]);

@@ -102,11 +102,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   put_partial(state, partials, problem, index, warp_row, lane);
 }
 
-constexpr int kMostRanges = 64, kReduceThreads = 128, kMostDepth = 128, kPiece = 4;
-constexpr int kHeldRanges = kMostRanges * kMostDepth / (kReduceThreads * kPiece);
+constexpr int kMostRanges = 64, kReduceThreads = 256, kMostDepth = 128, kPiece = 4;
+constexpr int kHeldRanges = 17;  // That a thread asks for before it uses the first: 136 of a row of 128 features.
 
 // How a block of the second pass is divided: a group of threads has a row's features, four each; `ways` groups share a
-// row's ranges, so that every thread has `kHeldRanges` of them at most; rows with few ranges are taken several at once.
+// row's ranges; rows with few ranges are taken several at once.
 struct Division {
   int pieces, ways, rows;
   Division(int depth, int ranges)
@@ -139,31 +139,37 @@ struct Groups {
   SIMT_DEVICE SharedAddress sum(int group) const { return top(group) + 4; }
 };
 
-// A group's share of a row: ranges `way`, `way + ways` and so on, all of them asked for before the first is used.
+// A group's share of a row: ranges `way`, `way + ways` and so on.
 SIMT_DEVICE void reduce_ranges(const Problem &problem, const Partials &partials, const Groups &groups, int ways, int query,
                                int group, int piece) {
   const int depth = partials.depth;
-  float tops[kHeldRanges], sums[kHeldRanges], highest = kMasked, total = 0.0f;
-  Floats4 held[kHeldRanges], value = {};
+  float highest = kMasked, total = 0.0f;
+  Floats4 value = {};
+  for (int first = group % ways; first < partials.ranges; first += kHeldRanges * ways) {
+    float tops[kHeldRanges], sums[kHeldRanges];
+    Floats4 held[kHeldRanges];
 #pragma unroll
-  for (int i = 0; i < kHeldRanges; i++) {
-    const int range = group % ways + i * ways;
-    tops[i] = kMasked, sums[i] = 0.0f, held[i] = {};
-    if (range < partials.ranges) {
-      const float *row = partials.row(problem, range, query);
-      tops[i] = global_load(row + depth), sums[i] = global_load(row + depth + 1);
-      held[i] = load_piece(row, piece * kPiece, depth);
+    for (int i = 0; i < kHeldRanges; i++) {
+      const int range = first + i * ways;
+      tops[i] = kMasked, sums[i] = 0.0f, held[i] = {};
+      if (range < partials.ranges) {
+        const float *row = partials.row(problem, range, query);
+        tops[i] = global_load(row + depth), sums[i] = global_load(row + depth + 1);
+        held[i] = load_piece(row, piece * kPiece, depth);
+      }
     }
-  }
+    const float before = highest;
 #pragma unroll
-  for (int i = 0; i < kHeldRanges; i++) highest = fmaxf(highest, tops[i]);
-  const float subtracted = highest == kMasked ? 0.0f : highest;
+    for (int i = 0; i < kHeldRanges; i++) highest = fmaxf(highest, tops[i]);
+    const float subtracted = highest == kMasked ? 0.0f : highest, shrink = exp2_approx(before - subtracted);
+    total *= shrink, value.x *= shrink, value.y *= shrink, value.z *= shrink, value.w *= shrink;
 #pragma unroll
-  for (int i = 0; i < kHeldRanges; i++) {
-    const float weight = exp2_approx(tops[i] - subtracted);
-    total += weight * sums[i];
-    value.x += weight * held[i].x, value.y += weight * held[i].y;
-    value.z += weight * held[i].z, value.w += weight * held[i].w;
+    for (int i = 0; i < kHeldRanges; i++) {
+      const float weight = exp2_approx(tops[i] - subtracted);
+      total += weight * sums[i];
+      value.x += weight * held[i].x, value.y += weight * held[i].y;
+      value.z += weight * held[i].z, value.w += weight * held[i].w;
+    }
   }
   shared_store(groups.values(group, piece), value);
   if (piece == 0) {

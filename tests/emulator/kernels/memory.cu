@@ -70,25 +70,6 @@ GLOBAL(a_block_writes_what_another_reads, 2, 1) {
 GLOBAL(two_blocks_write_bytes_of_a_word, 2, 1) {
   global_store(reinterpret_cast<uint8_t *>(tensors.output) + blockIdx.x, uint8_t(1));
 }
-
-// Blocks that count: the last one reads what the others wrote. The counter lies behind 32 floats.
-template <bool kBarrier>
-SIMT_DEVICE void count_blocks(const Tensors &tensors, unsigned all) {
-  auto *const counter = reinterpret_cast<uint64_t *>(tensors.output + 32);
-  if (threadIdx.x == 0) open_counter(counter, uint64_t(0x123456789abc) << 16);
-  if (threadIdx.x < 2) global_store(tensors.output + 2 * blockIdx.x + threadIdx.x, 1.0f);
-  if (kBarrier) __syncthreads();
-  if (threadIdx.x == 0) shared_store(word(0), static_cast<uint32_t>(arrive_last(counter, all)));
-  __syncthreads();
-  const bool last = shared_load<uint32_t>(word(0)) != 0;
-  if (last && threadIdx.x < 8) global_load(tensors.output + threadIdx.x);
-}
-GLOBAL(the_last_block_reads_all, 4, 64) { count_blocks<true>(tensors, 4); }
-GLOBAL(arrives_before_all_have_written, 4, 64) { count_blocks<false>(tensors, 4); }
-GLOBAL(takes_a_block_too_few_for_all, 4, 64) { count_blocks<true>(tensors, 3); }
-GLOBAL(counts_beyond_the_output, 1, 1) { arrive_last(reinterpret_cast<uint64_t *>(tensors.output + 64), 1); }
-GLOBAL(counts_in_the_input, 1, 1) { open_counter(reinterpret_cast<uint64_t *>(const_cast<float *>(tensors.input)), 0); }
-
 GLOBAL(two_threads_write, 1, 64) {
   if (threadIdx.x == 3) global_store(tensors.output, 1.0f);   // two_threads_write: first
   if (threadIdx.x == 40) global_store(tensors.output, 2.0f);  // two_threads_write: second
