@@ -272,6 +272,38 @@ def test_a_causal_mask_has_two_alignments(kernels: Kernels, queries: int, keys: 
     assert (call.o[:, :, :blind] == 0.0).all()
 
 
+def grouped(call: Call, group: int) -> Call:
+    """What is expected of a call whose heads of queries share heads of keys."""
+    return call.with_(k=call.k.repeat_interleave(group, 1), v=call.v.repeat_interleave(group, 1))
+
+
+@pytest.mark.parametrize("causal", [0.0, 1.0])
+@pytest.mark.parametrize(("queries", "keys", "heads", "group"), [(1, 90, 2, 4), (3, 70, 1, 3), (20, 33, 2, 2)])
+def test_heads_of_queries_share_heads_of_keys(
+    kernels: Kernels, queries: int, keys: int, heads: int, group: int, causal: float
+) -> None:
+    """With heads before and behind the positions; the output's too."""
+    call = make_call(queries, keys, batches=2, heads=heads, causal=causal, alignment=1.0)
+    q = draw(2, heads * group, queries, 64, seed=7)
+    for variant in VARIANTS:
+        for where in (q, q.transpose(1, 2).contiguous().transpose(1, 2)):
+            shared = call.with_(q=where, o=torch.full_like(where, 7.0))
+            assert (variant, "") == (variant, kernels.run(variant, shared))
+            assert (variant, "") == (variant, far_off(grouped(shared, group)))
+
+
+@pytest.mark.parametrize(("queries", "keys", "depth"), [(1, 1300, 64), (3, 700, 128), (7, 1100, 64), (17, 640, 256)])
+def test_keys_are_cut_into_ranges_where_there_are_many(
+    kernels: Kernels, queries: int, keys: int, depth: int
+) -> None:
+    """By `decode`, and by `auto`: of each range the rows see all keys, some, or none."""
+    for causal, alignment in ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0)):
+        call = make_call(queries, keys, depth, batches=1, causal=causal, alignment=alignment)
+        for variant in ("decode", "auto"):
+            call.o.fill_(7.0)
+            assert ("", "") == (kernels.run(variant, call), far_off(call))
+
+
 @pytest.mark.parametrize("key", [0, 20, 63, 64, 79])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_nan_key_reaches_only_rows_that_see_it(kernels: Kernels, variant: str, key: int) -> None:

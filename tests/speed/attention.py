@@ -7,23 +7,18 @@ float64, or with flash where that would not fit.
 """
 
 import argparse
-import contextlib
 import ctypes
 import datetime
 import functools
 import math
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from loop.base.places import cache_folder, include_folder, shipped
@@ -37,6 +32,8 @@ from loop.model.target import Target
 from loop.pytorch import operator
 from loop.workers.attention import eager
 from tests.conftest import ROOT
+from tests.speed.decode import decode_rows
+from tests.speed.graphs import BACKENDS, REPLAY_US, Graph, Plain, Run, held_to, times
 
 HISTORY = [(1, 1, s, 64, c) for s in (32, 64, 128, 256, 512) for c in (True, False)] + [
     (2, 8, 128, 64, True),
@@ -46,6 +43,14 @@ SIZES = ((8, 32, 1024), (4, 16, 2048), (2, 16, 8192))
 LONG = [(1, 1, 16, 2048), (1, 1, 16, 8192), (1, 1, 64, 4096), (1, 8, 1, 4096), (1, 1, 128, 4096)]
 """Few queries, many keys: what `split_k` is meant for. Batches, heads, queries, keys."""
 LARGE = [(*size, depth, causal) for depth in (64, 128) for size in SIZES for causal in (True, False)]
+MORE = (
+    *((1, 4, 300, 256, True), (1, 8, 512, 256, True), (4, 16, 2048, 256, True), (4, 16, 2048, 256, False)),
+    *((2, 8, 1024, 96, True), (4, 16, 2048, 96, True), (4, 16, 2048, 96, False), (4, 16, 2048, 192, True)),
+    *((2, 20, 1500, 64, False), (2, 20, 1500, 64, True), (1, 24, 4250, 128, False), (1, 24, 4250, 128, True)),
+)
+"""Other numbers of features; sequences that no tile divides."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One workload with its tensors."""
@@ -86,11 +91,15 @@ class Ours:
 
     def call(self, case: Case) -> Run:
         """The variant on a case's tensors, on torch's current stream."""
-        code = {torch.float16: "float16", torch.bfloat16: "bfloat16"}[case.q.dtype]
-        tensors = (case.q, case.k, case.v, case.output)
+        return self.on(case.q, case.k, case.v, case.output, case.causal)
+
+    def on(self, q: Tensor, k: Tensor, v: Tensor, output: Tensor, causal: bool = False) -> Run:
+        """The same for any tensors."""
+        code = {torch.float16: "float16", torch.bfloat16: "bfloat16"}[q.dtype]
+        tensors = (q, k, v, output)
         told = [describe(t.data_ptr(), tuple(t.shape), t.stride(), code) for t in tensors]
         inputs, outputs = (LoopTensor * 3)(*told[:3]), (LoopTensor * 1)(told[3])
-        numbers = (ctypes.c_double * 3)(case.causal, 0, math.nan)
+        numbers = (ctypes.c_double * 3)(causal, 0, math.nan)
 
         def run() -> None:
             error = self.entry(inputs, outputs, numbers, torch.cuda.current_stream().cuda_stream)
@@ -206,7 +215,7 @@ def floor(plain: Plain) -> str:
 
 def long_rows(ours: dict[str, Ours], rounds: int) -> list[str]:
     """Few queries and many keys: `split_k` beside `small`, and what `auto` takes."""
-    names = ("auto", "small", "split_k")
+    names = ("auto", "small", "split_k", "decode")
     cases = [make_case(b, h, queries, 64, False, torch.float16, keys) for b, h, queries, keys in LONG]
     found = [measure(case, {name: ours[name] for name in names}, rounds) for case in cases]
     beside = [one["graph"]["small"] / one["graph"]["split_k"] for one in found]
@@ -259,12 +268,20 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("no GPU: this measures CUDA kernels; `loop kernels verify --emulate` checks them without one")
-    small_names, large_names = ("auto", "small", "split_k", "tensor_core", "fa1"), ("auto", "tensor_core")
-    ours = libraries(small_names)
+    small_names, large_names = (
+        ("auto", "small", "split_k", "decode", "tensor_core", "fa1"),
+        ("auto", "tensor_core"),
+    )
+    ours, plain = libraries(small_names), Plain()
     lines = ["# CUDA attention against PyTorch", "", about(options.rounds), "", floor(plain), ""]
+    lines += decode_rows(ours["auto"].on, plain, options.rounds)
     lines += long_rows(ours, options.rounds)
     print("\n".join(lines), flush=True)
-    sets = (("History rows", HISTORY, small_names, "best"), ("Large rows", LARGE, large_names, "flash"))
+    sets = (
+        ("History rows", HISTORY, small_names, "best"),
+        ("Large rows", LARGE, large_names, "flash"),
+        ("Other sizes", MORE, ("auto",), "flash"),
+    )
     for dtype in (torch.float16, torch.bfloat16):
         for title, shapes, names, against in sets:
             chosen = {name: ours[name] for name in names}

@@ -1,4 +1,4 @@
-"""Calls in CUDA graphs, timed turn about; SDPA held to one of its backends; kernels that do nothing, or only read."""
+"""Calls in CUDA graphs, timed turn about; SDPA held to a backend; kernels that do nothing, or only read."""
 
 import contextlib
 import ctypes
@@ -76,12 +76,13 @@ __global__ void read(const uint4 *k, const uint4 *v, size_t count, unsigned *sin
 #pragma unroll
     for (int n = 0; n < kAhead; n++) b[n] = i + n * step < count ? v[i + n * step] : uint4{};
 #pragma unroll
-    for (int n = 0; n < kAhead; n++) seen ^= a[n].x ^ a[n].y ^ a[n].z ^ a[n].w ^ b[n].x ^ b[n].y ^ b[n].z ^ b[n].w;
+    for (int n = 0; n < kAhead; n++)
+      seen ^= a[n].x ^ a[n].y ^ a[n].z ^ a[n].w ^ b[n].x ^ b[n].y ^ b[n].z ^ b[n].w;
   }
   if (seen == 0x12345678u) *sink = seen;
 }
-extern "C" int launch_read(const void *k, const void *v, size_t bytes, int blocks, int threads, int ahead, void *sink,
-                           cudaStream_t stream) {
+extern "C" int launch_read(const void *k, const void *v, size_t bytes, int blocks, int threads, int ahead,
+                           void *sink, cudaStream_t stream) {
   const auto kernel = ahead == 1 ? read<1> : ahead == 2 ? read<2> : ahead == 4 ? read<4> : read<8>;
   const size_t count = bytes / 16, most = (count + threads - 1) / threads;
   kernel<<<size_t(blocks) < most ? blocks : most, threads, 0, stream>>>(

@@ -18,20 +18,19 @@ constexpr int kFew = ATTENTION_AUTO_FEW;
 
 template <typename T, int kDepth>
 Error choose(const Problem &problem, cudaStream_t stream) {
-  // Few queries of many keys: a warp's tile has room for 16. Up to 32 features nothing was tuned: one kernel will do.
+  // Up to 32 features nothing was tuned: one kernel will do.
   if constexpr (kDepth >= 64) {
     constexpr int kWidth = kDepth == 64 ? 64 : kDepth <= 128 ? 128 : 256;
-    if (problem.queries <= 16 && problem.keys >= kFew) return decode<T, kWidth>(problem, stream);
-    const int64_t tiles = int64_t(problem.batches) * problem.heads * ((problem.queries - 1) / 64 + 1);
-    if (kDepth == 256 && tiles < kBusy) return decode<T, kWidth>(problem, stream);
-  }
-  if constexpr (kDepth >= 64 && kDepth <= 128) {
-    constexpr int kWidth = kDepth == 64 ? 64 : 128;
     const int64_t heads = int64_t(problem.batches) * problem.heads;
     const bool busy = heads * ((problem.queries - 1) / 64 + 1) >= kBusy;
-    const bool few = heads * ((problem.queries - 1) / 16 + 1) < kBusy;
-    if (!busy && few && problem.keys >= kLong) return split_k<T, kWidth>(problem, stream);
-    if (!busy) return small<T, kWidth>(problem, stream);
+    // Up to 16 queries are one tile, and their time is that of the keys. So wide that `small` does not fit, any number.
+    if (problem.queries <= 16 ? busy || problem.keys >= kFew : kDepth == 256 && !busy)
+      return decode<T, kWidth>(problem, stream);
+    if constexpr (kWidth <= 128) {
+      const bool few = heads * ((problem.queries - 1) / 16 + 1) < kBusy;
+      if (!busy && few && problem.keys >= kLong) return split_k<T, kWidth>(problem, stream);
+      if (!busy) return small<T, kWidth>(problem, stream);
+    }
   }
   return tensor_core<T, kDepth>(problem, stream);
 }

@@ -75,8 +75,8 @@ struct DecodeWalk {
   // Ask for a tile. Where there is none, the empty group keeps the count that waits rely on.
   SIMT_DEVICE void fetch(int tile, SharedAddress stage) const {
     if (tile < end) {
-      keys.template copy_rows<true>(stage, tile * Shape::kKeys);
-      values.template copy_rows<true>(stage + Shape::kTileBytes, tile * Shape::kKeys);
+      keys.copy(stage, tile * Shape::kKeys);
+      values.copy(stage + Shape::kTileBytes, tile * Shape::kKeys);
     }
     cp_async_commit();
   }
@@ -161,13 +161,16 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 }
 
 // A head whose keys are few steps of all warps is left whole. Of others the device gets the blocks that the manifest's
-// `tuning` asks for, each with a step at least.
+// `tuning` asks for, each with two steps at least, so that the workspace is no more than flash's: it cuts blocks of 64 KB
+// of keys and values, 64 KB being two steps, into at most 112 of 128 ranges, and has D + 1 floats for each row.
 template <class Shape>
 Cut cut_keys(const Problem &problem, int64_t blocks) {
+  constexpr int64_t kMost = 104;
   const int64_t wanted = ATTENTION_DECODE_BLOCKS;
   const int visible = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
   const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys, steps = tiles / Shape::kWarps;
-  const int64_t ranges = steps <= ATTENTION_DECODE_WHOLE ? 1 : std::min<int64_t>(wanted / blocks, steps);
+  const int64_t room = int64_t(steps) * (problem.depth + 1) / (2 * (problem.depth + kPartialExtra));
+  const int64_t ranges = steps <= ATTENTION_DECODE_WHOLE ? 1 : std::min({wanted / blocks, room, kMost});
   const int count = static_cast<int>(std::max<int64_t>(1, ranges));
   return {count, tiles / count, tiles % count};
 }

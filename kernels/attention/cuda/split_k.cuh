@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   put_partial(state, partials, problem, index, warp_row, lane);
 }
 
-constexpr int kMostRanges = 64, kReduceThreads = 256, kMostDepth = 128, kPiece = 4;
-constexpr int kHeldRanges = 17;  // That a thread asks for before it uses the first: 136 of a row of 128 features.
+constexpr int kMostRanges = 64, kReduceThreads = 128, kMostDepth = 128, kPiece = 4;
+constexpr int kHeldRanges = 16;  // That a thread asks for before it uses the first.
 
 // How a block of the second pass is divided: a group of threads has a row's features, four each; `ways` groups share a
 // row's ranges; rows with few ranges are taken several at once.
