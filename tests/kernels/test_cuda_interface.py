@@ -292,7 +292,9 @@ def test_heads_of_queries_share_heads_of_keys(
             assert (variant, "") == (variant, far_off(grouped(shared, group)))
 
 
-@pytest.mark.parametrize(("queries", "keys", "depth"), [(1, 1300, 64), (3, 700, 128), (7, 1100, 64), (17, 640, 256)])
+@pytest.mark.parametrize(
+    ("queries", "keys", "depth"), [(1, 1300, 64), (3, 700, 128), (7, 1100, 64), (17, 640, 256)]
+)
 def test_keys_are_cut_into_ranges_where_there_are_many(
     kernels: Kernels, queries: int, keys: int, depth: int
 ) -> None:
