@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-optimize bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-optimize bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -103,6 +103,10 @@ FORMATS = $(foreach one,KERNELBENCH GPUMODE FLASHINFER SOL HARD ARENA,$(if $($(o
 
 bench-formats: $(VENV)/.tools  ## read checkouts of tasks in other formats: KERNELBENCH=path GPUMODE=path FLASHINFER= SOL= HARD= ARENA=
 	$(BIN)/python -m tests.speed.formats $(FORMATS)
+
+JUDGED ?=
+bench-formats-judged: $(VENV)/.tools  ## judge answers to a sample of their tasks twice (hours; goes on where it ended): KERNELBENCH=path ... JUDGED="--device cuda"
+	$(BIN)/python -m tests.speed.formats_judged $(FORMATS) $(JUDGED)
 
 bench-report: $(VENV)/.tools  ## what a report of 500 records costs to render; writes tests/speed/REPORT.md
 	$(BIN)/python -m tests.speed.report

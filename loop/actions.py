@@ -17,7 +17,7 @@ from loop.profile import resource_actions as resources
 from loop.proving import actions as proving
 from loop.steps import actions as session
 from loop.steps.context import Action
-from loop.timing import against_baseline, against_known_good
+from loop.timing import against_baseline, against_known_good, theirs
 
 ACTIONS: dict[str, Action] = {
     "environment.torch": Action(environment.torch),
@@ -35,6 +35,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.properties": Action(properties.properties),
     "kernel.measure": Action(against_baseline.measure),
     "kernel.compare": Action(against_known_good.compare),
+    "kernel.theirs": Action(theirs.theirs, theirs.chapter),
     "kernel.check": Action(checking.check),
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),

@@ -1,8 +1,11 @@
 """The one error family: what went wrong, where, and what to do next."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
+
+from typing_extensions import TypedDict
 
 
 class ExitCode(IntEnum):
@@ -18,6 +21,59 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+EXIT_CODES: dict[int | None, str] = {
+    ExitCode.OK: "all gates passed",
+    ExitCode.GATE_FAILED: "a gate failed",
+    ExitCode.USAGE: "wrong usage or definition",
+    ExitCode.BUG: "a bug in `loop`",
+    ExitCode.PAUSED: "paused, also by a full disk; it can be resumed",
+    ExitCode.OVER_BUDGET: "out of budget",
+    ExitCode.CANNOT_TELL: "a recipe cannot tell: another compiler or machine, or `loop` could not run",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+"""What each exit code means."""
+ErrorCode = Literal[
+    "usage", "definition", "untrusted", "held", "failed", "cannot-start", "machine", "limit", "interrupted", "bug"
+]
+ERROR_CODES: dict[ErrorCode, str] = {
+    "usage": "an argument, a name, a file or a folder is wrong; `next` says which words are right",
+    "definition": "a YAML file is wrong; the message has file, line and column",
+    "untrusted": "a person has to look at what would run, and allow it with the command in `next`",
+    "held": "another `loop` works there; wait for it, or stop it",
+    "failed": "the request makes sense, and the work failed: a build, a program, a damaged record",
+    "cannot-start": "there is no such program, or it may not be run",
+    "machine": "the disk is full, or memory is short; mend that, then run the command in `next`",
+    "limit": "out of budget",
+    "interrupted": "a signal ended it; the same command again goes on or begins anew",
+    "bug": "a bug in `loop`; `next` names the file to report",
+}
+"""What each code of an error means: `error.code` in the JSON of a command that failed."""
+CODES: dict[int, ErrorCode] = {
+    ExitCode.USAGE: "usage",
+    ExitCode.BUG: "bug",
+    ExitCode.PAUSED: "machine",
+    ExitCode.OVER_BUDGET: "limit",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+"""The code of an error that has no class of its own, by its exit code; `failed` for any other."""
+
+
+class ToldError(TypedDict):
+    """What went wrong, for programs."""
+
+    code: ErrorCode
+    message: str
+    next: str
+    exit_code: int
+
+
+class Failed(TypedDict):
+    """What a command that failed prints with `--json`; what it found all the same stands beside `error`."""
+
+    schema_version: int
+    error: ToldError
+
+
 class LoopError(Exception):
     """Something a user can mend. Anything else is a bug, and crashes.
 
@@ -30,6 +86,26 @@ class LoopError(Exception):
         self.hint = hint
         """What to do next."""
         self.exit_code = int(exit_code)
+        self.found: Mapping[str, object] = {}
+        """What a command found all the same; it stands beside the error in its JSON."""
+
+    mend = ""
+    """What to do next where nobody said more."""
+
+    @property
+    def code(self) -> ErrorCode:
+        """What programs read of it."""
+        return CODES.get(self.exit_code, "failed")
+
+    def as_json(self, again: str) -> dict[str, object]:
+        """What a command that failed prints for programs; `again`: its words, whose help is the last resort."""
+        told: ToldError = {
+            "code": self.code,
+            "message": self.message,
+            "next": self.hint or self.mend or f"{again} --help",
+            "exit_code": self.exit_code,
+        }
+        return {"schema_version": 1, **self.found, "error": told}
 
 
 class UsageError(LoopError):
@@ -60,6 +136,14 @@ class MachineFailure(LoopError):
 class CannotStart(WorkFailed):
     """There is no such program, or it may not be run; its cause is the OSError."""
 
+    code: ErrorCode = "cannot-start"
+
+
+class Untrusted(UsageError):
+    """A project's definitions run commands and code that the user has not allowed yet."""
+
+    code: ErrorCode = "untrusted"
+
 
 @dataclass(frozen=True)
 class Complaint:
@@ -84,6 +168,8 @@ class Complaint:
 class DefinitionError(UsageError):
     """A YAML definition is not what it has to be: all complaints at once."""
 
+    code: ErrorCode = "definition"
+    mend = "mend the file at that line; `loop patterns check FILE` checks it again"
     SHOWN = 20
 
     def __init__(self, complaints: Sequence[Complaint]) -> None:

@@ -12,11 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from loop.base.errors import LoopError, UsageError, WorkFailed
+from loop.base.errors import ErrorCode, LoopError, UsageError, WorkFailed
 
 
 class Held(UsageError):
     """Somebody else holds the lock; `holder` says who, as far as the file tells."""
+
+    code: ErrorCode = "held"
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(f"{path}: held by {holder}", hint="wait for it to end, or stop it")

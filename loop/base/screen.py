@@ -21,6 +21,8 @@ RIM = " │├└─"
 _GLUE = "\x00"
 """Stands for the spaces of a command while its line is folded."""
 
+TALKS = "LOOP_TALK"
+"""In the environment of a command whose talk is kept, with `--json` too."""
 
 GONE = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 """What a write says where nobody reads any more: a pipe's reader has ended, a terminal is closed."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from loop.base.documents import to_json
+from loop.base.documents.files import plain
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import check, flagged
 from loop.base.processes import Tick
@@ -25,6 +25,7 @@ from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
 from loop.machine.machine import machine
+from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
@@ -81,12 +82,9 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
             raise
-        if request.json:
-            refused = BisectAnswer(
-                outcome="refused", why=f"{error.message}{f' ({error.hint})' if error.hint else ''}"
-            )
-            screen.data(json.dumps(as_json(refused), indent=1))
-        raise LoopError(error.message, error.hint, exit_code=EXITS["refused"]) from error
+        why = f"{error.message}{f' ({error.hint})' if error.hint else ''}"
+        error.found, error.exit_code = as_json(BisectAnswer(outcome="refused", why=why)), EXITS["refused"]
+        raise
     except Stopped as stop:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
         raise
@@ -266,6 +264,11 @@ def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
     return ""
 
 
+class Bisected(Printed, BisectAnswer):
+    """What a search found."""
+
+
 def as_json(answer: BisectAnswer) -> dict[str, Any]:
     """What `--json` prints."""
-    return {"schema_version": 1, **json.loads(to_json(answer))}
+    told: dict[str, Any] = plain(Bisected(**dict(answer)))
+    return told

@@ -11,7 +11,8 @@ from loop.bisect.trying import OTHER, TRIED, LatencyProbe, ProbeMemory, Question
 from loop.model.bisect import UNCOMMITTED, Probe
 from loop.model.target import Workload
 from loop.timing import verdicts
-from loop.timing.timings import Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Terms
 
 LIMIT_S = 120.0
 """No block is begun later."""

@@ -21,7 +21,8 @@ from loop.model.resources import Rise, Taken
 from loop.model.target import Workload
 from loop.profile.taking import budgets_of, look, rises
 from loop.timing import samples, schedule
-from loop.timing.timings import Pending, Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Pending, Terms
 from loop.workers.bench import Bench, Side
 from loop.workers.program import WorkerLost
 

@@ -186,6 +186,11 @@ class Arena:
         """The output of one call."""
         return self.memory[self.slots[number] : self.slots[number] + self.slot_bytes]
 
+    def poisoned(self, count: int) -> bool:
+        """Whether the output of one of so many calls is poison from end to end: nobody wrote it."""
+        whole = bytes([POISON]) * self.slot_bytes
+        return bool(whole) and any(self.output(number) == whole for number in range(count))
+
     def changed(self) -> list[str]:
         """Names of inputs that do not hold what the judge wrote."""
         fixed = (pool for n, pool in enumerate(self.pools) if n not in self.updated)

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -36,49 +37,50 @@ OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 """Rooms whose code runs in a worker."""
 
 
+Place = tuple[str, Mapping[str, Any], str]
+"""A name, and the namespace and the key where what it stands for is found."""
+
+
 class Seal:
-    """What stood where before a variant was loaded."""
+    """What stood where before a variant was loaded.
+
+    Every answer of a worker asks whether it still does: names are looked up where they were found.
+    """
 
     def __init__(self) -> None:
-        self._found = dict(_functions())
+        own = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
+        places: list[Place] = [(f"module {name}", sys.modules, name) for name, _ in own]
+        for module in (*MODULES, *(module for _, module in own)):
+            places += _places(module)
+        places += [(f"builtins.{name}", vars(builtins), name) for name in BUILTINS]
+        places += [(f"os.{name}", vars(os), name) for name in OS]
+        self._found: list[tuple[str, Mapping[str, Any], str, Any]] = [(*one, one[1][one[2]]) for one in places]
+        self._codes = [(f"{name} (code)", one, one.__code__) for name, _, _, one in self._found if _is_own(one)]
+        self._torch = _torch_functions()
 
     def broken(self) -> list[str]:
         """Names of functions that are not what they were."""
-        now = dict(_functions())
-        return [name for name, value in self._found.items() if now.get(name) is not value]
+        found = [name for name, space, key, value in self._found if space.get(key) is not value]
+        found += [name for name, function, code in self._codes if function.__code__ is not code]
+        now = dict(_torch_functions())
+        return found + [name for name, value in self._torch if now.get(name) is not value]
 
 
-def _functions() -> list[tuple[str, Any]]:
-    """Each function under its name; a function of ours also with its code."""
-    own = [module for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
-    found = [pair for module in (*MODULES, *own) for pair in _of(module)]
-    found += [(f"builtins.{name}", getattr(builtins, name)) for name in BUILTINS]
-    found += [(f"os.{name}", getattr(os, name)) for name in OS]
-    return found + _torch_functions()
-
-
-def _of(module: ModuleType) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+def _places(module: ModuleType) -> list[Place]:
+    """Each function and class under its name, and where it is found; of ours also the methods."""
+    found: list[Place] = []
     for name, value in list(vars(module).items()):
         if not callable(value):
             continue
-        found.append((f"{module.__name__}.{name}", value))
-        if module.__name__.startswith("loop."):
-            found += _methods(f"{module.__name__}.{name}", value)
+        found.append((f"{module.__name__}.{name}", vars(module), name))
+        if isinstance(value, type) and module.__name__.startswith("loop."):
+            methods = [key for key, each in vars(value).items() if isinstance(each, FunctionType)]
+            found += [(f"{module.__name__}.{name}.{key}", vars(value), key) for key in methods]
     return found
 
 
-def _methods(name: str, value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, FunctionType):
-        return [(f"{name} (code)", value.__code__)]
-    if not isinstance(value, type):
-        return []
-    methods = [(key, each) for key, each in vars(value).items() if isinstance(each, FunctionType)]
-    return [
-        pair
-        for key, each in methods
-        for pair in ((f"{name}.{key}", each), (f"{name}.{key} (code)", each.__code__))
-    ]
+def _is_own(value: Any) -> bool:
+    return isinstance(value, FunctionType) and value.__module__.startswith("loop.")
 
 
 def _torch_functions() -> list[tuple[str, Any]]:

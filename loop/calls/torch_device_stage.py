@@ -38,13 +38,12 @@ class DeviceFunctionStage(FunctionStage):
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Rotate inputs; capture the calls where these windows are new."""
         key = tuple(tuple(window) for window in windows)
-        self.bound = []
-        runs = [self._bind(offsets, number) for number, offsets in enumerate(windows)]
-        self.again = max(1, round(self.slow * len(runs))) if self.slow else 0
-        self.runs = [*runs[: self.again], *runs]
-        if (
-            key not in self._captured
-        ):  # The values of the calls before: those that come now are new to all of them.
+        self.again = max(1, round(self.slow * len(windows))) if self.slow else 0
+        if self._captured.get(key, (None,))[0] is None:
+            self.bound = []
+            runs = [self._bind(offsets, number) for number, offsets in enumerate(windows)]
+            self.runs = [*runs[: self.again], *runs]
+        if key not in self._captured:  # The values before: those that come now are new to all of the calls.
             self._captured[key] = self._capture()
         self.graph, self.results = self._captured[key]
         self.captured = self.graph is not None

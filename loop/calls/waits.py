@@ -6,7 +6,6 @@ Linux: /proc/<pid>/task/<tid>/schedstat, nanoseconds on a core, then nanoseconds
 import contextlib
 import os
 import threading
-from pathlib import Path
 from typing import NamedTuple
 
 MOST_THREADS = 8
@@ -37,13 +36,14 @@ class Waits:
     """The waiting of a worker's threads and of the judge's own."""
 
     def __init__(self, pid: int) -> None:
-        own = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-        every = Path(f"/proc/{pid}/task").glob("*/schedstat")
-        tasks = sorted(every, key=lambda path: path.parent.name != str(pid))[:MOST_THREADS]
         self._files: list[int] = []
-        for path in (own, *tasks):
-            with contextlib.suppress(OSError):  # It has ended meanwhile, or this system does not tell.
-                self._files.append(os.open(path, os.O_RDONLY))
+        others: list[str] = []
+        with contextlib.suppress(OSError):  # It has ended meanwhile, or this system does not tell.
+            others = [task for task in os.listdir(f"/proc/{pid}/task") if task != str(pid)]
+        tasks = [f"{pid}/task/{task}" for task in (str(pid), *others)][:MOST_THREADS]
+        for task in (f"self/task/{threading.get_native_id()}", *tasks):
+            with contextlib.suppress(OSError):
+                self._files.append(os.open(f"/proc/{task}/schedstat", os.O_RDONLY))
 
     def read(self) -> Delays | None:
         """What they waited so far; None where the system does not tell."""

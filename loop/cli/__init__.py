@@ -8,17 +8,18 @@ commands share. The other modules are the functions that commands call, where th
 only watches, and ends what is left.
 """
 
+import json
 import os
 import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from loop import __version__
-from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped
+from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import SIGNALS
 from loop.cli.beginning import BEGINNING
 from loop.cli.cost import COST
@@ -34,16 +35,16 @@ GROUPS = {
     "targets": "Look at tasks in other formats.",
     "sessions": "Look at recorded sessions.",
     "plan": "Look at session plans.",
+    "agents": "Files that tell a coding agent how to use loop.",
     "cost": "What sessions cost, and decisions with money.",
     "cache": "What the cache holds, and its size.",
     "catalog": "The catalogue of patterns, sessions and kernels as pages.",
 }
-STARTING = {command.words.split()[0] for command in WORKING}
-"""First words of commands that start processes: they are watched by one of their own."""
-
 app = group("Run GPU-kernel optimisation sessions, and learn from them.", completion=True)
 ALL = (*BEGINNING, *LOOKING, *WORKING, *COST)
 """Every command."""
+STARTING = {one.words.split()[0] for one in ALL if any(each.name == "device" for each in one.parameters)}
+"""First words of commands that start processes, as those on a device do: they are watched by one of their own."""
 build(app, GROUPS, ALL)
 
 
@@ -68,6 +69,10 @@ def _root(
 WORKERS = "loop.workers.program"
 """What starts processes: before it is imported there is nothing to take down."""
 
+Answer = TypeVar("Answer")
+WRONG_WORDS: Any = typer.BadParameter.__mro__[2]
+"""What typer raises for words that no command has; it has no name of its own for that."""
+
 
 def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
@@ -78,24 +83,69 @@ def main() -> None:
     for name in SIGNALS:
         signal.signal(name, _interrupted)
     try:
-        _guarded(app)
+        _guarded(_parsed)
     finally:
         for name in SIGNALS:  # Python gives them their default back while it ends, which is to kill.
             signal.signal(name, signal.SIG_IGN)
 
 
+def _parsed() -> None:
+    """Call what the command line asks for; words that are wrong are an error like any other for programs."""
+    if not _for_programs():
+        app()
+    try:
+        sys.exit(app(standalone_mode=False))
+    except WRONG_WORDS as error:
+        raise UsageError(error.format_message(), f"{_words()} --help") from error
+
+
+def _for_programs() -> list[str]:
+    """The options by which the command line asks for JSON."""
+    given = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    return [word for word in given if word in ("--json", "--events")]
+
+
+def _words() -> str:
+    """The command, as far as the command line names one."""
+    known = (one.words.split() for one in ALL)
+    return " ".join(
+        ["loop", *max((one for one in known if one == sys.argv[1 : 1 + len(one)]), key=len, default=[])]
+    )
+
+
+def _fail(error: LoopError) -> None:
+    """Say it to whoever called: to a program in JSON, too, in one line among events."""
+    if asked := _for_programs():
+        from loop.base.documents import to_json
+
+        told = to_json(error.as_json(_words()))
+        screen_for().data(json.dumps(json.loads(told)) if asked == ["--events"] else told)
+    screen_for().fail(error)
+
+
 def _guarded(work: Callable[[], object]) -> None:
     try:
-        work()
+        answered(work)
     except Stopped as stop:
+        if _for_programs():
+            _fail(LoopError(str(stop), "run the same command again", exit_code=stop.exit_code))
         sys.exit(stop.exit_code)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.OK)
+    except LoopError as error:
+        _fail(error)
+        sys.exit(error.exit_code)
+
+
+def answered(work: Callable[[], Answer]) -> Answer:
+    """What a work gives back. Raises LoopError for whatever goes wrong in it, a bug too."""
+    try:
+        return work()
+    except BrokenPipeError:
+        raise
     except Exception as error:
-        told = _told(error)
-        screen_for().fail(told)
-        sys.exit(told.exit_code)
+        raise _told(error) from error
 
 
 def _told(error: Exception) -> LoopError:

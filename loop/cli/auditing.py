@@ -11,38 +11,38 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.base.documents import content_hash, to_json
+from loop.base.documents import content_hash, did_you_mean, to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import finish, run
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_bench
 from loop.formats import erring, flashinfer, gpumode, kernelbench, table
+from loop.formats.disagreements import causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import LIMIT_S, Asked, Verdict, judged
+from loop.formats.theirs import LIMIT_S, Verdict
 from loop.formats.translated import as_target
 from loop.library import trust
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory
+from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.signature import Signature
-from loop.model.target import PythonVariant, Target, Workload
+from loop.model.target import PythonVariant, Target
 from loop.model.workloads import expand
-from loop.proving.negative_controls import WAY, Control, controls
+from loop.proving.negative_controls import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
+from loop.timing.theirs import EvaluatorTerms, verdict_of
 from loop.workers.workload_call import wanted_of
 
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Sets of inputs for each case that the format states."""
-UNKNOWN = ("cut",)
-"""Mistakes that need to know which dimensions of the inputs are the same."""
 MOST_CASES = 8
 """Cases on which controls are tried by the stated rule."""
 
@@ -64,6 +64,8 @@ class AuditRequest:
     device: str = "auto"
     threads: int | None = None
     seed: int = 0
+    controls: Sequence[str] = ()
+    """Names of the controls that are tried; all where none is named."""
     json: bool = False
 
 
@@ -72,11 +74,41 @@ class Row:
     """One control, and what both said of it."""
 
     control: str
+    make: str
+    """Its short name, by which `--control` chooses it."""
+    file: str
+    """The answer, as both judged it."""
     kind: Kind
     """`honest` has to pass; `idle` makes no difference to this task, and is not counted."""
     ours: str
     theirs: str
     why: str
+    causes: Sequence[str]
+    """What may be behind a disagreement."""
+
+
+class AuditFinding(Model):
+    """Something odd about a task."""
+
+    kind: str
+    """What kind of thing."""
+    what: str
+    """What it is."""
+
+
+class Audited(Printed):
+    """Which wrong answers a task's own evaluator and loop's gate let pass."""
+
+    task: str
+    """Name of the task."""
+    format: str
+    """Its format."""
+    theirs: str
+    """Whose verdict `theirs` is."""
+    findings: tuple[AuditFinding, ...]
+    """What is odd about the task."""
+    controls: tuple[Row, ...]
+    """Each wrong answer, and what both said of it."""
 
 
 def audit(request: AuditRequest, screen: Screen) -> int:
@@ -91,7 +123,7 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     looked = Stated(task, setting, device, request).look()
     if not looked["inputs"] or not looked["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    chosen = list(chosen_controls(looked["inputs"], looked["outputs"][0]))
+    chosen = named(list(chosen_controls(looked["inputs"], looked["outputs"][0])), request.controls)
     files = _written(request, task, setting.target, chosen)
     folder, names = as_target(request.path, [str(one) for one in files], request.form)
     own = read_setting(folder)
@@ -106,8 +138,8 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
     rows = [
-        _row(one, ours.get(name, "not judged"), (theirs or stated)[name], same=stated[name].result is True)
-        for one, name in zip(chosen, names, strict=True)
+        _row(task, one, path, ours.get(name, "not judged"), (theirs or stated)[name], stated[name].result is True)
+        for one, name, path in zip(chosen, names, files, strict=True)
     ]
     findings = [*looked["findings"], *_stated(task)]
     _show(task, rows, findings, whose, screen, as_json=request.json)
@@ -120,27 +152,29 @@ def _told(setting: Setting) -> tuple[str, str]:
     return first, setting.target.model_dump_json(exclude={"variants"})
 
 
-def _row(control: Control, ours: str, theirs: Verdict, *, same: bool) -> Row:
+def _row(task: ForeignTask, control: Control, path: Path, ours: str, theirs: Verdict, same: bool) -> Row:
     """What both said; `same`: no output and no input differed from the reference's."""
     kind: Kind = "honest" if control.theme == "honest" else "idle" if same and ours == "right" else "mistake"
-    return Row(control.name, kind, ours, theirs.status, theirs.why)
+    why = causes(task, ours, theirs)
+    return Row(control.name, control.make, str(path), kind, ours, theirs.status, theirs.why, why)
+
+
+def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
+    """Controls of those short names, and the honest ones. Raises UsageError for a name that is none."""
+    makes = [one.make for one in chosen]
+    for name in names:
+        if name not in makes:
+            hint = did_you_mean(name, makes) or f"there are {', '.join(makes)}"
+            raise UsageError(f"no control {name!r} for this task", hint=hint)
+    return [one for one in chosen if not names or one.make in names or one.theme == "honest"]
 
 
 def chosen_controls(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> Iterator[Control]:
     """One control of each kind that tensors of these shapes allow: verification has to find it, call by call."""
-    sizes: dict[str, int] = {}
-    texts = {}
-    for name, shape in [*((f"input{n}", shape) for n, shape in enumerate(inputs)), ("output", output)]:
-        axes = [f"axis{axis}" if name == "output" else f"{name}_{axis}" for axis in range(len(shape))]
-        sizes |= dict(zip(axes, shape, strict=True))
-        texts[name] = " ".join(axes)
-    signature = Signature.model_construct(inputs=texts, outputs={"output": texts.pop("output")}, attributes={})
-    workload = Workload(name="audit", sizes=sizes, dtype="float32")
-    yield WAY
+    yield from (WAY, EXACT)
     found: set[str] = set()
-    for one in controls(signature):
-        fits = "python" in one.kinds and one.stage == "verify" and not one.apart and "replaced" not in one.expected
-        if fits and one.make not in (*UNKNOWN, *found) and one.applies(workload):
+    for one, shows in of_structure(inputs, output):
+        if shows and one.make not in found:
             found.add(one.make)
             yield one
 
@@ -171,18 +205,20 @@ def _theirs(
     request: AuditRequest, task: ForeignTask, files: Mapping[str, Path], screen: Screen
 ) -> tuple[dict[str, Verdict], str]:
     """Verdicts of their evaluator by the names of answers, the honest one first; none, and why, without any."""
-    evaluator, has_gpu = EVALUATORS[task.format], bool(gpus().usable)
-    if evaluator.needs_cuda(task) and not has_gpu:
+    evaluator = EVALUATORS[task.format]
+    if evaluator.needs_cuda(task) and not gpus().usable:
         return {}, "it times by CUDA, and there is no GPU here"
     if evaluator.needs_checkout and request.evaluator is None:
         return {}, "no --evaluator DIR"
+    terms = EvaluatorTerms(
+        evaluator=str(request.evaluator) if request.evaluator else None,
+        evaluator_python=request.evaluator_python,
+        limit_s=request.limit_minutes * 60,
+    )
     found: dict[str, Verdict] = {}
     for number, (name, path) in enumerate(files.items(), 1):
         screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-        checkout = request.evaluator.absolute() if request.evaluator else None
-        python = request.evaluator_python or sys.executable
-        asked = Asked(task, path, checkout, python, has_gpu, request.limit_minutes * 60)
-        found[name] = finish(judged(asked, evaluator))
+        found[name] = finish(verdict_of(task, path, terms))
         if number == 1 and found[name].status != "right":
             return {}, f"it does not pass an honest answer: {found[name].status} {found[name].why}"
     return found, ""
@@ -283,8 +319,17 @@ def _show(
     as_json: bool,
 ) -> None:
     if as_json:
-        said = {"task": task.name, "format": task.format, "theirs": whose, "findings": list(findings)}
-        screen.data(to_json({"schema_version": 1, **said, "controls": [asdict(one) for one in rows]}))
+        screen.data(
+            to_json(
+                Audited(
+                    task=task.name,
+                    format=task.format,
+                    theirs=whose,
+                    findings=tuple(AuditFinding(**one) for one in findings),
+                    controls=tuple(rows),
+                )
+            )
+        )
         return
     words = {"right": "passes", "wrong": "found"}
     lines = [

@@ -1,10 +1,23 @@
-"""The table of commands with which one begins: trust, a target of one's own, a task of somebody else's."""
+"""The table of commands with which one begins: trust, a target of one's own, tasks of somebody else's, agents."""
 
 from pathlib import Path
 
-from loop.cli.options import JSON
+from loop.cli import names
+from loop.cli.options import DEVICE, EVALUATOR, JSON, SEED, TARGET, THREADS
 from loop.cli.table import Command, argument, option
 
+AGENTS = (
+    argument("folder", Path | None, None, "Folder of a project. Default: here."),
+    option(
+        "--skills",
+        list[str] | None,
+        None,
+        "A folder of skills; may be repeated. Default: .agents/skills and .claude/skills.",
+        metavar="DIR",
+    ),
+    option("--yes", bool, False, "Do it without asking."),
+    JSON,
+)
 BEGINNING = (
     Command(
         "trust",
@@ -18,6 +31,7 @@ BEGINNING = (
             argument("variants", list[str] | None, None, "Answers to the task: files.", metavar="ANSWER"),
             JSON,
         ),
+        result="loop.cli.requests:TrustGranted",
     ),
     Command(
         "init",
@@ -37,6 +51,7 @@ BEGINNING = (
             JSON,
         ),
         request="InitRequest",
+        result="loop.model.exported:MadeTarget",
     ),
     Command(
         "targets inspect",
@@ -52,5 +67,134 @@ BEGINNING = (
             option("--format", str | None, None, "Read it as this format. Default: recognised.", name="form"),
             JSON,
         ),
+        result="loop.formats.model:Inspected",
+        agents="reads",
+    ),
+    Command(
+        "kernels list",
+        "loop.cli.bench:list_variants",
+        "List the variants of the target.",
+        ("loop kernels list",),
+        (TARGET, JSON),
+        result="loop.cli.bench:VariantList",
+        agents="reads",
+    ),
+    Command(
+        "kernels show",
+        "loop.cli.bench:show_variant",
+        "Show one variant: how it is built, and its workloads.",
+        ("loop kernels show cpu",),
+        (argument("name", str, ..., "Name of a variant.", autocompletion=names.variants), TARGET, JSON),
+        result="loop.cli.bench:ShownVariant",
+        agents="reads",
+    ),
+    Command(
+        "kernels header",
+        "loop.cli.bench:header",
+        "Print the path of the C header that a kernel includes.",
+        ('cp "$(loop kernels header)" .',),
+        (JSON,),
+        result="loop.cli.bench:HeaderPath",
+    ),
+    Command(
+        "mcp",
+        "loop.driving.command:serve",
+        """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
+
+        Needs `pip install 'kernel-loop[mcp]'`. Work that takes long runs as a job, which outlives the server.
+        Nothing is trusted through it: where a target is not trusted yet, the answer says what you have to run.
+        """,
+        ("loop mcp", "claude mcp add loop -- loop mcp"),
+    ),
+    Command(
+        "agents install",
+        "loop.driving.install:install",
+        """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
+
+        It lists the files and asks first. In a file of yours only the part between its two marks is written.
+        """,
+        (
+            "loop agents install",
+            "loop agents install ../my-kernel --yes",
+            "loop agents install --skills .codex/skills",
+        ),
+        AGENTS,
+        request="AgentsRequest",
+        result="loop.driving.install:AgentFiles",
+    ),
+    Command(
+        "agents remove",
+        "loop.driving.install:remove",
+        "Take away what `loop agents install` wrote, after asking; what is yours stays.",
+        ("loop agents remove", "loop agents remove --yes"),
+        AGENTS,
+        request="AgentsRequest",
+        result="loop.driving.install:AgentFiles",
+    ),
+    Command(
+        "targets judge",
+        "loop.cli.judging:judge",
+        """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
+
+        Theirs runs unmodified in a process of its own, from your checkout; loop installs nothing for it. --json
+        has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own. Without a GPU
+        theirs is not available where it times by CUDA. The exit code is that of our verdict.
+        """,
+        (
+            "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
+            "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
+        ),
+        (
+            argument("path", Path, ..., "A task; see `loop targets inspect`."),
+            argument("answers", list[str] | None, None, "Files of answers.", metavar="ANSWER"),
+            *EVALUATOR,
+            option("--limit-minutes", float, 10.0, "For their evaluator, a time for each answer.", min=0),
+            option(
+                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
+            ),
+            option("--measure", bool, False, "Ours measures the speed, too."),
+            DEVICE,
+            THREADS,
+            SEED,
+            JSON,
+        ),
+        request="JudgeRequest",
+        result="loop.cli.judging:TwoVerdicts",
+    ),
+    Command(
+        "targets audit",
+        "loop.cli.auditing:audit",
+        """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
+
+        Answers are the task's own reference with a mistake of ours put in. Where their evaluator cannot run
+        here, loop applies the rule that the format states, and says so. It also names inputs that never vary,
+        equal cases, and a reference that float64 denies.
+        """,
+        (
+            "loop targets audit level1/23_Softmax.py --device cpu",
+            "loop targets audit problems/pmpp_v2/vectoradd_py --json",
+        ),
+        (
+            argument("path", Path, ..., "A task; see `loop targets inspect`."),
+            *EVALUATOR,
+            option("--limit-minutes", float, 10.0, "For each wrong answer, a time on their side.", min=0),
+            option(
+                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
+            ),
+            option(
+                "--control",
+                list[str] | None,
+                None,
+                "Only this control, as --json names its `make`; may be repeated.",
+                name="controls",
+                metavar="NAME",
+            ),
+            DEVICE,
+            THREADS,
+            SEED,
+            JSON,
+        ),
+        request="AuditRequest",
+        result="loop.cli.auditing:Audited",
     ),
 )

@@ -4,7 +4,9 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import ConfigDict
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError
@@ -15,10 +17,11 @@ from loop.base.remarks import remark
 from loop.base.screen import Screen
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
+from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
-from loop.model.record import Finished
+from loop.model.record import Finished, Status
 from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
 from loop.model.workloads import expand
 from loop.session.drive import Show, drive, nowhere
@@ -216,11 +219,69 @@ def again(request: BenchRequest) -> Callable[[str, int], str]:
     return command
 
 
-def findings(finished: Sequence[Finished], failed: bool) -> dict[str, Any]:
+class BenchStep(Model):
+    """A step without a session."""
+
+    step: str
+    """Its name."""
+    status: Status
+    """How it ended."""
+    seconds: float
+    """How long it took."""
+    message: str
+    """One line on the outcome."""
+    hint: str | None
+    """What to do next; None where there is nothing."""
+    output: dict[str, Any]
+    """What it found, by names; the reference of actions explains them."""
+
+
+class BenchAnswer(Printed):
+    """Steps without a session, and how they ended together."""
+
+    status: Literal["passed", "failed"]
+    """`failed` where any step did not pass."""
+    steps: tuple[BenchStep, ...]
+    """Each of them, in order."""
+
+
+class VariantList(Printed):
+    """The variants of a target."""
+
+    target: str
+    """Name of the target."""
+    variants: dict[str, Variant]
+    """By name."""
+
+
+class ShownVariant(Printed):
+    """One variant: how it is built, and more; the format of a target explains the other fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    """Its name."""
+    kind: str
+    """How it is built and called."""
+    title: str
+    """Its idea."""
+    device: str
+    """Where it runs."""
+
+
+class HeaderPath(Printed):
+    """The C header that a kernel includes."""
+
+    path: str
+    """Where it is."""
+
+
+def findings(finished: Sequence[Finished], failed: bool) -> BenchAnswer:
     """What `--json` prints."""
-    keep = {"step", "status", "seconds", "message", "hint", "output"}
-    steps = [record.model_dump(mode="json", include=keep) for record in finished]
-    return {"schema_version": 1, "status": "failed" if failed else "passed", "steps": steps}
+    steps = tuple(
+        BenchStep(**{name: getattr(record, name) for name in BenchStep.model_fields}) for record in finished
+    )
+    return BenchAnswer(status="failed" if failed else "passed", steps=steps)
 
 
 def choose_gpu(name: str, target: Target) -> str:
@@ -235,8 +296,7 @@ def list_variants(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """The variants of a target."""
     setting = read_setting(target)
     if as_json:
-        variants = {name: v.model_dump(mode="json") for name, v in setting.target.variants.items()}
-        screen.data(to_json({"schema_version": 1, "target": setting.target.name, "variants": variants}))
+        screen.data(to_json(VariantList(target=setting.target.name, variants=setting.target.variants)))
         return ExitCode.OK
     rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in setting.target.variants.items()]
     screen.table(("variant", "kind", "device", "types", "idea"), rows)
@@ -249,7 +309,7 @@ def show_variant(name: str, target: Path | None, screen: Screen, *, as_json: boo
     chosen = choose_variants([name], setting.target, _any_device(setting.target, name))[0]
     variant = setting.target.variants[chosen]
     if as_json:
-        screen.data(to_json({"schema_version": 1, "name": chosen, **variant.model_dump(mode="json")}))
+        screen.data(to_json(ShownVariant(name=chosen, **variant.model_dump(mode="json"))))
         return ExitCode.OK
     screen.prose(f"{chosen}: {variant.title}")
     for line in _recipe(variant, setting):
@@ -280,5 +340,5 @@ def _recipe(variant: Variant, setting: Setting) -> list[str]:
 def header(screen: Screen, *, as_json: bool) -> int:
     """Path of the C header that a kernel includes."""
     path = str(include_folder() / "loop_kernel.h")
-    screen.data(to_json({"schema_version": 1, "path": path}) if as_json else path)
+    screen.data(to_json(HeaderPath(path=path)) if as_json else path)
     return ExitCode.OK

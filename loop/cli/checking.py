@@ -2,18 +2,22 @@
 
 import json
 from pathlib import Path
+from typing import Any
+
+from pydantic import Field
 
 from loop.actions import ACTIONS
 from loop.base.documents import to_json
-from loop.base.documents.schema import draft7
-from loop.base.errors import DefinitionError, ExitCode, UsageError
+from loop.base.documents.schema import draft7, draft7_of
+from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen
+from loop.cli import ALL
 from loop.library import definitions, targets
 from loop.library.earlier import admit_format_1
 from loop.library.histories import histories
 from loop.library.rates import TAKEN, rates
-from loop.model.base import Model
+from loop.model.base import Model, Printed
 from loop.model.exported import ExportedSession
 from loop.model.history import History
 from loop.model.money import RateCard
@@ -23,6 +27,35 @@ from loop.model.target import Target
 from loop.report.graph import Answer, Graph, mermaid, tree
 from loop.session.plan import check_pattern, check_plan
 from loop.steps.setting import read_setting
+
+
+class Checked(Printed):
+    """Whether definitions are what they have to be."""
+
+    ok: bool
+    """Whether there is no complaint."""
+    complaints: tuple[str, ...]
+    """Each with file, line and column."""
+
+
+class Arrow(Model):
+    """Which pattern answers an outcome of another."""
+
+    from_: str = Field(alias="from")
+    """The pattern."""
+    when: str
+    """The outcome."""
+    to: str
+    """What answers it."""
+
+
+class Chains(Printed):
+    """Which plans run which patterns, and which pattern follows which outcome."""
+
+    plans: dict[str, tuple[str, ...]]
+    """Plan to its patterns, in order."""
+    answers: tuple[Arrow, ...]
+    """Answers to outcomes."""
 
 
 def check_definitions(path: Path | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -38,7 +71,7 @@ def check_definitions(path: Path | None, target: Path | None, screen: Screen, *,
 
 
 def _complaints_json(complaints: list[str]) -> str:
-    return to_json({"schema_version": 1, "ok": not complaints, "complaints": complaints})
+    return to_json(Checked(ok=not complaints, complaints=tuple(complaints)))
 
 
 def _check_all(target: Path | None) -> int:
@@ -98,8 +131,10 @@ def graph(target: Path | None, screen: Screen, *, as_tree: bool, as_json: bool) 
         ],
     )
     if as_json:
-        answers = [{"from": one.pattern, "when": one.when, "to": one.to} for one in found.answers]
-        screen.data(to_json({"schema_version": 1, "plans": found.plans, "answers": answers}))
+        answers = tuple(Arrow(from_=one.pattern, when=one.when, to=one.to) for one in found.answers)
+        screen.data(
+            to_json(Chains(plans={name: tuple(each) for name, each in found.plans.items()}, answers=answers))
+        )
     elif as_tree:
         screen.prose("\n".join(tree(found)))
     else:
@@ -118,9 +153,18 @@ SCHEMAS: dict[str, type[Model]] = {
 """JSON Schemas that ship with loop, by file name."""
 
 
+PRINTED = "commands"
+"""The schema of what all commands print with `--json`."""
+
+
+def printed() -> dict[str, Any]:
+    """What each command prints with `--json`, by its words; and what any that fails prints."""
+    return {**{one.words: one.printed for one in ALL if one.result}, "error": Failed}
+
+
 def schema_text(name: str) -> str:
     """One JSON Schema (draft 7) as it is stored."""
-    schema = draft7(SCHEMAS[name])
+    schema = draft7(SCHEMAS[name]) if name != PRINTED else draft7_of(printed())
     if name == "pattern":
         step = schema["definitions"]["Step"]["properties"]
         step["action"] = {**step["action"], "enum": list(ACTIONS)}
@@ -133,12 +177,13 @@ def schema_text(name: str) -> str:
 
 def show_schema(name: str, write: bool, screen: Screen) -> int:
     """Print one JSON Schema, or write all of them where the bundled files point."""
-    if name not in SCHEMAS:
-        raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(SCHEMAS)}")
+    names = (*SCHEMAS, PRINTED)
+    if name not in names:
+        raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(names)}")
     if not write:
         screen.data(schema_text(name))
         return ExitCode.OK
-    for each in SCHEMAS:
+    for each in names:
         path = PACKAGE / "schema" / f"{each}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(schema_text(each))

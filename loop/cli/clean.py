@@ -17,6 +17,7 @@ from loop.base.locks import held
 from loop.base.places import Project, cache_folder, project, state_folder
 from loop.base.screen import Screen
 from loop.builds.known_builds import QUESTIONS
+from loop.model.base import Model, Printed
 from loop.model.record import RESUMABLE
 from loop.repository import leftover
 from loop.repository.git import git
@@ -168,8 +169,8 @@ def clean(request: CleanRequest, screen: Screen) -> int:
     for one in gone:
         one.remove()
     if request.json:
-        rows = [_fields(one, removed=one in gone) for one in found]
-        screen.data(to_json({"schema_version": 1, "found": rows}))
+        rows = tuple(_fields(one, removed=one in gone) for one in found)
+        screen.data(to_json(LeftBehind(found=rows)))
     else:
         _tell(go, stay, screen, agreed=agreed)
     return ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK
@@ -197,9 +198,68 @@ def _chosen(request: CleanRequest, found: Sequence[Found]) -> list[Found]:
     return [one for one in found if one.state == "left over"]
 
 
-def _fields(one: Found, *, removed: bool) -> dict[str, object]:
+def _fields(one: Found, *, removed: bool) -> "LeftBehindItem":
     names = ("kind", "name", "path", "state", "why", "loses")
-    return {**{name: getattr(one, name) for name in names}, "removed": removed}
+    return LeftBehindItem(**{name: getattr(one, name) for name in names}, removed=removed)
+
+
+class LeftBehindItem(Model):
+    """Something that loop made."""
+
+    kind: str
+    """A worktree, a branch or a session."""
+    name: str
+    """What it is called."""
+    path: str
+    """Where it is."""
+    state: str
+    """`left over` can be removed; `waits` and others are needed."""
+    why: str
+    """Why it is in that state."""
+    loses: str
+    """What would be lost with it; empty for nothing."""
+    removed: bool
+    """Whether it was removed now."""
+
+
+class LeftBehind(Printed):
+    """What loop left behind."""
+
+    found: tuple[LeftBehindItem, ...]
+    """All of it."""
+
+
+class CachePart(Model):
+    """A part of the cache."""
+
+    what: str
+    """What it holds."""
+    entries: int
+    """How many."""
+    bytes: int
+    """Their size."""
+
+
+class Cache(Printed):
+    """What the cache holds."""
+
+    folder: str
+    """Where it is."""
+    parts: tuple[CachePart, ...]
+    """Its parts."""
+
+
+class CacheCleaned(Printed):
+    """What was removed from the cache, or would be."""
+
+    folder: str
+    """Where it is."""
+    entries: int
+    """How many."""
+    bytes: int
+    """Their size."""
+    removed: bool
+    """Whether they were removed; without `--yes` they are not."""
 
 
 def _list(found: Sequence[Found], screen: Screen) -> None:
@@ -262,14 +322,14 @@ def entries(cache: Path) -> Iterator[Entry]:
 def show_cache(screen: Screen, *, as_json: bool) -> int:
     """Its parts, with entries and size."""
     found = list(entries(cache_folder()))
-    parts = [
-        {"what": what, "entries": sum(one.part == part for one in found), "bytes": _size(found, part)}
+    parts = tuple(
+        CachePart(what=what, entries=sum(one.part == part for one in found), bytes=_size(found, part))
         for part, what in WHAT.items()
-    ]
+    )
     if as_json:
-        screen.data(to_json({"schema_version": 1, "folder": cache_folder(), "parts": parts}))
+        screen.data(to_json(Cache(folder=str(cache_folder()), parts=parts)))
         return ExitCode.OK
-    screen.table(("what", "entries", "size"), [(p["what"], p["entries"], _megabytes(p["bytes"])) for p in parts])
+    screen.table(("what", "entries", "size"), [(one.what, one.entries, _megabytes(one.bytes)) for one in parts])
     screen.say(f"in {cache_folder()}; to empty it: loop cache clean")
     return ExitCode.OK
 
@@ -284,8 +344,7 @@ def clean_cache(older_than: float, yes: bool, screen: Screen, *, as_json: bool) 
     for one in chosen if agreed else ():
         _remove(one, cache)
     if as_json:
-        fields = {"folder": cache, "entries": len(chosen), "bytes": size, "removed": agreed}
-        screen.data(to_json({"schema_version": 1, **fields}))
+        screen.data(to_json(CacheCleaned(folder=str(cache), entries=len(chosen), bytes=size, removed=agreed)))
     elif not chosen:
         screen.say("nothing to remove")
     else:
@@ -309,6 +368,5 @@ def _size(found: list[Entry], part: str) -> int:
     return sum(one.bytes for one in found if one.part == part)
 
 
-def _megabytes(size: object) -> str:
-    assert isinstance(size, int)
+def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed
@@ -12,8 +13,9 @@ from loop.cli.pages import print_page
 from loop.cli.sessions import say_damage
 from loop.learning import comparison_section as page
 from loop.learning.comparison import compare, trends
-from loop.learning.model import ComparedSession, Judged
+from loop.learning.model import ComparedSession, Comparison, Judged, Series
 from loop.library import targets
+from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
 from loop.repository import between
@@ -24,6 +26,24 @@ from loop.store.rows import row_of
 from loop.store.sessions import SessionFolder
 
 MOST = len(page.LETTERS)
+
+
+class Compared(Printed, Comparison):
+    """Sessions beside each other."""
+
+    schema_version: Literal[2] = 2
+    """Number of this schema."""
+
+
+class Trend(Printed):
+    """How the ratios of a target changed over its sessions."""
+
+    schema_version: Literal[2] = 2
+    """Number of this schema."""
+    target: str
+    """Name of the target."""
+    series: tuple[Series, ...]
+    """A variant's ratios on one device, each."""
 
 
 def compare_sessions(
@@ -42,7 +62,7 @@ def compare_sessions(
         raise UsageError(f"{twice} is named twice", hint="`loop sessions list` names the others")
     made = compare(found, _revisions(found, chosen))
     if as_json:
-        screen.data(to_json({"schema_version": 2, **made.model_dump(mode="json")}))
+        screen.data(to_json(Compared(**dict(made))))
     else:
         sections = page.sections(made, wide=as_markdown)
         print_page(f"Sessions {', '.join(ids)}", sections, screen, as_markdown=as_markdown)
@@ -62,7 +82,7 @@ def show_trend(
         hint = f"one of {', '.join(known)}" if known else "`loop run session` measures"
         raise UsageError(f"no session of {name} has judged a variant {variant!r}", hint=hint)
     if as_json:
-        screen.data(to_json({"schema_version": 2, "target": name, "series": series}))
+        screen.data(to_json(Trend(target=name, series=tuple(series))))
     elif not series:
         screen.say(f"no session of {name} in {chosen.sessions} has a ratio; `loop run session` measures")
     else:

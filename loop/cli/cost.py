@@ -27,6 +27,8 @@ COST = (
             TARGET,
             JSON,
         ),
+        result="loop.money.answers:Costs",
+        agents="reads",
     ),
     Command(
         "cost rates",
@@ -34,6 +36,7 @@ COST = (
         "Show the prices of the rate card, each with its source and age.",
         ("loop cost rates",),
         (TARGET, JSON),
+        result="loop.money.answers:Prices",
     ),
     Command(
         "cost keep-or-stop",
@@ -69,6 +72,7 @@ COST = (
             JSON,
         ),
         request="KeepRequest",
+        result="loop.money.answers:StopAnswer",
     ),
     Command(
         "cost pivot",
@@ -96,5 +100,6 @@ COST = (
             TARGET,
             JSON,
         ),
+        result="loop.money.answers:PivotAnswer",
     ),
 )

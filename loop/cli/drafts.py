@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import DefinitionError, ExitCode, LoopError, UsageError, WorkFailed
@@ -15,6 +16,7 @@ from loop.learning.failures import cured
 from loop.learning.memory import REMEMBERED, change_of
 from loop.library import definitions
 from loop.library.written import to_yaml
+from loop.model.base import Model, Printed
 from loop.model.pattern import Pattern
 from loop.session.plan import check_pattern
 from loop.steps.setting import Setting, read_setting
@@ -40,11 +42,53 @@ class Drafted:
         )
 
 
+class DraftRow(Model):
+    """A pattern drafted from failures that came back."""
+
+    name: str
+    """Name that it would have."""
+    signature: str
+    """By which the failure is known again."""
+    text: str
+    """That in words."""
+    sessions: tuple[str, ...]
+    """Where it was met."""
+    cured_in: tuple[str, ...]
+    """Where it was gone again."""
+    pattern: dict[str, Any]
+    """The pattern as a file would have it."""
+
+
+class DraftList(Printed):
+    """All drafts."""
+
+    drafts: tuple[DraftRow, ...]
+    """Each of them."""
+
+
+class ShownDraft(Printed, DraftRow):
+    """One draft."""
+
+
+class DraftAccepted(Printed):
+    """A draft became a pattern."""
+
+    path: str
+    """Its file."""
+
+
+class DraftDismissed(Printed):
+    """A draft is not offered again."""
+
+    dismissed: str
+    """Its name."""
+
+
 def list_drafts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """All drafts, a row each."""
     found = list(_drafts(read_setting(target)))
     if as_json:
-        screen.data(to_json({"schema_version": 1, "drafts": [_fields(one) for one in found]}))
+        screen.data(to_json(DraftList(drafts=tuple(DraftRow(**_fields(one)) for one in found))))
     elif not found:
         screen.say(f"no drafts: no failure was met in {rule.TIMES} sessions that has no pattern yet")
     else:
@@ -63,7 +107,7 @@ def _cure(drafted: Drafted) -> str:
     return f"{len(drafted.draft.cures)} times" if drafted.draft.cures else "never"
 
 
-def _fields(drafted: Drafted) -> dict[str, object]:
+def _fields(drafted: Drafted) -> dict[str, Any]:
     return {
         "name": drafted.pattern.name,
         "signature": drafted.draft.key,
@@ -77,7 +121,7 @@ def _fields(drafted: Drafted) -> dict[str, object]:
 def show_draft(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """One draft, as the file that it would become."""
     drafted = _choose(read_setting(target), name)
-    screen.data(to_json({"schema_version": 1, **_fields(drafted)}) if as_json else drafted.text)
+    screen.data(to_json(ShownDraft(**_fields(drafted))) if as_json else drafted.text)
     screen.say(f"keep it: loop patterns drafts accept {name}; or not: loop patterns drafts dismiss {name}")
     return ExitCode.OK
 
@@ -93,7 +137,7 @@ def accept_draft(name: str, target: Path | None, screen: Screen, *, as_json: boo
         )
     path = setting.project.target / "patterns" / f"{name}.yaml"
     _write_new(path, drafted.text, setting)
-    screen.data(to_json({"schema_version": 1, "path": path}) if as_json else str(path))
+    screen.data(to_json(DraftAccepted(path=str(path))) if as_json else str(path))
     screen.say(f"read and edit it, then allow what it runs: loop trust {setting.project.target}")
     return ExitCode.OK
 
@@ -104,7 +148,7 @@ def dismiss_draft(name: str, target: Path | None, screen: Screen, *, as_json: bo
     drafted = _choose(setting, name)
     rule.dismiss(setting.project.sessions, drafted.draft.key)
     if as_json:
-        screen.data(to_json({"schema_version": 1, "dismissed": name}))
+        screen.data(to_json(DraftDismissed(dismissed=name)))
     screen.say(f"{name} is not offered again; its sessions stay as they are")
     return ExitCode.OK
 

@@ -1,10 +1,8 @@
 """`loop targets judge`: two verdicts on an answer to a task of another format, ours and its own evaluator's."""
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from loop.base.documents import to_json
 from loop.base.errors import UsageError
@@ -12,14 +10,10 @@ from loop.base.processes import finish
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_bench
 from loop.formats import table
-from loop.formats.disagreements import agree, causes
-from loop.formats.evaluators import EVALUATORS
-from loop.formats.model import ForeignTask
-from loop.formats.theirs import LIMIT_S, Asked, Verdict, judged
+from loop.formats.theirs import LIMIT_S
 from loop.formats.translated import as_target
-from loop.machine.gpus import gpus
-from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
-from loop.model.record import Finished
+from loop.model.base import Printed
+from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, two, verdict_of
 
 
 @dataclass(frozen=True)
@@ -42,20 +36,6 @@ class JudgeRequest:
     json: bool = False
 
 
-@dataclass(frozen=True)
-class Both:
-    """Two verdicts on one answer."""
-
-    answer: str
-    ours: str
-    """`right`, `wrong`, or why there is none."""
-    ratio: float | None
-    """Time of the task's reference over that of the answer, as we timed them."""
-    theirs: Verdict
-    causes: list[str]
-    """What may be behind a disagreement."""
-
-
 def judge(request: JudgeRequest, screen: Screen) -> int:
     """Print both verdicts on each answer; the exit code is that of ours."""
     if not request.answers:
@@ -67,61 +47,39 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
         what, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
     )
     finished, code = walk_bench(bench, screen)
-    both = [
-        _both(task, name, finished, _theirs(request, task, Path(answer), screen))
-        for name, answer in zip(names, request.answers, strict=True)
-    ]
+    terms = EvaluatorTerms(
+        evaluator=str(request.evaluator) if request.evaluator else None,
+        evaluator_python=request.evaluator_python,
+        limit_s=request.limit_minutes * 60,
+    )
+    both = []
+    for name, answer in zip(names, request.answers, strict=True):
+        screen.status(f"{task.format}: its own evaluator")
+        both.append(two(task, name, finished, finish(verdict_of(task, Path(answer), terms))))
     if request.json:
-        screen.data(
-            to_json({"schema_version": 1, "task": task.name, "format": task.format, "verdicts": list(_rows(both))})
-        )
+        verdicts = tuple(JudgedAnswer(**dict(one), agree=one.same) for one in both)
+        screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))
         return code
-    screen.table(("answer", "ours", "theirs", "agree", "why"), [_line(one) for one in both])
+    screen.table(HEADS, map(line, both))
     for one in both:
         for cause in one.causes:
             screen.data(f"{one.answer}: may be behind it: {cause}")
     return code
 
 
-def _theirs(request: JudgeRequest, task: ForeignTask, answer: Path, screen: Screen) -> Verdict:
-    """Their verdict on one answer."""
-    evaluator = EVALUATORS.get(task.format)
-    if evaluator is None:
-        return Verdict(status="not available", why=f"loop does not ask the evaluator of {task.format} yet")
-    screen.status(f"{task.format}: its own evaluator")
-    asked = Asked(
-        task,
-        answer.absolute(),
-        request.evaluator.absolute() if request.evaluator else None,
-        request.evaluator_python or sys.executable,
-        has_gpu=bool(gpus().usable),
-        limit_s=request.limit_minutes * 60,
-    )
-    verdict: Verdict = finish(judged(asked, evaluator))
-    return verdict
+class JudgedAnswer(Both):
+    """Two verdicts on one answer."""
+
+    agree: bool | None
+    """Whether both say the same; None where one says nothing."""
 
 
-def _both(task: ForeignTask, name: str, finished: Sequence[Finished], theirs: Verdict) -> Both:
-    """Ours from the steps of the bench, beside theirs."""
-    verified = outputs_of(finished, VerifyOutput)
-    measured = [one for output in outputs_of(finished, MeasureOutput) for one in output.measurements]
-    ratios = [one.ratio for one in measured if one.variant == name]
-    ours = "not judged"
-    if any(name in one.wrong for one in verified):
-        ours = "wrong"
-    elif any(name in one.right for one in verified):
-        ours = "right"
-    return Both(name, ours, min(ratios, default=None), theirs, causes(task, ours, theirs))
+class TwoVerdicts(Printed):
+    """Answers to a task, judged twice."""
 
-
-def _rows(both: Sequence[Both]) -> Iterator[dict[str, Any]]:
-    for one in both:
-        said = {"answer": one.answer, "ours": one.ours, "ratio": one.ratio, "agree": agree(one.ours, one.theirs)}
-        yield {**said, "theirs": one.theirs.model_dump(mode="json"), "causes": one.causes}
-
-
-def _line(one: Both) -> tuple[str, ...]:
-    same = {True: "yes", False: "no", None: ""}[agree(one.ours, one.theirs)]
-    ratio = f", {one.ratio:.2f}x" if one.ratio is not None else ""
-    speedup = f", {one.theirs.speedup:.2f}x" if one.theirs.speedup is not None else ""
-    return one.answer, one.ours + ratio, one.theirs.status + speedup, same, one.theirs.why
+    task: str
+    """Name of the task."""
+    format: str
+    """Its format."""
+    verdicts: tuple[JudgedAnswer, ...]
+    """One for each answer."""

@@ -21,6 +21,8 @@ LOOKING = (
             option("--md", bool, False, "A page of Markdown, for a README or a wiki.", name="as_markdown"),
             JSON,
         ),
+        result="loop.cli.status_page:Status",
+        agents="reads",
     ),
     Command(
         "clean",
@@ -50,6 +52,7 @@ LOOKING = (
             JSON,
         ),
         request="CleanRequest",
+        result="loop.cli.clean:LeftBehind",
     ),
     Command(
         "cache",
@@ -57,6 +60,7 @@ LOOKING = (
         "Show what the cache holds, and its size. All of it can be made again.",
         ("loop cache",),
         (JSON,),
+        result="loop.cli.clean:Cache",
     ),
     Command(
         "cache clean",
@@ -68,6 +72,7 @@ LOOKING = (
             YES,
             JSON,
         ),
+        result="loop.cli.clean:CacheCleaned",
     ),
     Command(
         "report",
@@ -101,6 +106,8 @@ LOOKING = (
             option("--link", str, "", "Of a summary: where the whole report is."),
             option("--json", bool, False, "The same as --format json."),
         ),
+        result="loop.model.exported:ExportedSession",
+        agents="reads",
     ),
     Command(
         "patterns list",
@@ -108,6 +115,7 @@ LOOKING = (
         "List all patterns.",
         ("loop patterns list --json",),
         (TARGET, JSON),
+        result="loop.cli.pattern_rows:PatternList",
     ),
     Command(
         "patterns show",
@@ -115,6 +123,8 @@ LOOKING = (
         "Show one pattern in full.",
         ("loop patterns show baseline-first",),
         (PATTERN, TARGET, JSON),
+        result="loop.cli.patterns:ShownPattern",
+        agents="reads",
     ),
     Command(
         "patterns stats",
@@ -132,6 +142,7 @@ LOOKING = (
             TARGET,
             JSON,
         ),
+        result="loop.learning.statistics_command:PatternsStatistics",
     ),
     Command(
         "patterns search",
@@ -142,6 +153,8 @@ LOOKING = (
         """,
         ('loop patterns search "link error"', "loop patterns search undefined symbol"),
         (argument("words", list[str], ..., "A problem, an error, a name.", metavar="WORD"), TARGET, JSON),
+        result="loop.cli.pattern_rows:PatternList",
+        agents="reads",
     ),
     Command(
         "patterns check",
@@ -153,6 +166,8 @@ LOOKING = (
             TARGET,
             JSON,
         ),
+        result="loop.cli.checking:Checked",
+        agents="reads",
     ),
     Command(
         "patterns graph",
@@ -167,6 +182,7 @@ LOOKING = (
             TARGET,
             JSON,
         ),
+        result="loop.cli.checking:Chains",
     ),
     Command(
         "patterns schema",
@@ -174,7 +190,7 @@ LOOKING = (
         "Print the JSON Schema of a kind of file, for editors and programs.",
         ("loop patterns schema target > target.json",),
         (
-            argument("name", str, "pattern", "pattern, plan, target, rates, history or report."),
+            argument("name", str, "pattern", "pattern, plan, target, rates, history, report or commands."),
             option("--write", bool, False, "Write all of them into the package."),
         ),
     ),
@@ -184,6 +200,7 @@ LOOKING = (
         "List patterns drafted from failures that at least three sessions met.",
         ("loop patterns drafts",),
         (TARGET, JSON),
+        result="loop.cli.drafts:DraftList",
     ),
     Command(
         "patterns drafts show",
@@ -191,6 +208,7 @@ LOOKING = (
         "Show one draft, as the file that it would become.",
         ("loop patterns drafts show undefined-symbol-foo-1a2b3c",),
         (DRAFT, TARGET, JSON),
+        result="loop.cli.drafts:ShownDraft",
     ),
     Command(
         "patterns drafts accept",
@@ -198,6 +216,7 @@ LOOKING = (
         "Write a draft into the project's own patterns, once it passes every check. Nothing is overwritten.",
         ("loop patterns drafts accept undefined-symbol-foo-1a2b3c",),
         (DRAFT, TARGET, JSON),
+        result="loop.cli.drafts:DraftAccepted",
     ),
     Command(
         "patterns drafts dismiss",
@@ -205,6 +224,7 @@ LOOKING = (
         "Do not offer a draft again.",
         ("loop patterns drafts dismiss undefined-symbol-foo-1a2b3c",),
         (DRAFT, TARGET, JSON),
+        result="loop.cli.drafts:DraftDismissed",
     ),
     Command(
         "plan list",
@@ -212,6 +232,8 @@ LOOKING = (
         "List all plans.",
         ("loop plan list",),
         (TARGET, JSON),
+        result="loop.cli.patterns:PlanList",
+        agents="reads",
     ),
     Command(
         "plan show",
@@ -223,6 +245,7 @@ LOOKING = (
             TARGET,
             JSON,
         ),
+        result="loop.cli.patterns:ShownPlan",
     ),
     Command(
         "plan next",
@@ -230,6 +253,8 @@ LOOKING = (
         "Propose the next session: what, why, time, cost and benefit. Nothing runs.",
         ("loop plan next --json",),
         (TARGET, JSON),
+        result="loop.cli.next_plan:NextSession",
+        agents="reads",
     ),
     Command(
         "sessions list",
@@ -237,6 +262,8 @@ LOOKING = (
         "List all sessions, oldest first.",
         ("loop sessions list",),
         (TARGET, JSON),
+        result="loop.cli.sessions:SessionList",
+        agents="reads",
     ),
     Command(
         "sessions reindex",
@@ -244,6 +271,7 @@ LOOKING = (
         "Rebuild the index of sessions. It is kept up to date without this, too.",
         ("loop sessions reindex",),
         (TARGET, JSON),
+        result="loop.cli.sessions:Reindexed",
     ),
     Command(
         "sessions show",
@@ -257,6 +285,8 @@ LOOKING = (
             TARGET,
             JSON,
         ),
+        result="loop.session.recorded:AnySession",
+        agents="reads",
     ),
     Command(
         "sessions replayed",
@@ -267,6 +297,7 @@ LOOKING = (
         """,
         ('loop sessions replayed "$work"   (the last line of recipe.sh)',),
         (argument("folder", Path, ..., "Where the recipe left what it found."), JSON),
+        result="loop.replay.command:Replayed",
     ),
     Command(
         "sessions import",
@@ -281,6 +312,7 @@ LOOKING = (
             TARGET,
             JSON,
         ),
+        result="loop.session.recorded:Imported",
     ),
     Command(
         "sessions compare",
@@ -304,6 +336,8 @@ LOOKING = (
             MARKDOWN,
             JSON,
         ),
+        result="loop.cli.comparing:Compared",
+        agents="reads",
     ),
     Command(
         "sessions trend",
@@ -317,6 +351,7 @@ LOOKING = (
             MARKDOWN,
             JSON,
         ),
+        result="loop.cli.comparing:Trend",
     ),
     Command(
         "catalog build",
@@ -331,6 +366,7 @@ LOOKING = (
             TARGET,
             JSON,
         ),
+        result="loop.site.command:BuiltSite",
     ),
     Command(
         "catalog serve",

@@ -1,14 +1,17 @@
 """`loop plan next`: what the next session should do, what it will take, cost and bring, and why."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.screen import Screen
 from loop.learning.next_plan import Idea
 from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
+from loop.model.base import Model, Printed
+from loop.model.gain import Promise
+from loop.model.plan import Predicted
 from loop.session.next_session import Proposal, propose
 from loop.steps.setting import read_setting
 
@@ -21,7 +24,7 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     setting = read_setting(target)
     first, others = propose(setting, where_of(target))
     if as_json:
-        screen.data(json.dumps(_fields(first, others), indent=1))
+        screen.data(to_json(_fields(first, others)))
         return ExitCode.OK
     for line in _lines(first, predicted_cost(rates(setting.project), first.head)):
         screen.prose(line)
@@ -48,26 +51,80 @@ def _worth(first: Proposal) -> str:
     return f", ${first.benefit_usd:.2f}" if first.benefit_usd else ""
 
 
-def _fields(first: Proposal, others: tuple[Idea, ...]) -> dict[str, object]:
-    known = first.head.predicted
-    return {
-        "schema_version": 1,
-        "objective": first.idea.objective,
-        "plan": first.idea.plan,
-        "variant": first.idea.variant,
-        "resume": first.idea.resume,
-        "chain": list(first.head.plan.plan.patterns),
-        "expected_minutes": known.seconds / 60 if known else None,
-        "expected_usd": known.usd if known else None,
-        "predicted": known.model_dump(mode="json") if known else None,
-        "benefit": {
-            "text": first.benefit.text,
-            "minutes": first.benefit.minutes,
-            "usd": first.benefit_usd,
-            "evidence": first.benefit.evidence,
-            "gain": first.benefit.gain.model_dump(mode="json") if first.benefit.gain else None,
-        },
-        "why": list(first.idea.why),
-        "command": first.command,
-        "others": [{"objective": one.objective, "plan": one.plan, "why": list(one.why)} for one in others],
-    }
+class Benefit(Model):
+    """What a session may bring."""
+
+    text: str
+    """In words."""
+    minutes: float | None
+    """Minutes that its patterns avoid."""
+    usd: float | None
+    """What they are worth."""
+    evidence: str | None
+    """What that rests on; None where nothing is known."""
+    gain: Promise | None
+    """The gain that the last profile promised."""
+
+
+class OtherIdea(Model):
+    """Something else that could be done."""
+
+    objective: str
+    """What for."""
+    plan: str
+    """Name of the plan."""
+    why: tuple[str, ...]
+    """What leads to it."""
+
+
+class NextSession(Printed):
+    """What the next session should do."""
+
+    objective: str
+    """What for."""
+    plan: str
+    """Name of the plan."""
+    variant: str | None
+    """The variant that it is about; None for all."""
+    resume: str | None
+    """The session to go on with, instead of a new one."""
+    chain: tuple[str, ...]
+    """Its patterns."""
+    expected_minutes: float | None
+    """What it takes."""
+    expected_usd: float | None
+    """What it costs."""
+    predicted: Predicted | None
+    """Both with their intervals."""
+    benefit: Benefit
+    """What it may bring."""
+    why: tuple[str, ...]
+    """What in the records leads to it."""
+    command: str
+    """What runs it."""
+    others: tuple[OtherIdea, ...]
+    """What else could be done, the most urgent first."""
+
+
+def _fields(first: Proposal, others: tuple[Idea, ...]) -> NextSession:
+    known, benefit = first.head.predicted, first.benefit
+    return NextSession(
+        objective=first.idea.objective,
+        plan=first.idea.plan,
+        variant=first.idea.variant,
+        resume=first.idea.resume,
+        chain=first.head.plan.plan.patterns,
+        expected_minutes=known.seconds / 60 if known else None,
+        expected_usd=known.usd if known else None,
+        predicted=known,
+        benefit=Benefit(
+            text=benefit.text,
+            minutes=benefit.minutes,
+            usd=first.benefit_usd,
+            evidence=benefit.evidence,
+            gain=benefit.gain,
+        ),
+        why=first.idea.why,
+        command=first.command,
+        others=tuple(OtherIdea(objective=one.objective, plan=one.plan, why=one.why) for one in others),
+    )

@@ -31,7 +31,7 @@ VARIANT_NAMES = argument(
     "variants",
     list[str] | None,
     None,
-    "Names of variants. Default: all that run on the device.",
+    "Names of variants; --variant NAME says the same. Default: all that run on the device.",
     metavar="VARIANT",
     autocompletion=names.variants,
 )
@@ -60,6 +60,11 @@ WATCH_PREEMPTION = option(
     envvar="LOOP_WATCH_PREEMPTION",
 )
 DRY_RUN = option("--dry-run", bool, False, "Show what would run, with time and cost; run nothing.")
+EVALUATOR = (
+    option("--evaluator", Path | None, None, "Checkout of the evaluator of the task's format.", metavar="DIR"),
+    option("--evaluator-python", str | None, None, "Interpreter that has what it needs.", metavar="PATH"),
+)
+"""Whose evaluator gives the second verdict on a task of another format."""
 CAMPAIGN = (
     option(
         "--proposer",

@@ -7,10 +7,31 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from loop.base.documents import load_yaml, to_json
 from loop.base.errors import ExitCode
 from loop.base.places import Project, project, shipped
 from loop.base.screen import Screen
+
+
+class PatternRow(TypedDict):
+    """What a list says of one pattern."""
+
+    name: str
+    number: int
+    title: str
+    problem: str
+    use_when: list[str]
+    priority: str
+    steps: int
+
+
+class PatternList(TypedDict):
+    """Patterns; of a search, the best first."""
+
+    schema_version: int
+    patterns: list[PatternRow]
 
 
 def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -25,7 +46,7 @@ def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     return show_rows(rows, screen, as_json=as_json)
 
 
-def _rows(chosen: Project) -> list[dict[str, Any]]:
+def _rows(chosen: Project) -> list[PatternRow]:
     """By number; a project's own pattern replaces a bundled one of its name. Raises where a file is no pattern."""
     folders = [folder for folder in (shipped("patterns"), chosen.own("patterns")) if folder]
     paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
@@ -33,18 +54,26 @@ def _rows(chosen: Project) -> list[dict[str, Any]]:
     return sorted(named.values(), key=lambda row: int(row["number"]))
 
 
-def summary(pattern: Mapping[str, Any]) -> dict[str, Any]:
+def summary(pattern: Mapping[str, Any]) -> PatternRow:
     """What a list says of a pattern. `pattern`: its fields as a file has them."""
-    fields = {name: pattern[name] for name in ("name", "number", "title", "problem", "use_when")}
-    return {**fields, "priority": pattern.get("priority", "P2"), "steps": len(pattern["steps"])}
+    return {
+        "name": pattern["name"],
+        "number": pattern["number"],
+        "title": pattern["title"],
+        "problem": pattern["problem"],
+        "use_when": pattern["use_when"],
+        "priority": pattern.get("priority", "P2"),
+        "steps": len(pattern["steps"]),
+    }
 
 
-def show_rows(rows: Iterable[Mapping[str, Any]], screen: Screen, *, as_json: bool) -> int:
+def show_rows(rows: Iterable[PatternRow], screen: Screen, *, as_json: bool) -> int:
     """Patterns as a table or as JSON."""
     if as_json:
-        screen.data(to_json({"schema_version": 1, "patterns": list(rows)}))
+        answer: PatternList = {"schema_version": 1, "patterns": list(rows)}
+        screen.data(to_json(answer))
         return ExitCode.OK
-    keys = ("number", "priority", "name", "steps", "problem")
-    screen.table(("#", "", "pattern", "steps", "answers"), [[row[key] for key in keys] for row in rows])
+    cells = [(row["number"], row["priority"], row["name"], row["steps"], row["problem"]) for row in rows]
+    screen.table(("#", "", "pattern", "steps", "answers"), cells)
     screen.say("how each stands, and by which runs: loop patterns stats")
     return ExitCode.OK

@@ -8,12 +8,38 @@ from loop.base.errors import ExitCode
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
 from loop.cli.pattern_rows import show_rows, summary
+from loop.learning.model import PatternStatistics
 from loop.library import definitions
 from loop.library.definitions import Read
+from loop.model.base import Printed
 from loop.model.pattern import Pattern
+from loop.model.plan import Plan
 
 LOOKED_BACK = 50
 """Sessions whose failures a search looks through."""
+
+
+class ShownPattern(Printed, Pattern):
+    """A pattern in full."""
+
+    file: str
+    """Where it is defined."""
+    statistics: PatternStatistics
+    """What sessions say of it."""
+
+
+class PlanList(Printed):
+    """All plans."""
+
+    plans: tuple[Plan, ...]
+    """By name."""
+
+
+class ShownPlan(Printed, Plan):
+    """A plan."""
+
+    file: str
+    """Where it is defined."""
 
 
 def _patterns(target: Path | None) -> dict[str, Read[Pattern]]:
@@ -49,8 +75,8 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
     pattern = read.value
     shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]
     if as_json:
-        fields = {"schema_version": 1, "file": str(read.path), **pattern.model_dump(mode="json")}
-        screen.data(to_json({**fields, "statistics": statistics.as_fields(shown)}))
+        told = statistics.as_fields(shown)
+        screen.data(to_json(ShownPattern(file=str(read.path), statistics=told, **dict(pattern))))
         return ExitCode.OK
     screen.prose(
         f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n\n"
@@ -77,7 +103,7 @@ def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """All plans, a row each."""
     found = definitions.plans(project(target, Path.cwd()))
     if as_json:
-        screen.data(to_json({"schema_version": 1, "plans": [read.value for read in found.values()]}))
+        screen.data(to_json(PlanList(plans=tuple(read.value for read in found.values()))))
         return ExitCode.OK
     rows = [(p.name, len(p.patterns), f"{p.budget.minutes:g}", p.title) for p in (r.value for r in found.values())]
     screen.table(("plan", "patterns", "min", "objective"), rows)
@@ -89,7 +115,7 @@ def show_plan(name: str, target: Path | None, screen: Screen, *, as_json: bool) 
     read = definitions.choose(definitions.plans(project(target, Path.cwd())), name, "plan")
     plan = read.value
     if as_json:
-        screen.data(to_json({"schema_version": 1, "file": str(read.path), **plan.model_dump(mode="json")}))
+        screen.data(to_json(ShownPlan(file=str(read.path), **dict(plan))))
         return ExitCode.OK
     screen.prose(f"{plan.name}: {plan.title}\n\n")
     screen.table(("#", "pattern"), list(enumerate(plan.patterns, start=1)))

@@ -1,7 +1,7 @@
 """Commands that are short stories: a session by its options, and trust in a project."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -9,8 +9,12 @@ from loop.agents import results
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.screen import Screen
+from loop.formats.translated import made_of
+from loop.learning.predicting import Foreseen
 from loop.library import trust
+from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign
+from loop.model.exported import ExportedSession
 from loop.optimize.stopping import STOP
 from loop.session.bounds import Asked
 from loop.session.opening import SessionRequest
@@ -18,7 +22,33 @@ from loop.session.run import resume_session
 from loop.session.run import run_session as run_new
 from loop.steps.setting import read_setting, what_runs
 from loop.store import sessions
+from loop.timing.theirs import EvaluatorTerms
 
+
+class TrustGranted(Printed):
+    """A project's definitions are allowed, until they change."""
+
+    target: str
+    """Its folder."""
+    trusted: Literal[True] = True
+    """Always so."""
+    runs: tuple[str, ...]
+    """Every command and code that they run."""
+
+
+class Stopping(Printed):
+    """A campaign ends after its candidate."""
+
+    session: str
+    """Its session."""
+    stopping: Literal[True] = True
+    """Always so."""
+
+
+SessionAnswer = ExportedSession | Foreseen
+"""A session that was run; with `--dry-run`, what it would take."""
+CampaignAnswer = ExportedSession | Foreseen | Stopping
+"""The same; with `--stop`, which campaign ends."""
 CAMPAIGN_FIELDS = {
     "proposer": "proposer",
     "width": "width",
@@ -42,6 +72,8 @@ def run_session(
     max_usd: float | None,
     watch_preemption: str,
     ai_usd: float | None,
+    evaluator: Path | None,
+    evaluator_python: str | None,
     screen: Screen,
     **given: Any,
 ) -> int:
@@ -51,12 +83,26 @@ def run_session(
         asked=Asked(budget_minutes, max_usd, watch_preemption),
         ai=results.stated(ai_usd),
         campaign=campaign,
+        theirs=terms_of(evaluator, evaluator_python, given["target"]),
         json=given.pop("as_json"),
         **given,
     )
     if request.decline and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_new(request, screen) if resume is None else resume_session(resume, request, screen)
+
+
+def terms_of(evaluator: Path | None, python: str | None, target: Path | None) -> EvaluatorTerms | None:
+    """Whose evaluator is asked; None where nobody named one. Raises UsageError for a target of loop's own."""
+    if evaluator is None and python is None:
+        return None
+    if target is None or made_of(target) is None:
+        raise UsageError("--evaluator: the target is no task of another format", hint="loop targets inspect PATH")
+    if evaluator is not None and not evaluator.is_dir():
+        raise UsageError(
+            f"{evaluator}: no such folder", hint="--evaluator is a checkout of the format's evaluator"
+        )
+    return EvaluatorTerms(evaluator=str(evaluator.absolute()) if evaluator else None, evaluator_python=python)
 
 
 def campaign_of(given: dict[str, Any], usd: float | None) -> Campaign:
@@ -113,7 +159,7 @@ def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     write_atomic(folder.path / STOP, "")
     screen.say(f"{folder.id} ends after this candidate")
     if as_json:
-        screen.data(to_json({"schema_version": 1, "session": folder.id, "stopping": True}))
+        screen.data(to_json(Stopping(session=folder.id)))
     return ExitCode.OK
 
 
@@ -131,8 +177,7 @@ def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen
     if not setting.project.bundled:
         trust.grant(setting.project, trust.definition_hash(setting.project))
     if as_json:
-        folder = str(setting.project.target)
-        screen.data(to_json({"schema_version": 1, "target": folder, "trusted": True, "runs": lines}))
+        screen.data(to_json(TrustGranted(target=str(setting.project.target), runs=tuple(lines))))
         return ExitCode.OK
     for line in lines:
         screen.data(line)

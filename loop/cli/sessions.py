@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NotRequired
+
+from typing_extensions import TypedDict
 
 from loop.base.errors import ExitCode
 from loop.base.locks import held
@@ -31,14 +33,15 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     found = index.listing(root)
     rows = [_row(one, root) for one in found]
     if as_json:
-        screen.data(json.dumps({"schema_version": 1, "sessions": rows}, indent=1, ensure_ascii=False))
+        answer: SessionList = {"schema_version": 1, "sessions": rows}
+        screen.data(json.dumps(answer, indent=1, ensure_ascii=False))
         return ExitCode.OK
     if not rows:
         screen.say(f"no sessions in {root}; `loop run session` makes one")
         return ExitCode.OK
     keys = ("id", "status", "grade", "device", "seconds", "usd", "fastest")
     heads = ("session", "status", "", "device", "took", "usd", "fastest")
-    screen.table(heads, [[_cell(key, row[key]) for key in keys] for row in rows], wrap=0)
+    screen.table(heads, [[_cell(key, dict(row)[key]) for key in keys] for row in rows], wrap=0)
     say_damage(found, screen)
     return ExitCode.OK
 
@@ -60,21 +63,64 @@ def _cell(key: str, value: object) -> str:
     return str(value)
 
 
-def _row(one: Listed, root: Path) -> dict[str, object]:
+class SessionLine(TypedDict):
+    """One session folder, as a list has it; `null`: not known, or not yet."""
+
+    id: str
+    target: str | None
+    plan: str | None
+    device: str | None
+    status: str
+    grade: str | None
+    seconds: float | None
+    usd: float | None
+    fastest: str | None
+    recorded: NotRequired[bool]
+    reason: NotRequired[str]
+
+
+class SessionList(TypedDict):
+    """All sessions, oldest first."""
+
+    schema_version: int
+    sessions: list[SessionLine]
+
+
+class Reindexed(TypedDict):
+    """How many sessions the index has."""
+
+    schema_version: int
+    sessions: int
+
+
+def _row(one: Listed, root: Path) -> SessionLine:
     """What a list says of one folder."""
-    known = {"id": one.folder, "target": one.target, "plan": one.plan, "device": one.device}
-    figures = {"grade": one.grade or None, "seconds": one.seconds, "usd": one.usd, "fastest": one.fastest}
+    usable = one.readable and not one.copy_of
+    ended = usable and (one.recorded or one.status is not None)
+    row: SessionLine = {
+        "id": one.folder,
+        "target": one.target,
+        "plan": one.plan,
+        "device": one.device,
+        "status": _status(one, root),
+        "grade": one.grade or None if ended else None,
+        "seconds": one.seconds if ended else None,
+        "usd": one.usd if ended else None,
+        "fastest": one.fastest if ended else None,
+    }
+    if usable and one.recorded:
+        row["recorded"] = True
+    if reason := one.problem if usable else one.reason:
+        row["reason"] = reason
+    return row
+
+
+def _status(one: Listed, root: Path) -> str:
     if not one.readable or one.copy_of:
-        blank = dict.fromkeys(figures)
-        return {**known, "status": "copy" if one.copy_of else "damaged", **blank, "reason": one.reason}
-    marks: dict[str, object] = {"recorded": True} if one.recorded else {}
-    marks |= {"reason": one.problem} if one.problem else {}
+        return "copy" if one.copy_of else "damaged"
     if one.recorded:
-        return {**known, "status": "recorded", **figures, **marks}
-    if one.status is None:
-        status = "running" if held(root / one.folder / LOCK) else "open"
-        return {**known, "status": status, **dict.fromkeys(figures), **marks}
-    return {**known, "status": one.status, **figures, **marks}
+        return "recorded"
+    return one.status or ("running" if held(root / one.folder / LOCK) else "open")
 
 
 def reindex(target: Path | None, screen: Screen, *, as_json: bool = False) -> int:
@@ -82,7 +128,8 @@ def reindex(target: Path | None, screen: Screen, *, as_json: bool = False) -> in
     root = _root(target)
     count = index.reindex(root)
     if as_json:
-        screen.data(json.dumps({"schema_version": 1, "sessions": count}, indent=1))
+        answer: Reindexed = {"schema_version": 1, "sessions": count}
+        screen.data(json.dumps(answer, indent=1))
     screen.say(f"{count} session{'' if count == 1 else 's'} in {root}")
     say_damage(index.damaged(root), screen)
     return ExitCode.OK
@@ -92,6 +139,7 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     """One session: its facts and its steps."""
     from loop.base.documents import to_json
     from loop.session import recorded
+    from loop.session.recorded import ShownSession
     from loop.store import sessions
 
     elsewhere = recorded.find(_root(target), name)
@@ -100,9 +148,7 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     folder = sessions.find(_root(target), name)
     head, record, finished = folder.head(), folder.record(), folder.finished()
     if as_json:
-        steps = [step.model_dump(mode="json") for step in finished]
-        fields = {"schema_version": 1, "head": head, "record": record, "steps": steps}
-        screen.data(to_json(fields))
+        screen.data(to_json(ShownSession(head=head, record=record, steps=finished)))
         return ExitCode.OK
     screen.prose(f"{head.id}: {head.plan.plan.title}")
     screen.prose(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")

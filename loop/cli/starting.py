@@ -19,6 +19,7 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.places import MANIFEST
 from loop.base.screen import Screen
 from loop.formats.python_text import read_module, read_text
+from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 
 NAME = re.compile(r"[A-Za-z]\w{0,63}")
@@ -139,12 +140,11 @@ def _tell(request: InitRequest, files: list[str], right: _Function | None, scree
     if right is None:
         after.insert(0, f"$EDITOR {folder}/reference.py")
     if request.json:
-        made = {"schema_version": 1, "target": str(request.folder.absolute()), "files": files, "next": after}
+        made = MadeTarget(target=str(request.folder.absolute()), files=tuple(files), next=tuple(after))
         screen.data(to_json(made))
         return
     screen.say(f"made {request.folder}: {', '.join(files)}")
-    for line in after:
-        screen.say(f"next: {line}")
+    screen.say("\n".join(f"next: {line}" for line in after))
 
 
 def _again(request: InitRequest) -> "_Again":

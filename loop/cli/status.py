@@ -42,7 +42,7 @@ def show_status(target: Path | None, screen: Screen, *, as_json: bool = False, a
     """Everything, in one of three forms."""
     status = gather(target, datetime.datetime.now(datetime.UTC))
     if as_json:
-        screen.data(to_json({"schema_version": 2, **asdict(status)}))
+        screen.data(to_json(asdict(status)))
     else:
         title = f"Status of {status.target}, {say.day(status.at)}"
         print_page(title, sections(status), screen, as_markdown=as_markdown)

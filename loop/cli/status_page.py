@@ -100,6 +100,8 @@ class Status:
     milestone: Milestone | None
     no_milestone: str = ""
     """Why there is none."""
+    schema_version: int = 2
+    """Number of this schema."""
 
 
 def sections(status: Status) -> Iterator[Section]:

@@ -5,6 +5,7 @@ quick. It takes the parameters by name and a screen, or one request that holds t
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from functools import partial
 from inspect import Parameter, Signature, cleandoc
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -46,7 +47,13 @@ def _converted(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
 
 
 class QuickCommand(_Quick, TyperCommand):
-    """A command that starts at once."""
+    """A command that starts at once. Where variants are named by their place, `--variant` says the same."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what was given, `--variant NAME` as NAME."""
+        if any(one.name == "variants" and one.param_type_name == "argument" for one in self.params):
+            args = [one.removeprefix("--variant=") for one in args if one != "--variant"]
+        return super().parse_args(ctx, args)
 
 
 class QuickGroup(_Quick, TyperGroup):
@@ -109,6 +116,10 @@ class Command:
     """Parameters that the command itself decides."""
     rest: bool = False
     """Whether all that follows the first argument belongs to it."""
+    result: str = ""
+    """Module and class of what `--json` prints."""
+    agents: Literal["", "reads", "edits", "starts", "ends"] = ""
+    """What a call through MCP does, where it is a tool; `starts`: it begins work that may outlast the call."""
 
     def add_to(self, app: typer.Typer) -> None:
         """Let typer parse it."""
@@ -135,16 +146,22 @@ class Command:
         app.callback(invoke_without_command=True)(call)
 
     @property
+    def printed(self) -> Any:
+        """The type of what `--json` prints."""
+        where, _, name = self.result.partition(":")
+        return getattr(importlib.import_module(where), name)
+
+    @property
     def _text(self) -> str:
         """Help with examples, which no terminal folds."""
         title = "Example:" if len(self.examples) == 1 else "Examples:"
         return "\n".join((cleandoc(self.help), "", "\b", title, *(f"  {one}" for one in self.examples)))
 
-    def call(self, given: Mapping[str, Any]) -> int:
-        """Tell the story; the exit code."""
+    def call(self, given: Mapping[str, Any], screen: Any = None) -> int:
+        """Tell the story, to the process's own screen by default; the exit code."""
         where, _, name = self.story.partition(":")
         module = importlib.import_module(where)
-        screen = screen_for(bool(given.get("json") or given.get("events")))
+        screen = screen or screen_for(bool(given.get("json") or given.get("events")))
         if "target" in given and given["target"] is None:
             _say_target(screen)
         values = {**_with_task(given), **self.fixed}
@@ -204,7 +221,7 @@ def build(app: typer.Typer, groups: Mapping[str, str], commands: Iterable[Comman
 
 
 def screen_for(as_json: bool = False) -> Any:
-    """A screen; with --json, talk is left out unless somebody watches."""
-    from loop.base.screen import Screen
+    """A screen; with --json, talk is left out unless somebody watches, or keeps it."""
+    from loop.base.screen import TALKS, Screen
 
-    return Screen(quiet=as_json and not sys.stderr.isatty())
+    return Screen(quiet=as_json and not sys.stderr.isatty() and TALKS not in os.environ)

@@ -8,6 +8,7 @@ from loop.cli.options import (
     CAMPAIGN,
     DEVICE,
     DRY_RUN,
+    EVALUATOR,
     HYPOTHESIS,
     JSON,
     SEED,
@@ -82,6 +83,8 @@ WORKING = (
         ),
         request="BisectRequest",
         rest=True,
+        result="loop.bisect.command:Bisected",
+        agents="starts",
     ),
     Command(
         "doctor",
@@ -90,6 +93,8 @@ WORKING = (
         ("loop doctor --device cuda",),
         (TARGET, DEVICE, JSON),
         request="BenchRequest",
+        result="loop.cli.bench:BenchAnswer",
+        agents="starts",
     ),
     Command(
         "optimize",
@@ -123,6 +128,8 @@ WORKING = (
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
         ),
+        result="loop.cli.requests:CampaignAnswer",
+        agents="starts",
     ),
     Command(
         "run session",
@@ -134,6 +141,7 @@ WORKING = (
             "loop run session --target ../my-kernel --json",
             "loop run session --resume last",
             "loop run session --budget-minutes 10 --max-usd 2",
+            "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
             "loop run session optimize --variant cpu",
             "loop run session optimize --proposer ./propose.sh --max-candidates 10",
         ),
@@ -160,6 +168,7 @@ WORKING = (
             WATCH_PREEMPTION,
             AI_USD,
             option("--attended", bool, False, "You attend to it: your time is charged, as stated."),
+            *EVALUATOR,
             *CAMPAIGN,
             option(
                 "--resume",
@@ -176,6 +185,8 @@ WORKING = (
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
         ),
+        result="loop.cli.requests:SessionAnswer",
+        agents="starts",
     ),
     Command(
         "run pattern",
@@ -200,27 +211,7 @@ WORKING = (
             WATCH_PREEMPTION,
             JSON,
         ),
-    ),
-    Command(
-        "kernels list",
-        "loop.cli.bench:list_variants",
-        "List the variants of the target.",
-        ("loop kernels list",),
-        (TARGET, JSON),
-    ),
-    Command(
-        "kernels show",
-        "loop.cli.bench:show_variant",
-        "Show one variant: how it is built, and its workloads.",
-        ("loop kernels show cpu",),
-        (argument("name", str, ..., "Name of a variant.", autocompletion=names.variants), TARGET, JSON),
-    ),
-    Command(
-        "kernels header",
-        "loop.cli.bench:header",
-        "Print the path of the C header that a kernel includes.",
-        ('cp "$(loop kernels header)" .',),
-        (JSON,),
+        result="loop.cli.requests:SessionAnswer",
     ),
     Command(
         "kernels build",
@@ -230,64 +221,7 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, JSON),
         request="BenchRequest",
         fixed={"what": "build"},
-    ),
-    Command(
-        "targets judge",
-        "loop.cli.judging:judge",
-        """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
-
-        Theirs runs unmodified in a process of its own, from your checkout; loop installs nothing for it. --json
-        has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own. Without a GPU
-        theirs is not available where it times by CUDA. The exit code is that of our verdict.
-        """,
-        (
-            "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
-            "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
-        ),
-        (
-            argument("path", Path, ..., "A task; see `loop targets inspect`."),
-            argument("answers", list[str] | None, None, "Files of answers.", metavar="ANSWER"),
-            option("--evaluator", Path | None, None, "Checkout of the format's evaluator.", metavar="DIR"),
-            option("--evaluator-python", str | None, None, "Interpreter that has what it needs.", metavar="PATH"),
-            option("--limit-minutes", float, 10.0, "For their evaluator, a time for each answer.", min=0),
-            option(
-                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
-            ),
-            option("--measure", bool, False, "Ours measures the speed, too."),
-            DEVICE,
-            THREADS,
-            SEED,
-            JSON,
-        ),
-        request="JudgeRequest",
-    ),
-    Command(
-        "targets audit",
-        "loop.cli.auditing:audit",
-        """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
-
-        Answers are the task's own reference with a mistake of ours put in. Where their evaluator cannot run
-        here, loop applies the rule that the format states, and says so. It also names inputs that never vary,
-        equal cases, and a reference that float64 denies.
-        """,
-        (
-            "loop targets audit level1/23_Softmax.py --device cpu",
-            "loop targets audit problems/pmpp_v2/vectoradd_py --json",
-        ),
-        (
-            argument("path", Path, ..., "A task; see `loop targets inspect`."),
-            option("--evaluator", Path | None, None, "Checkout of the format's evaluator.", metavar="DIR"),
-            option("--evaluator-python", str | None, None, "Interpreter that has what it needs.", metavar="PATH"),
-            option("--limit-minutes", float, 10.0, "For each wrong answer, a time on their side.", min=0),
-            option(
-                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
-            ),
-            DEVICE,
-            THREADS,
-            SEED,
-            JSON,
-        ),
-        request="AuditRequest",
+        result="loop.cli.bench:BenchAnswer",
     ),
     Command(
         "kernels verify",
@@ -319,6 +253,8 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "verify"},
+        result="loop.cli.bench:BenchAnswer",
+        agents="starts",
     ),
     Command(
         "kernels check",
@@ -332,6 +268,8 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",
         fixed={"what": "check"},
+        result="loop.cli.bench:BenchAnswer",
+        agents="starts",
     ),
     Command(
         "kernels measure",
@@ -351,6 +289,8 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "measure"},
+        result="loop.cli.bench:BenchAnswer",
+        agents="starts",
     ),
     Command(
         "kernels resources",
@@ -366,6 +306,8 @@ WORKING = (
         ),
         request="BenchRequest",
         fixed={"what": "resources"},
+        result="loop.cli.bench:BenchAnswer",
+        agents="starts",
     ),
     Command(
         "kernels prove-gate",
@@ -375,5 +317,6 @@ WORKING = (
         (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",
         fixed={"what": "prove-gate"},
+        result="loop.cli.bench:BenchAnswer",
     ),
 )

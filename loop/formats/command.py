@@ -10,7 +10,15 @@ from loop.base.errors import ExitCode
 from loop.base.screen import Screen
 from loop.formats import table
 from loop.formats.hindrances import SHOWN, Here, hindrances, installed, runs
-from loop.formats.model import Case, ForeignTask, Judging
+from loop.formats.model import (
+    Case,
+    ForeignTask,
+    InspectedFolder,
+    InspectedOne,
+    InspectedTask,
+    Judging,
+    UnreadableTask,
+)
 from loop.formats.table import Unreadable
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory
@@ -23,13 +31,13 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
     here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
     if table.is_foreign(path) or not path.is_dir() or table.claimed(path, form):
         task = table.load(path, form)
-        screen.data(to_json({"schema_version": 1, **described(task, here)}) if as_json else page(task, here))
+        screen.data(to_json(InspectedOne(**described(task, here))) if as_json else page(task, here))
         return ExitCode.OK
     found = list(table.tasks_below(path, form))
     if not found:
         table.recognised(path, form)  # Says what it looked for.
     if as_json:
-        screen.data(to_json({"schema_version": 1, "tasks": [_any(one, here) for one in found]}))
+        screen.data(to_json(InspectedFolder(tasks=tuple(_any(one, here) for one in found))))
     else:
         screen.table(("format", "task", "cases", "run here", "why not"), _rows(path, found, here))
         for line in _totals(found, here):
@@ -38,10 +46,10 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
 
 
 def described(task: ForeignTask, here: Here) -> dict[str, Any]:
-    """A task as JSON, with what runs on this machine and what does not."""
+    """A task's fields, with what runs on this machine and what does not."""
     found = hindrances(task, here)
-    names = [case.name for case in runs(task, found)]
-    return {**task.model_dump(mode="json"), "runs": names, "hindrances": [one.model_dump() for one in found]}
+    names = tuple(case.name for case in runs(task, found))
+    return {**dict(task), "runs": names, "hindrances": tuple(found)}
 
 
 def page(task: ForeignTask, here: Here) -> str:
@@ -109,10 +117,10 @@ def _judging(judging: Judging) -> str:
     return "; ".join([*words, *([judging.note] if judging.note else [])])
 
 
-def _any(one: ForeignTask | Unreadable, here: Here) -> dict[str, Any]:
+def _any(one: ForeignTask | Unreadable, here: Here) -> InspectedTask | UnreadableTask:
     if isinstance(one, ForeignTask):
-        return described(one, here)
-    return {"format": one.format, "path": one.path, "error": one.error.message, "hint": one.error.hint}
+        return InspectedTask(**described(one, here))
+    return UnreadableTask(format=one.format, path=one.path, error=one.error.message, hint=one.error.hint)
 
 
 def _rows(root: Path, found: Iterable[ForeignTask | Unreadable], here: Here) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from loop.model.base import Model
+from loop.model.base import Model, Printed
 
 FLOATS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 ITEM_BYTES = {
@@ -156,6 +156,43 @@ class ForeignTask(Model):
     """Under what it is given away."""
     hints: tuple[str, ...] = ()
     """What is odd about the task, by its text alone."""
+
+
+class InspectedTask(ForeignTask):
+    """A task, and what of it runs on this machine."""
+
+    runs: tuple[str, ...]
+    """Cases that run here."""
+    hindrances: tuple[Hindrance, ...]
+    """What stands in the way of the others."""
+
+
+class UnreadableTask(Model):
+    """A task that cannot be read."""
+
+    format: str
+    """Name of the format."""
+    path: Path
+    """Its file or folder."""
+    error: str
+    """Why."""
+    hint: str | None
+    """What to do."""
+
+
+class InspectedOne(Printed, InspectedTask):
+    """One task."""
+
+
+class InspectedFolder(Printed):
+    """The tasks below a folder."""
+
+    tasks: tuple[InspectedTask | UnreadableTask, ...]
+    """Each of them."""
+
+
+Inspected = InspectedOne | InspectedFolder
+"""What `loop targets inspect` prints."""
 
 
 def least_bytes(case: Case) -> int:

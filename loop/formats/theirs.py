@@ -43,6 +43,10 @@ class Verdict(Model):
     """Hash of the evaluator's and the task's files."""
 
 
+Judging = Generator[Tick, None, Verdict]
+"""An evaluator at work."""
+
+
 @dataclass(frozen=True)
 class Asked:
     """An answer, and whose evaluator is to judge it."""
@@ -82,7 +86,7 @@ class Evaluator:
     """The verdict, of every step that was run with what it wrote to its result."""
 
 
-def judged(asked: Asked, evaluator: Evaluator) -> Generator[Tick, None, Verdict]:
+def judged(asked: Asked, evaluator: Evaluator) -> Judging:
     """What the evaluator says. Raises UsageError without a checkout that it needs."""
     if evaluator.needs_checkout and (asked.evaluator is None or not asked.evaluator.is_dir()):
         raise UsageError(
@@ -107,7 +111,7 @@ def judged(asked: Asked, evaluator: Evaluator) -> Generator[Tick, None, Verdict]
     return verdict
 
 
-def _run(asked: Asked, evaluator: Evaluator, steps: list[Step]) -> Generator[Tick, None, Verdict]:
+def _run(asked: Asked, evaluator: Evaluator, steps: list[Step]) -> Judging:
     """Every step, in order; nothing of the user's is in their folder."""
     done: list[tuple[Step, Completed, str]] = []
     seconds = 0.0

@@ -6,6 +6,7 @@ be allowed again. Answers may change freely, as variants of any target. The path
 decide which folder it is.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from loop.base.documents import content_hash, hash_files, to_json, write_atomic
 from loop.base.errors import UsageError
-from loop.base.places import MANIFEST, tasks_folder
+from loop.base.places import MADE_OF, MANIFEST, tasks_folder
 from loop.formats import table
 from loop.formats.hindrances import Here, hindrances, installed
 from loop.formats.model import ForeignTask
@@ -40,8 +41,19 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     _link(folder, made.links)
     for name, text in made.texts.items():
         _write(folder / name, text)
+    made_from = {"task": task.path, "format": form, "answers": dict(zip(names, files, strict=True))}
+    _write(folder / MADE_OF, to_json(made_from) + "\n")
     _write(folder / MANIFEST, _manifest(task, made.fields))
     return folder, tuple(names)
+
+
+def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
+    """The task that a target was made of, and its answers by their names there; None for any other target."""
+    if not (folder / MADE_OF).is_file():
+        return None
+    said = json.loads((folder / MADE_OF).read_text())
+    answers = {name: Path(path) for name, path in said["answers"].items()}
+    return table.load(Path(said["task"]), said["format"]), answers
 
 
 def _made(task: ForeignTask, answers: Mapping[str, Path]) -> Made:

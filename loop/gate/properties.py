@@ -16,7 +16,8 @@ from loop.model.signature import Signature
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, unsupported
-from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.context import Context, Result, Working
+from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.workers.bench import Bench, Side
 from loop.workers.judge_messages import Agreement, GiveOutput, Relate
 from loop.workers.kept import KeptWorker
@@ -27,7 +28,7 @@ MOST_CALLS = 64
 """Outputs that a property may ask for."""
 
 
-def properties(context: Context, arguments: NoArguments) -> Working[PropertiesOutput]:
+def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput]:
     """Every property of the target on every selected variant: the timed workloads, and one of each other type."""
     names = context.bench.target.properties
     if not names:
@@ -40,9 +41,14 @@ def properties(context: Context, arguments: NoArguments) -> Working[PropertiesOu
         )
     found: list[PropertyCheck] = []
     device: Device = context.bench.device if context.task.variants else "cuda"
-    for side in (yield from _sides(context)):
+    sides = yield from _sides(context)
+    ground = rests_on(context, "kernel.properties", *(f"{one.name} {one.build_id}" for one in sides))
+    earlier = take_over(context, PropertiesOutput, ground, arguments)
+    if earlier is not None:
+        return Result(earlier)
+    for side in sides:
         found += yield from relate(context.bench, side, names, chosen(context, device))
-    return Result(_output(context, names, found))
+    return Result(_output(context, names, found).model_copy(update={"rests_on": ground}))
 
 
 def _sides(context: Context) -> Generator[Tick, None, list[Side]]:

@@ -238,7 +238,7 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
     if finding.message:
         return "plain error", f"{finding.message} on {place}"
     if reply.unwritten:
-        return "not written", f"what stood in its output before the call changes the output on {place}"
+        return "not written", f"what stood in its output before a call shows in the output on {place}"
     if side.deterministic and reply.flaky:
         return "two outputs", f"the same inputs gave two different outputs on {place}"
     return "", ""

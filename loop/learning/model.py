@@ -2,7 +2,7 @@
 
 import datetime
 from collections import Counter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -199,6 +199,109 @@ class Series(Model):
     """Workload sets."""
     points: tuple[Point, ...]
     """Oldest first."""
+
+
+class Answered(Model):
+    """The share of a pattern's runs that passed or found something wrong."""
+
+    mean: float
+    """In the middle."""
+    low: float
+    """Lower end of its interval."""
+    high: float
+    """Upper end."""
+    level: float
+    """Level of that interval."""
+
+
+class Takes(Model):
+    """What the next run of a pattern takes."""
+
+    median_s: float
+    """Seconds in the middle."""
+    low_s: float
+    """Lower end of its interval."""
+    high_s: float
+    """Upper end."""
+    level: float
+    """Level of that interval."""
+    runs: float
+    """How many runs here it is worth."""
+
+
+class PlaceRuns(Model):
+    """Runs of a pattern in one environment; None: not known."""
+
+    processor: str | None
+    """Processor."""
+    gpu: str | None
+    """GPU."""
+    driver: str | None
+    """Its driver."""
+    cuda: str | None
+    """CUDA."""
+    torch: str | None
+    """torch."""
+    compiler: str | None
+    """Compiler."""
+    successes: int
+    """Runs that passed or found something wrong."""
+    broken: int
+    """Runs that did neither."""
+    weight: float
+    """What each of them is worth here."""
+
+
+class Spent(Model):
+    """What runs took and cost."""
+
+    minutes: float
+    """Minutes."""
+    usd: float
+    """Dollars."""
+
+
+class PatternStatistics(Model):
+    """What the sessions say of one pattern."""
+
+    name: str
+    """Name of the pattern."""
+    status: str
+    """How it stands: validated, applied, doubtful, retired or proposed."""
+    why: str
+    """What that rests on."""
+    applied: int
+    """Runs."""
+    passed: int
+    """Those that passed."""
+    found: int
+    """Those that found something wrong."""
+    broken: int
+    """Those that did neither."""
+    success: Answered | None
+    """Share of runs that answered; None before the first."""
+    time: Takes
+    """What the next run takes."""
+    saved: dict[str, Any] | None
+    """What it spared, as measured here."""
+    environments: tuple[PlaceRuns, ...]
+    """Where it was run."""
+    last_used: str | None
+    """When it was run last."""
+    last_session: str | None
+    """In which session."""
+    sources: tuple[str, ...]
+    """Sessions that its definition names as its source."""
+    recorded_sessions: tuple[str, ...]
+    """Sessions recorded elsewhere that applied it."""
+    spent: Spent
+    """What its runs took in all."""
+    predicted: dict[str, Any] | None
+    """How predictions of its time held; None before the first outcome."""
+    advice: dict[str, Any] | None
+    """How its promises of a gain held, by leaf of its tree; None where it has no tree."""
+    findings: tuple[dict[str, Any], ...]
+    """What it found wrong, the newest first."""
 
 
 class Saved(NamedTuple):

@@ -1,16 +1,17 @@
 """Before a session begins: what its plan will take and cost, from the sessions before it."""
 
-import json
 from collections.abc import Sequence
 
+from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.screen import Screen, seconds_text, short
 from loop.learning.durations import FACTS, Duration
 from loop.learning.prediction import MEASURED, Forecast, Work, forecast
 from loop.library.rates import rates
+from loop.model.base import Model, Printed
 from loop.model.index import Environment, SessionRow
 from loop.model.money import RateCard
-from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
+from loop.model.plan import Phase, PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import SessionHead
 from loop.money.charging import gpu_rate, hourly_usd, rates_of
 from loop.steps.setting import Setting
@@ -102,7 +103,7 @@ def expected(head: SessionHead) -> str:
 def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
     """`--dry-run`: the chain with predicted time and cost; nothing runs."""
     if as_json:
-        screen.data(json.dumps({**_fields(head), "unpriced_gpu": unpriced_gpu(card, head)}, indent=1))
+        screen.data(to_json(_foreseen(head, unpriced_gpu(card, head))))
         return ExitCode.OK
     plan = head.plan
     screen.prose(f"plan {plan.plan.name}: {plan.plan.title}")
@@ -141,31 +142,77 @@ def _row(place: int, planned: PlannedPattern) -> tuple[str, ...]:
     )
 
 
-def _fields(head: SessionHead) -> dict[str, object]:
+class ForeseenPattern(Model):
+    """One pattern of a session that was not run."""
+
+    name: str
+    """Name of the pattern."""
+    planned: bool
+    """Whether the plan names it; else it is only reached as an answer."""
+    predicted_seconds: float
+    """What it takes, in the middle."""
+    interval_seconds: tuple[float | None, float | None]
+    """80 % interval; None where nothing is known."""
+    evidence: str
+    """What that rests on."""
+    steps: tuple[str, ...]
+    """Its steps."""
+    step_seconds: dict[str, float]
+    """What each of them takes, as far as it is known."""
+
+
+class Foreseen(Printed):
+    """What `--dry-run --json` prints: what a session would take."""
+
+    plan: str
+    """Name of the plan."""
+    success: str | None
+    """Its objective."""
+    phases: tuple[Phase, ...]
+    """Its phases, with their budgets."""
+    target: str
+    """Name of the target."""
+    device: str
+    """Where it would run."""
+    variants: tuple[str, ...]
+    """Variants."""
+    patterns: tuple[ForeseenPattern, ...]
+    """What it would walk, and what may be reached."""
+    predicted_seconds: float
+    """What it takes in all."""
+    predicted_usd: float | None
+    """What it costs; None where nothing is known."""
+    predicted: Predicted | None
+    """Both with their intervals."""
+    unpriced_gpu: str | None
+    """A GPU that the rate card has no price of: it is in no cost."""
+
+
+def _foreseen(head: SessionHead, unpriced: str | None) -> Foreseen:
     """What `--dry-run --json` prints."""
-    patterns = [
-        {
-            "name": planned.pattern.name,
-            "planned": planned.planned,
-            "predicted_seconds": planned.seconds,
-            "interval_seconds": [planned.low_s, planned.high_s],
-            "evidence": planned.evidence,
-            "steps": [step.id for step in planned.pattern.steps],
-            "step_seconds": planned.step_s,
-        }
+    patterns = tuple(
+        ForeseenPattern(
+            name=planned.pattern.name,
+            planned=planned.planned,
+            predicted_seconds=planned.seconds,
+            interval_seconds=(planned.low_s, planned.high_s),
+            evidence=planned.evidence,
+            steps=tuple(step.id for step in planned.pattern.steps),
+            step_seconds=planned.step_s,
+        )
         for planned in head.plan.patterns
-    ]
+    )
     known = head.predicted
-    return {
-        "schema_version": 1,
-        "plan": head.plan.plan.name,
-        "success": head.plan.plan.success,
-        "phases": [phase.model_dump() for phase in head.plan.plan.phases],
-        "target": head.target,
-        "device": head.device,
-        "variants": list(head.variants),
-        "patterns": patterns,
-        "predicted_seconds": known.seconds if known else head.plan.seconds,
-        "predicted_usd": known.usd if known else None,
-        "predicted": known.model_dump(mode="json") if known else None,
-    }
+    return Foreseen(
+        plan=head.plan.plan.name,
+        success=head.plan.plan.success,
+        phases=head.plan.plan.phases,
+        target=head.target,
+        device=head.device,
+        variants=head.variants,
+        patterns=patterns,
+        predicted_seconds=known.seconds if known else head.plan.seconds,
+        predicted_usd=known.usd if known else None,
+        predicted=known,
+        unpriced_gpu=unpriced,
+    )

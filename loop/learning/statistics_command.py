@@ -1,22 +1,23 @@
 """`loop patterns stats`: what the sessions say of each pattern."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from loop.base.documents import nearest
+from loop.base.documents import nearest, to_json
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
 from loop.base.screen import Screen, seconds_text, short
 from loop.learning import calibration, durations, statistics
 from loop.learning.calibration import Calibration
+from loop.learning.model import Answered, PatternStatistics, PlaceRuns, Spent, Takes
 from loop.learning.statistics import Statistics
 from loop.library import definitions
 from loop.library.definitions import Read
 from loop.library.histories import histories, recorded
+from loop.model.base import Printed
 from loop.model.history import RESOURCES, HistorySession
 from loop.model.pattern import Pattern
 from loop.profile import promised
@@ -64,7 +65,7 @@ def show_statistics(name: str | None, target: Path | None, screen: Screen, *, as
         raise UsageError(f"no pattern {name!r}", hint=f"did you mean {close[0]!r}?" if close else ALL)
     if as_json:
         wanted = [found[name]] if name else list(found.values())
-        screen.data(json.dumps({"schema_version": 2, "patterns": [as_fields(one) for one in wanted]}, indent=1))
+        screen.data(to_json(PatternsStatistics(patterns=tuple(as_fields(one) for one in wanted))))
     elif name:
         screen.prose("\n".join(lines(found[name])))
     else:
@@ -170,37 +171,46 @@ def _places(one: Statistics) -> list[str]:
     return shown + ([f"in {more} more environments"] if more > 0 else [])
 
 
-def as_fields(one: Statistics) -> dict[str, Any]:
-    """One pattern's statistics as plain values."""
+def as_fields(one: Statistics) -> PatternStatistics:
+    """One pattern's statistics for programs."""
     low, high = one.duration.interval()
-    duration = {"median_s": one.duration.seconds, "low_s": low, "high_s": high, "level": durations.LEVEL}
-    success = {"mean": one.success.mean, "low": one.success.low, "high": one.success.high}
-    return {
-        "name": one.pattern,
-        "status": one.standing,
-        "why": one.why,
-        "applied": one.applied,
-        "passed": one.passed,
-        "found": one.successes - one.passed,
-        "broken": one.broken,
-        "success": {**success, "level": statistics.LEVEL} if one.applied else None,
-        "time": {**duration, "runs": one.duration.weight},
-        "saved": one.saved._asdict() if one.saved else None,
-        "environments": [
-            {
-                **dict(zip(durations.FACTS, scope.place, strict=True)),
-                "successes": scope.successes,
-                "broken": scope.broken,
-                "weight": scope.weight,
-            }
-            for scope in one.scopes
-        ],
-        "last_used": one.last or None,
-        "last_session": one.session or None,
-        "sources": one.sources,
-        "recorded_sessions": [row.id for row in one.recorded],
-        "spent": {"minutes": one.experience.minutes, "usd": one.experience.usd},
-        "predicted": asdict(one.experience.held) if one.experience.held else None,
-        "advice": None if one.advice is None else {leaf: asdict(found) for leaf, found in one.advice.items()},
-        "findings": [asdict(each) for each in one.experience.found],
-    }
+    success, held = one.success, one.experience.held
+    return PatternStatistics(
+        name=one.pattern,
+        status=one.standing,
+        why=one.why,
+        applied=one.applied,
+        passed=one.passed,
+        found=one.successes - one.passed,
+        broken=one.broken,
+        success=Answered(mean=success.mean, low=success.low, high=success.high, level=statistics.LEVEL)
+        if one.applied
+        else None,
+        time=Takes(
+            median_s=one.duration.seconds, low_s=low, high_s=high, level=durations.LEVEL, runs=one.duration.weight
+        ),
+        saved=one.saved._asdict() if one.saved else None,
+        environments=tuple(map(_place, one.scopes)),
+        last_used=one.last or None,
+        last_session=one.session or None,
+        sources=one.sources,
+        recorded_sessions=tuple(row.id for row in one.recorded),
+        spent=Spent(minutes=one.experience.minutes, usd=one.experience.usd),
+        predicted=asdict(held) if held else None,
+        advice=None if one.advice is None else {leaf: asdict(found) for leaf, found in one.advice.items()},
+        findings=tuple(asdict(each) for each in one.experience.found),
+    )
+
+
+def _place(scope: statistics.Scope) -> PlaceRuns:
+    facts = dict(zip(durations.FACTS, scope.place, strict=True))
+    return PlaceRuns(successes=scope.successes, broken=scope.broken, weight=scope.weight, **facts)
+
+
+class PatternsStatistics(Printed):
+    """What the sessions say of patterns."""
+
+    schema_version: Literal[2] = 2
+    """Number of this schema."""
+    patterns: tuple[PatternStatistics, ...]
+    """All of them, or the one that was named."""

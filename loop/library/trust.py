@@ -5,6 +5,7 @@ The hash covers definitions (target, patterns, plans, templates) and the files t
 """
 
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +13,10 @@ from typing import Annotated, Any
 from pydantic import RootModel, StringConstraints
 
 from loop.base.documents import content_hash, load_yaml, sums
-from loop.base.errors import LoopError, UsageError, WorkFailed
+from loop.base.errors import LoopError, Untrusted, WorkFailed
 from loop.base.locks import waiting
 from loop.base.owners import stranger
-from loop.base.places import BUNDLED_TARGET, WORKTREES, Project, shipped, state_folder
+from loop.base.places import BUNDLED_TARGET, WORKTREES, Project, called, shipped, state_folder
 from loop.base.remarks import remark
 from loop.library.response_files import named_by
 from loop.model.pattern import Pattern
@@ -128,11 +129,17 @@ def _granted(path: Path) -> dict[str, str]:
     return {}
 
 
+def shown(project: Project) -> str:
+    """The file whose definitions these are, as the user knows it."""
+    task, *_ = called(project.target)
+    return str(project.manifest) if task == str(project.target) else task
+
+
 def refusal(project: Project) -> LoopError:
     """What to say when nobody can be asked."""
-    return UsageError(
-        f"{project.manifest}: these definitions run commands and code, and have not been allowed yet",
-        hint=f"look at them, then `loop trust {project.target}`",
+    return Untrusted(
+        f"{shown(project)}: these definitions run commands and code, and have not been allowed yet",
+        hint=f"look at them, then `{shlex.join(['loop', 'trust', *called(project.target)])}`",
     )
 
 

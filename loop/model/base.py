@@ -20,8 +20,18 @@ class Model(BaseModel):
         populate_by_name=True,
         serialize_by_alias=True,
         allow_inf_nan=False,
+        json_schema_serialization_defaults_required=True,  # What is printed has every field.
         defer_build=True,  # Validators are made when first used: listing patterns needs few of them.
     )
+
+
+class Printed(Model):
+    """What a command prints with `--json`. New fields may come; those that are here keep names and meanings."""
+
+    model_config = ConfigDict(allow_inf_nan=True)
+
+    schema_version: int = 1
+    """Number of this schema."""
 
 
 class Stored(Model):

@@ -1,8 +1,8 @@
-"""What `loop report --format json` and `loop run session --json` print of a session."""
+"""What `loop report --format json` and `loop run session --json` print of a session; and `loop init`."""
 
 from typing import Literal
 
-from loop.model.base import Model
+from loop.model.base import Model, Printed
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, Tried
 from loop.model.money import Bill
@@ -70,6 +70,17 @@ class ExportedChanges(Model):
     """What was kept against the start, measured at the end."""
 
 
+class MadeTarget(Printed):
+    """A target that was made."""
+
+    target: str
+    """Its folder."""
+    files: tuple[str, ...]
+    """Its files."""
+    next: tuple[str, ...]
+    """Commands that follow."""
+
+
 class ExportedSession(SessionFacts, Conclusion):
     """One session. New fields may come; those that are here keep their names and meanings."""
 
@@ -79,6 +90,8 @@ class ExportedSession(SessionFacts, Conclusion):
     """Where its report is."""
     waiting_for: str
     """What a paused session waits for; empty for any other."""
+    brief: str = ""
+    """The brief of the change that it waits for, as JSON, the page beside it; empty where it waits for none."""
     steps: tuple[ExportedStep, ...]
     """Every step, in order."""
     failures: tuple[ExportedFailure, ...]

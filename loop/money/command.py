@@ -1,11 +1,11 @@
 """`loop cost show|rates`: what sessions cost and saved, and the prices behind it."""
 
 import datetime
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import Project, project
 from loop.base.screen import Screen
@@ -13,6 +13,17 @@ from loop.library.derived import contradictions
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.money import Rate, RateCard
+from loop.money.answers import (
+    AgedRate,
+    ChargedAt,
+    Cost,
+    Costs,
+    DamagedFolder,
+    LessThan,
+    Prices,
+    SessionCost,
+    Spared,
+)
 from loop.money.charging import STALE_DAYS, age_days
 from loop.money.ledger import RESOURCES, Totals, choose, notes, roi, savings, totals, with_open
 from loop.report import format as say
@@ -37,17 +48,16 @@ def show_costs(
     less = _less_than(chosen, earlier, here) if chosen and earlier else None
     wrong = _contradictions((*earlier, *chosen), here)
     if as_json:
-        shown = {
-            "schema_version": 4,
-            "totals": _plain(totals(chosen)),
-            "rows": [{"name": row.id, **_plain(totals([row]))} for row in chosen],
-            "spared": {**savings(chosen)._asdict(), "roi": roi(chosen)},
-            "saved_against": {"sessions": against, **less} if less else None,
-            "notes": notes(chosen),
-            "contradictions": wrong,
-            "damaged": [{"folder": one.folder, "reason": one.reason} for one in damaged],
-        }
-        screen.data(json.dumps(shown, indent=1))
+        shown = Costs(
+            totals=Cost(**_plain(totals(chosen))),
+            rows=tuple(SessionCost(name=row.id, **_plain(totals([row]))) for row in chosen),
+            spared=Spared(**savings(chosen)._asdict(), roi=roi(chosen)),
+            saved_against=LessThan(sessions=str(against), **less) if less else None,
+            notes=tuple(notes(chosen)),
+            contradictions=tuple(wrong),
+            damaged=tuple(DamagedFolder(folder=one.folder, reason=one.reason) for one in damaged),
+        )
+        screen.data(to_json(shown))
     elif not chosen:
         screen.say(f"no sessions in {here.sessions}; `loop run session` makes one")
     else:
@@ -173,9 +183,8 @@ def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     card, today = rates(project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
     rows = [_rate(rate, card, today) for rate in card.every]
     if as_json:
-        energy = card.energy.model_dump(mode="json") if card.energy else None
-        charged = {"gpu": card.gpu, "waiting": card.waiting, "ai": card.ai, "energy": energy}
-        screen.data(json.dumps({"schema_version": 1, "charged_at": charged, "rates": rows}, indent=1))
+        charged = ChargedAt(gpu=card.gpu, waiting=card.waiting, ai=card.ai, energy=card.energy)
+        screen.data(to_json(Prices(charged_at=charged, rates=tuple(AgedRate(**row) for row in rows))))
         return ExitCode.OK
     sources = list(dict.fromkeys(row["source"] for row in rows))
     cells = [

@@ -19,6 +19,7 @@ from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import keep_or_stop as keeping
 from loop.money import pivot as pivoting
+from loop.money.answers import KeptOrStopped, Pivoted, RecordedPivot, RecordedPivots, RecordedStop, RecordedStops
 from loop.money.model import KeepOrStop, Option, Options, Restart, StopCost, Waiting
 from loop.money.section import pivot_lines, sides
 from loop.store import index
@@ -58,8 +59,7 @@ def keep_or_stop(request: KeepRequest, screen: Screen) -> int:
     stop = _stop(request, here, card, rate)
     weighed = keeping.decide(idle, rate, stop)
     if request.json:
-        fields = weighed.model_dump(mode="json")
-        screen.data(to_json({"schema_version": 2, **fields, "stop": stop.model_dump(mode="json")}))
+        screen.data(to_json(KeptOrStopped(stop=stop, **dict(weighed))))
     else:
         _show((keeping.sentence(weighed), *sides(stop, rate)), screen)
     return ExitCode.OK
@@ -70,11 +70,8 @@ def _recorded(screen: Screen, *, as_json: bool) -> int:
     rows = [row for history in histories() for row in history.decisions]
     weighed = [(row, _as_recorded(row)) for row in rows if "idle_hours" in row and "stop_cost_usd" in row]
     if as_json:
-        told = [
-            {"session": row["id"], "decided": row["decided"], **one.model_dump(mode="json")}
-            for row, one in weighed
-        ]
-        screen.data(to_json({"schema_version": 2, "decisions": told}))
+        told = tuple(RecordedStop(session=row["id"], decided=row["decided"], **dict(one)) for row, one in weighed)
+        screen.data(to_json(RecordedStops(decisions=told)))
     else:
         says = [(row["id"], keeping.agrees(row["decided"], one)) for row, one in weighed]
         screen.table(("session", "decided, and what the money says"), says)
@@ -169,7 +166,7 @@ def pivot(*, options: Path | None, recorded: bool, target: Path | None, as_json:
     weighed = pivoting.pivot(given, rules)
     if as_json:
         question = given.question if given else None
-        screen.data(to_json({"schema_version": 1, "question": question, **weighed.model_dump(mode="json")}))
+        screen.data(to_json(Pivoted(question=question, **dict(weighed))))
     else:
         _show(pivot_lines(weighed), screen)
     return ExitCode.OK
@@ -180,16 +177,11 @@ def _recorded_pivots(screen: Screen, *, as_json: bool) -> int:
     rows = [row for history in histories() for row in history.decisions if "options" in row]
     weighed = [(row, pivoting.pivot(_options_of(row), ())) for row in rows]
     if as_json:
-        told = [
-            {
-                "session": row["id"],
-                "question": row["question"],
-                "stated": row["options"],
-                **one.model_dump(mode="json"),
-            }
+        told = tuple(
+            RecordedPivot(session=row["id"], question=row["question"], stated=tuple(row["options"]), **dict(one))
             for row, one in weighed
-        ]
-        screen.data(to_json({"schema_version": 1, "decisions": told}))
+        )
+        screen.data(to_json(RecordedPivots(decisions=told)))
         return ExitCode.OK
     for row, one in weighed:
         stated = (_stated_option(option) for option in row["options"])

@@ -243,8 +243,8 @@ def _write(
         decline=f"{shop.resume} --decline",
     )
     shop.notes.mkdir(parents=True, exist_ok=True)
-    write_atomic(page_of(shop, asked), render_brief(shipped("templates"), asked))
-    write_atomic(page_of(shop, asked).with_suffix(".json"), to_json(asked))
+    write_atomic(page_of(shop.notes, asked), render_brief(shipped("templates"), asked))
+    write_atomic(page_of(shop.notes, asked).with_suffix(".json"), to_json(asked))
     return asked
 
 
@@ -309,7 +309,7 @@ def _read_by_any(context: Context, name: str, variant: CAbiVariant) -> Generator
 def _edited(shop: Workshop, asked: Brief, tree: Worktree, *, again: bool) -> Result[BriefOutput]:
     """Passed with the edit, or paused until there is one that may be judged."""
     changed = tree.changed()
-    page = page_of(shop, asked)
+    page = page_of(shop.notes, asked)
     if not changed:
         return _wait(asked, f"one change to {asked.variant} is asked for: {page}")
     before = tree.committed()

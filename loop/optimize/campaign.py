@@ -69,7 +69,7 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         left_s = terms.minutes * 60 - spent.seconds if terms.minutes else math.inf
         left_usd = max(0.01, terms.usd - spent.usd) if terms.usd else None
         limit_s = min(terms.proposer_minutes * 60, left_s)
-        page = page_of(shop, asked)
+        page = page_of(shop.notes, asked)
         round_ = candidates.Round(context, shop, asked, page, tree, terms, limit_s, left_usd)
         yield from candidates.ask(round_, first)
     known, so_far = {one.number for one in past.proposals}, _so_far(past, shop.notes)

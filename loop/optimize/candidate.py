@@ -31,6 +31,7 @@ from loop.optimize.session_changes import (
 )
 from loop.profile import actions as profile
 from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.taken_over import Lasting
 from loop.timing import against_baseline, against_known_good
 from loop.timing.model import CompareOutput
 
@@ -114,7 +115,7 @@ def verify(context: Context, arguments: kernel.VerifyTerms) -> Working[JudgedOut
     return (yield from on_change(kernel.verify, context, arguments))
 
 
-def check_properties(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
+def check_properties(context: Context, arguments: Lasting) -> Working[JudgedOutput]:
     """Relations between outputs of the edited target."""
     return (yield from on_change(properties.properties, context, arguments))
 

@@ -27,7 +27,8 @@ from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.round import Untimed
-from loop.timing.timings import MIN_ROUNDS, Terms
+from loop.timing.samples import MIN_ROUNDS
+from loop.timing.terms import Terms
 from loop.workers.bench import Side
 
 NOTE = "loop-check.json"

@@ -26,7 +26,8 @@ from loop.optimize.session_changes import SessionChanges
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
-from loop.timing.timings import MIN_ROUNDS, Terms, Timings
+from loop.timing.samples import MIN_ROUNDS, Timings
+from loop.timing.terms import Terms
 from loop.workers.device_memory import fitting
 
 IN_ROUNDS = 0.9

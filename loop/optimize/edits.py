@@ -28,8 +28,9 @@ def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool
     return name not in before and str(Path(name).parent) in beside and Path(name).suffix in kinds
 
 
-def page_of(shop: Workshop, asked: Brief) -> Path:
-    return shop.notes / f"{asked.number}-brief.md"
+def page_of(notes: Path, asked: Brief) -> Path:
+    """Where a brief stands, as a page; as JSON beside it."""
+    return notes / f"{asked.number}-brief.md"
 
 
 def handed_back(shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: Worktree) -> BriefOutput:

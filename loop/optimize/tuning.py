@@ -43,7 +43,8 @@ from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
 from loop.timing.round import Untimed
-from loop.timing.timings import Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 
 TOGETHER = 6

@@ -64,13 +64,17 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
 
 
 def _worst(context: Context) -> Sequence[Measurement]:
-    """Of each variant whose speed can be trusted the measurement with its lowest ratio."""
+    """Of each variant whose speed can be trusted the measurement with its lowest ratio.
+
+    Examples and baselines are left out where there are others: nobody is about to make them faster.
+    """
     latest = context.latest("kernel.measure")
     if not latest:
         return ()
     output = MeasureOutput.model_validate(latest, strict=False)
-    trusted = context.bench.target.variants.keys()
-    return [*bottleneck.worst(output, trusted).values()]
+    variants = context.bench.target.variants
+    found = bottleneck.worst(output, variants)
+    return [one for name, one in found.items() if variants[name].role == "main"] or [*found.values()]
 
 
 def _look(

@@ -1,7 +1,7 @@
 """What would a GPU do that is not at hand? Compiled kernels and launches against its limits, and their budgets."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
@@ -39,6 +39,9 @@ class ResourceTerms(Lasting):
     GPU at hand, else the first of the manifest's."""
     built: bool = False
     """Whether only host code that is built for the emulator already is asked for its launches."""
+    spills: Literal["fail", "tell"] = "fail"
+    """What becomes of the step where a kernel spills and no budget allows it. More than a session recorded before
+    fails it either way."""
 
 
 def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
@@ -50,16 +53,21 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
     made = yield from compiled(context, chosen, found)
     before = [f"{name} {known.taken.model_dump_json()}" for name, known in sorted(context.past.resources.items())]
     builds = [f"{one.variant} {one.build_id}" for one in made]
-    ground = rests_on(context, "kernel.resources", architecture, str(arguments.built), *builds, *before)
+    ground = rests_on(
+        context, "kernel.resources", architecture, str(arguments.built), arguments.spills, *builds, *before
+    )
     earlier = None if found.problems else take_over(context, ResourcesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     yield from read_compilers(chosen, made, found)
     yield from ask_host_code(context, chosen, found, built=arguments.built)
-    return Result(_output(context, chosen, found).model_copy(update={"rests_on": ground}))
+    output = _output(context, chosen, found, tell=arguments.spills == "tell")
+    return Result(output.model_copy(update={"rests_on": ground}))
 
 
-def _output(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings) -> ResourcesOutput:
+def _output(
+    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings, *, tell: bool
+) -> ResourcesOutput:
     placed = tuple(found.placed(found.device)) if found.device else ()
     timed = {one.name for variant in chosen.values() for one in timed_workloads(context, variant)}
     shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, found, placed))
@@ -69,11 +77,12 @@ def _output(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings
     rose = [
         f"{one.text}, since {context.past.resources[one.variant, found.architecture].session}" for one in risen
     ]
-    problems = [*found.problems, *rose, *spilled, *broken, *impossible]
-    hints = [*found.hints, *([ALLOW] if spilled or broken or risen else [FEWER] if impossible else [])]
+    tolerable = [*rose, *(() if tell else spilled), *broken]
+    problems = [*found.problems, *tolerable, *impossible]
+    hints = [*found.hints, *([ALLOW] if tolerable else [FEWER] if impossible else [])]
     return ResourcesOutput(
         ok=not problems,
-        message=_cut(problems) if problems else _describe(chosen, found, shapes),
+        message=_cut(problems) if problems else _describe(chosen, found, shapes, spilled),
         hint=hints[0] if hints else None,
         not_exercised=tuple(dict.fromkeys(found.missing)),
         nothing_done=not (problems or found.libraries or fillings),
@@ -195,12 +204,14 @@ def _cut(problems: Sequence[str]) -> str:
     return f"{problems[0]}{more}"
 
 
-def _describe(chosen: Mapping[str, CAbiVariant], found: Findings, shapes: Sequence[Placement]) -> str:
+def _describe(
+    chosen: Mapping[str, CAbiVariant], found: Findings, shapes: Sequence[Placement], spilled: Sequence[str]
+) -> str:
     """What was found in order, and nothing that was not looked at."""
     if not chosen:
         return "none of the variants is compiled by nvcc"
     kernels = [kernel for one in found.libraries for kernel in one.kernels if kernel.entry]
-    parts = [_compiled(kernels, found)] if kernels else [f"nothing was compiled for {found.architecture}"]
+    parts = [_compiled(kernels, found, spilled)] if kernels else [f"nothing was compiled for {found.architecture}"]
     if shapes and found.device:
         least, most = min(one.resident for one in shapes), max(one.resident for one in shapes)
         known = "" if kernels else " by threads and shared memory alone"
@@ -208,8 +219,9 @@ def _describe(chosen: Mapping[str, CAbiVariant], found: Findings, shapes: Sequen
     return "; ".join(parts)
 
 
-def _compiled(kernels: Sequence[KernelResources], found: Findings) -> str:
+def _compiled(kernels: Sequence[KernelResources], found: Findings, spilled: Sequence[str]) -> str:
     most = max(kernel.registers or 0 for kernel in kernels)
     spills = max(kernel.spill_bytes for kernel in kernels)
-    spilled = f"spills of up to {spills} bytes, as budgeted" if spills else "no spill"
-    return f"{len(kernels)} kernels for {found.architecture}: {spilled}, at most {most} registers"
+    allowed = f"spills of up to {spills} bytes, as budgeted" if spills else "no spill"
+    text = f"{len(spilled)} of them spill, up to {spills} bytes" if spilled else allowed
+    return f"{len(kernels)} kernels for {found.architecture}: {text}, at most {most} registers"

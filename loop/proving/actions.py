@@ -11,7 +11,7 @@ from loop.base.processes import Tick
 from loop.gate.kernel import builds
 from loop.machine.machine import cores
 from loop.model.measurement import ControlResult
-from loop.model.target import Target, Workload
+from loop.model.target import PythonVariant, Target, Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand
 from loop.proving import in_turn, prove
@@ -24,7 +24,8 @@ from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
 from loop.timing.doubts import every_doubt
 from loop.timing.readiness import hold_device
-from loop.timing.timings import Pair, Terms, Timings
+from loop.timing.samples import Pair, Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 
 LARGEST = 1 << 25
@@ -116,6 +117,9 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     proof.left_out += [f"{side.name} {reason}" for reason in found.left_out]
     if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
         return  # A gate is proved on an honest variant.
+    if not target.is_plain:
+        proof.left_out.append(f"{side.name} controls that timing finds: inputs are draws of a generator")
+        return
     largest = _largest([one for one in workloads if one.dtype == dtype and accepts(side, one)])
     if largest is None:
         proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in found.timed]
@@ -130,8 +134,12 @@ def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
     """Why no control of a variant can be tried; empty where some can."""
     if side.kind == "command":
         return "it is a program of its own"
-    if not target.is_plain:
-        return "controls are made for tensors one by one and one output"
+    if isinstance(variant := target.variants[side.name], PythonVariant) and variant.passing == "passed":
+        return "its outputs are passed to it"
+    if target.signature.updates:
+        return "it changes its inputs in place"
+    if not target.is_plain and not isinstance(variant, PythonVariant):
+        return "controls of compiled variants are made for tensors one by one and one output"
     if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
         return "it takes no workload that is not empty"
     return ""

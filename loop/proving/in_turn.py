@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from loop.base.processes import Tick
 from loop.model.target import Workload
 from loop.timing.round import Round, Untimed, blaming
-from loop.timing.timings import Shift, Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Shift, Terms
 from loop.workers.bench import Bench, Side
 from loop.workers.program import START_LIMIT_S
 from loop.workers.worker import Worker

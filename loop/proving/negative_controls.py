@@ -13,7 +13,7 @@ from loop.calls.call import attribute_number
 from loop.mistakes.wrong_results import WrongResult, wrong_results
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
-from loop.model.signature import Signature
+from loop.model.signature import OUTPUT, Signature
 from loop.model.target import Target, Workload
 
 EVERYWHERE = ("c_abi", "python")
@@ -21,7 +21,7 @@ DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 ON_A_GPU: tuple[Device, ...] = ("cuda",)
 Causes = tuple[Cause, ...]
 WRONG: Causes = ("elements", "NaN", "plain error")
-MISSING: Causes = (*WRONG, "launched nothing")
+MISSING: Causes = (*WRONG, "launched nothing", "not written")
 ELSEWHERE: Causes = (*MISSING, "left work", "clock")
 """Work that is not on the stream that was given: parts are missing, or nothing comes there in its time."""
 CHANGED: Causes = ("changed input",)
@@ -74,6 +74,7 @@ class Control:
             if tolerance
             else {"atol": 0.0, "rtol": 0.0},
             "attributes": list(target.signature.attributes),
+            **({} if target.is_plain else {"structured": "class" if target.modules else "function"}),
             **self.terms,
         }
 
@@ -89,6 +90,8 @@ def is_gross(name: str) -> bool:
 
 WAY = Control("honest, by way of a control", "none", expected=(), theme="honest")
 """Goes through the controls' arrays and has to pass: what rejects the others is their mistake, not the way."""
+EXACT = Control("honest, in float64", "exact", expected=(), theme="honest")
+"""Rounds otherwise than the reference in its own type, and has to pass as well."""
 DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make="none, whole", devices=ON_A_GPU)
 """The same for mistakes that leave tensors on the device."""
 
@@ -110,6 +113,35 @@ def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...
         *_graphs(),
     )
     return tuple(one for one in made if device in one.devices)
+
+
+UNKNOWN = ("cut",)
+"""Mistakes that need to know which dimensions of the inputs are the same."""
+
+
+def of_structure(
+    inputs: Sequence[Sequence[int]], output: Sequence[int], device: Device = "cpu"
+) -> Iterator[tuple[Control, bool]]:
+    """Controls of a function of any structure, by the shapes of the floating-point tensors among its inputs and of
+    the first among its outputs. With each: whether it can show on these shapes.
+
+    Only those that verification finds, in a Python variant, without spoiling its process.
+    """
+    sizes: dict[str, int] = {}
+    texts = {}
+    for name, shape in [*((f"input{n}", shape) for n, shape in enumerate(inputs)), (OUTPUT, output)]:
+        axes = [f"axis{axis}" if name == OUTPUT else f"{name}_{axis}" for axis in range(len(shape))]
+        sizes |= dict(zip(axes, shape, strict=True))
+        texts[name] = " ".join(axes)
+    signature = Signature.model_construct(inputs=texts, outputs={OUTPUT: texts.pop(OUTPUT)}, attributes={})
+    workload = Workload(name="shapes", sizes=sizes, dtype="float32")
+    for one in controls(signature, device):
+        fits = "python" in one.kinds and one.stage == "verify" and not one.apart and "replaced" not in one.expected
+        if (
+            fits and one.make not in UNKNOWN
+        ):  # What is not computed may show as any wrong value: of another output.
+            known = replace(one, expected=WRONG) if one.expected == ("NaN",) else one
+            yield known, one.applies(workload)
 
 
 REASONS: dict[str, Causes] = {"leave_tail": ("NaN",), "one_nan": ("NaN",), "nothing": ("NaN",)}
@@ -188,7 +220,7 @@ def _tampering(signature: Signature) -> Iterator[Control]:
     yield Control("gives a promise", "give_promise", ("wrong result",), **only)
     yield Control("gives another type", "other_type", ("wrong result",), **only)
     yield Control("keeps its result", "keep_result", **only)
-    yield Control("leaves every other result unwritten", "leave_unwritten", **only)
+    yield Control("leaves every other result unwritten", "leave_unwritten", MISSING, **only)
     for place, (name, dimensions) in enumerate(signature.inputs.items()):
         if len(dimensions.split()) == len(signature.output.split()):
             alike = _same_shape(dimensions, signature.output)
@@ -225,4 +257,4 @@ def _graphs() -> Iterator[Control]:
     yield Control("does something else while captured", "nothing_captured", terms=other, **only)
     yield Control("leaves its tail out while captured", "less_captured", **only)
     yield Control("repeats itself while captured", "repeat_captured", **only)
-    yield Control("computes one call of those captured", "first_captured", **only)
+    yield Control("computes one call of those captured", "first_captured", MISSING, **only)

@@ -13,7 +13,7 @@ from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, ControlResult, Layout
 from loop.model.target import Workload
 from loop.model.workloads import accepts, expand
-from loop.proving.negative_controls import Control, controls, is_gross, ways
+from loop.proving.negative_controls import Control, controls, is_gross, of_structure, ways
 from loop.proving.telling import SURE, Question, words
 from loop.workers.bench import Bench, Side
 from loop.workers.kept import KeptWorker
@@ -26,8 +26,10 @@ WORKLOADS, SEEDS = 3, 2
 """A control is tried on so many workloads at most, each with so many sets of values."""
 LIBRARY_WORKLOADS = 4
 """Workloads on which the library is tried."""
+FLOATING = ("float32", "float64", "float16", "bfloat16")
 HONEST = Control("honest", "", expected=(), theme="honest")
 NO_WORKLOAD = "no workload on which it could show"
+NO_NUMBERS = "no floating-point numbers among both inputs and outputs"
 IDLE = "makes no difference to this function"
 
 
@@ -87,6 +89,8 @@ class Trial(Checker):
         if own >= SURE or (is_gross(self.control.name) and not self.idle):
             return
         self.distinguishable = False
+        if not self.bench.target.is_plain:
+            return  # Its generator decides what inputs there are.
         for workload in (yield from asked.search(self.job.workloads)):
             if (yield from self._try_on(workload, honest)):
                 self.distinguishable, self.told_by = True, words(self.bench, workload)
@@ -105,6 +109,13 @@ class Trial(Checker):
                 return False
         return True
 
+    @property
+    def _is_pointless(self) -> bool:
+        """Whether what made no difference cannot: wrong values on no inputs, or where the inputs are given."""
+        if not self.bench.target.is_plain:
+            return self.control.theme != "honest"
+        return not self.distinguishable and self.control.theme == "value"
+
     def conclude(self, proof: Proof) -> None:
         """Add to the proof what came of this control."""
         failure = self.checks.first_failure
@@ -112,7 +123,7 @@ class Trial(Checker):
             proof.untried += [] if self.control.theme == "honest" else [self.control.name]
         elif failure is None and self.control.stage == "measure":
             proof.timed.append(self.control)
-        elif failure is None and self.idle and not self.distinguishable and self.control.theme == "value":
+        elif failure is None and self.idle and self._is_pointless:
             proof.left_out.append(f"{self.control.name}: {IDLE}")
         else:
             told = (failure.workload.name, failure.cause, failure.message) if failure else ()
@@ -163,8 +174,11 @@ def prove(
     process; those that do have one each, started together.
     """
     proof, shared = Proof(), SharedWorker(bench, base)
+    shaped = None if bench.target.is_plain else (yield from of_shapes(bench, base, workloads))
+    if shaped == []:
+        proof.left_out.append(f"every control: {NO_NUMBERS}")
     try:
-        for group in _groups(_trials(shared, base, workloads, proof)):
+        for group in _groups(_trials(shared, base, workloads, proof, shaped)):
             yield from _hold(shared, group, ends)
             for trial in group:
                 trial.conclude(proof)
@@ -173,10 +187,40 @@ def prove(
     return proof
 
 
-def _trials(shared: SharedWorker, base: Side, workloads: Sequence[Workload], proof: Proof) -> list[Trial]:
+def of_shapes(
+    bench: Bench, base: Side, workloads: Sequence[Workload]
+) -> Generator[Tick, None, list[tuple[Control, list[Workload]]]]:
+    """Controls of a function of any structure with the workloads on which they can show.
+
+    The judge makes the inputs of a few small workloads, whose shapes tell.
+    """
+    usual = base_dtypes(bench, base)[0]
+    few = sorted((one for one in _of_type(workloads, base, usual) if _size(one)), key=_size)[:WORKLOADS]
+    found: dict[str, tuple[Control, list[Workload]]] = {}
+    for workload in few:
+        yield from bench.expect(workload)
+        call = bench.call(workload, "judge")
+        inputs, outputs = (
+            [one.shape for one in tensors if one.dtype in FLOATING] for tensors in (call.inputs, call.outputs)
+        )
+        for control, shows in of_structure(inputs, outputs[0], bench.device) if inputs and outputs else ():
+            _, some = found.setdefault(control.name, (control, []))
+            some += seeded(workload) if shows else []
+    return [one for one in found.values() if base.deterministic or not one[0].varies]
+
+
+def _trials(
+    shared: SharedWorker,
+    base: Side,
+    workloads: Sequence[Workload],
+    proof: Proof,
+    shaped: list[tuple[Control, list[Workload]]] | None,
+) -> list[Trial]:
     """Honest candidates first: the rest is held against their outputs."""
     bench = shared.bench
-    trials = list(_of_controls(shared, base, workloads, proof))
+    if shaped is None:
+        shaped = [(control, telling(some, control)) for control, some in applicable(bench, base, workloads)]
+    trials = list(_of_controls(shared, base, shaped, proof))
     if not trials:
         return []
     honest = list({values_key(one): one for trial in trials for one in trial.job.workloads}.values())
@@ -184,11 +228,12 @@ def _trials(shared: SharedWorker, base: Side, workloads: Sequence[Workload], pro
     return [*own, *_of_others(bench, base, workloads, honest), *trials]
 
 
-def _of_controls(shared: SharedWorker, base: Side, workloads: Sequence[Workload], proof: Proof) -> Iterator[Trial]:
-    """Each control that can show on any of the workloads; what spoils its process has one of its own."""
+def _of_controls(
+    shared: SharedWorker, base: Side, shaped: Sequence[tuple[Control, Sequence[Workload]]], proof: Proof
+) -> Iterator[Trial]:
+    """Each control that can show on any workload; what spoils its process has one of its own."""
     bench = shared.bench
-    for control, some in applicable(bench, base, workloads):
-        chosen = telling(some, control)
+    for control, chosen in shaped:
         if not chosen:
             proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
             continue

@@ -4,7 +4,7 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError
@@ -14,6 +14,7 @@ from loop.builds import known_builds
 from loop.builds.binaries import same_code
 from loop.gate.model import BuildOutput
 from loop.machine.machine import machine
+from loop.model.base import Printed
 from loop.model.output import MeasureOutput, Output, VerifyOutput
 from loop.profile.model import ResourcesOutput
 from loop.replay.comparing import Comparison, Found, compare
@@ -24,6 +25,20 @@ SHOWN = 5
 """Differences in the last line; all stand above it."""
 Kind = TypeVar("Kind", bound=Output)
 Step = Mapping[str, Any]
+Word = Literal["same", "not the same", "cannot tell"]
+
+
+class Replayed(Printed):
+    """What a recipe found, held against what its session had found."""
+
+    verdict: Word
+    """What came out."""
+    compared: tuple[str, ...]
+    """What was compared."""
+    differs: tuple[str, ...]
+    """What is not the same."""
+    unknown: tuple[str, ...]
+    """What cannot be compared here."""
 
 
 def replayed(folder: Path, screen: Screen, *, as_json: bool) -> int:
@@ -32,7 +47,7 @@ def replayed(folder: Path, screen: Screen, *, as_json: bool) -> int:
     result.differs[:0] = [line for line in _read(folder / "differs").splitlines() if line]
     word, code = _verdict(result)
     if as_json:
-        screen.data(to_json({"schema_version": 1, "verdict": word, **vars(result)}))
+        screen.data(to_json(Replayed(verdict=word, **vars(result))))
         return code
     screen.data(f"compared: {', '.join(result.compared) or 'nothing'}")
     for line in (*result.differs, *result.unknown):
@@ -41,7 +56,7 @@ def replayed(folder: Path, screen: Screen, *, as_json: bool) -> int:
     return code
 
 
-def _verdict(result: Comparison) -> tuple[str, int]:
+def _verdict(result: Comparison) -> tuple[Word, int]:
     if result.differs:
         return "not the same", ExitCode.GATE_FAILED
     return ("cannot tell", ExitCode.CANNOT_TELL) if result.unknown else ("same", ExitCode.OK)

@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from loop.agents import results
@@ -16,7 +17,9 @@ from loop.learning.memory import Recall, failures_json
 from loop.library.histories import histories
 from loop.library.rates import rates
 from loop.model.base import Model
+from loop.model.change import BriefOutput
 from loop.model.exported import ExportedDiagnosis, ExportedFailure, ExportedSession, ExportedStep
+from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import (
     RESUMABLE,
@@ -30,6 +33,7 @@ from loop.model.record import (
 from loop.model.target import CAbiVariant
 from loop.money.bill import bill, judged_before, priors
 from loop.money.charging import NO_AI, Used, energy
+from loop.optimize.edits import page_of
 from loop.optimize.keeping import gains
 from loop.optimize.section import changes_json
 from loop.replay import recipe
@@ -42,7 +46,7 @@ from loop.session.objective import Objective, phase_times, session_facts
 from loop.session.page import Rendered, ReportInput, render_session
 from loop.steps.setting import Setting
 from loop.store import index, journal, sessions
-from loop.store.sessions import SessionFolder
+from loop.store.sessions import CHANGES, SessionFolder
 
 TABLE_WIDTH = 110
 """Columns of the table of variants, where nothing in it has to be folded."""
@@ -248,6 +252,13 @@ def waiting_for(finished: Sequence[Finished]) -> str:
     return last[0].hint or "" if last and last[0].status == "paused" else ""
 
 
+def brief_page(folder: SessionFolder, finished: Sequence[Finished]) -> Path | None:
+    """The page of the change that a paused session waits for; None where it waits for none."""
+    last = latest_attempts(finished)[-1:]
+    asked = read_output(last[0], BriefOutput) if last and last[0].status == "paused" else None
+    return page_of(folder.path / CHANGES, asked.brief) if asked and asked.brief else None
+
+
 def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> dict[str, Any]:
     """What `--json` prints of a session."""
     head, finished = record.head, folder.finished()
@@ -256,6 +267,7 @@ def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> d
         **_picked(record, Conclusion),
         report=str(folder.report),
         waiting_for=waiting_for(finished),
+        brief=str(page.with_suffix(".json")) if (page := brief_page(folder, finished)) else "",
         steps=tuple(ExportedStep(**_picked(step, ExportedStep)) for step in latest_attempts(finished)),
         failures=tuple(ExportedFailure.model_validate(one) for one in failures_json(recalled, finished)),
         diagnoses=tuple(ExportedDiagnosis(**dataclasses.asdict(one)) for one in diagnoses(head, finished)),

@@ -21,6 +21,8 @@ from loop.session import course
 from loop.session import plan as planning
 from loop.session.bounds import Asked
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
+from loop.timing import theirs
+from loop.timing.theirs import EvaluatorTerms
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class SessionRequest:
     """Whether a session that waits for a change is to end without one."""
     again: bool = False
     """Whether what lost in an earlier session is to be tried all the same."""
+    theirs: EvaluatorTerms | None = None
+    """Whose evaluator judges the answers as well, at the end; None where nobody asked for one."""
     dry_run: bool = False
     json: bool = False
     events: bool = False
@@ -59,8 +63,13 @@ def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     """The plan asked for, with everything it could reach, checked against the target."""
     read = _pattern_plan(request.pattern, setting) if request.pattern else None
     read = read or definitions.choose(setting.plans, request.plan or "baseline", "plan")
-    read = fitted(read, setting)
-    return planning.resolve(read, setting.patterns, setting.plans, setting.target.variants)
+    read, patterns = fitted(read, setting), dict(setting.patterns)
+    if request.theirs is not None:
+        last = theirs.pattern(request.theirs)
+        patterns[last.name] = definitions.Read(last, Document(last.name), read.path)
+        more = {"patterns": (*read.value.patterns, last.name)}
+        read = replace(read, value=read.value.model_copy(update=more))
+    return planning.resolve(read, patterns, setting.plans, setting.target.variants)
 
 
 def _pattern_plan(name: str, setting: Setting) -> definitions.Read[Plan]:

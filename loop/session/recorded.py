@@ -8,11 +8,50 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.places import project
 from loop.base.screen import Screen, fold, width
 from loop.library import definitions, histories
-from loop.library.derived import contradictions, step_sums
+from loop.library.derived import StepSums, contradictions, step_sums
+from loop.model.base import Printed
 from loop.model.history import RESOURCES, History, RecordedSession
+from loop.model.record import Finished, SessionHead, SessionRecord
 from loop.store import recorded
 
 BEGINNING = "recorded-"
+
+
+class Imported(Printed):
+    """Sessions that were recorded without loop."""
+
+    imported: tuple[str, ...]
+    """Those that are new here."""
+    already: tuple[str, ...]
+    """Those that were here."""
+    contradictions: tuple[str, ...]
+    """Figures that cannot all be right."""
+
+
+class ShownRecorded(Printed):
+    """A session that was recorded elsewhere."""
+
+    recorded: RecordedSession
+    """Its rows."""
+    steps: StepSums | None
+    """Sums over its steps; None where none states both times."""
+    contradictions: tuple[str, ...]
+    """Figures that cannot all be right."""
+
+
+class ShownSession(Printed):
+    """One session in full."""
+
+    head: SessionHead
+    """What was known when it began."""
+    record: SessionRecord | None
+    """What it found; None while it is not finished."""
+    steps: tuple[Finished, ...]
+    """Its steps, in order."""
+
+
+AnySession = ShownSession | ShownRecorded
+"""What `loop sessions show` prints."""
 
 
 def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -25,8 +64,7 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
     new, known = ([name for one in put for name in one[side]] for side in (0, 1))
     wrong = [say for rows in sessions for row in rows for say in contradictions(row)]
     if as_json:
-        fields = {"schema_version": 1, "imported": new, "already": known, "contradictions": wrong}
-        screen.data(to_json(fields))
+        screen.data(to_json(Imported(imported=tuple(new), already=tuple(known), contradictions=tuple(wrong))))
         return ExitCode.OK
     _say([*map(_history_text, read), *(f"contradiction: {say}" for say in wrong)], screen)
     for name in new:
@@ -73,16 +111,8 @@ def _called(one: RecordedSession, name: str) -> bool:
 def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:
     """One recorded session: its rows."""
     if as_json:
-        screen.data(
-            to_json(
-                {
-                    "schema_version": 1,
-                    "recorded": session,
-                    "steps": step_sums(session.steps),
-                    "contradictions": contradictions(session),
-                }
-            )
-        )
+        sums, wrong = step_sums(session.steps), tuple(contradictions(session))
+        screen.data(to_json(ShownRecorded(recorded=session, steps=sums, contradictions=wrong)))
         return ExitCode.OK
     for line in _lines(session):
         screen.prose(line)

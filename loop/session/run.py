@@ -5,13 +5,14 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from loop.agents import results
 from loop.agents.presets import refuse_unready
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
-from loop.base.places import cache_folder, state_folder
+from loop.base.places import WORKTREES, cache_folder, state_folder
 from loop.base.screen import Screen
 from loop.learning.memory import keep_sources
 from loop.learning.predicting import foresee, show_plan
@@ -34,7 +35,7 @@ from loop.steps.setting import Setting, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished, last_closed
 from loop.store.past_changes import known_good, known_resources, lost_ideas, searches, tries
-from loop.store.sessions import SessionFolder
+from loop.store.sessions import CHANGES, SessionFolder
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,14 @@ class Session:
     @property
     def workshop(self) -> Workshop:
         """Where this session has its target edited: a worktree for each state of the target's files."""
-        tree = state_folder() / "worktrees" / f"{self.head.id}-{self.head.ground[:8]}"
-        return Workshop(tree, self.folder.path / "changes", self.head.resume_command, self.request.decline)
+        return Workshop(
+            tree_of(self.head), self.folder.path / CHANGES, self.head.resume_command, self.request.decline
+        )
+
+
+def tree_of(head: SessionHead) -> Path:
+    """Where a session has its target edited."""
+    return state_folder() / WORKTREES / f"{head.id}-{head.ground[:8]}"
 
 
 def run_session(request: SessionRequest, screen: Screen) -> int:
@@ -167,6 +174,9 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
     bounds = make_bounds(session.request.asked, head, card, journal.lines, results.used(folder)[0])
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(announce(head))
+    if session.request.events:
+        began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id}
+        session.screen.data(json.dumps({**began, "folder": str(folder.path)}))
     folder.keep_reserve()
     bounds.reserve = folder.reserve
     return journal, bounds, rows

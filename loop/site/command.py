@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from loop import __version__
 from loop.base.documents import to_json
@@ -19,6 +20,7 @@ from loop.base.remarks import remark
 from loop.base.screen import Screen, seconds_text
 from loop.learning import statistics_command as statistics
 from loop.learning.statistics import Statistics
+from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.output import outputs_of
 from loop.profile.model import ResourcesOutput
@@ -52,7 +54,7 @@ def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool)
     """Write the catalogue into a folder."""
     made = _build(out, target, screen)
     if as_json:
-        screen.data(to_json({"schema_version": 1, **_facts(made.contents), **_written(made)}))
+        screen.data(to_json(BuiltSite(**_facts(made.contents), **_written(made))))
         return ExitCode.OK
     screen.data(str(made.place / "index.html"))
     parts = ", ".join(f"{count} {name}" for name, count in _facts(made.contents).items() if isinstance(count, int))
@@ -61,7 +63,32 @@ def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool)
     return ExitCode.OK
 
 
-def _written(made: Made) -> dict[str, object]:
+class BuiltSite(Printed):
+    """A catalogue that was written."""
+
+    target: str
+    """Name of the target."""
+    patterns: int
+    """Patterns in it."""
+    sessions: int
+    """Sessions in it."""
+    variants: int
+    """Variants in it."""
+    plans: int
+    """Plans in it."""
+    damaged: int
+    """Session folders that were left out."""
+    out: str
+    """Where it is."""
+    index: str
+    """Its first page."""
+    files: int
+    """Files written."""
+    seconds: float
+    """How long that took."""
+
+
+def _written(made: Made) -> dict[str, Any]:
     return {
         "out": str(made.place),
         "index": str(made.place / "index.html"),
@@ -70,7 +97,7 @@ def _written(made: Made) -> dict[str, object]:
     }
 
 
-def _facts(contents: Contents) -> dict[str, object]:
+def _facts(contents: Contents) -> dict[str, Any]:
     """How much there is of each."""
     return {
         "target": contents.target.name,

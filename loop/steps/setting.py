@@ -55,7 +55,7 @@ def trusted_setting(target: Path | None, screen: Screen) -> Setting:
 def ask_for_trust(setting: Setting, screen: Screen) -> bool:
     """Show what would run and ask; remembers a yes."""
     digest = trust.definition_hash(setting.project)
-    screen.say(f"{setting.project.manifest} would run:")
+    screen.say(f"{trust.shown(setting.project)} would run:")
     for line in what_runs(setting):
         screen.say(f"  {line}")
     if not screen.confirm("Allow it, until these definitions change?"):

@@ -24,7 +24,7 @@ from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
-ORDER = "order.json"
+ORDER, CHANGES = "order.json", "changes"
 RESERVE, RESERVE_BYTES = ".reserve", 1 << 20
 FORMAT = 1
 """Of heads and records that this version reads."""

@@ -24,8 +24,8 @@ from loop.timing.doubts import doubts
 from loop.timing.energy import sensed, taken
 from loop.timing.operators import Offered, both_ways, time_operators
 from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
-from loop.timing.samples import log_ratios
-from loop.timing.timings import Pair, Terms, Timings
+from loop.timing.samples import Pair, Timings, log_ratios
+from loop.timing.terms import Terms
 from loop.timing.verdicts import by_interval
 from loop.timing.ways import EMPTY
 from loop.workers.bench import Bench, Side
@@ -40,12 +40,15 @@ call variants in a second way."""
 IN_ROUNDS, IN_ROUNDS_ALONE = 0.8, 0.95
 """Share of the step's time for the rounds: operators come after them, and what is doubted."""
 
+ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
+"""By device. On a GPU beginning takes longer than several rounds."""
+
 
 class MeasureTerms(Model):
     """How much is measured."""
 
-    rounds: Annotated[int, Field(ge=2, le=100)] = 5
-    """Rounds, as far as the step's budget allows; two at least."""
+    rounds: Annotated[int, Field(ge=2, le=100)] | None = None
+    """Rounds, as far as the step's budget allows; two at least. Without a number 5, and 8 on a GPU."""
     cold: bool = False
     """Whether the caches are emptied before each timed call."""
     as_operator: bool = True
@@ -86,14 +89,15 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generat
     bench, builds = context.bench, found.builds or {}
     sides = [bench.side(name, builds.get(name)) for name in found.right]
     limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and builds else IN_ROUNDS_ALONE)
-    terms = Terms(arguments.rounds, limit_s, context.task.seed, cold=arguments.cold)
+    rounds = arguments.rounds or ROUNDS[bench.device]
+    terms = Terms(rounds, limit_s, context.task.seed, cold=arguments.cold)
     begun, offered = monotonic(), list[Offered]()
     with ExitStack() as stack:
         shared = yield from hold_device(context, stack)
         every = [bench.side(BASELINE), *sides]
         room = fitting(bench, workloads(context, context.task.plan.workloads), every, wide=True)
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
-        looks = Looks(bench, pairs, room.workloads, arguments.rounds)
+        looks = Looks(bench, pairs, room.workloads, rounds)
         timings = yield from schedule.measure(bench, every, room.workloads, terms, looks.pending)
         warned = warnings(bench, shared, timings)
         measured = looks.measured(timings)

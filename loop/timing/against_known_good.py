@@ -27,7 +27,8 @@ from loop.timing.doubts import doubts
 from loop.timing.model import CompareOutput
 from loop.timing.ratios import measurements
 from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
-from loop.timing.timings import MIN_ROUNDS, Pair, Terms, Timings
+from loop.timing.samples import MIN_ROUNDS, Pair, Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from loop.workers.device_memory import fitting
 
@@ -78,9 +79,10 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     for number, group in enumerate(groups):
         limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun)) / (len(groups) - number)
         timings, said = yield from _hold(context, group, arguments, limit_s)
-        for contest in group:
-            made.append((yield from _outcome(context, contest, timings)))
         held.append(timings)
+        for contest in group:
+            own, standing = Controls(contest, timings), Controls(contests[0], held[0])
+            made.append((yield from _outcome(context, contest, timings, own if own.whole else standing)))
         warned |= dict.fromkeys(said)
     segments = [segment for timings in held for segment in timings.segments]
     known = tuple({context.past.known_good[one.candidate.name] for one in contests if one.known_good})
@@ -102,8 +104,11 @@ def _contests(
         room = fitting(context.bench, taken, [side] * RIVALS, wide=True)
         missing += [f"{name} against itself and its known good on {text}" for text in room.left_out]
         if room.workloads:
-            made = _contest(context, build, room.workloads, arguments, missing, first=not contests)
-            contests.append((yield from made))
+            made = yield from _contest(context, build, room.workloads, arguments, missing, first=not contests)
+            contests += [made] if made.rivals else []
+    if context.bench.device == "cuda" and len(contests) > 1:
+        others = ", ".join(one.candidate.name for one in contests[1:])
+        missing.append(f"{others} against itself: on a GPU {contests[0].candidate.name} stands for all")
     return contests
 
 
@@ -130,14 +135,14 @@ def _contest(
 ) -> Generator[Tick, None, Contest]:
     """What a variant is compared with; why there is no known good is added to `missing`.
 
-    On a GPU all but the first variant are held against themselves on one workload: there are many of them there,
-    and what disturbs one disturbs all.
+    On a GPU only the first variant is held against itself, for all: each process takes a share of a second to
+    begin there, and what disturbs one disturbs all.
     """
     name = build.variant
     candidate = context.bench.side(name, build)
     longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
-    every = first or context.bench.device == "cpu"
-    rivals = [itself(candidate, timed if every else [longest]), slowed(candidate, arguments.slowdown, [longest])]
+    controlled = first or context.bench.device == "cpu"
+    rivals = [itself(candidate, timed), slowed(candidate, arguments.slowdown, [longest])] if controlled else []
     try:
         earlier = yield from known_good_build(context, name, build)
         good = context.bench.side(name, earlier).renamed(f"{name} known good")
@@ -186,31 +191,59 @@ class Compared:
 
     name: str
     measurements: tuple[Measurement, ...]
-    null: NullControl
-    positive: PositiveControl
+    null: NullControl | None
+    """None where another variant's stands for it, and so does its positive control."""
+    positive: PositiveControl | None
     verdicts: Sequence[Verdict]
 
 
-def _outcome(context: Context, contest: Contest, timings: Timings) -> Generator[Tick, None, Compared]:
-    name, (again, slower, *good) = contest.candidate.name, contest.rivals
-    pairs = [Pair(contest.candidate, name, again.side.name, "self")]
+@dataclass(frozen=True)
+class Controls:
+    """The two controls of a contest: its own, or those of the one that stands for it."""
+
+    contest: Contest
+    timings: Timings
+
+    @property
+    def whole(self) -> bool:
+        """Whether the contest has both, before its known good."""
+        return len(self.contest.rivals) > 1
+
+    @property
+    def null(self) -> NullControl:
+        """The variant against itself."""
+        return self.contest.null_control(self.timings, self.contest.rivals[0])
+
+    @property
+    def positive(self) -> PositiveControl:
+        """The variant made slower on purpose."""
+        return self.contest.positive_control(self.timings, self.contest.rivals[1])
+
+    def false(self, variant: str) -> list[NoSpeedVerdict]:
+        """A verdict on the timing itself, where a variant came out faster or slower than itself."""
+        reason = "against itself {} came out {} on {}: timing cannot be trusted on this machine now"
+        told = self.contest.told_apart(self.timings, self.contest.rivals[0]).items()
+        name = self.contest.candidate.name
+        return [
+            verdicts.invalid(variant, place, "self", "differs from itself", reason.format(name, word, place))
+            for place, word in told
+        ]
+
+
+def _outcome(
+    context: Context, contest: Contest, timings: Timings, controls: Controls
+) -> Generator[Tick, None, Compared]:
+    name, own = contest.candidate.name, controls.contest is contest
+    good = contest.rivals[2:] if own else contest.rivals
+    pairs = [Pair(contest.candidate, name, rival.side.name, "self") for rival in contest.rivals[:1] if own]
     pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in good]
     measured = measurements(context.bench.target, pairs, contest.workloads, timings)
-    null, positive = contest.null_control(timings, again), contest.positive_control(timings, slower)
-    distrusted = [*(yield from doubts(context.bench, timings, measured, pairs)), *_false(contest, timings, again)]
+    positive = controls.positive
+    distrusted = [*(yield from doubts(context.bench, timings, measured, pairs)), *controls.false(name)]
     judged: Sequence[Verdict] = distrusted or [
         _verdict(contest, timings, one, good[0], positive) for one in measured if one.against == "known_good"
     ]
-    return Compared(name, measured, null, positive, judged)
-
-
-def _false(contest: Contest, timings: Timings, again: Rival) -> list[NoSpeedVerdict]:
-    """A verdict on the timing itself, where a variant came out faster or slower than itself."""
-    reason = "against itself it came out {} on {}: timing cannot be trusted on this machine now"
-    return [
-        verdicts.invalid(contest.candidate.name, place, "self", "differs from itself", reason.format(word, place))
-        for place, word in contest.told_apart(timings, again).items()
-    ]
+    return Compared(name, measured, controls.null if own else None, positive if own else None, judged)
 
 
 def _verdict(
@@ -233,15 +266,17 @@ def _verdict(
     )
 
 
-def _describe(name: str, null: NullControl, positive: PositiveControl, verdicts: Sequence[Verdict]) -> str:
-    bad = next((one for one in verdicts if not isinstance(one, SpeedVerdict)), None)
+def _describe(one: Compared) -> str:
+    bad = next((verdict for verdict in one.verdicts if not isinstance(verdict, SpeedVerdict)), None)
     if bad:
         return f"{bad.variant} is {bad.verdict}: {bad.reason}"
-    seen = f"{positive.slowdown:.0%} slowdown {'seen' if positive.seen else 'not seen'}"
-    itself = f"{name} against itself: same on {null.same} of {null.comparisons}"
-    if null.inconclusive:
-        itself += f", inconclusive on {null.inconclusive}"
-    return "; ".join([itself, seen, *_against_good([v for v in verdicts if isinstance(v, SpeedVerdict)])])
+    said = []
+    if one.null and one.positive:
+        said.append(f"against itself: same on {one.null.same} of {one.null.comparisons}")
+        said[0] += f", inconclusive on {one.null.inconclusive}" if one.null.inconclusive else ""
+        said.append(f"{one.positive.slowdown:.0%} slowdown {'seen' if one.positive.seen else 'not seen'}")
+    said += _against_good([verdict for verdict in one.verdicts if isinstance(verdict, SpeedVerdict)])
+    return f"{one.name} {'; '.join(said)}"
 
 
 def _against_good(verdicts: Sequence[SpeedVerdict]) -> list[str]:
@@ -260,7 +295,7 @@ def _output(
     known: tuple[KnownGood, ...],
 ) -> CompareOutput:
     judged = tuple(verdict for one in made for verdict in one.verdicts)
-    described = [_describe(one.name, one.null, one.positive, one.verdicts) for one in made]
+    described = [_describe(one) for one in made]
     return CompareOutput(
         ok=not any(one.verdict in ("invalid", "incorrect", "slower") for one in judged),
         message=with_warnings("; ".join(described) or "no compiled variant to compare", warned),
@@ -268,8 +303,8 @@ def _output(
         verdicts=judged,
         known_good=known,
         measurements=tuple(measured for one in made for measured in one.measurements),
-        null_controls=tuple(one.null for one in made),
-        positive_controls=tuple(one.positive for one in made),
+        null_controls=tuple(one.null for one in made if one.null),
+        positive_controls=tuple(one.positive for one in made if one.positive),
         rounds=max((timings.rounds for timings in held), default=0),
         outputs=sum(timings.outputs for timings in held),
         not_exercised=tuple(missing),

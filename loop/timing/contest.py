@@ -7,7 +7,7 @@ from loop.model.measurement import NullControl, PositiveControl
 from loop.model.target import Workload
 from loop.timing import samples, verdicts
 from loop.timing.ratios import noise
-from loop.timing.timings import Timings
+from loop.timing.samples import Timings
 from loop.workers.bench import Side
 
 

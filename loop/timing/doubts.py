@@ -10,7 +10,7 @@ from loop.model.causes import Cause
 from loop.model.measurement import Check, Measurement, Segment
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.timing import bounds, samples
-from loop.timing.timings import MIN_ROUNDS, Pair, Timings
+from loop.timing.samples import MIN_ROUNDS, Pair, Timings
 from loop.timing.verdicts import invalid
 from loop.workers.bench import Bench
 

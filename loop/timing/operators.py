@@ -12,7 +12,8 @@ from loop.model.verdict import NoSpeedVerdict
 from loop.timing import schedule
 from loop.timing.doubts import doubts
 from loop.timing.ratios import measurements
-from loop.timing.timings import Pair, Terms
+from loop.timing.samples import Pair
+from loop.timing.terms import Terms
 from loop.timing.ways import as_operator
 from loop.workers.bench import Bench, Side
 

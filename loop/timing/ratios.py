@@ -10,8 +10,7 @@ from loop.model.target import Target, Workload
 from loop.model.verdict import TOO_WIDE
 from loop.model.workloads import counted
 from loop.timing import samples
-from loop.timing.samples import log_ratios
-from loop.timing.timings import MIN_ROUNDS, Pair, Timings
+from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios
 
 
 def confidence(comparisons: int, looks: int = 1) -> float:

@@ -21,7 +21,7 @@ from loop.model.measurement import Build, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.steps.context import Context
 from loop.timing import samples
-from loop.timing.timings import Timings
+from loop.timing.samples import Timings
 from loop.workers.bench import Bench
 
 REST_S = 2.0

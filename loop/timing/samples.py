@@ -16,11 +16,17 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from loop.base.stats import median
-from loop.model.measurement import BASELINE, DeviceReading, Segment
+from loop.model.measurement import BASELINE, Check, DeviceReading, Segment
+from loop.model.verdict import Against
+from loop.workers.bench import Side
+from loop.workers.judge_clock import Floors
+
+MIN_ROUNDS = 2
+"""An interval needs two replicates."""
 
 CLEAN = 0.02
 """Share of its time that a sample may have waited for a core and still count."""
@@ -45,6 +51,59 @@ COPIES, COPIES_S = 1.25, 1e-6
 SideName = Literal["reference", "candidate"]
 Handed = Mapping[tuple[str, str, int], Sequence[float]]
 """Side, workload and round to seconds a call that handing its result over took."""
+
+
+@dataclass
+class Timings:
+    """Raw samples, and what was noticed while they were taken."""
+
+    segments: list[Segment] = field(default_factory=list)
+    peaks: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """Side and workload to bytes that the first call took, one a round."""
+    floors: Floors | None = None
+    """What calls that do nothing take here."""
+    own_clock: set[str] = field(default_factory=set)
+    """Sides that timed themselves."""
+    rounds: int = 0
+    seconds: float = 0.0
+    """What all rounds took, without the start of processes."""
+    wrong: list[tuple[str, Check]] = field(default_factory=list)
+    """Timed outputs that were wrong, with their side."""
+    outputs: int = 0
+    """Timed outputs that were judged."""
+    probes: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
+    """Side and workload to seconds of a call on values it had not seen, and on values it had just seen."""
+    clocks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
+    handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)
+    """Side, workload and round to seconds a call that handing its result over took."""
+    ways: dict[str, str] = field(default_factory=dict)
+    """Side to how its calls are made."""
+    readied: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
+    """Side and workload to seconds that making calls ready took, and how many: they are not timed."""
+    strays: dict[str, str] = field(default_factory=dict)
+    """Sides that left the cores they were given, and how."""
+
+    def of(self, workload: str) -> list[Segment]:
+        """The segments of one workload."""
+        return [segment for segment in self.segments if segment.workload == workload]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A side and what it is compared with."""
+
+    candidate: Side
+    variant: str
+    """Name of the variant that the candidate stands for."""
+    reference: str
+    """Name of the side it is compared with."""
+    against: Against
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Names of reference and candidate."""
+        return self.reference, self.candidate.name
 
 
 @dataclass(frozen=True)

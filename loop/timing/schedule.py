@@ -18,11 +18,12 @@ from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import accepts
 from loop.timing.round import Round
-from loop.timing.timings import Pending, Shift, Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Pending, Shift, Terms
 from loop.workers.bench import Bench, Side
 
-FIRST_SHARE = 0.4
-"""Of the time that is left, for the first set of processes that are kept."""
+FIRST_SHARE = 0.45
+"""Of the time that is left, for the first set of processes that are kept: the next has less to begin."""
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_ROUNDS = 3
 KEPT_ON_CPU, KEPT_ON_GPU = 1, 5

@@ -1,5 +1,6 @@
 """How one segment is filled: what its samples came to, and when there are enough of them."""
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -47,6 +48,8 @@ class Sampled:
     """Inputs that do not hold what the judge wrote."""
     broken: list[str] = field(default_factory=list)
     """What the variant replaced in its process, by name."""
+    unwritten: bool = False
+    """Whether one of the calls beside it left what stood in its output before."""
     writes: list[str] = field(default_factory=list)
     """Writes outside of tensors, or too late, a sentence each."""
     stray: str = ""
@@ -113,13 +116,43 @@ def begin_filling(
     return Filling(sampled, seconds, least, most, judged, SECRET.randrange(expected), looked_at)
 
 
-def calls_known(sounds: int, spent: float, early: float, seconds: float, enough: int) -> bool:
-    """Whether a warm-up has gone on for long enough to know how long a call takes, with so many sound samples.
+@dataclass
+class WarmUp:
+    """What calls before a segment came to, and whether it is known how long one takes."""
 
-    `early`: seconds that making calls ready took.
-    """
-    if early > WARM_UP_READY_S:
+    seconds: float
+    """For which they are made at least."""
+    enough: int
+    """Sound samples that are enough."""
+    sounds: int = 0
+    spent: float = 0.0
+    """Seconds of all samples."""
+    early: float = 0.0
+    """Seconds that making calls ready took, on a host."""
+    sound: float = math.inf
+    """Seconds of a call, the shortest that nothing disturbed."""
+    rough: float = math.inf
+    """The shortest of all."""
+
+    def add(self, once: float, whole: float, waited: float | None) -> bool:
+        """Count a sample whose calls took `once` seconds each; whether nothing disturbed it."""
+        self.rough, self.spent = min(self.rough, once), self.spent + whole
+        if disturbed(whole, waited):
+            return False
+        self.sound, self.sounds = min(self.sound, once), self.sounds + 1
         return True
-    if spent < seconds:
-        return False
-    return sounds >= enough or spent >= (WARM_UP_MOST_S if sounds else 5 * WARM_UP_MOST_S)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another sample is needed."""
+        if self.rough == math.inf:
+            return True
+        if self.early > WARM_UP_READY_S:
+            return False
+        most_s = WARM_UP_MOST_S if self.sounds else 5 * WARM_UP_MOST_S
+        return self.spent < self.seconds or (self.sounds < self.enough and self.spent < most_s)
+
+    @property
+    def once(self) -> float:
+        """Seconds of a call."""
+        return max(self.rough if self.sound == math.inf else self.sound, 1e-8)

@@ -26,8 +26,8 @@ from loop.timing.segment import (
     WARM_UP_S,
     Filling,
     Sampled,
+    WarmUp,
     begin_filling,
-    calls_known,
 )
 from loop.timing.windows import Grid, Windows
 from loop.workers.bench import Side
@@ -84,8 +84,10 @@ class TimedCall:
         self._replayed: dict[int, Windows] = {}
         self._replays, self._once = 1, 0.0
         """Replays of a graph; seconds that a call takes, once it was called for a while."""
+        self._standing, self._begun = 0, 0.0
+        """Calls that were made ready last; when staging began."""
 
-    def stage(self, limit_s: float, note: str, mistake: Mistake | None = None) -> Generator[Tick, None, None]:
+    def begin_stage(self, mistake: Mistake | None = None) -> None:
         """Have the worker take the call's memory, and make the call once, on values that are not looked at.
 
         `mistake`: what a control does wrong, in a worker that has loaded the variant without it.
@@ -101,9 +103,13 @@ class TimedCall:
             turns=tuple(self.arena.words[ROTATIONS : ROTATIONS + len(turns)]),
             mistake=mistake,
         )
-        begun = time.monotonic()
-        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note)
-        if (taken := time.monotonic() - begun) > 2 * SLOW_CALL_S and not (self.replays or self.returns):
+        self._begun = time.monotonic()
+        self.worker.send(request)
+
+    def staged(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
+        """Wait until the worker has done so."""
+        reply = yield from self.worker.receive(limit_s, note)
+        if (taken := time.monotonic() - self._begun) > 2 * SLOW_CALL_S and not (self.replays or self.returns):
             self._once = taken
         self.peak_bytes = reply.peak_bytes
         self.orders = Orders(self.worker, limit_s, note)
@@ -244,6 +250,7 @@ class TimedCall:
         with self.worker.stopped():
             found.output = self.arena.output(chosen)
             found.changed = self.arena.changed()
+            found.unwritten = is_floating(self.call.output.dtype) and self.arena.poisoned(calls)
             if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:
                 found.writes.append("writes its output after it said that it was done")
         return taken
@@ -257,22 +264,23 @@ class TimedCall:
         if self._once > SLOW_CALL_S:
             return self._once
         seconds = 0.0 if self.replays and not self._once else seconds
-        calls, sounds, spent, early, self._replays = 1, 0, 0.0, 0.0, 1
-        sound, rough = math.inf, math.inf
-        enough = 1 if self._once else WARM_UP_CALLS
-        if self._once and seconds:
-            calls = self._calls_at_once(self._once, cold=False)
-        while rough == math.inf or not calls_known(sounds, spent, early, seconds, enough):
-            ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
-            early += 0.0 if self.replays else ready_s
+        warm, self._replays = WarmUp(seconds, 1 if self._once else WARM_UP_CALLS), 1
+        stands = self._standing if self.replays and self._once and not self.call.updates else 0
+        calls = stands or self._begin_with(seconds)
+        while warm.goes_on:
+            if not stands:  # Else what was made ready last is called: how long it takes is known.
+                ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
+                warm.early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
             taken = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
-            rough, spent = min(rough, taken), spent + whole
-            if not disturbed(whole, waited):
-                sound, sounds = min(sound, taken), sounds + 1
-                calls = calls if self.replays or not seconds else self._calls_at_once(sound, cold=False)
-        self._once = max(rough if sound == math.inf else sound, 1e-8)
+            if warm.add(taken, whole, waited) and seconds and not self.replays:
+                calls = self._calls_at_once(warm.sound, cold=False)
+        self._once = warm.once
         return self._once
+
+    def _begin_with(self, seconds: float) -> int:
+        """Calls of the first sample of a warm-up that fills so many seconds."""
+        return self._calls_at_once(self._once, cold=False) if self._once and seconds else 1
 
     def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = replays.SAMPLE_S) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
@@ -362,6 +370,7 @@ class TimedCall:
         flat = array("Q", [offset for window in windows for offset in window])
         words[OFFSETS : OFFSETS + len(flat)] = memoryview(flat)
         words[COUNT], words[COLD] = len(windows), int(cold)
+        self._standing = len(windows)
         if not self.replays:
             self._spoil(windows)
         return (yield from self.orders.give(READY))

@@ -148,18 +148,18 @@ class Bench:
 
     @property
     def forks(self) -> bool:
-        """Whether workers that need torch are forked.
+        """Whether workers that need torch are forked: on a GPU, and with one thread.
 
-        With one thread: OpenMP binds several to cores when torch is imported, and each process has its own. On a
-        CPU: on a GPU nobody has tried it yet.
+        OpenMP binds several to cores when torch is imported, and each process has its own. On a GPU it binds none.
         """
-        return self.device == "cpu" and self.threads == 1
+        return self.device == "cuda" or self.threads == 1
 
     @property
     def nursery(self) -> Nursery:
         """Where workers come from that need torch."""
         if self._nursery is None:
-            environment = thread_environment(self.threads, timed_cores(self.threads))
+            cores = timed_cores(self.threads) if self.device == "cpu" else ""
+            environment = thread_environment(self.threads, cores)
             self._nursery = Nursery({**passed_on(), **environment}, unprivileged=self.device == "cpu")
         return self._nursery
 

@@ -255,19 +255,32 @@ class Judge:
         from loop.workers.mistaken_reference import mistaken
 
         answer = self.answers[request.call.key]
-        call, truth = answer.given.call, answer.truths[0]
+        call, n = answer.given.call, next((n for n, one in enumerate(answer.truths) if not one.is_whole), 0)
+        truth = answer.truths[n]
         try:
             if request.other:
-                output = self.answers[request.other].truths[0].reference
-            else:
+                output = self.answers[request.other].truths[n].reference
+            elif self._is_plain(call):
                 output = self._formed(mistaken(self.reference, call, answer.given.tensors, request.mistake), call)
+            else:
+                output = self._formed(
+                    self._mistaken(call, answer.given.tensors, request.mistake)[n].double(), call
+                )
             excess = self._excess(truth, output)
             if 1 < excess and self._may_round(truth) and rounding_may_explain(truth, [output]):
-                truth = answer.truths[0] = self._rounded(answer, 0)
+                truth = answer.truths[n] = self._rounded(answer, n)
                 excess = self._excess(truth, output)
         except Exception:  # The reference cannot be called so: what the mistake is cannot be said.
             return messages.Told(0.0)
         return messages.Told(excess)
+
+    def _mistaken(self, call: Call, inputs: list[Tensor], terms: dict[str, Any]) -> list[Tensor]:
+        """The outputs of a reference of any structure with a mistake, in float64."""
+        from loop.workers.mistaken_reference import of_structure
+
+        wide = [widened(one) for one in inputs]
+        wrong = of_structure(self.reference, call, terms)
+        return list(self.asking.outputs("reference", wrong, wide, call, exact=True)[0].values())
 
     def _excess(self, truth: Truth, output: Tensor) -> float:
         """How many times what is allowed an output is off: in its worst element, the largest error or the mean."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from loop.calls.call import Call
 from loop.calls.torch_side import Function
 from loop.mistakes import MAKERS
+from loop.mistakes.answers import structured
 from loop.mistakes.arrays import Array, Attributes
 
 MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
@@ -30,3 +31,9 @@ def mistaken(reference: Function, call: Call, inputs: list[Tensor], terms: dict[
     mistake(honest, arrays, output, dict(call.attributes))
     made: Tensor = torch.from_numpy(output)
     return made
+
+
+def of_structure(reference: Function, call: Call, terms: dict[str, Any]) -> Function:
+    """A reference of any structure that makes a control's mistake."""
+    wrong: Function = structured(reference, {**terms, "mantissa": MANTISSA[call.dtype]})
+    return wrong

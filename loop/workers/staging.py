@@ -19,14 +19,18 @@ EMPTY_ELEMENTS = 64
 
 
 def stage(loaded: Loaded, shared: Shared, request: Stage, slow: float) -> tuple[StagedCall, int | None]:
-    """The stage of a call, once the call was made on it, and the memory that this took at its peak.
+    """The stage of a call, once the call was made on it, and the memory that this took at its peak on the host.
 
     `slow`: share of its time by which every call is made longer on purpose.
     """
     places = Places(shared.memory, request.call, request.inputs, request.slots, request.turns)
     made = _make(loaded, places, request.call, slow)
     made.ready([request.window], request.turns, cold=False)
-    peak = first_call_bytes(lambda: made.run(1))
+    peak = None
+    if getattr(loaded, "device", "cpu") == "cuda":
+        made.run(1)
+    else:
+        peak = first_call_bytes(lambda: made.run(1))
     made.give()
     return made, peak
 

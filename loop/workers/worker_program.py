@@ -203,6 +203,10 @@ class Worker:
 
 
 def _mistaken(loaded: Loaded, mistake: messages.Mistake) -> Loaded:
+    if "structured" in mistake and isinstance(loaded, variants.Importable):
+        from loop.mistakes import answers
+
+        return answers.wrap(loaded, mistake)
     from loop import mistakes
 
     return mistakes.wrap(loaded, mistake)

@@ -16,56 +16,12 @@ from loop.base.processes import finish
 from loop.builds import build as building
 from loop.builds import known_builds
 from loop.builds.build import dependencies, find, ground
-from loop.builds.compiler_errors import BuildFailed
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
-from loop.model.target import BuildRecipe, CAbiVariant
 from loop.steps.context import Context, NoArguments, Task
+from tests.builds.project import TINY, built, entries, make_variant, write
 from tests.makers import make_machine, make_plan
-from tests.targets import FLAGS, SOURCE, build_one, compiled, open_bench, write_target
-
-TINY = {
-    "scale.cpp": '#include "loop_kernel.h"\n#include "scale.h"\nLOOP_EXPORT int right() { return SCALE; }\n',
-    "scale.h": "#define SCALE 2\n",
-}
-
-
-def make_variant(**fields: Any) -> CAbiVariant:
-    """A compiled variant, its compiler and flags given by name."""
-    recipe = {name: fields.pop(name) for name in ("compiler", "flags") if name in fields}
-    base = compiled("right", build=BuildRecipe.model_validate({"flags": tuple(FLAGS), **recipe}))
-    return CAbiVariant.model_validate({**base, "sources": ("scale.cpp",), **fields})
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A project of one source and one header."""
-    return write(tmp_path / "project", **TINY)
-
-
-def write(folder: Path, **files: str) -> Path:
-    """A folder with these files."""
-    folder.mkdir(exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    return folder
-
-
-def built(folder: Path, cache: Path, **fields: Any) -> Build:
-    """A build of the project."""
-    return build_one(folder, make_variant(**fields), cache)
-
-
-def failure(folder: Path, cache: Path, **fields: Any) -> BuildFailed:
-    """How a build of the project fails."""
-    with pytest.raises(BuildFailed) as caught:
-        built(folder, cache, **fields)
-    return caught.value
-
-
-def entries(cache: Path) -> list[str]:
-    """Builds in a cache, unfinished work included."""
-    return sorted(path.name for path in cache.iterdir() if path.name != "questions")
+from tests.targets import FLAGS, SOURCE, compiled, open_bench, write_target
 
 
 def test_a_second_build_comes_from_the_cache(folder: Path, tmp_path: Path) -> None:
@@ -224,101 +180,6 @@ def test_a_forged_record_does_not_pass_the_worker(tmp_path: Path) -> None:
         output = finish(load(make_context(bench, "right"), NoArguments())).output
     expected = f"right stale binary: built from {other.build_id[:12]}, the sources are {right.build_id[:12]}"
     assert (False, expected) == (output.ok, output.message)
-
-
-def test_a_compile_error_is_told_with_its_place(folder: Path, tmp_path: Path) -> None:
-    """The first one only: what follows is mostly its echo. Nothing half-made stays in the cache."""
-    write(folder, **{"scale.cpp": TINY["scale.cpp"] + "\nint f() { return missing; }\nint g() { return gone; }\n"})
-    failed = failure(folder, tmp_path / "cache")
-    assert failed.message.startswith("scale.cpp:5:18: ")
-    assert "missing" in failed.message
-    assert "gone" in failed.log
-    assert [] == entries(tmp_path / "cache")
-
-
-def test_an_error_in_a_header_names_the_header(folder: Path, tmp_path: Path) -> None:
-    """Where the mistake is, not where it was included."""
-    write(folder, **{"scale.h": "#error out of scale\n"})
-    message = failure(folder, tmp_path / "cache").message
-    assert message.startswith("scale.h:1:2: ")
-    assert "out of scale" in message
-
-
-def test_a_missing_header_is_told_with_its_place(folder: Path, tmp_path: Path) -> None:
-    """The line that includes it."""
-    (folder / "scale.h").unlink()
-    assert failure(folder, tmp_path / "cache").message.startswith("scale.cpp:2:10: ")
-
-
-def test_a_missing_source_is_told_with_where_it_is_named(folder: Path, tmp_path: Path) -> None:
-    """The manifest is the place to look."""
-    failed = failure(folder, tmp_path / "cache", sources=("gone.cpp",))
-    assert "gone.cpp: no such source file" == failed.message
-    assert f"it is named in {folder / 'target.yaml'}" == failed.hint
-
-
-def test_a_missing_compiler_is_told_with_what_to_install(folder: Path, tmp_path: Path) -> None:
-    """Name and package."""
-    failed = failure(folder, tmp_path / "cache", compiler="no-such-compiler")
-    assert "no-such-compiler: no such compiler on the PATH" == failed.message
-    assert "install it, or name another compiler in target.yaml" == failed.hint
-
-
-def test_a_compiler_that_is_there_and_broken_is_not_called_missing(folder: Path, tmp_path: Path) -> None:
-    """A step that would go without a compiler fails on one that does not run."""
-    broken = tmp_path / "broken-nvcc"
-    broken.write_text("#!/bin/sh\necho 'fatal: something strange' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    failed = failure(folder, tmp_path / "cache", compiler=str(broken))
-    assert f"{broken} is there and does not run" == failed.message
-    assert not failed.no_compiler
-    assert f"see what `{broken} --version` says" == failed.hint
-
-
-def test_a_compiler_that_writes_nothing_is_not_believed(folder: Path, tmp_path: Path) -> None:
-    """It ends with 0 all the same."""
-    failed = failure(folder, tmp_path / "cache", compiler="true")
-    assert "true ended well and wrote no library" == failed.message
-
-
-def test_a_flag_that_an_old_compiler_does_not_know_is_explained(folder: Path, tmp_path: Path) -> None:
-    """There is no line to mend."""
-    failed = failure(folder, tmp_path / "cache", flags=("-fno-such-flag-exists",))
-    assert "it may be too old" in failed.hint
-
-
-def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -> None:
-    """The limit is the step's; the hint says how to raise it."""
-    slow = tmp_path / "slow-compiler"
-    slow.write_text(
-        '#!/bin/sh\ncase "$*" in *--version*) echo slow 1.0;; *-M*) echo "a: scale.cpp";; *) sleep 60;; esac\n'
-    )
-    slow.chmod(0o755)
-    with pytest.raises(BuildFailed, match=r"the compiler was killed after 0\.\d s") as caught:
-        finish(
-            building.build(
-                "right",
-                make_variant(compiler=str(slow)),
-                folder,
-                cache=tmp_path / "cache",
-                include=include_folder(),
-                limit_s=0.3,
-            )
-        )
-    assert "raise `limit_s` of the step" in caught.value.hint
-    assert [] == entries(tmp_path / "cache")
-
-
-def test_a_compiler_speaks_english_to_us(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its messages are read here, whatever language the user works in."""
-    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
-    polyglot = tmp_path / "polyglot"
-    script = (
-        'case "$*" in *--version*) echo it 1.0;; *) echo "scale.cpp:1:1: error: in $LC_ALL" >&2; exit 1;; esac'
-    )
-    polyglot.write_text(f"#!/bin/sh\n{script}\n")
-    polyglot.chmod(0o755)
-    assert "scale.cpp:1:1: in C" == failure(folder, tmp_path / "cache", compiler=str(polyglot)).message
 
 
 def test_a_cache_that_cannot_be_written_is_said(folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds.build import build, scan
 from loop.builds.compiler_errors import LONGEST, BuildFailed
-from tests.builds.test_build import TINY, make_variant, write
+from tests.builds.project import TINY, make_variant, write
 
 
 @pytest.fixture

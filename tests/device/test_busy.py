@@ -16,7 +16,7 @@ from loop.timing import against_known_good
 from loop.timing.against_known_good import CompareTerms
 from loop.timing.model import CompareOutput
 from loop.timing.readiness import warn_after, warn_before, warnings, with_warnings
-from loop.timing.timings import Timings
+from loop.timing.samples import Timings
 from loop.workers.bench import Bench
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.makers import make_finished

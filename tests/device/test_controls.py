@@ -15,7 +15,7 @@ from loop.model.workloads import expand
 from loop.proving import in_turn, prove
 from loop.proving import negative_controls as table
 from loop.proving.prove import Proof, erring
-from loop.timing.timings import Terms
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.conftest import ROOT
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench

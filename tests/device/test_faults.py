@@ -15,7 +15,7 @@ from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
 from loop.timing.round import Round
-from loop.timing.timings import Terms
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from loop.workers.program import START_LIMIT_S, WorkerLost
 from loop.workers.worker import Worker

@@ -16,7 +16,8 @@ from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
 from loop.timing.contest import Contest, itself, slowed
-from loop.timing.timings import Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from tests.device.make_target import make_target
 from tests.targets import make_sides

@@ -12,7 +12,7 @@ from loop.gate.verify import Job, verify
 from loop.machine.gpus import gpus
 from loop.model.workloads import expand
 from loop.timing.schedule import measure
-from loop.timing.timings import Terms
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.tasks import EXAMPLES, write_task
 
@@ -38,7 +38,7 @@ def shared(folder: Path) -> Iterator[Bench]:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, shared: Bench, folder: Path) -> None:
     """As on a processor: the right variant passes, each wrong one does not; timed outputs are right."""
-    bench = replace(shared, target=write_task(folder, name))
+    bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)
     workloads = expand(bench.target, ["some"], "float32", 5)
     right, *wrong = bench.target.variants_on("cuda")
     found = {

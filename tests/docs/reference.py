@@ -9,8 +9,9 @@ import typer.main
 
 from loop.actions import ACTIONS
 from loop.base.documents.schema import draft7
+from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.cli import app
-from loop.cli.checking import SCHEMAS, schema_text
+from loop.cli.checking import PRINTED, SCHEMAS, schema_text
 from loop.model.base import Model
 from loop.report.markdown import code, columns, escape
 from tests.conftest import ROOT
@@ -41,6 +42,8 @@ def pages() -> dict[str, str]:
         "cli.md": _page("Command line", _commands()),
         **formats,
         "actions.md": _page("Actions", _actions()),
+        "errors.md": _page("Exit codes and error codes", _errors()),
+        "json.md": _page("What commands print with --json", _printed()),
     }
 
 
@@ -144,6 +147,39 @@ def _default(option: Any) -> str:
         option.default is None or option.default is False or option.default in ("", ()) or callable(option.default)
     )
     return "" if hidden else str(option.default)
+
+
+# How commands end.
+
+
+def _errors() -> Iterator[str]:
+    yield "With `--json`, a failed command prints `error` on stdout. It has `code`, `message`, `next` (what to do)"
+    yield "and `exit_code`. A code keeps its meaning; new ones may come."
+    yield ""
+    yield from table(
+        ("Exit code", "Means"), [(code(int(one or 0)), cell(text)) for one, text in EXIT_CODES.items()]
+    )
+    yield from table(("Error code", "Means"), [(code(one), cell(text)) for one, text in ERROR_CODES.items()])
+
+
+def _printed() -> Iterator[str]:
+    yield "Each command prints one object. `loop patterns schema commands` prints the JSON Schema of all of them,"
+    yield "and of types that are only named here. New fields may come. Those that are here keep their names and"
+    yield "meanings, or `schema_version` rises."
+    yield ""
+    schema = json.loads(schema_text(PRINTED))
+    for words, one in schema["properties"].items():
+        yield f"## {f'loop {words}' if words != 'error' else 'A command that failed'}"
+        yield ""
+        for each in one.get("anyOf", [one]):
+            found = schema["definitions"][each["$ref"].rpartition("/")[2]]
+            yield cell(found.get("description", "").partition("\n\n")[0])
+            yield ""
+            rows = [
+                (code(name), cell(kind(each)), cell(each.get("description", "")))
+                for name, each in found["properties"].items()
+            ]
+            yield from table(("Field", "Type", "Meaning"), rows)
 
 
 # The formats of files.

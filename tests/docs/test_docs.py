@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from loop.cli import app
-from loop.cli.checking import SCHEMAS, schema_text
+from loop.cli.checking import PRINTED, SCHEMAS, schema_text
 from tests.conftest import ROOT
 
 
@@ -102,7 +102,7 @@ def test_every_option_is_explained(words: tuple[str, ...]) -> None:
     assert [] == [option.name for option in options if not option.help]
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("name", [*SCHEMAS, PRINTED])
 def test_stored_schemas_are_those_of_the_models(name: str) -> None:
     """`make schema` writes them anew."""
     assert schema_text(name) == (ROOT / "loop" / "schema" / f"{name}.json").read_text()

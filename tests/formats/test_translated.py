@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from loop.base.errors import DefinitionError, UsageError
+from loop.base.errors import DefinitionError, Untrusted, UsageError
 from loop.base.places import project, tasks_folder
 from loop.cli import app
 from loop.formats import table
@@ -120,12 +120,13 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
         as_target(tasks.kernelbench(tmp_path, "import not_there\n" + tasks.KERNELBENCH))
 
 
-def test_a_command_takes_a_task_for_a_target(tmp_path: Path, answer: Path) -> None:
-    """Its answers are variants by their paths."""
+@pytest.mark.parametrize("words", [("--variant",), ()])
+def test_a_command_takes_a_task_for_a_target(words: tuple[str, ...], tmp_path: Path, answer: Path) -> None:
+    """Its answers are variants by their paths, named by their place or as elsewhere."""
     task = tasks.kernelbench(tmp_path)
     done = CliRunner().invoke(app, ["kernels", "list", "--target", str(task)])
     assert "theirs" in done.output
-    done = CliRunner().invoke(app, ["kernels", "verify", str(answer), "--target", str(task)])
+    done = CliRunner().invoke(app, ["kernels", "verify", *words, str(answer), "--target", str(task)])
     assert "variant my_answer: imports Python answers/my_answer.py:ModelNew" in done.output
     assert isinstance(done.exception, UsageError)
 
@@ -256,3 +257,13 @@ def test_draws_in_forward_are_noted(tmp_path: Path) -> None:
     text = tasks.KERNELBENCH.replace("torch.relu(x)", "torch.relu(x + torch.randn(1))")
     (hint,) = table.load(tasks.kernelbench(tmp_path, text)).hints
     assert "forward draws random values on lines 13" in hint
+
+
+def test_consent_is_asked_for_by_the_users_own_paths(tmp_path: Path, answer: Path) -> None:
+    """What lies in the cache is nothing that a user has heard of."""
+    task = tasks.kernelbench(tmp_path)
+    done = CliRunner().invoke(app, ["kernels", "verify", str(answer), "--target", str(task)])
+    assert isinstance(done.exception, Untrusted)
+    assert f"{task}: these definitions run" in done.exception.message
+    assert f"loop trust {task} {answer}" in str(done.exception.hint)
+    assert "/tasks/" not in done.output

@@ -18,7 +18,7 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import accepts, expand, single, unsupported
 from loop.timing.schedule import measure
-from loop.timing.timings import Terms
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.makers import make_check
 from tests.targets import compiled, importable, make_sides, open_bench, write_target

@@ -14,7 +14,7 @@ from loop.model.measurement import VariantChecks
 from loop.model.signature import Generator
 from loop.model.workloads import expand
 from loop.timing.schedule import measure
-from loop.timing.timings import Terms
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.targets import make_builds, open_bench
 from tests.tasks import EXAMPLES, write_task

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -54,9 +54,11 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
         yield made
 
 
-def looked(bench: Bench, *names: str, device: str = "sm_89") -> ResourcesOutput:
+def looked(
+    bench: Bench, *names: str, device: str = "sm_89", spills: Literal["fail", "tell"] = "fail"
+) -> ResourcesOutput:
     """What the step finds of these variants."""
-    found = finish(resources(make_context(bench, emulated=names), ResourceTerms(device=device)))
+    found = finish(resources(make_context(bench, emulated=names), ResourceTerms(device=device, spills=spills)))
     assert isinstance(found.output, ResourcesOutput)
     return found.output
 
@@ -110,6 +112,10 @@ def test_a_spill_fails_the_step(bench: Bench) -> None:
     allowed = looked(bench, "allowed")
     assert allowed.ok
     assert "4 kernels for sm_89: spills of up to " in allowed.message
+    told = looked(bench, "crowded", spills="tell")
+    assert told.ok
+    assert "of them spill, up to " in told.message
+    assert told.spilled == found.spilled
 
 
 @pytest.mark.nvcc

@@ -286,10 +286,10 @@ def test_events_are_lines_of_json(tmp_path: Path) -> None:
     folder = commands_project(tmp_path, "true")
     done = loop("run", "session", "try", "--target", str(folder), "--events")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    happenings = ["PatternBegan", "StepBegan", "StepEnded", "PatternEnded", "SessionEnded"]
+    happenings = ["SessionBegan", "PatternBegan", "StepBegan", "StepEnded", "PatternEnded", "SessionEnded"]
     assert happenings == [line["happening"] for line in lines]
     assert "passed" == lines[-1]["status"]
-    assert [1, 1, 1, 1, 2] == [line["schema_version"] for line in lines]
+    assert [1, 1, 1, 1, 1, 2] == [line["schema_version"] for line in lines]
 
 
 @pytest.mark.slow

@@ -31,7 +31,8 @@ from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import ratios, samples, schedule, verdicts
 from loop.timing.contest import Contest, Rival, itself, slowed
-from loop.timing.timings import Pair, Terms, Timings
+from loop.timing.samples import Pair, Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from tests.speed.gate import built, open_bench
 

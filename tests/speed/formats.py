@@ -22,6 +22,7 @@ from loop.formats.table import Unreadable
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, machine
 from loop.repository.reading import revision
+from tests.speed.formats_verdicts import rows, sections
 
 PAGE = Path(__file__).with_name("FORMATS.md")
 CHECKOUTS = {
@@ -61,13 +62,19 @@ def read(option: str, checkout: Path) -> tuple[str, str]:
     known = sum(bool(task.cases) and all(case.inputs for case in task.cases) for task in tasks)
     able = sum(bool(runs(task, need)) for task, need in zip(tasks, needs, strict=True))
     kinds = Counter(kind for need in needs for kind in {one.kind for one in need})
-    commit = (revision(checkout).commit or "no repository")[:12]
+    commit = commit_of(checkout)
     hindered = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common()) or "nothing"
     cells = (repository, commit, licence_of(checkout / inside).name, form, len(found), len(tasks), known, able)
     for one in found:
         if isinstance(one, Unreadable):
             print(one.error.message)
     return f"| {' | '.join(map(str, cells))} | {seconds:.1f} | {hindered} |", "\n".join(notes(tasks))
+
+
+def commit_of(checkout: Path) -> str:
+    """The commit of a checkout, or of what was packed from one."""
+    packed = checkout / "COMMIT"
+    return packed.read_text() if packed.is_file() else (revision(checkout).commit or "no repository")[:12]
 
 
 def notes(tasks: Iterable[ForeignTask]) -> Iterator[str]:
@@ -99,6 +106,14 @@ def document(found: dict[str, tuple[str, str]]) -> Iterator[str]:
     yield HEAD
     yield from (row for row, _ in found.values())
     yield from (f"\n## {repository}\n\n{told}" for repository, (_, told) in found.items() if told)
+    yield from sections(rows())
+
+
+def write_page(read_now: dict[str, tuple[str, str]] | None = None) -> None:
+    """Write the page: rows that were read now, and those that stand there."""
+    found = before(PAGE) | (read_now or {})
+    ordered = {repository: found[repository] for repository, *_ in CHECKOUTS.values() if repository in found}
+    write_atomic(PAGE, "\n".join(document(ordered)) + "\n")
 
 
 def main() -> None:
@@ -109,9 +124,7 @@ def main() -> None:
     given = {name: path for name, path in vars(parser.parse_args()).items() if path}
     if not given:
         parser.error("name at least one checkout")
-    found = before(PAGE) | {CHECKOUTS[name][0]: read(name, path.absolute()) for name, path in given.items()}
-    ordered = {repository: found[repository] for repository, *_ in CHECKOUTS.values() if repository in found}
-    write_atomic(PAGE, "\n".join(document(ordered)) + "\n")
+    write_page({CHECKOUTS[name][0]: read(name, path.absolute()) for name, path in given.items()})
 
 
 if __name__ == "__main__":

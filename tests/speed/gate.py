@@ -27,7 +27,8 @@ from loop.model.dtypes import Device
 from loop.model.workloads import expand
 from loop.timing import ratios, schedule, verdicts
 from loop.timing.contest import Contest, itself, slowed
-from loop.timing.timings import Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 
 SLOWDOWNS = (0.05, 0.02)

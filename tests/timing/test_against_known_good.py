@@ -18,7 +18,8 @@ from loop.steps.context import Result
 from loop.timing import against_known_good, schedule, verdicts
 from loop.timing.against_known_good import CompareTerms, compare
 from loop.timing.model import CompareOutput
-from loop.timing.timings import Terms, Timings
+from loop.timing.samples import Timings
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from tests.makers import make_check, make_finished
 from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target
@@ -167,7 +168,7 @@ def test_a_null_control_that_fires_makes_everything_worthless(compared: Compared
     assert [("right", name, "self", "invalid") for name in (SMALL, LARGE, "N3 M4 float32")] == [
         (one.variant, one.workload, one.against, one.verdict) for one in found.verdicts
     ]
-    expected = f"against itself it came out faster on {SMALL}: timing cannot be trusted on this machine now"
+    expected = f"against itself right came out faster on {SMALL}: timing cannot be trusted on this machine now"
     assert expected == found.verdicts[0].reason
     assert f"right is invalid: {expected}" == found.message
     assert 3 == len(found.null_controls[0].false)

@@ -7,7 +7,7 @@ from loop.calls.call import LibraryTerms
 from loop.model.measurement import Segment
 from loop.model.target import Workload
 from loop.timing.contest import Contest, Rival, itself, slowed, together
-from loop.timing.timings import Timings
+from loop.timing.samples import Timings
 from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS
 from loop.workers.bench import Side
 from tests.makers import make_workload

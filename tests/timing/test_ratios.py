@@ -10,8 +10,7 @@ from loop.gate.verification import incorrect
 from loop.model.measurement import Check, DeviceReading, Measurement, Segment, VariantChecks
 from loop.model.verdict import Against
 from loop.timing.ratios import confidence, measured, noise
-from loop.timing.samples import log_ratios
-from loop.timing.timings import Pair, Timings
+from loop.timing.samples import Pair, Timings, log_ratios
 from loop.timing.verdicts import by_interval
 from loop.workers.bench import Side
 from tests.makers import make_check, make_measurement, make_workload

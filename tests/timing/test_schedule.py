@@ -21,9 +21,9 @@ from loop.timing import schedule
 from loop.timing.doubts import remembers
 from loop.timing.replays import replays_of
 from loop.timing.round import fresh_values, turns
-from loop.timing.samples import log_ratios
+from loop.timing.samples import Timings, log_ratios
 from loop.timing.schedule import batches, measure
-from loop.timing.timings import Pending, Shift, Terms, Timings
+from loop.timing.terms import Pending, Shift, Terms
 from loop.workers.bench import Bench, Side
 from tests.targets import make_sides
 

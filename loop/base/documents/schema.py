@@ -4,11 +4,11 @@ import ast
 import inspect
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from loop.base.documents.complaints import Place
 
@@ -26,9 +26,22 @@ def draft7(model: type[BaseModel]) -> dict[str, Any]:
     return {"$schema": DRAFT, **converted}
 
 
-def _models_of(model: type[BaseModel]) -> list[type[BaseModel]]:
-    """A model and all that its fields lead to."""
-    found = [model]
+def draft7_of(kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """One schema of values of several types, by name; readers of it have to bear fields that they do not know."""
+    adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in kinds.items()]
+    found, schema = TypeAdapter.json_schemas(adapters, by_alias=True)  # type: ignore[arg-type]
+    for each in _models_of(*(model for kind in kinds.values() for model in models_in(kind))):
+        _describe(each, schema["$defs"].get(each.__name__, {}).get("properties", {}))
+    for each in schema["$defs"].values():
+        each.pop("additionalProperties", None)
+    converted = _convert({**schema, "properties": {name: found[name, "serialization"] for name in kinds}})
+    assert isinstance(converted, dict)
+    return {"$schema": DRAFT, **converted}
+
+
+def _models_of(*models: type[BaseModel]) -> list[type[BaseModel]]:
+    """Models and all that their fields lead to."""
+    found = list(models)
     for each in found:  # Grows while it is walked.
         for info in each.model_fields.values():
             found += [inner for inner in models_in(info.annotation) if inner not in found]

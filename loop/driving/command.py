@@ -1,0 +1,16 @@
+"""`loop mcp` and `loop agents ...`: what a person types to let agents drive."""
+
+import importlib.util
+
+from loop.base.errors import ExitCode, UsageError
+from loop.base.screen import Screen
+
+
+def serve(screen: Screen) -> int:
+    """Serve the Model Context Protocol on stdin and stdout until the client closes them."""
+    if importlib.util.find_spec("mcp") is None:
+        raise UsageError("`loop mcp` needs the package `mcp`", hint="pip install 'kernel-loop[mcp]'")
+    from loop.driving import server
+
+    server.serve()
+    return ExitCode.OK

@@ -1,0 +1,186 @@
+"""`loop agents install|remove`: files that tell an agent how to use loop, in a folder of the user's.
+
+Between two marks the text is loop's; everything else in a file is the user's, and stays byte by byte.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from loop.base.documents import to_json, write_atomic
+from loop.base.documents.files import unusable
+from loop.base.errors import ExitCode, UsageError
+from loop.base.screen import Screen
+from loop.driving.skill import BEGIN, END, NAME, section, skill
+from loop.model.base import Model, Printed
+
+PAGE = "AGENTS.md"
+SKILL = "SKILL.md"
+Change = Literal["made", "updated", "unchanged", "removed", "not there"]
+
+
+class TouchedFile(Model):
+    """One file, and what becomes of it."""
+
+    file: str
+    """The file."""
+    change: Change
+    """What becomes of it; without `written` nothing did yet."""
+
+
+class AgentFiles(Printed):
+    """The files that tell agents how to use loop."""
+
+    folder: str
+    """Where they are."""
+    files: tuple[TouchedFile, ...]
+    """Each of them."""
+    written: bool
+    """Whether it was done; without `--yes` it is only said."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a file is to hold; None: it is to go."""
+
+    path: Path
+    change: Change
+    content: str | None
+
+
+@dataclass(frozen=True)
+class AgentsRequest:
+    """What the user asked for."""
+
+    folder: Path | None = None
+    """None: here."""
+    skills: Sequence[str] = ()
+    """Folders of skills; see `DEFAULTS` for none."""
+    yes: bool = False
+    json: bool = False
+
+
+DEFAULTS = (".agents/skills", ".claude/skills")
+"""Where clients look for skills: the first is that of most, the second Claude Code's."""
+
+
+def install(request: AgentsRequest, screen: Screen) -> int:
+    """Write the skill and the section of AGENTS.md, after asking."""
+    return _done(request, screen, "Write", _installed)
+
+
+def remove(request: AgentsRequest, screen: Screen) -> int:
+    """Take away what `install` wrote, after asking."""
+    return _done(request, screen, "Take away", _removed)
+
+
+def _done(
+    request: AgentsRequest, screen: Screen, verb: str, planned: Callable[[Path, Sequence[Path]], Iterator[Planned]]
+) -> int:
+    folder = (request.folder or Path()).absolute()
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder", hint="name the folder of your project")
+    places = [Path(one) / NAME / SKILL for one in request.skills or DEFAULTS]
+    plan = [*planned(folder, places)]
+    todo = [one for one in plan if one.change not in ("unchanged", "not there")]
+    if not request.json:
+        for one in plan:
+            screen.data(f"{one.change.ljust(9)}  {one.path.relative_to(folder)}")
+    agreed = request.yes or (bool(todo) and not request.json and screen.confirm(f"{verb} that?"))
+    for one in todo if agreed else ():
+        _apply(one, folder)
+    if request.json:
+        files = tuple(TouchedFile(file=str(one.path), change=one.change) for one in plan)
+        screen.data(to_json(AgentFiles(folder=str(folder), files=files, written=agreed)))
+    elif todo and not agreed:
+        screen.say("nothing was written; to do it: add --yes")
+    return ExitCode.OK
+
+
+def _installed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:
+    for place in places:
+        yield _with(folder, place, skill())
+    yield _with(folder, Path(PAGE), section(places[0]))
+
+
+def _removed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:
+    for place in (*places, Path(PAGE)):
+        path, text = _read(folder, place)
+        parts = _parts(path, text or "")
+        if text is None or parts is None:
+            yield Planned(path, "not there", None)
+        else:
+            before, after = parts
+            kept = before.removesuffix(_line_end(text)) + after
+            alone = not after.strip() and (not before.strip() or place.name == SKILL)
+            yield Planned(path, "removed" if alone else "updated", None if alone else kept)
+
+
+def _with(folder: Path, place: Path, ours: str) -> Planned:
+    """A file with our part in the place of an older one, or at its end."""
+    path, text = _read(folder, place)
+    if text is None:
+        return Planned(path, "made", ours)
+    parts, end = _parts(path, text), _line_end(text)
+    ours = ours.replace("\n", end)
+    if parts is None and place.name == SKILL:
+        raise UsageError(
+            f"{path}: it is not loop's, and stays", hint="move it away, or name another folder: --skills"
+        )
+    before, after = parts or (text + ("" if text.endswith(end) or not text else end) + (end if text else ""), "")
+    head = "" if place.name == SKILL else before
+    made = head + ours + after
+    return Planned(path, "unchanged" if made == text else "updated", made)
+
+
+def _parts(path: Path, text: str) -> tuple[str, str] | None:
+    """What stands before and after our part; None where there is none. Raises UsageError for half of one."""
+    count = (text.count(BEGIN), text.count(END))
+    if count == (0, 0):
+        return None
+    before, _, rest = text.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if count != (1, 1) or not ended:
+        raise UsageError(
+            f"{path}: the marks of loop's part are not one pair: {count[0]} begin, {count[1]} end",
+            hint=f"put them right by hand: {BEGIN} before it, {END} after it",
+        )
+    return before, after.removeprefix(_line_end(text))
+
+
+def _read(folder: Path, place: Path) -> tuple[Path, str | None]:
+    """Where a file really is, and what it holds; None where there is none. Raises UsageError for one elsewhere."""
+    path = folder / place
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"{path}: leads out of {folder}", hint="name another folder of skills: --skills")
+    try:
+        return path, path.read_bytes().decode()
+    except FileNotFoundError:
+        return path, None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no UTF-8 text", hint="save it as UTF-8") from error
+    except OSError as error:
+        raise unusable(path, "read", error) from error
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _apply(one: Planned, folder: Path) -> None:
+    path = one.path.resolve() if one.path.is_symlink() else one.path
+    try:
+        if one.content is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, one.content.encode())
+            return
+        path.unlink()
+    except OSError as error:
+        raise unusable(path, "written", error) from error
+    for parent in path.parents:
+        if parent == folder or not parent.is_relative_to(folder):
+            break
+        with contextlib.suppress(OSError):  # Somebody else's files are in it.
+            parent.rmdir()

@@ -1,0 +1,210 @@
+"""`loop mcp`: the tools and resources over the Model Context Protocol, on stdin and stdout."""
+
+import importlib
+import json
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+from anyio.to_thread import run_sync
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from loop import __version__
+from loop.base.errors import LoopError, UsageError
+from loop.base.places import project
+from loop.cli import answered
+from loop.driving import jobs
+from loop.driving.tools import WAIT, Tool, chosen, tools
+
+INSTRUCTIONS = """\
+loop judges changes to GPU and CPU kernels: correctness first, then speed with evidence.
+Start with `status`, or `targets_inspect` and `kernels_list` for a target that you do not know.
+A tool that starts work returns a job: `job_wait` until its state is `ended`.
+An error has `code`, `message` and `next`. `untrusted` means: ask your user to run the command in `next`."""
+HINTS: dict[str, dict[str, bool]] = {
+    "reads": {"read_only_hint": True, "idempotent_hint": True, "destructive_hint": False},
+    "edits": {"read_only_hint": False, "idempotent_hint": True, "destructive_hint": False},
+    "starts": {"read_only_hint": False, "idempotent_hint": False, "destructive_hint": False},
+    "ends": {"read_only_hint": False, "idempotent_hint": True, "destructive_hint": True},
+}
+"""What each kind of tool does to its surroundings. None reaches beyond this machine."""
+SAYS_S = 1.0
+"""Between two notes of progress."""
+LISTED = 20
+"""Sessions that are listed as resources; a template reaches the others."""
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+def described(tool: Tool) -> types.Tool:
+    """A tool as the protocol lists it."""
+    title, _, more = tool.command.help.partition("\n")
+    lines = [title, *(line.strip() for line in more.splitlines())]
+    return types.Tool(
+        name=tool.name,
+        title=title.rstrip("."),
+        description="\n".join(lines).strip(),
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=types.ToolAnnotations(open_world_hint=False, **HINTS[tool.command.agents]),
+    )
+
+
+class Calls:
+    """Answers calls, those that only read one after the other."""
+
+    def __init__(self) -> None:
+        self.tools = tools()
+        self.one_at_a_time = anyio.Lock()
+
+    async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
+        """Every tool. Then what they need is imported, so that the first call is quick."""
+        threading.Thread(target=self._warm_up, daemon=True).start()
+        return types.ListToolsResult(tools=[described(one) for one in self.tools.values()])
+
+    def _warm_up(self) -> None:
+        for tool in self.tools.values():
+            if not tool.starts:
+                importlib.import_module(tool.command.story.partition(":")[0])
+
+    async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """One call; what is wrong comes back as a result with `is_error`, a code and what to do next."""
+        words = "loop"
+        try:
+            tool = chosen(params.name, self.tools)
+            words = f"loop {tool.command.words}"
+            told = await self._done(tool, tool.read(params.arguments or {}), ctx)
+        except LoopError as error:
+            told = error.as_json(words)
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=json.dumps(told, ensure_ascii=False))],
+            structured_content=told,
+            is_error="error" in told,
+        )
+
+    async def _done(self, tool: Tool, values: dict[str, Any], ctx: Any) -> dict[str, Any]:
+        if tool.starts:
+            seconds = values.pop(WAIT)
+            words = tool.words(values)
+            job = await run_sync(answered, lambda: jobs.begin(words, tool.name))
+            return await self._awaited(job, seconds, ctx)
+        if tool.name == "job_wait":
+            return await self._awaited(jobs.find(values["job"]), values["wait_s"], ctx)
+        async with self.one_at_a_time:
+            return await run_sync(answered, lambda: tool.call(values))
+
+    async def _awaited(self, job: jobs.JobFolder, seconds: float, ctx: Any) -> dict[str, Any]:
+        """A job's status at its end, or after so long; progress meanwhile. Its error is that of the call."""
+        begun = time.monotonic()
+        while job.runs and time.monotonic() - begun < seconds:
+            now = await run_sync(job.status)
+            await ctx.session.report_progress(now.seconds, None, now.doing or now.state)
+            wait_s = min(SAYS_S, seconds - (time.monotonic() - begun))
+            await run_sync(jobs.wait, job, wait_s, abandon_on_cancel=True)
+        status = (await run_sync(job.status)).model_dump(mode="json")
+        error = (status["result"] or {}).get("error")
+        return {**status, "error": error} if error else status
+
+
+class Reads:
+    """Reports and briefs as resources."""
+
+    async def list(self, ctx: Any, params: Any) -> types.ListResourcesResult:
+        """Reports of the newest sessions of the target at hand."""
+        from loop.store import sessions
+
+        every = await run_sync(lambda: sessions.every(project(None, Path.cwd()).sessions)[-LISTED:])
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    uri=f"loop://report/{one.id}", name=f"report of {one.id}", mime_type="text/markdown"
+                )
+                for one in reversed(every)
+                if one.report.is_file()
+            ]
+        )
+
+    async def templates(self, ctx: Any, params: Any) -> types.ListResourceTemplatesResult:
+        """How any session is reached; `target` is a folder, the one at hand where it is left out."""
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(
+                    uri_template=f"loop://{name}/{{session}}{{?target}}",
+                    name=name,
+                    description=text,
+                    mime_type="text/markdown",
+                )
+                for name, text in (
+                    ("report", "The report of a session, by its id or `last`."),
+                    ("brief", "What a waiting session asks for."),
+                )
+            ]
+        )
+
+    async def read(self, ctx: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        """One page."""
+        text = await run_sync(_page, str(params.uri))
+        page = types.TextResourceContents(uri=params.uri, mime_type="text/markdown", text=text)
+        return types.ReadResourceResult(contents=[page])
+
+
+def _page(uri: str) -> str:
+    """The text of a resource. What is wrong with it is an error of the protocol, with what to do next."""
+    from urllib.parse import parse_qs, unquote, urlsplit
+
+    from mcp.shared.exceptions import MCPError
+
+    from loop.driving.changes import waiting_brief
+    from loop.optimize.edits import page_of
+    from loop.session.command import find
+    from loop.store.sessions import CHANGES
+
+    parts = urlsplit(uri)
+    target = parse_qs(parts.query).get("target", [""])[0]
+    name, folder = unquote(parts.path.strip("/")) or "last", Path(target) if target else None
+    try:
+        if parts.netloc == "brief":
+            found, brief = waiting_brief(name, folder)
+            return page_of(found.path / CHANGES, brief).read_text()
+        if parts.netloc != "report":
+            raise UsageError(f"no resource {uri}", "loop://report/last or loop://brief/last")
+        found = find(project(folder, Path.cwd()).sessions, name)
+        if not found.report.is_file():
+            raise UsageError(f"{found.id} has no report yet", "sessions_show says how far it is")
+        return found.report.read_text(errors="replace")
+    except LoopError as error:
+        raise MCPError(
+            code=types.INVALID_PARAMS, message=f"{error.message}; next: {error.hint}", data=error.as_json("loop")
+        ) from error
+
+
+def made() -> Server[Any]:
+    """The server: tools and resources, before it has a client."""
+    calls, reads = Calls(), Reads()
+    return Server(
+        "loop",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=calls.list,
+        on_call_tool=calls.call,
+        on_list_resources=reads.list,
+        on_list_resource_templates=reads.templates,
+        on_read_resource=reads.read,
+    )
+
+
+def serve() -> None:
+    """Answer until the client closes its end. Jobs go on."""
+    server = made()
+
+    async def run() -> None:
+        async with stdio_server() as (receive, send):
+            await server.run(receive, send, server.create_initialization_options())
+
+    anyio.run(run)
+    os._exit(0)  # A thread may still be at work for a client that is gone.

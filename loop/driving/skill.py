@@ -1,0 +1,74 @@
+"""SKILL.md and a section of AGENTS.md, from the table of commands and a template."""
+
+from dataclasses import dataclass
+from inspect import Parameter
+from pathlib import Path
+
+from loop import __version__
+from loop.base.errors import ERROR_CODES, EXIT_CODES
+from loop.base.places import shipped
+from loop.cli import ALL
+from loop.cli.table import Command
+from loop.report.markdown import Markdown
+from loop.report.templates import environment
+
+BEGIN = "<!-- loop: begin. `loop agents install` writes what follows anew -->"
+END = "<!-- loop: end -->"
+NAME = "loop"
+LOOK = ("status", "kernels list", "targets inspect", "plan next")
+START = ("init",)
+OTHER = (
+    "kernels verify",
+    "kernels measure",
+    "bisect",
+    "sessions compare",
+    "patterns search",
+    "cost show",
+)
+"""Commands whose examples the skill shows."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command in a line."""
+
+    words: str
+    line: str
+
+
+def skill() -> str:
+    """The skill: what an agent needs that knows nothing of loop."""
+    lines = [Line(_typed(one), one.help.partition("\n")[0].strip()) for one in ALL if one.agents]
+    return _rendered(
+        "SKILL.md.j2",
+        version=__version__,
+        look=_examples(LOOK),
+        start=_examples(START),
+        other=_examples(OTHER),
+        commands=lines,
+        exit_codes={str(int(code or 0)): meaning for code, meaning in EXIT_CODES.items()},
+        error_codes=ERROR_CODES,
+    )
+
+
+def section(skill_path: Path) -> str:
+    """The section of AGENTS.md; `skill_path`: where the skill is, from there."""
+    return _rendered("AGENTS.md.j2", skill=Markdown(skill_path.as_posix()))
+
+
+def _typed(command: Command) -> str:
+    """Its words with what has to be given."""
+    needed = [one.name.upper() for one in command.parameters if one.default is Parameter.empty]
+    return " ".join([command.words, *needed])
+
+
+def _examples(names: tuple[str, ...]) -> list[Markdown]:
+    """The first example of each command, as it is; what only reads is asked for JSON."""
+    rows = {one.words: one for one in ALL}
+    chosen = [(rows[name], rows[name].examples[0].partition("   (")[0]) for name in names]
+    return [Markdown(text if "--json" in text or not one.agents else f"{text} --json") for one, text in chosen]
+
+
+def _rendered(template: str, **values: object) -> str:
+    made = environment(shipped("templates") / "agents").get_template(template)
+    return made.render(begin=Markdown(BEGIN), end=Markdown(END), **values)

@@ -1,0 +1,181 @@
+"""Rows of the table of commands as tools: name, arguments, annotations, results."""
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from inspect import Parameter
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+
+from loop.base.documents import did_you_mean
+from loop.base.errors import UsageError
+from loop.base.screen import Screen
+from loop.cli import ALL
+from loop.cli.table import Command
+from loop.driving.jobs import LONGEST_WAIT_S, Job
+from loop.driving.rows import OWN
+from loop.model.campaign import PERSON, TUNER
+
+FORMS = ("json", "events", "as_markdown", "as_tree", "form", "output", "limit", "link", "dry_run")
+"""Parameters that say where and how a result is printed: a tool has none of them but a dry run."""
+UNATTENDED = ("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd", "attended", "watch_preemption")
+"""Parameters for a proposer that is a program, or for whoever pays: nobody has to choose them here."""
+PERSONS = ("command", "probe", "probe_limit_s", "env", "evaluator", "evaluator_python")
+"""Parameters that name a program or open the environment to one: only a person gives them."""
+WAIT = "wait_s"
+WAITED_S = 30.0
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One command, as agents call it."""
+
+    command: Command
+
+    @property
+    def name(self) -> str:
+        """Its words, joined."""
+        return self.command.words.replace(" ", "_").replace("-", "_")
+
+    @property
+    def starts(self) -> bool:
+        """Whether it starts work that may outlast the call."""
+        return self.command.agents == "starts"
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """What it takes, by name."""
+        hidden = {*FORMS, *UNATTENDED, *PERSONS} - ({"dry_run"} if self.starts else set())
+        return {one.name: one for one in self.command.parameters if one.name not in hidden}
+
+    @cached_property
+    def arguments(self) -> type[BaseModel]:
+        """The arguments as a model; nothing else is taken."""
+        fields: dict[str, Any] = {name: _field(name, one) for name, one in self.parameters.items()}
+        if self.starts:
+            text = "Wait so long for the end; after that `job_wait` goes on waiting."
+            fields[WAIT] = (float, Field(WAITED_S, ge=0, le=LONGEST_WAIT_S, description=text))
+        return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+
+    @cached_property
+    def output_schema(self) -> dict[str, Any]:
+        """What it answers, in JSON Schema."""
+        kind = self.command.printed
+        if not self.starts:
+            return {"type": "object", **_short(TypeAdapter(kind).json_schema(mode="serialization"))}
+        told: Any = (kind | None, None)
+        made = create_model("Job", __base__=Job, __doc__=Job.__doc__, result=told)
+        answered: dict[str, Any] = _short(made.model_json_schema(mode="serialization"))
+        return answered
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """What it takes, in JSON Schema."""
+        taken: dict[str, Any] = _short(self.arguments.model_json_schema())
+        return taken
+
+    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Its arguments, checked. Raises UsageError that says which one is wrong, and what it takes."""
+        try:
+            return dict(self.arguments.model_validate(dict(given)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise self._wrong(str(first["loc"][0]) if first["loc"] else "", first, given) from error
+
+    def _wrong(self, name: str, found: Any, given: Mapping[str, Any]) -> UsageError:
+        if name in PERSONS and name in {one.name for one in self.command.parameters}:
+            return UsageError(
+                f"{self.name}: `{name}` names what runs, so only a person may give it",
+                hint=f"a person runs: loop {self.command.words} {option_of(self.command, name)} ...",
+            )
+        if found["type"] == "extra_forbidden":
+            known = ", ".join(self.arguments.model_fields)
+            return UsageError(
+                f"{self.name}: there is no argument `{name}`",
+                hint=did_you_mean(name, list(self.arguments.model_fields)) or f"it takes {known or 'none'}",
+            )
+        field = self.arguments.model_fields.get(name)
+        hint = f"{name}: {field.description}" if field else f"its input schema lists {self.name}'s arguments"
+        if name == "proposer":
+            hint = f"be the proposer yourself ({PERSON}), or a person runs: loop optimize --proposer '...'"
+        got = f", got {given[name]!r}" if name in given else ""
+        return UsageError(f"{self.name}: {name}: {found['msg'].lower()}{got}"[:400], hint=hint)
+
+    def call(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Do what only reads, in this process; what `--json` prints."""
+        out = io.StringIO()
+        defaults = {one.name: _default(one) for one in self.command.parameters}
+        self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), quiet=True))
+        told = json.loads(out.getvalue())
+        assert isinstance(told, dict)
+        return told
+
+    def words(self, values: Mapping[str, Any]) -> list[str]:
+        """What follows `loop` on the command line that does the same."""
+        names = {one.name for one in self.command.parameters}
+        options: list[str] = ["--events" if "events" in names and not values.get("dry_run") else "--json"]
+        places: list[str] = []
+        for name, parameter in self.parameters.items():
+            value = values[name]
+            if value is None or value == _default(parameter):
+                continue
+            every = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+            flag = option_of(self.command, name)
+            if not flag:
+                places += every
+            else:
+                options += [flag] if value is True else [f"{flag}={one}" for one in every]
+        return [*self.command.words.split(), *options, *(["--", *places] if places else [])]
+
+
+def tools() -> dict[str, Tool]:
+    """Every tool by its name."""
+    rows = (Tool(one) for one in (*ALL, *OWN) if one.agents)
+    return {one.name: one for one in rows}
+
+
+def chosen(name: str, known: Mapping[str, Tool]) -> Tool:
+    """The tool of this name. Raises UsageError for a name that is none, and for what only a person does."""
+    if name in known:
+        return known[name]
+    for one in ALL:
+        if Tool(one).name == name:
+            raise UsageError(f"`loop {one.words}` is for a person", hint=f"a person runs: loop {one.words}")
+    kin = [one for one in known if one.split("_")[0] == name.split("_")[0]]
+    hint = did_you_mean(name, list(known)) or f"there are {', '.join(kin or known)}"
+    raise UsageError(f"there is no tool {name!r}", hint=hint)
+
+
+def _short(schema: Any, *, named: bool = False) -> Any:
+    """A schema without the titles that pydantic makes of names; `named`: its keys are names themselves."""
+    if isinstance(schema, list):
+        return [_short(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _short(value, named=key in ("properties", "$defs") and not named)
+        for key, value in schema.items()
+        if named or key != "title"
+    }
+
+
+def option_of(command: Command, name: str) -> str:
+    """The flag of a parameter; empty for what is given by its place."""
+    (made,) = [one.annotation.__metadata__[0] for one in command.parameters if one.name == name]
+    return next((one for one in (made.default, *(made.param_decls or ())) if str(one).startswith("--")), "")
+
+
+def _default(parameter: Parameter) -> Any:
+    return None if parameter.default is Parameter.empty else parameter.default
+
+
+def _field(name: str, parameter: Parameter) -> Any:
+    made = parameter.annotation.__metadata__[0]
+    kind = Literal["person", "tuner"] if name == "proposer" else parameter.annotation.__origin__
+    assert {PERSON, TUNER} == {"person", "tuner"}
+    default = ... if parameter.default is Parameter.empty else parameter.default
+    text = "Who proposes changes: you (`person`: it pauses with a brief), or a search of values (`tuner`)."
+    return kind, Field(default, description=text if name == "proposer" else made.help, ge=made.min, le=made.max)

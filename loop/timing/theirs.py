@@ -1,0 +1,141 @@
+"""The verdict of a task's own evaluator beside ours: a step of sessions on tasks of other formats."""
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from loop.base.errors import UsageError
+from loop.base.places import shipped
+from loop.formats.disagreements import agree, causes
+from loop.formats.evaluators import EVALUATORS
+from loop.formats.model import ForeignTask
+from loop.formats.theirs import LIMIT_S, Asked, Judging, Verdict, judged
+from loop.formats.translated import made_of
+from loop.library.definitions import read_file
+from loop.machine.gpus import gpus
+from loop.model.base import Model
+from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
+from loop.model.pattern import Pattern
+from loop.model.record import Finished
+from loop.report.markdown import Chapter, Column, Table
+from loop.steps.context import Context, Result, Working
+from loop.timing.readiness import hold_device
+
+
+class EvaluatorTerms(Model):
+    """Whose evaluator is asked, and how long it may take."""
+
+    evaluator: str | None = None
+    """Folder of a checkout of the format's evaluator, where the task does not bring one."""
+    evaluator_python: str | None = None
+    """An interpreter that has what the evaluator needs. Default: the one that runs loop."""
+    limit_s: float = LIMIT_S
+    """What it may take for an answer."""
+
+
+class Both(Model):
+    """Two verdicts on one answer."""
+
+    answer: str
+    """Name of the variant."""
+    ours: str
+    """`right`, `wrong` or `not judged`."""
+    ratio: float | None = None
+    """Time of the task's reference over that of the answer, as we timed them."""
+    theirs: Verdict
+    """What their evaluator said."""
+    causes: tuple[str, ...] = ()
+    """What may be behind a disagreement."""
+
+    @property
+    def same(self) -> bool | None:
+        """Whether both say the same; None where there are not two."""
+        return agree(self.ours, self.theirs)
+
+
+class TheirsOutput(Output):
+    """Both verdicts on every answer."""
+
+    actions = ("kernel.theirs",)
+
+    both: tuple[Both, ...] = ()
+    """One an answer."""
+
+
+def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]:
+    """Have the evaluator of the task's own format judge every answer, unmodified; say where it differs from us."""
+    made = made_of(context.task.folder)
+    if made is None:
+        raise UsageError("--evaluator: this target is no task of another format", hint="loop targets inspect PATH")
+    task, answers = made
+    found = []
+    with ExitStack() as stack:
+        yield from hold_device(context, stack)
+        for name in context.task.variants:
+            verdict = yield from verdict_of(task, answers[name], arguments) if name in answers else _no_answer()
+            found.append(two(task, name, context.finished, verdict))
+    output = TheirsOutput(ok=True, message="; ".join(map(said, found)), both=tuple(found))
+    missing = tuple(f"their verdict on {one.answer}: {one.theirs.why}" for one in found if one.same is None)
+    return Result(output.model_copy(update={"not_exercised": missing}))
+
+
+def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judging:
+    """What the evaluator of the task's format says of an answer. Raises UsageError without a checkout it needs."""
+    evaluator = EVALUATORS.get(task.format)
+    if evaluator is None:
+        return Verdict(status="not available", why=f"loop does not ask the evaluator of {task.format} yet")
+    checkout = Path(terms.evaluator).absolute() if terms.evaluator else None
+    python = terms.evaluator_python or sys.executable
+    asked = Asked(task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s)
+    return (yield from judged(asked, evaluator))
+
+
+def _no_answer() -> Judging:
+    yield from ()
+    return Verdict(status="not available", why="it is the task's own reference")
+
+
+def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
+    """Ours from the steps so far, beside theirs."""
+    verified = outputs_of(finished, VerifyOutput)
+    measured = [one for output in outputs_of(finished, MeasureOutput) for one in output.measurements]
+    ratios = [one.ratio for one in measured if one.variant == name]
+    ours = "not judged"
+    if any(name in one.wrong for one in verified):
+        ours = "wrong"
+    elif any(name in one.right for one in verified):
+        ours = "right"
+    why = tuple(causes(task, ours, verdict))
+    return Both(answer=name, ours=ours, ratio=min(ratios, default=None), theirs=verdict, causes=why)
+
+
+def said(one: Both) -> str:
+    """Two verdicts in words."""
+    same = {True: "both say the same", False: "they differ", None: one.theirs.why or "no two verdicts"}
+    return f"{one.answer}: ours {one.ours}, theirs {one.theirs.status} ({same[one.same]})"
+
+
+HEADS = ("answer", "ours", "theirs", "agree", "why")
+
+
+def line(one: Both) -> tuple[str, ...]:
+    """Two verdicts as a row below `HEADS`."""
+    same = {True: "yes", False: "no", None: ""}[one.same]
+    ratio = f", {one.ratio:.2f}x" if one.ratio is not None else ""
+    speedup = f", {one.theirs.speedup:.2f}x" if one.theirs.speedup is not None else ""
+    return one.answer, one.ours + ratio, one.theirs.status + speedup, same, one.theirs.why
+
+
+def chapter(output: TheirsOutput) -> Chapter | None:
+    """Both verdicts as a table, with what may be behind each disagreement."""
+    lines = tuple(f"{one.answer}: may be behind it: {cause}" for one in output.both for cause in one.causes)
+    return Chapter("Their verdict", lines, table=Table(tuple(map(Column, HEADS)), tuple(map(line, output.both))))
+
+
+def pattern(terms: EvaluatorTerms) -> Pattern:
+    """The step as a pattern that a session may end with."""
+    read = read_file(shipped("patterns") / "bench" / "theirs.yaml", Pattern).value
+    (step,) = read.steps
+    given = terms.model_dump(exclude_none=True)
+    return read.model_copy(update={"steps": (step.model_copy(update={"arguments": given}),)})

@@ -1,0 +1,110 @@
+"""Jobs: work that goes on without whoever began it, is found again, and ends when it is told."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from loop.base.errors import UsageError
+from loop.driving import jobs
+from loop.driving.running import PID
+from tests.driving.clients import SERVER, Agent, drive
+from tests.projects import add_commands, loop, make_project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A trusted project whose plan `mine` takes its time."""
+    made = make_project(tmp_path / "project")
+    add_commands(made, "mine", ["sleep 30"])
+    assert 0 == loop("trust", str(made)).returncode
+    return made
+
+
+def begin(project: Path) -> jobs.JobFolder:
+    """A session that is at work."""
+    job = jobs.begin(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
+    end = time.monotonic() + 60
+    while not job.status().session or "sleep" not in str(psutil.Process(pid(job)).children(recursive=True)):
+        assert time.monotonic() < end, job.status()
+        time.sleep(0.05)
+    return job
+
+
+def pid(job: jobs.JobFolder) -> int:
+    """The command's process."""
+    return int((job.path / PID).read_text())
+
+
+@pytest.mark.slow
+def test_a_cancelled_session_ends_in_good_order(project: Path) -> None:
+    """It has a record, can be resumed, and nothing of it stays behind."""
+    job = begin(project)
+    assert "running" == job.status().state
+    children = psutil.Process(pid(job)).children(recursive=True)
+
+    async def story(agent: Agent) -> None:
+        done = await agent.answer("job_cancel", job=job.path.name)
+        assert ("ended", 130) == (done["state"], done["exit_code"])
+        assert "aborted" == done["result"]["status"]
+        assert done["session"] == done["result"]["id"]
+
+    drive(story)
+    assert [] == [one for one in children if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.slow
+def test_a_job_outlives_its_server_and_another_finds_it(project: Path) -> None:
+    """The server is killed while a client waits; the job goes on, and its end is told to whoever asks next."""
+
+    async def starts(agent: Agent) -> None:
+        job = await agent.answer("run_session", plan="mine", target=str(project), wait_s=0)
+        assert "running" == job["state"]
+
+    drive(starts, project)
+    job = jobs.find("last")
+    assert job.runs
+    assert "running" == job.status().state
+    os.kill(pid(job), signal.SIGTERM)
+    assert "ended" == jobs.wait(job, 30).state
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_with_its_keeper_is_lost_and_says_how_to_go_on(project: Path) -> None:
+    """Nothing is guessed of how it ended; the session is there."""
+    job = begin(project)
+    keeper = psutil.Process(pid(job)).parent()
+    assert keeper is not None
+    killed = [keeper, *keeper.children(recursive=True)]
+    for one in killed:
+        one.kill()
+    psutil.wait_procs(killed, timeout=10)
+    status = job.status()
+    assert ("lost", None) == (status.state, status.exit_code)
+    assert f"run_session with resume={status.session}" == status.next
+
+
+def test_a_job_that_is_not_there_is_named() -> None:
+    """With what there is."""
+    with pytest.raises(UsageError, match="no job 'last'") as caught:
+        jobs.find("last")
+    assert "returns one" in str(caught.value.hint)
+
+
+@pytest.mark.slow
+def test_the_server_ends_with_its_client(tmp_path: Path) -> None:
+    """Whether the client closes its end in the middle of a line, or vanishes."""
+    server = subprocess.Popen(
+        [sys.executable, *SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
+    )
+    assert server.stdin is not None
+    server.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "meth')
+    server.stdin.close()
+    assert 0 == server.wait(20)
+    assert server.stdout is not None
+    server.stdout.close()

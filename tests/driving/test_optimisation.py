@@ -1,0 +1,78 @@
+"""A whole optimisation through the protocol alone: nothing but tools, the SDK's client, and a kernel in C++."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.driving.clients import Agent, drive
+from tests.noise import timed
+from tests.optimize.test_session import MEASURED, PLAN, SIZES, in_haste
+from tests.projects import KERNEL, loop, make_project
+from tests.repository.test_reading import git
+
+FAST = KERNEL.replace("const float *x = in[0].data;", "const float *x = static_cast<const float *>(in[0].data);")
+FAST = FAST.replace("float *y = out[0].data;", "float *y = static_cast<float *>(out[0].data);")
+LINE = "for (int64_t i = 0; i < n; i++) y[i] = x[i] * (float)attributes[0];"
+SLOW = FAST.replace(LINE, f"for (volatile int again = 0; again < 40; again = again + 1) {LINE}")
+WRONG = FAST.replace("i < n", "i < n - 1")
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    """A kernel in C++ that does its work forty times, under git; nobody has trusted it yet."""
+    folder = make_project(tmp_path / "project")
+    (folder / "scale.c").unlink()
+    (folder / "scale.cpp").write_text(SLOW)
+    text = (folder / "target.yaml").read_text().replace(*SIZES)
+    (folder / "target.yaml").write_text(text.replace("scale.c]", "scale.cpp]").replace("gcc", "g++"))
+    for kind, name, text in (("plans", "improve", PLAN), ("patterns", "measured", MEASURED)):
+        (folder / kind).mkdir()
+        (folder / kind / f"{name}.yaml").write_text(text)
+    in_haste(folder, "profile-before-optimise")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "slow")
+    return folder
+
+
+@timed
+@pytest.mark.slow
+def test_one_change_is_taken_back_and_one_is_kept(kernel: Path) -> None:
+    """Trust is the person's; then brief, edit, check and verdict are the agent's; the checkout stays as it was."""
+
+    async def story(agent: Agent) -> None:
+        well, told = await agent.asked("run_session", plan="improve", wait_s=50)
+        assert (False, "untrusted") == (well, told["error"]["code"])
+        assert f"loop trust {kernel}" in told["error"]["next"]
+        assert 0 == loop("trust", str(kernel)).returncode  # What the person types.
+
+        assert {"ours"} == set((await agent.answer("kernels_list"))["variants"])
+        job = await agent.ended("run_session", plan="improve")
+        session = job["session"]
+        assert (75, f"change_brief with session={session}") == (job["exit_code"], job["next"])
+        asked = await agent.answer("change_brief", session=session)
+        assert {"scale.cpp": SLOW} == asked["sources"]
+
+        await agent.answer("change_edit", file="scale.cpp", text=WRONG)
+        checked = await agent.ended("kernels_check", target=asked["brief"]["folder"], device="cpu")
+        assert (1, "failed") == (checked["exit_code"], checked["result"]["status"])
+        await agent.ended("run_session", resume=session)
+        asked = await agent.answer("change_brief")
+        assert ["reverted"] == [one["outcome"] for one in asked["brief"]["tried"]]
+        assert {"scale.cpp": SLOW} == asked["sources"]
+
+        assert (await agent.answer("change_edit", file="scale.cpp", text=FAST))["changed"]
+        checked = await agent.ended("kernels_check", target=asked["brief"]["folder"], variants=["ours"])
+        assert 0 == checked["exit_code"]
+        await agent.ended("run_session", resume=session)
+        done = await agent.ended("run_session", resume=session, decline=True)
+        assert (0, "ended", "passed") == (done["exit_code"], done["state"], done["result"]["status"])
+        judged = done["result"]["changes"]["judged"]
+        assert ["reverted", "kept"] == [one["outcome"] for one in judged]
+        assert 2 < judged[1]["gain"]
+        assert any("profile-before-optimise" in note for note in agent.notes)
+        page = await agent.client.read_resource(f"loop://report/{session}")
+        assert "kept change: " in page.contents[0].text  # type: ignore[union-attr]
+        assert SLOW == (kernel / "scale.cpp").read_text()
+
+    drive(story, kernel)

@@ -1,0 +1,82 @@
+"""Tools are the commands: their arguments, their answers, and what is said of them."""
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from loop.cli import ALL
+from loop.driving.tools import FORMS, PERSONS, UNATTENDED, Tool, option_of, tools
+from tests.driving.clients import Agent, drive
+from tests.projects import make_project
+
+REMOVES = ("clean", "cache clean", "patterns drafts accept", "patterns drafts dismiss")
+FOR_PERSONS = ("trust", "init", "agents install", "agents remove", "mcp")
+
+
+def listed(**where: Any) -> dict[str, Any]:
+    """The tools as a client lists them."""
+    found: dict[str, Any] = {}
+
+    async def story(agent: Agent) -> None:
+        found.update({one.name: one for one in (await agent.client.list_tools()).tools})
+
+    drive(story)
+    return found
+
+
+def test_every_tool_says_what_it_takes_gives_and_does() -> None:
+    """Schemas that are valid, a sentence for each argument, and hints that fit its kind."""
+    every = tools()
+    for name, one in listed().items():
+        jsonschema.Draft202012Validator.check_schema(one.input_schema)
+        jsonschema.Draft202012Validator.check_schema(one.output_schema)
+        assert "object" == one.input_schema["type"] == one.output_schema["type"]
+        assert [] == [key for key, field in one.input_schema["properties"].items() if not field.get("description")]
+        assert (every[name].command.agents == "reads") == one.annotations.read_only_hint, name
+        assert (name == "job_cancel") == one.annotations.destructive_hint
+        assert one.description.startswith(every[name].command.help.partition("\n")[0])
+
+
+def test_what_a_person_decides_is_no_tool() -> None:
+    """Trust, what removes something, what writes into the user's folders, and programs that a call would name."""
+    commands = {one.command.words for one in tools().values()}
+    assert commands.isdisjoint({*REMOVES, *FOR_PERSONS})
+    taken = {name for one in tools().values() for name in one.parameters}
+    assert taken.isdisjoint({*PERSONS, "evaluator", "evaluator_python", "yes", "output"})
+    proposer = tools()["optimize"].arguments.model_json_schema()["properties"]["proposer"]
+    assert ["person", "tuner"] == proposer["enum"]
+
+
+def test_an_argument_is_left_out_for_a_reason_only() -> None:
+    """Whatever else a command takes, its tool takes."""
+    for one in tools().values():
+        left = {each.name for each in one.command.parameters} - set(one.parameters)
+        assert left <= {*FORMS, *PERSONS, *UNATTENDED}
+
+
+def test_arguments_become_the_words_of_the_command_line() -> None:
+    """Options by their flags, never as words of their own, so that no value is taken for an option."""
+    (command,) = [one for one in ALL if one.words == "kernels verify"]
+    tool = Tool(command)
+    values = tool.read({"variants": ["--help", "b"], "workloads": ["-x"], "emulate": True, "wait_s": 1})
+    words = ["kernels", "verify", "--json", "--workloads=-x", "--emulate", "--", "--help", "b"]
+    assert words == tool.words({key: value for key, value in values.items() if key != "wait_s"})
+    assert "--device" == option_of(command, "device")
+
+
+def test_a_tool_answers_what_the_command_prints(tmp_path: Path) -> None:
+    """The same object; and the text is the same again, for clients that read no structure."""
+    folder = make_project(tmp_path / "project")
+
+    async def story(agent: Agent) -> None:
+        told = await agent.answer("kernels_list", target=str(folder))
+        assert (1, ["ours"]) == (told["schema_version"], list(told["variants"]))
+        shown = await agent.answer("kernels_show", name="ours", target=str(folder))
+        assert "scale" == shown["entry"]
+        found = await agent.answer("patterns_search", words=["link", "error"])
+        assert found["patterns"]
+        checked = await agent.answer("patterns_check", target=str(folder))
+        assert checked["ok"]
+
+    drive(story)

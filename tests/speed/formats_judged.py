@@ -1,0 +1,363 @@
+"""`make bench-formats-judged KERNELBENCH=path ... [JUDGED="--device cuda"]`: answers to real tasks, judged twice.
+
+Not a test. `formats_sample.json` names the tasks: it was drawn from a seed, and committed before any result. Each
+task gets two honest answers and some wrong ones, which `loop targets audit` makes of its own reference. Tasks of
+GPU MODE and SOL-ExecBench also get the answers that their repositories ship. One line an answer goes to
+`recorded/formats_judged.jsonl`; what stands there is not judged again, so an interrupted run goes on. Nothing of
+theirs is kept here. `--pack FOLDER` copies exactly the files that the sample needs, for another machine.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from loop.base.errors import LoopError
+from loop.formats import table
+from loop.formats.hindrances import Here, hindrances, installed, runs
+from loop.formats.model import ForeignTask
+from loop.formats.translated import as_target
+from loop.machine.gpus import gpus
+from loop.machine.machine import machine
+from tests.speed.formats import CHECKOUTS, commit_of, write_page
+from tests.speed.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
+
+ROOT = Path(__file__).parents[2]
+ON_CPU = Path(__file__).with_name("kernelbench_check.py")
+SEED = 20_261_123
+MEMORY = 16e9
+"""Bytes that judging one task may take."""
+SPARE = 2.5e9
+"""Bytes that stay free for others."""
+LOOP = (sys.executable, "-c", "from loop.cli import main; main()")
+UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
+"""Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
+EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"
+FEW = 2
+"""Wrong answers to a task that is not one of the table of all mistakes."""
+EVALUATORS = {
+    "kernelbench": ("src/kernelbench",),
+    "gpumode": (),
+    "flashinfer": ("flashinfer_bench",),
+    "sol": ("src/sol_execbench",),
+}
+"""Option to the folders of its checkout that hold the evaluator."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the command line asks for."""
+
+    checkouts: Mapping[str, Path]
+    device: str
+    python: str
+    limit_s: float
+    evaluator_s: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """One task of the sample on one device."""
+
+    option: str
+    name: str
+    """Path of the task in its checkout."""
+    mistakes: Sequence[str]
+
+
+def sample() -> dict[str, Any]:
+    """Option to device to the names of tasks; `audited`: those that get every mistake."""
+    return json.loads(SAMPLE.read_text())  # type: ignore[no-any-return]
+
+
+def draw(checkouts: Mapping[str, Path]) -> dict[str, Any]:
+    """The sample: of KernelBench 40 tasks for a CPU and 24 for a GPU, of GPU MODE six, else all examples."""
+    drawn: dict[str, Any] = {"seed": SEED}
+    for option, checkout in checkouts.items():
+        chance = random.Random(SEED)
+        _, inside, form = CHECKOUTS[option]
+        found = [one for one in table.tasks_below(checkout / inside, form) if isinstance(one, ForeignTask)]
+        names = {str(one.path.relative_to(checkout)): one for one in found}
+        if option == "kernelbench":
+            levels = sorted(name for name in names if "level4" not in name)
+            small = [one for one in levels if sum(x.elements for x in names[one].cases[0].inputs or ()) < 4 << 20]
+            cpu, cuda = chance.sample(levels, 40), chance.sample(levels, 24)
+            audited = {"cpu": chance.sample(small, 8), "cuda": cuda[:8]}
+        elif option == "gpumode":
+            shipped = [name for name in sorted(names) if "pmpp_v2" in name and _shipped(checkout / name)]
+            cpu, cuda = [], chance.sample(shipped, 6)
+            audited = {"cpu": [], "cuda": sorted(shipped)[:8]}
+        else:
+            here = [one for one in sorted(names) if "tests/" not in one]
+            cpu = cuda = here
+            audited = {"cpu": here[:8], "cuda": here[:8]}
+        drawn[option] = {"cpu": cpu, "cuda": cuda, "audited": audited}
+    return drawn
+
+
+def _shipped(task: Path) -> list[Path]:
+    """Answers that lie beside a task: what its folder or its format calls a solution."""
+    found = [*task.glob("solutions/*/*.py"), *task.glob("solution*.json")] if task.is_dir() else []
+    return sorted(one for one in found if one.name != "__init__.py")
+
+
+def jobs(run: Run, drawn: Mapping[str, Any]) -> Iterator[Job]:
+    """Each task with its mistakes: those of the table get all, the others two in turn."""
+    for option in run.checkouts:
+        if option not in drawn:
+            continue
+        audited = drawn[option]["audited"][run.device]
+        names = [*drawn[option][run.device], *(one for one in audited if one not in drawn[option][run.device])]
+        for place, name in enumerate(names):
+            turn = [MISTAKES[(FEW * place + n) % len(MISTAKES)] for n in range(FEW)]
+            yield Job(option, name, MISTAKES if name in audited else turn)
+
+
+def judge(run: Run, job: Job) -> list[dict[str, Any]]:
+    """One row an answer; one row with the reason where the task is not judged."""
+    checkout = run.checkouts[job.option]
+    head = {
+        "option": job.option,
+        "task": job.name,
+        "device": run.device,
+        "commit": commit_of(checkout),
+        "machine": gpus().usable[0].name if run.device == "cuda" else machine().processor,
+    }
+    begin = time.monotonic()
+    try:
+        path = checkout / job.name
+        task = table.load(path)
+        if why := _hindered(task, run.device):
+            return [{**head, "excluded": why}]
+        _allow(path)
+        found = list(_audited(run, job, path))
+        found += [row for one in _shipped(path) for row in _judged(run, path, one)]
+    except Excluded as excluded:
+        found = [{"excluded": str(excluded)}]
+    except LoopError as error:
+        found = [{"excluded": error.message.replace(str(checkout), "")[:200]}]
+    seconds = round(time.monotonic() - begin, 1)
+    return [{**head, **row, "seconds": seconds} for row in found]
+
+
+class Excluded(Exception):
+    """Why a task is not judged."""
+
+
+def _hindered(task: ForeignTask, device: str) -> str:
+    """What stands in the way of a task by its text; empty where nothing does."""
+    here = Here(tuple(gpu.name for gpu in gpus().usable) if device == "cuda" else (), MEMORY, installed)
+    found = hindrances(task, here)
+    return "" if runs(task, found) else ", ".join(dict.fromkeys(one.kind for one in found))
+
+
+def _allow(path: Path) -> None:
+    """What a user does who has looked at the task."""
+    folder, _ = as_target(path)
+    subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
+
+
+def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
+    """Honest and wrong answers that loop makes."""
+    kinds = [word for one in job.mistakes for word in ("--control", one)]
+    said = _loop(run, job.option, ("targets", "audit", str(path), *kinds))
+    theirs = "stated rule" if "not its evaluator" in said["theirs"] else "evaluator"
+    own = _own_check(run, job, path, [one["file"] for one in said["controls"]])
+    for one in said["controls"]:
+        kept = {name: one[name] for name in ("control", "make", "kind", "ours", "theirs", "why")}
+        row = {**kept, "whose": theirs, "causes": one["causes"][:3]}
+        if one["file"] in own:
+            row |= {"stated": one["theirs"], "theirs": own[one["file"]], "whose": "its check on a CPU"}
+        yield row
+    for finding in said["findings"]:
+        if finding["kind"] not in ("timing", "text"):
+            yield {"finding": f"{finding['kind']}: {finding['what']}"}
+
+
+def _judged(run: Run, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
+    """An answer that lies beside the task."""
+    kind = "shipped wrong" if answer.parent.name == "wrong" else "shipped"
+    head = {"control": f"{answer.parent.name}/{answer.name}" if kind != "shipped" else answer.name, "kind": kind}
+    try:
+        folder, _ = as_target(path, [str(answer)])
+        subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
+        said = _loop(run, "", ("targets", "judge", str(path), str(answer)))
+        (one,) = said["verdicts"]
+    except (LoopError, Excluded) as error:
+        yield {**head, "make": "shipped", "ours": "not judged", "theirs": "not asked", "why": str(error)[-160:]}
+        return
+    theirs = one["theirs"]
+    yield {
+        **head,
+        "make": "shipped",
+        "ours": one["ours"],
+        "theirs": theirs["status"],
+        "why": theirs["why"],
+        "whose": "evaluator",
+        "causes": one["causes"][:3],
+    }
+
+
+def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
+    """A command of loop's with --json. Raises Excluded where it gives nothing."""
+    more: list[str] = ["--device", run.device, "--json", "--limit-minutes", str(run.evaluator_s / 60)]
+    if run.device == "cuda":
+        more += ["--evaluator-python", run.python]
+        more += ["--evaluator", str(run.checkouts[option])] if EVALUATORS.get(option) else []
+    said: dict[str, Any] = json.loads(_run(run, (*LOOP, *words, *more)))
+    if "error" in said:
+        raise Excluded(said["error"]["message"][:200])
+    return said
+
+
+def interpreter(python: str, folder: Path) -> str:
+    """A program in a folder that starts an interpreter, with empty packages in place of those it lacks."""
+    for name in UNUSED:
+        if subprocess.run((python, "-c", f"import {name}"), capture_output=True, check=False).returncode:
+            (folder / f"{name}.py").write_text(EMPTY)
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{folder}" exec {python} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def _own_check(run: Run, job: Job, path: Path, answers: Sequence[str]) -> dict[str, str]:
+    """What KernelBench's own check says on a CPU, by answer; of other formats nothing."""
+    if job.option != "kernelbench" or run.device != "cpu":
+        return {}
+    source = str(run.checkouts[job.option] / "src")
+    told = _run(run, (run.python, "-P", str(ON_CPU), source, str(path), *answers))
+    return json.loads(told.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def _run(run: Run, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """What a command prints; it is ended at its limit, and where memory gets short."""
+    begin = time.monotonic()
+    child = subprocess.Popen(
+        ("nice", *command),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    why = ""
+    while True:
+        try:
+            output, errors = child.communicate(timeout=0.5)
+            break
+        except subprocess.TimeoutExpired:
+            if not why and (why := _too_much(run, child.pid, time.monotonic() - begin)):
+                _end(child.pid)
+    if why:
+        raise Excluded(why)
+    if not output.strip():
+        raise Excluded(next((one for one in reversed(errors.splitlines()) if "rror" in one), errors)[-200:])
+    return output
+
+
+def _too_much(run: Run, pid: int, seconds: float) -> str:
+    """Why a command has to end; empty where it may go on."""
+    if seconds > run.limit_s:
+        return f"time: more than {run.limit_s:g} s"
+    if run.device == "cpu" and psutil.virtual_memory().available < SPARE:
+        return "memory while it ran"
+    return ""
+
+
+def _end(pid: int) -> None:
+    """End a command and all that it started."""
+    below = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for one in below:
+            if one.is_running():
+                one.send_signal(sign)
+        _, below = psutil.wait_procs(below, timeout=5)
+
+
+def pack(checkouts: Mapping[str, Path], drawn: Mapping[str, Any], folder: Path) -> None:
+    """Copy what the sample's tasks on a GPU need, with commit and licence; each checkout has its folder."""
+    for option, checkout in checkouts.items():
+        names = {*drawn[option]["cuda"], *drawn[option]["audited"]["cuda"]}
+        tasks = [table.load(checkout / name) for name in names]
+        files = {
+            file for task in tasks for file in (*task.files, *([task.licence.file] if task.licence.file else []))
+        }
+        files |= {one for name in names for one in _shipped(checkout / name)}
+        files |= {one for inside in EVALUATORS[option] for one in (checkout / inside).rglob("*") if one.is_file()}
+        for file in files:
+            if file.suffix != ".pyc":
+                (place := folder / option / file.relative_to(checkout)).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, place)
+        (folder / option / "COMMIT").write_text(commit_of(checkout))
+
+
+def main() -> None:
+    """Draw, pack, or judge; then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for option in EVALUATORS:
+        parser.add_argument(
+            f"--{option}", type=Path, help=f"a checkout of {CHECKOUTS[option][0]}, or a packed one"
+        )
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument(
+        "--evaluator-python", default=sys.executable, help="interpreter that has what evaluators need"
+    )
+    parser.add_argument("--limit-s", type=float, default=300, help="for each command of one task")
+    parser.add_argument("--evaluator-s", type=float, default=120, help="for each answer, on their side")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no task after so many")
+    parser.add_argument("--jobs", type=int, default=1, help="tasks at a time")
+    parser.add_argument("--shard", default="1/1", help="the i-th of n parts of the sample, as in 1/2")
+    parser.add_argument("--again", action="store_true", help="also those that had too little time before")
+    parser.add_argument("--rows", type=Path, default=ROWS, help="the file that lines are added to")
+    parser.add_argument("--pack", type=Path, help="copy what the sample needs on a GPU to this folder, and end")
+    parser.add_argument("--draw", action="store_true", help="draw the sample anew, and end")
+    given = parser.parse_args()
+    checkouts = {one: path.absolute() for one in EVALUATORS if (path := getattr(given, one))}
+    if not checkouts:
+        parser.error("name at least one checkout")
+    if given.draw:
+        SAMPLE.write_text(json.dumps(draw(checkouts), indent=1) + "\n")
+        return
+    if given.pack:
+        pack(checkouts, sample(), given.pack)
+        return
+    python = interpreter(given.evaluator_python, Path(tempfile.mkdtemp(prefix="bench-formats-")))
+    run = Run(checkouts, given.device, python, given.limit_s, given.evaluator_s)
+    kept = [one for one in rows(given.rows) if not (given.again and one.get("excluded", "").startswith("time"))]
+    done = {(one["option"], one["task"], one["device"]) for one in kept}
+    part, parts = map(int, given.shard.split("/"))
+    todo = [one for one in jobs(run, sample()) if (one.option, one.name, run.device) not in done][
+        part - 1 :: parts
+    ]
+    ends = time.monotonic() + given.minutes * 60
+
+    def one(job: Job) -> None:
+        if time.monotonic() < ends:
+            lines = [json.dumps(row) + "\n" for row in judge(run, job)]
+            with given.rows.open("a") as file:
+                file.write("".join(lines))
+            print(f"{job.option} {job.name}: {len(lines)} rows", flush=True)
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        list(pool.map(one, todo))
+    if given.rows == ROWS:
+        write_page()
+
+
+if __name__ == "__main__":
+    main()

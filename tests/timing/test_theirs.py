@@ -1,0 +1,112 @@
+"""A session on a task of another format may end with the verdict of that format's own evaluator, beside ours."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from loop.base.errors import UsageError
+from loop.cli import app
+from loop.cli.requests import terms_of
+from loop.formats.theirs import Verdict
+from loop.formats.translated import as_target, made_of
+from loop.model.output import VerifyOutput
+from loop.model.record import Finished
+from loop.timing.theirs import EvaluatorTerms, TheirsOutput, chapter, line, pattern, two
+from tests.formats import tasks
+from tests.formats.test_reading import task_of
+from tests.formats.test_translated import add_utils
+
+EVALUATOR = """import os
+import sys
+
+import reference
+import submission
+
+with os.fdopen(int(os.environ["POPCORN_FD"]), "w") as log:
+    data = reference.generate_input(size=7, seed=1)
+    right = bool((submission.custom_kernel(data.clone()) - 2 * data).abs().max() < 0.5)
+    print(f"check: {'pass' if right else 'fail'}", file=log)
+sys.exit(0 if right else 112)
+"""
+"""Looser than ours, and without a GPU."""
+ANSWER = "def custom_kernel(data):\n    return data + data + 0.1\n"
+
+
+def verified(**found: tuple[str, ...]) -> Finished:
+    """A step that verified."""
+    output = VerifyOutput(ok=True, message="m", **found).model_dump(mode="json")
+    more = {"run": 1, "pattern": "p", "step": "verify", "status": "passed", "seconds": 1.0, "budget_s": 1.0}
+    return Finished.model_validate({"message": "m", "action": "kernel.verify", "output": output, **more})
+
+
+@pytest.mark.parametrize(
+    ("found", "ours", "same", "explained"),
+    [
+        ({"right": ("a",)}, "right", "yes", False),
+        ({"wrong": ("a",)}, "wrong", "no", True),
+        ({}, "not judged", "", False),
+    ],
+)
+def test_both_stand_side_by_side(found: dict[str, tuple[str, ...]], ours: str, same: str, explained: bool) -> None:
+    """A disagreement has what may be behind it; without a verdict of ours there is none."""
+    both = two(task_of(), "a", [verified(**found)], Verdict(status="right", speedup=1.5))
+    assert ("a", ours, "right, 1.50x", same, "") == line(both)
+    assert explained is bool(both.causes)
+    told = chapter(TheirsOutput(ok=True, message="m", both=(both,)))
+    assert told is not None
+    assert explained is bool(told.lines)
+
+
+def test_what_was_asked_goes_with_the_plan() -> None:
+    """A session that is resumed asks the same evaluator."""
+    (step,) = pattern(EvaluatorTerms(evaluator="/there")).steps
+    assert ("kernel.theirs", "/there") == (step.action, step.arguments["evaluator"])
+
+
+def test_an_evaluator_needs_a_task_of_its_format(tmp_path: Path) -> None:
+    """For a target of one's own it is refused before anything runs, as is a folder that is not there."""
+    folder, _ = as_target(tasks.kernelbench(tmp_path))
+    assert terms_of(None, None, tmp_path) is None
+    assert EvaluatorTerms(evaluator=str(tmp_path)) == terms_of(tmp_path, None, folder)
+    for evaluator, target in ((tmp_path, tmp_path), (tmp_path, None), (tmp_path / "gone", folder)):
+        with pytest.raises(UsageError, match=r"no task of another format|no such folder"):
+            terms_of(evaluator, None, target)
+
+
+def test_a_target_knows_what_it_was_made_of(tmp_path: Path) -> None:
+    """The task is read again, and answers have their names."""
+    answer = tmp_path / "My-Answer.py"
+    answer.write_text(tasks.ANSWER)
+    folder, _ = as_target(tasks.kernelbench(tmp_path), [str(answer)], "kernelbench")
+    made = made_of(folder)
+    assert made is not None
+    assert ("1_Scale", {"my_answer": answer}) == (made[0].name, made[1])
+    assert made_of(tmp_path) is None
+
+
+@pytest.mark.slow
+def test_a_session_with_both_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report has theirs, and why they may let pass what is wrong for us; the exit code is that of ours."""
+    monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
+    task = tasks.gpumode(tmp_path)
+    add_utils(task)
+    (tmp_path / "eval.py").write_text(EVALUATOR)
+    answer = tmp_path / "off.py"
+    answer.write_text(ANSWER)
+    assert 0 == CliRunner().invoke(app, ["trust", str(task), str(answer)]).exit_code
+    words = ["run", "session", "quick", "--target", str(task), "--variant", str(answer), "--device", "cpu"]
+    done = CliRunner().invoke(app, [*words, "--evaluator-python", sys.executable, "--json"])
+    assert done.stdout, done.output
+    assert 1 == done.exit_code, done.output
+    (report,) = (tmp_path / "sessions").glob("*/report.md")
+    text = report.read_text()
+    assert "Their verdict" in text
+    assert "off: may be behind it: their inputs come from fixed seeds" in text
+    (journal,) = (tmp_path / "sessions").glob("*/journal.jsonl")
+    steps = [json.loads(one) for one in journal.read_text().splitlines()]
+    (both,) = next(one["output"]["both"] for one in steps if one.get("output", {}).get("both"))
+    assert ("wrong", "right") == (both["ours"], both["theirs"]["status"])
+    assert {"test": {"check": "pass"}, "benchmark": {"check": "pass"}} == both["theirs"]["result"]
