@@ -93,8 +93,9 @@ bench-learning: $(VENV)/.tools  ## what the memory of sessions is worth; writes 
 	$(BIN)/python -m tests.speed.learning
 
 CAMPAIGNS ?= 200
+LIVE ?= 10
 bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does every proposer end? writes tests/speed/OPTIMIZE.md
-	$(BIN)/python -m tests.speed.optimize --campaigns $(CAMPAIGNS)
+	$(BIN)/python -m tests.speed.optimize --campaigns $(CAMPAIGNS) --live $(LIVE)
 
 bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/speed/STORE.md
 	$(BIN)/python -m tests.speed.store

@@ -21,7 +21,5 @@ def test_sentences_of_the_pages_are_short() -> None:
 
 
 def test_a_verdict_is_followed_in_one_room() -> None:
-    """From samples to the word: three files that decide, and their nouns."""
-    assert {"samples", "ratios", "verdicts", "timings"} == {
-        name.split(".")[-1] for name in house.way_of_a_verdict()
-    }
+    """From samples to the word: three files."""
+    assert {"samples", "ratios", "verdicts"} == {name.split(".")[-1] for name in house.way_of_a_verdict()}

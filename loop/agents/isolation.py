@@ -32,7 +32,7 @@ def _as_a_proposer() -> None:
     stay_out(unprivileged=True)
 
 
-def under(root: Path, cache: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
+def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
     """The command line that a proposer runs under; empty where it is not isolated.
 
     Its home folder is empty but for the program's own configuration. `loop kernels check` needs builds, trust, the
@@ -53,7 +53,7 @@ def under(root: Path, cache: Path, locks: Path, notes: Path, preset: Preset) -> 
         notes,
     ):
         words += ["--ro-bind-try", str(seen), str(seen)]
-    for own in (*(home / name for name in preset.own), locks, cache, root):
+    for own in (*(home / name for name in preset.own), locks, root):
         words += ["--bind-try", str(own), str(own)]
     return tuple(words)
 

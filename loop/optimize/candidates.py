@@ -7,7 +7,6 @@ folder, edits the manifest or writes into git changes nothing.
 
 import shutil
 from collections.abc import Generator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +61,8 @@ def kept_in(notes: Path) -> dict[int, Proposal]:
 
 def ask(round_: Round, first: int) -> Generator[Tick, None, None]:
     """Have `width` candidates proposed at the same time, numbered from `first`; each is noted when it ends."""
+    for killed in round_.shop.tree.parent.glob(f"{round_.shop.tree.name}.*"):
+        shutil.rmtree(killed, ignore_errors=True)
     before = children()
     numbers = range(first, first + round_.campaign.width)
     try:
@@ -74,31 +75,29 @@ def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
     """One candidate, from an empty folder to its note."""
     _note(round_, Proposal(number=number, ended="interrupted"))
     place = round_.shop.tree.with_name(f"{round_.shop.tree.name}.{number}")
-    with ExitStack() as stack:
-        for folder in (place, _cache(place)):
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        _own_cache(round_, place)
+    try:
         copy = worktree.copy_of(round_.tree, place)
         note_owner(copy, round_.shop.notes.parent)
+        _own_cache(round_, copy)
         _leave_note(round_, copy)
         proposal = yield from _proposed(round_, number, copy)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
     _note(round_, proposal)
     return proposal
 
 
-def _cache(root: Path) -> Path:
-    """Where the checks of a candidate keep their builds."""
-    return root.with_name(f"{root.name}.cache")
+def _cache(copy: Worktree) -> Path:
+    """Where the checks of a candidate keep their builds: it goes with the folder."""
+    return copy.root / ".git" / "loop-cache"
 
 
-def _own_cache(round_: Round, root: Path) -> None:
+def _own_cache(round_: Round, copy: Worktree) -> None:
     """A cache of its own, with the session's locks: no build that a proposer could edit is judged."""
-    locks = round_.context.bench.cache / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    own = _cache(root) / "builds"
-    own.mkdir(parents=True, exist_ok=True)
-    if not (own / "locks").exists():
-        (own / "locks").symlink_to(locks)
+    locks, own = round_.context.bench.cache / "locks", _cache(copy) / "builds"
+    for folder in (locks, own):
+        folder.mkdir(parents=True, exist_ok=True)
+    (own / "locks").symlink_to(locks)
 
 
 def _leave_note(round_: Round, copy: Worktree) -> None:
@@ -124,7 +123,7 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
     results: list[Errands] = []
     page = _page(round_, number, copy)
     preset, locks = preset_of(round_.campaign.proposer), round_.context.bench.cache / "locks"
-    isolated = isolation.under(copy.root, _cache(copy.root), locks, page.parent, preset)
+    isolated = isolation.under(copy.root, locks, page.parent, preset)
     while True:
         limit_s = round_.limit_s - sum(one.seconds for one in results)
         found = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
@@ -172,7 +171,7 @@ def _errand(round_: Round, page: Path, copy: Worktree, limit_s: float, isolated:
         usd=round_.usd / campaign.width if round_.usd is not None else None,
         env=campaign.env,
         under=isolated,
-        cache=_cache(copy.root),
+        cache=_cache(copy),
     )
 
 

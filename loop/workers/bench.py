@@ -115,6 +115,8 @@ class Bench:
 
     def __post_init__(self) -> None:
         self._given = self._nursery is not None
+        if self.forks and self._judge.nursery is None:
+            self._judge.nursery = self.nursery
 
     def __enter__(self) -> "Bench":
         return self
@@ -143,8 +145,6 @@ class Bench:
     def warm_up(self) -> None:
         """Start the judge and the nursery if there are none; they import while something else is done."""
         self._judge.warm_up()
-        if self.forks:
-            self.nursery.warm_up()
 
     @property
     def forks(self) -> bool:

@@ -9,11 +9,10 @@ from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.machine.machine import cores
 from loop.workers.judge_messages import Begin, Examine, ToJudge
+from loop.workers.nursery import PATIENT, Nursery
 from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment
 
 PROGRAM = "loop.workers.judge_program"
-PATIENT = {"OMP_WAIT_POLICY": "passive"}
-"""The judge works on every core while nobody is timed; its idle threads must not spin when somebody is."""
 R = TypeVar("R")
 
 
@@ -28,16 +27,22 @@ class JudgeProcess:
     there."""
     calls: dict[str, Call] = field(default_factory=dict)
     """Calls with the tensors that only the judge could tell."""
+    nursery: Nursery | None = None
+    """What forks it, where there is one: torch is imported once for judge and workers."""
     _program: Program | None = None
 
     def warm_up(self) -> None:
-        """Start it if it does not run: it imports while something else is done."""
-        self.program()
+        """Start it, or what will fork it: torch is imported while something else is done."""
+        if self.nursery is None:
+            self.program()
+        else:
+            self.nursery.warm_up()
 
     def program(self) -> Program:
         """Its process."""
         if self._program is None:
-            self._program = Program(PROGRAM, environment={**thread_environment(cores()), **PATIENT})
+            environment = {**thread_environment(cores()), **PATIENT}
+            self._program = Program(PROGRAM, environment=environment, nursery=self.nursery)
         return self._program
 
     def dismiss(self) -> None:

@@ -5,6 +5,7 @@ Torch is imported with the first request, so that a torch that cannot be importe
 """
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loop.workers.judge_messages import (
@@ -52,13 +53,13 @@ def examine(request: Examine) -> Examined:
     return CHECKS[request.check](request)
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Answer until the parent is gone."""
     prctl(PR_SET_DUMPABLE, 0)
     seat = Seat()
     judged = dict.fromkeys((Expect, Compare, Discard, Tell, Relate, GiveOutput), seat.ask)
-    serve({Examine: examine, Begin: seat.begin, **judged}, int(sys.argv[1]), answer)
+    serve({Examine: examine, Begin: seat.begin, **judged}, int(arguments[0]), answer)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

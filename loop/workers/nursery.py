@@ -1,4 +1,4 @@
-"""A process that has imported torch and forks workers: as fresh as one that was started, without the 1.5 s.
+"""A process that has imported torch and forks judge and workers: as fresh as one that was started, in no time.
 
 What it forks becomes a child of ours, in a session of its own, under a tag of its own, before it loads anything.
 Linux only; elsewhere, and where the process is lost, workers are started one by one.
@@ -20,6 +20,8 @@ from loop.base.linux import adopt_orphans, stay_out
 from loop.base.processes import TAG, Child, environment, python_path
 
 PROGRAM = "loop.workers.nursery_program"
+PATIENT = {"OMP_WAIT_POLICY": "passive"}
+"""The judge works on every core while nobody is timed; its idle threads must not spin when somebody is."""
 FORK_LIMIT_S = 60.0
 """For the first worker: torch is imported before it."""
 REAPED_S = 1e-3
@@ -82,7 +84,9 @@ class Forked(Child):
         errors, errors_end = os.pipe()
         try:
             variables = environment({**dict(env or {}), TAG: self.tag})
-            order = {"tag": self.tag, "arguments": self.command, "environment": variables, "cwd": os.getcwd()}
+            module, *words = self.command
+            order: dict[str, object] = {"tag": self.tag, "module": module, "arguments": words}
+            order |= {"environment": variables, "cwd": os.getcwd()}
             pid = self._nursery.fork(order, (stdin, output_end, errors_end, *pass_fds))
         except BaseException:
             os.close(output)
@@ -116,7 +120,7 @@ class Nursery:
         with theirs:
             self._child = Child(
                 [sys.executable, "-P", "-m", PROGRAM, str(theirs.fileno())],
-                env={"PYTHONPATH": python_path(), **self.environment},
+                env={"PYTHONPATH": python_path(), **PATIENT, **self.environment},
                 pass_fds=[theirs.fileno()],
                 first=partial(stay_out, unprivileged=self.unprivileged),
             )
@@ -150,7 +154,7 @@ class Nursery:
 def forked(
     nursery: Nursery | None, words: Sequence[str], env: Mapping[str, str], stdin: int, handles: Sequence[int]
 ) -> Forked | None:
-    """A child of the nursery; None where there is none, or it is lost."""
+    """A child of the nursery that runs a module with arguments; None where there is none, or it is lost."""
     if nursery is None:
         return None
     try:

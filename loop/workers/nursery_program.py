@@ -1,6 +1,7 @@
 """A nursery's program: `python -m loop.workers.nursery_program CONTROL`.
 
-It imports torch, loads nothing of anybody's, and forks a worker for each order. Its memory is closed to them.
+It imports torch, loads nothing of anybody's, and forks a judge or a worker for each order. Its memory is closed to
+them.
 """
 
 import ctypes
@@ -15,17 +16,18 @@ from typing import Any
 
 from loop.base.linux import stay_out
 from loop.base.processes import TAG
-from loop.workers import worker_program
+from loop.workers import judge_program, worker_program
 from loop.workers.nursery import numbered
 from loop.workers.serving import PR_SET_DUMPABLE, prctl
 
+PROGRAMS = {module.__name__: module.main for module in (judge_program, worker_program)}
 LONGEST, MOST_HANDLES = 1 << 16, 16
 PAGE_BYTES, MOST_PAGES = 4096, 1 << 16
 ADOPTED_S = 10.0
 
 
 def main() -> None:
-    """Fork workers until the parent is gone."""
+    """Fork programs until the parent is gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     prctl(PR_SET_DUMPABLE, 0)
@@ -39,15 +41,15 @@ def main() -> None:
         if not order:
             return
         if os.fork() == 0:
-            _become_worker(control, json.loads(order), handles)
+            _become(control, json.loads(order), handles)
             return
         for handle in handles:
             os.close(handle)
         os.wait()
 
 
-def _become_worker(control: socket.socket, order: dict[str, Any], handles: list[int]) -> None:
-    """Leave by a second fork, so that the session adopts what is left; then be a worker."""
+def _become(control: socket.socket, order: dict[str, Any], handles: list[int]) -> None:
+    """Leave by a second fork, so that the session adopts what is left; then be the program that was ordered."""
     if os.fork():
         os._exit(0)
     try:
@@ -58,7 +60,8 @@ def _become_worker(control: socket.socket, order: dict[str, Any], handles: list[
     control.sendall(str(os.getpid()).encode())
     control.close()
     _move_memory()
-    worker_program.main(numbered(order["arguments"], handles[3:]))
+    _use_threads(int(order["environment"]["OMP_NUM_THREADS"]))
+    PROGRAMS[order["module"]](numbered(order["arguments"], handles[3:]))
 
 
 def _stand_alone(order: dict[str, Any], handles: list[int]) -> None:
@@ -81,6 +84,13 @@ def _wait_until_adopted(owner: int) -> None:
         if time.monotonic() > end:
             raise TimeoutError("the session did not adopt it")
         time.sleep(1e-4)
+
+
+def _use_threads(count: int) -> None:
+    """Have torch use that many threads: it read our number when it was imported."""
+    import torch
+
+    torch.set_num_threads(count)
 
 
 def _carry(tag: str) -> None:

@@ -72,7 +72,7 @@ class Program:
         self._paused = False
         passed, words = [reply_write, *handles], ["@0", *arguments]
         try:
-            self.child = forked(nursery, words, environment, request_read, passed) or Child(
+            self.child = forked(nursery, [module, *words], environment, request_read, passed) or Child(
                 [*under, sys.executable, "-P", "-m", module, *numbered(words, passed)],
                 env={"PYTHONPATH": python_path(), **passed_on(), **environment},
                 stdin=request_read,

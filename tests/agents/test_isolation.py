@@ -12,25 +12,23 @@ from loop.base.places import PACKAGE
 
 def seen(preset: Preset, place: Path, script: str) -> subprocess.CompletedProcess[str]:
     """What a shell sees that runs as this proposer does."""
-    for name in ("root", "cache", "locks", "notes"):
+    for name in ("root", "locks", "notes"):
         (place / name).mkdir()
     (place / "notes" / "brief.md").write_text("the brief")
     (place / "secret").write_text("a secret")
-    words = isolation.under(*(place / name for name in ("root", "cache", "locks", "notes")), preset)
+    words = isolation.under(*(place / name for name in ("root", "locks", "notes")), preset)
     return subprocess.run([*words, "sh", "-c", script], capture_output=True, text=True, cwd=place, check=False)
 
 
 @pytest.mark.skipif(not isolation.works(), reason="needs bwrap")
 def test_a_known_program_sees_what_it_needs_and_no_secret(tmp_path: Path) -> None:
-    """It can read the brief and loop, and write to its folder, its cache and the locks."""
+    """It can read the brief and loop, and write to its folder and the locks."""
     script = f"cat {tmp_path}/notes/brief.md {tmp_path}/secret; ls {PACKAGE}/cli"
-    found = seen(preset_of("claude"), tmp_path, f"{script}; touch root/a cache/b locks/c; echo x > notes/brief.md")
+    found = seen(preset_of("claude"), tmp_path, f"{script}; touch root/a locks/b; echo x > notes/brief.md")
     assert "the brief" in found.stdout
     assert "__init__.py" in found.stdout
     assert "a secret" not in found.stdout
-    assert ["a", "b", "c"] == [
-        path.name for name in ("root", "cache", "locks") for path in (tmp_path / name).iterdir()
-    ]
+    assert ["a", "b"] == [path.name for name in ("root", "locks") for path in (tmp_path / name).iterdir()]
     assert "the brief" == (tmp_path / "notes" / "brief.md").read_text()
 
 

@@ -2,8 +2,8 @@
 
 Campaigns of 40 scripted candidates of known worth are judged by the code that sessions use. Their rounds are those
 of a kernel against itself, recorded once (`bench-busy-record`), moved by the candidate's true ratio. Then come 50
-proposers that do not want to end, for real. Each campaign and each proposer is stored when it is done: after an
-interruption the same command goes on.
+proposers that do not want to end, and whole campaigns (`optimize_live`), for real. Each is stored when it is done:
+after an interruption the same command goes on.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, median
 from typing import Any
 
 import psutil
@@ -28,10 +29,12 @@ from loop.model.verdict import SpeedVerdict
 from loop.optimize import keeping
 from loop.timing import samples, verdicts
 from tests.speed.busy import RECORDED, replay
+from tests.speed.optimize_live import live
+from tests.speed.optimize_live import page as live_page
 
 RESULTS = Path(__file__).parent / "OPTIMIZE.md"
 DONE = Path(__file__).parent / "recorded" / "optimize.json"
-CAMPAIGNS, CANDIDATES, WORKLOADS, ROUNDS = 200, 40, 2, 60
+CAMPAIGNS, LIVE, CANDIDATES, WORKLOADS, ROUNDS = 200, 10, 40, 2, 60
 KINDS = {"faster": 0.2, "neutral": 0.5, "layout": 0.15, "wrong": 0.15}
 """Share of each kind in the pool. What is wrong or cheats has no speed: the gate's own benches count those."""
 LAYOUT_SD = 0.007
@@ -108,6 +111,25 @@ def campaign(logs: Sequence[float], scatter: float, seed: int) -> dict[str, Any]
     return said
 
 
+def to_the_best(logs: Sequence[float], seed: int, *, memory: bool) -> int | None:
+    """Candidates until a second session keeps the best patch that the first one did not; None: within none.
+
+    Both draw from one pool. With memory the second leaves out what its brief says that the first took back.
+    """
+    draw = random.Random(f"memory {seed}")
+    pool = [true for kind, true in (candidate(draw) for _ in range(CANDIDATES)) if kind != "wrong"]
+    draw.shuffle(pool)
+    before, never = pool[: len(pool) // 2], pool[len(pool) // 2 :]
+    lost = [true for number, true in enumerate(before, 1) if not judged(logs, true, 1.0, number, draw)]
+    left = never if memory else never + lost
+    best = max(never + lost)
+    random.Random(f"order {seed}").shuffle(left)
+    for number, true in enumerate(left, 1):
+        if true == best and judged(logs, true, 1.0, number, draw):
+            return number
+    return None
+
+
 NASTY = {
     "ignores TERM": "trap '' TERM INT HUP; while :; do sleep 0.2; done",
     "sleeps for ever": "sleep 100000",
@@ -160,7 +182,30 @@ def each(kind: str, keys: Sequence[str], work: Any) -> Iterator[tuple[str, Any]]
         yield key, done[name]
 
 
-def write(campaigns: int) -> None:
+def with_memory(logs: Sequence[float], campaigns: int) -> list[str]:
+    """The table of what memory is worth."""
+    lines = [
+        "",
+        "## With memory and without",
+        "",
+        f"A first session judges half of a pool of {CANDIDATES} patches. A second one draws from the rest and,",
+        "without memory, from what the first took back, too. Counted: its candidates until it keeps the best",
+        "patch that is left.",
+        "",
+        "| Memory | Median | Mean | Found in |",
+        "|:--|--:|--:|--:|",
+    ]
+    for memory in (True, False):
+        name = f"memory {'on' if memory else 'off'}"
+        work = lambda key, on=memory: to_the_best(logs, int(key), memory=on)  # noqa: E731
+        found = [one for _, one in each(name, [*map(str, range(campaigns))], work)]
+        counts = [one for one in found if one is not None]
+        figures = f"{median(counts):.0f} | {fmean(counts):.1f} | {len(counts)} of {campaigns}"
+        lines.append(f"| {name.removeprefix('memory ')} | {figures} |")
+    return lines
+
+
+def write(campaigns: int, lives: int) -> None:
     """Do what is left, and write the page."""
     logs = null_logs()
     facts = machine()
@@ -193,6 +238,7 @@ def write(campaigns: int) -> None:
             f"| {name} | {wrong} of {campaigns} | {total['gains_kept']} of {total['gains']} "
             f"| {total['layout_kept']} of {total['layout']} |"
         )
+    lines += with_memory(logs, campaigns)
     results = [one for _, one in each("nasty", _nasty_keys(), lambda key: nasty(*_parsed(key)))]
     worst: Mapping[str, Any] = max(results, key=lambda one: one["late_s"])
     lines += [
@@ -203,6 +249,8 @@ def write(campaigns: int) -> None:
         "",
         f"- The last was gone {worst['late_s']:.1f} s after its deadline.",
         f"- Processes left: {sum(one['left'] for one in results)}.",
+        "",
+        *live_page([one for _, one in each("live", [*map(str, range(lives))], lambda key: live(int(key)))]),
         "",
         "No agent's program and no GPU were at hand: presets are tested on their documented formats only.",
     ]
@@ -221,4 +269,6 @@ def _parsed(key: str) -> tuple[str, float]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaigns", type=int, default=CAMPAIGNS)
-    write(parser.parse_args().campaigns)
+    parser.add_argument("--live", type=int, default=LIVE)
+    given = parser.parse_args()
+    write(given.campaigns, given.live)

@@ -1,0 +1,302 @@
+"""The pool that `optimize_live` plays from: kernels that start slower than need be, and patches of known worth.
+
+A patch is text that is replaced. `faster` undoes what made the kernel slow. `neutral` changes what runs once a
+call, or nothing that counts. `layout` moves code about. `wrong`, `cheat`, `hang` and `fork` may never be kept.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from loop.base.places import shipped
+
+TARGET = """
+format: 1
+name: {name}
+function: {name}
+signature: {{inputs: {{x: N M}}, output: N M}}
+reference: {{python: "functions:{name}"}}
+baseline: {{python: "functions:{name}"}}
+tolerance: {{float32: {{atol: 1.0e-5, rtol: 1.0e-5}}}}
+dtypes: {{cpu: float32}}
+workloads:
+  timed: [{{N: 64, M: 512}}, {{N: 200, M: 300}}]
+  edges: [{{N: 1, M: [1, 7, 33]}}, {{N: 3, M: 65}}]
+  held: [{{N: 128, M: 384}}]
+variants:
+  ours: {{kind: c_abi, device: cpu, sources: [kernel.cpp], entry: {name}, build: {{compiler: g++, flags: [-O2]}}}}
+"""
+HEAD = """#include <cmath>
+#include <cstring>
+#include <thread>
+#include "loop_kernel.h"
+LOOP_EXPORT const char *loop_error(int error) { return error == 1 ? "not contiguous float32" : "unknown"; }
+LOOP_EXPORT int NAME(const LoopTensor *in, LoopTensor *out, const double *, void *) {
+  if (in[0].dtype != LOOP_FLOAT32 || in[0].strides[0] != in[0].sizes[1]) return 1;
+  const int64_t rows = in[0].sizes[0], m = in[0].sizes[1];
+  const float *x = static_cast<const float *>(in[0].data);
+  float *y = static_cast<float *>(out[0].data);
+  for (int64_t i = 0; i < rows; i++, x += m, y += m) {
+"""
+RMS = """    double sum = 0;
+    for (int64_t j = 0; j < m; j++) sum += (double)x[j] * x[j];
+    const float root = std::sqrt((float)(sum / m) + 1e-6f);
+    for (int64_t j = 0; j < m; j++) y[j] = x[j] / root;
+  }
+  return 0;
+}
+"""
+SOFTMAX = """    float highest = -INFINITY;
+    for (int64_t j = 0; j < m; j++) highest = std::fmax(highest, x[j]);
+    float sum = 0;
+    for (int64_t j = 0; j < m; j++) sum += std::exp(x[j] - highest);
+    for (int64_t j = 0; j < m; j++) y[j] = std::exp(x[j] - highest) / sum;
+  }
+  return 0;
+}
+"""
+FUNCTIONS = {
+    "rms": "def rms(x):\n    return x / ((x * x).mean(-1, keepdim=True) + 1e-6).sqrt()\n",
+    "softmax": "def softmax(x):\n    return x.softmax(-1)\n",
+}
+PLAN = """
+format: 1
+name: live
+title: A campaign of the bench
+patterns: [single-compilation-unit, mathematical-gates, baseline-first, profile-before-optimise]
+workloads: [{timed}]
+checks: [edges]
+budget: {{minutes: 4}}
+"""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One change that a proposer makes."""
+
+    kind: str
+    idea: str
+    file: str
+    texts: tuple[tuple[str, str], ...] = ()
+    """What is replaced, each once."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a campaign is run on."""
+
+    name: str
+    variant: str
+    files: Mapping[str, str]
+    """Path to content: what is put over the copy of `copied`, or into an empty folder."""
+    patches: tuple[Patch, ...]
+    timed: str = "timed"
+    copied: str | None = None
+    """A folder of this repository that the target is a copy of."""
+
+
+ENTRY = "  const float *x = static_cast"
+PAD = "__attribute__((used)) static int pad(int a) { for (int i = 0; i < 9; i++) a = a * 7 + i; return a; }\n"
+SAME_INPUT = (
+    "  static const void *last; static float first;\n"
+    "  if (last == in[0].data && first == *(const float *)last) return 0;\n"
+    "  last = in[0].data; first = *(const float *)last;\n"
+)
+
+
+def _small(name: str, body: str, own: tuple[Patch, ...]) -> Kernel:
+    """A kernel of a page, with the patches that fit every one of them."""
+    source = HEAD.replace("NAME", name) + body
+    error = next(line for line in source.splitlines() if "loop_error" in line)
+    both = (
+        Patch("neutral", "the message of an error", "kernel.cpp", (('"unknown"', '"no such error"'),)),
+        Patch("neutral", "one more check a call", "kernel.cpp", ((ENTRY, "  if (rows < 0) return 1;\n" + ENTRY),)),
+        Patch(
+            "neutral",
+            "the checks in another order",
+            "kernel.cpp",
+            (
+                (
+                    "in[0].dtype != LOOP_FLOAT32 || in[0].strides[0] != in[0].sizes[1]",
+                    "in[0].strides[0] != in[0].sizes[1] || in[0].dtype != LOOP_FLOAT32",
+                ),
+            ),
+        ),
+        Patch("layout", "a comment", "kernel.cpp", (("#include <cmath>", "// Rows.\n#include <cmath>"),)),
+        Patch(
+            "layout",
+            "functions in another order",
+            "kernel.cpp",
+            ((error + "\n", ""), ("  return 0;\n}\n", "  return 0;\n}\n" + error + "\n")),
+        ),
+        Patch("layout", "unused code before the kernel", "kernel.cpp", ((error, PAD + error),)),
+        Patch(
+            "wrong",
+            "the last column of long rows is left out",
+            "kernel.cpp",
+            (("j < m; j++) y[j]", "j < m - (m > 256); j++) y[j]"),),
+        ),
+        Patch("wrong", "every row but the last", "kernel.cpp", (("i < rows", "i < rows - (rows > 100)"),)),
+        Patch("cheat", "the same input is not computed again", "kernel.cpp", ((ENTRY, SAME_INPUT + ENTRY),)),
+        Patch(
+            "cheat",
+            "a thread that ends later",
+            "kernel.cpp",
+            (
+                ("  for (int64_t i = 0;", "  std::thread([=]() mutable {\n  for (int64_t i = 0;"),
+                ("  return 0;\n}", "  }).detach();\n  return 0;\n}"),
+            ),
+        ),
+        Patch("cheat", "a tolerance of one's own", "target.yaml", (("atol: 1.0e-5", "atol: 1.0e+5"),)),
+        Patch(
+            "hang",
+            "the kernel does not end",
+            "kernel.cpp",
+            ((ENTRY, "  for (volatile int go = 1; go;) {}\n" + ENTRY),),
+        ),
+        Patch("hang", "the proposer does not end", ""),
+        Patch("fork", "children that stay, and no edit", ""),
+    )
+    target = TARGET.format(name=name)
+    return Kernel(
+        name, "ours", {"kernel.cpp": source, "functions.py": FUNCTIONS[name], "target.yaml": target}, own + both
+    )
+
+
+def _cpu() -> Kernel:
+    """The bundled variant, without three of its ideas; each comes back by a patch."""
+    folder = shipped("kernels") / "attention" / "cpu"
+    names = ("block.h", "softmax.h", "products.h", "schedule.h", "bindings.cpp")
+    text = {name: (folder / name).read_text() for name in names}
+    tile, small = "std::min(256, ATTENTION_SCORES_KB * 1024 / (kBlockRows * 4) / 8 * 8)", "ATTENTION_SCORES_KB"
+    weighing = text["softmax.h"]
+    begin = weighing.index("  for (; j + 4 <= seen; j += 4) {\n    Vec weights[4];")
+    four = weighing[begin : weighing.index("  for (; j < seen; j++) {", begin)]
+    slow = {
+        "cpu/block.h": text["block.h"].replace(tile, small),
+        "cpu/softmax.h": weighing.replace(four, ""),
+        "cpu/products.h": text["products.h"].replace("hold(load(q + n * kLanes))", "load(q + n * kLanes)"),
+    }
+    one_way = "  static const void *last; if (last == problem.q) return true; last = problem.q;\n"
+    where = "  const int64_t heads = problem.batches * problem.heads;"
+    patches = (
+        Patch(
+            "faster",
+            "more keys between two updates of the maximum",
+            "cpu/block.h",
+            ((f"= {small};", f"= {tile};"),),
+        ),
+        Patch(
+            "faster",
+            "four exponentials at a time",
+            "cpu/softmax.h",
+            (
+                (
+                    "  for (; j < seen; j++) {\n    Vec weight[1]",
+                    four + "  for (; j < seen; j++) {\n    Vec weight[1]",
+                ),
+            ),
+        ),
+        Patch(
+            "faster",
+            "queries held in registers",
+            "cpu/products.h",
+            (("queries[n] = load(q + n * kLanes)", "queries[n] = hold(load(q + n * kLanes))"),),
+        ),
+        Patch("neutral", "where a second thread begins to pay", "cpu/schedule.h", (("2.5e5", "2.6e5"),)),
+        Patch(
+            "neutral",
+            "one more check a call",
+            "cpu/schedule.h",
+            ((where, "  if (problem.depth < 0) return false;\n" + where),),
+        ),
+        Patch(
+            "neutral",
+            "sums begin in a loop",
+            "cpu/block.h",
+            (("std::fill_n(block.sum, lanes, 0.0f)", "for (int i = 0; i < lanes; i++) block.sum[i] = 0.0f"),),
+        ),
+        Patch(
+            "neutral",
+            "the logarithm in double",
+            "cpu/attention.h",
+            (("std::log2(static_cast<float>(", "std::log2(static_cast<double>("),),
+        ),
+        Patch("layout", "a comment", "cpu/schedule.h", (("#pragma once", "// Threads.\n#pragma once"),)),
+        Patch(
+            "layout",
+            "unused code before the kernel",
+            "cpu/schedule.h",
+            (("namespace attention {\n", "namespace attention {\n" + PAD),),
+        ),
+        Patch(
+            "wrong",
+            "sums are not rescaled",
+            "cpu/softmax.h",
+            (("load(running_sum) * decay[0] + sum", "load(running_sum) + sum"),),
+        ),
+        Patch("wrong", "one key too many", "cpu/block.h", (("(visible - first, 0)", "(visible + 1 - first, 0)"),)),
+        Patch("cheat", "the same input is not computed again", "cpu/schedule.h", ((where, one_way + where),)),
+        Patch("cheat", "a tolerance of one's own", "target.yaml", (("atol: 1.0e-5", "atol: 1.0e+5"),)),
+        Patch(
+            "hang",
+            "the kernel does not end",
+            "cpu/schedule.h",
+            ((where, "  for (volatile int go = 1; go;) {}\n" + where),),
+        ),
+        Patch("hang", "the proposer does not end", ""),
+        Patch("fork", "children that stay, and no edit", ""),
+    )
+    return Kernel("cpu", "cpu", slow, patches, timed="quick", copied="attention")
+
+
+def pool() -> tuple[Kernel, ...]:
+    """The kernels, each with its patches."""
+    rms = (
+        Patch(
+            "faster",
+            "one division a row",
+            "kernel.cpp",
+            (
+                ("/ root;\n  }", "* inverse;\n  }"),
+                ("    const float root", "    float inverse;\n    const float root"),
+                ("+ 1e-6f);\n", "+ 1e-6f);\n    inverse = 1 / root;\n"),
+            ),
+        ),
+        Patch(
+            "faster",
+            "four sums",
+            "kernel.cpp",
+            (
+                ("    double sum = 0;\n", "    double sum = 0, s[4] = {0, 0, 0, 0};\n"),
+                (
+                    "for (int64_t j = 0; j < m; j++) sum += (double)x[j] * x[j];",
+                    "int64_t k = 0;\n    for (; k + 4 <= m; k += 4)\n"
+                    "      for (int c = 0; c < 4; c++) s[c] += (double)x[k + c] * x[k + c];\n"
+                    "    for (; k < m; k++) sum += (double)x[k] * x[k];\n"
+                    "    sum += (s[0] + s[1]) + (s[2] + s[3]);",
+                ),
+            ),
+        ),
+        Patch(
+            "neutral", "a product for a division, once a row", "kernel.cpp", (("sum / m)", "sum * (1.0 / m))"),)
+        ),
+    )
+    softmax = (
+        Patch(
+            "faster",
+            "each exponential once",
+            "kernel.cpp",
+            (
+                ("sum += std::exp(x[j] - highest);", "sum += y[j] = std::exp(x[j] - highest);"),
+                ("y[j] = std::exp(x[j] - highest) / sum", "y[j] = y[j] / sum"),
+            ),
+        ),
+        Patch(
+            "faster",
+            "a comparison for fmax",
+            "kernel.cpp",
+            (("std::fmax(highest, x[j])", "highest < x[j] || x[j] != x[j] ? x[j] : highest"),),
+        ),
+        Patch("neutral", "the maximum begins at the first", "kernel.cpp", (("= -INFINITY", "= x[0]"),)),
+    )
+    return _small("rms", RMS, rms), _small("softmax", SOFTMAX, softmax), _cpu()
