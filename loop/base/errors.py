@@ -140,7 +140,7 @@ class CannotStart(WorkFailed):
 
 
 class Untrusted(UsageError):
-    """A project's definitions run commands and code that the user has not allowed yet."""
+    """Definitions, or a stored session, run commands and code that the user has not allowed yet."""
 
     code: ErrorCode = "untrusted"
 

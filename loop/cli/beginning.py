@@ -22,11 +22,14 @@ BEGINNING = (
     Command(
         "trust",
         "loop.cli.requests:trust_project",
-        "Show what a project's definitions would run, and allow it.",
+        "Show what a project's definitions, or a stored session, would run, and allow it.",
         ("loop trust ../my-kernel", "loop trust level1/23_Softmax.py answer.py"),
         (
             argument(
-                "target", Path | None, None, "Folder of a project, or a task of another format. Default: here."
+                "target",
+                Path | None,
+                None,
+                "Folder of a project or a session, or a task of another format. Default: here.",
             ),
             argument("variants", list[str] | None, None, "Answers to the task: files.", metavar="ANSWER"),
             JSON,

@@ -26,10 +26,10 @@ from loop.timing.theirs import EvaluatorTerms
 
 
 class TrustGranted(Printed):
-    """A project's definitions are allowed, until they change."""
+    """A project's definitions are allowed, until they change; or what a stored session runs."""
 
     target: str
-    """Its folder."""
+    """Folder of the project or the session."""
     trusted: Literal[True] = True
     """Always so."""
     runs: tuple[str, ...]
@@ -169,7 +169,9 @@ def run_pattern(*, watch_preemption: str, as_json: bool, screen: Screen, **given
 
 
 def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen, *, as_json: bool) -> int:
-    """Show every command of a project and remember that it is allowed. Saying so by name is the consent."""
+    """Show every command of a project or a stored session, and allow it. Saying so by name is the consent."""
+    if target is not None and (target / sessions.HEAD).is_file():
+        return trust_session(sessions.SessionFolder(target.resolve()), screen, as_json=as_json)
     setting = read_setting(target)
     if unknown := [name for name in variants if name not in setting.target.variants]:
         raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")
@@ -183,4 +185,18 @@ def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen
         screen.data(line)
     shipped = setting.project.bundled
     screen.say("it ships with loop: always trusted" if shipped else "allowed, until these definitions change")
+    return ExitCode.OK
+
+
+def trust_session(folder: sessions.SessionFolder, screen: Screen, *, as_json: bool) -> int:
+    """The same for what a stored session runs besides its target."""
+    head = folder.head()
+    lines = trust.session_runs(head)
+    trust.grant_session(folder.path, head)
+    if as_json:
+        screen.data(to_json(TrustGranted(target=str(folder.path), runs=lines)))
+        return ExitCode.OK
+    for line in lines:
+        screen.data(line)
+    screen.say("allowed, for this session")
     return ExitCode.OK

@@ -1,12 +1,13 @@
 """Definitions from outside the package run commands and code: only after the user has seen and allowed them.
 
 The hash covers definitions (target, patterns, plans, templates) and the files that their commands take flags from
-(`@flags`), never kernel sources: editing a kernel never asks again.
+(`@flags`), never kernel sources: editing a kernel never asks again. A stored session brings commands of its own:
+they are in those definitions, or this user began or allowed that very session.
 """
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from loop.base.places import BUNDLED_TARGET, WORKTREES, Project, called, shipped
 from loop.base.remarks import remark
 from loop.library.response_files import named_by
 from loop.model.pattern import Pattern
+from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, CommandVariant, PythonVariant, Target, Variant
 
 FILE = "trusted.json"
@@ -100,17 +102,53 @@ def grant(project: Project, digest: str) -> None:
 
     Raises LoopError when that cannot be written.
     """
+    _remember(project.target, digest)
+
+
+def grant_session(folder: Path, head: SessionHead) -> None:
+    """Remember that the user began a session, or allowed it; nothing where its target is all that it runs.
+
+    Raises LoopError when that cannot be written.
+    """
+    if lines := session_runs(head):
+        _remember(folder.resolve(), _digest(lines))
+
+
+def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
+    """What a stored session runs that neither the user nor the definitions, whose patterns these are, named."""
+    lines = session_runs(head)
+    known = {*_commands(patterns)}
+    unknown = tuple(line for line in lines if line not in known)
+    if unknown and _granted(state_folder() / FILE).get(str(folder.resolve())) == _digest(lines):
+        return ()
+    return unknown
+
+
+def session_runs(head: SessionHead) -> tuple[str, ...]:
+    """Every command that a session runs besides its target, a line each: those of its steps, and who proposes."""
+    lines = tuple(_commands(planned.pattern for planned in head.plan.patterns))
+    if not head.campaign.unattended:
+        return lines
+    seen = f", which sees {', '.join(head.campaign.env)}" if head.campaign.env else ""
+    return (*lines, f"proposer: {head.campaign.proposer}{seen}")
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return content_hash("\0".join(lines))
+
+
+def _remember(folder: Path, digest: str) -> None:
     path = state_folder() / FILE
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WorkFailed(f"{path.parent}: cannot be made: {error.strerror}", hint="set LOOP_STATE") from error
     with waiting(path.with_suffix(".lock")):  # Another one may be granted at this very moment.
-        sums.write_sealed(path, {**_granted(path), str(project.target): digest})
+        sums.write_sealed(path, {**_granted(path), str(folder): digest})
 
 
 class Granted(RootModel[dict[_Folder, _Digest]]):
-    """Folder of a target to the hash of the definitions that were allowed there."""
+    """Folder of a target or a session to the hash of what was allowed there."""
 
 
 def _granted(path: Path) -> dict[str, str]:
@@ -143,6 +181,14 @@ def refusal(project: Project) -> LoopError:
     )
 
 
+def refusal_of_session(folder: Path, lines: Iterable[str]) -> LoopError:
+    """What to say of a stored session whose commands nobody allowed, when nobody can be asked."""
+    return Untrusted(
+        f"{folder}: you did not begin this session here, and the definitions do not run: {'; '.join(lines)}",
+        hint=f"look at it, then `{shlex.join(['loop', 'trust', str(folder.resolve())])}`",
+    )
+
+
 def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
     """Every command and code that the definitions would run, a line each."""
     for name, variant in target.variants.items():
@@ -169,14 +215,17 @@ def _components(target: Target) -> Iterator[str]:
             yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {', '.join(made)}"
 
 
-def _commands(own_patterns: list[Pattern]) -> Iterator[str]:
-    """What steps of the project's own patterns run in a shell."""
-    for pattern in own_patterns:
+def _commands(patterns: Iterable[Pattern]) -> Iterator[str]:
+    """What steps of patterns run in a shell, or as somebody's evaluator."""
+    for pattern in patterns:
         for step in pattern.steps:
-            command = step.arguments.get("run")
-            if command is not None:
-                settings = (f"{key}={value} " for key, value in step.arguments.get("environment", {}).items())
-                yield f"pattern {pattern.name}, step {step.id}: {''.join(settings)}{command}"
+            given, place = step.arguments, f"pattern {pattern.name}, step {step.id}"
+            if (command := given.get("run")) is not None:
+                settings = (f"{key}={value} " for key, value in given.get("environment", {}).items())
+                yield f"{place}: {''.join(settings)}{command}"
+            for name in ("evaluator", "evaluator_python"):
+                if given.get(name) is not None:
+                    yield f"{place}: {name} {given[name]}"
 
 
 def flags_taken(project: Project) -> Iterator[str]:

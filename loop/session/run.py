@@ -16,7 +16,7 @@ from loop.base.places import WORKTREES, cache_folder, state_folder
 from loop.base.screen import Screen
 from loop.learning.memory import keep_sources
 from loop.learning.predicting import foresee, show_plan
-from loop.library import targets
+from loop.library import targets, trust
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
@@ -31,7 +31,7 @@ from loop.session.objective import Objective, refuse_unless_met, session_facts
 from loop.session.opening import SessionRequest, announce, make_head, resolve
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
-from loop.steps.setting import Setting, open_bench, trusted_setting
+from loop.steps.setting import Setting, allow_session, open_bench, trusted_setting
 from loop.store import index, sessions
 from loop.store.journal import Journal, finished, last_closed
 from loop.store.past_changes import known_good, known_resources, lost_ideas, searches, tries
@@ -74,6 +74,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     with flagged(), paused_by_machine(setting, f"go on with: {head.command()}"):
         folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
+        trust.grant_session(folder.path, head)
         with folder.begun(head):
             session = Session(request, setting, head, folder, screen)
             return resumable(session, fresh=False)
@@ -98,6 +99,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
                 f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
                 hint=f"--target {head.target_folder}",
             )
+        allow_session(folder.path, head, setting, screen)
         session = Session(request, setting, head, folder, screen)
         ground = ground_of(session)
         fresh = ground != head.ground

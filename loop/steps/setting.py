@@ -15,6 +15,7 @@ from loop.machine.machine import cores, machine
 from loop.model.dtypes import Device
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
+from loop.model.record import SessionHead
 from loop.model.target import Target
 from loop.model.tuning import Entry
 from loop.model.workloads import WorkloadError, entry_of, expand, read_words, spelled
@@ -62,6 +63,22 @@ def ask_for_trust(setting: Setting, screen: Screen) -> bool:
         return False
     trust.grant(setting.project, digest)
     return True
+
+
+def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:
+    """Ask before a stored session runs what neither this user nor the definitions named; remembers a yes.
+
+    Raises Untrusted where the answer is no, or nobody is there.
+    """
+    lines = trust.not_allowed(folder, head, [read.value for read in setting.patterns.values()])
+    if not lines:
+        return
+    screen.say(f"{folder}: you did not begin this session here. Besides what the definitions name it would run:")
+    for line in lines:
+        screen.say(f"  {line}")
+    if not screen.confirm("Allow it, for this session?"):
+        raise trust.refusal_of_session(folder, lines)
+    trust.grant_session(folder, head)
 
 
 def what_runs(setting: Setting) -> list[str]:
