@@ -1,7 +1,7 @@
 // Attention's C interface, the same for every variant: what is passed, and what is wrong with it.
 //
-//   inputs      q [B, H, Sq, D], k [B, H, Sk, D], v [B, H, Sk, D]     all of one element type
-//   outputs     o [B, H, Sq, D]                                       the same type; accumulation is in float32
+//   inputs      q [B, Hq, Sq, D], k and v [B, Hk, Sk, D]   all of one element type; Hq is a multiple of Hk
+//   outputs     o [B, Hq, Sq, D]                           the same type; accumulation is in float32
 //   attributes  causal (0, 1), alignment (0 top_left, 1 bottom_right), scale (NaN: 1 / sqrt(D))
 //
 // The features of a row are adjacent; the other strides are free (0 too, for an input that is broadcast).
@@ -55,7 +55,7 @@ constexpr const char *kSentences[] = {
     "a size is negative",
     "the tensors have no features: D must be at least 1",
     "q, k, v and o do not have the same batch size",
-    "q, k, v and o do not have the same number of heads",
+    "q and o, or k and v, do not have the same number of heads, or that of k does not divide that of q",
     "q and o do not have the same sequence length",
     "k and v do not have the same sequence length",
     "q, k, v and o do not have the same number of features",
@@ -67,7 +67,7 @@ constexpr const char *kSentences[] = {
     "causal is neither 0 nor 1",
     "alignment is neither 0 (top_left) nor 1 (bottom_right)",
     "no memory for the scratch space",
-    "more features than this variant takes: fa1 and auto take up to 1024, the others up to 128",
+    "more features than this variant takes: fa1 and auto take up to 1024, tensor_core and decode 256, others 128",
     "rows do not begin at multiples of 16 bytes (pointers, strides, or D no multiple of 8): fa1 and auto take such",
     "a size is beyond what one launch can count: 65535 heads or batches, 2^30 queries or keys, 64 ranges",
     "the launch failed",
@@ -128,9 +128,10 @@ inline Error check(const LoopTensor *inputs, const LoopTensor *outputs, const do
   for (const LoopTensor *tensor : tensors) {
     if (tensor->dtype != q.dtype) return kMixedDtypes;
     if (tensor->sizes[0] != q.sizes[0]) return kMismatchedBatch;
-    if (tensor->sizes[1] != q.sizes[1]) return kMismatchedHeads;
     if (tensor->sizes[3] != q.sizes[3]) return kMismatchedFeatures;
   }
+  if (o.sizes[1] != q.sizes[1] || v.sizes[1] != k.sizes[1]) return kMismatchedHeads;
+  if (k.sizes[1] ? q.sizes[1] % k.sizes[1] : q.sizes[1]) return kMismatchedHeads;
   if (o.sizes[2] != q.sizes[2]) return kMismatchedQueries;
   if (v.sizes[2] != k.sizes[2]) return kMismatchedKeys;
   if (!is_empty(o)) {

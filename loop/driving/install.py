@@ -85,18 +85,26 @@ def _done(
     places = [Path(one) / NAME / SKILL for one in request.skills or DEFAULTS]
     plan = [*planned(folder, places)]
     todo = [one for one in plan if one.change not in ("unchanged", "not there")]
-    if not request.json:
-        for one in plan:
-            screen.data(f"{one.change.ljust(9)}  {one.path.relative_to(folder)}")
-    agreed = request.yes or (bool(todo) and not request.json and screen.confirm(f"{verb} that?"))
+    agreed = request.yes if request.json else _agreed(plan, todo, request, screen, verb)
     for one in todo if agreed else ():
         _apply(one, folder)
     if request.json:
         files = tuple(TouchedFile(file=str(one.path), change=one.change) for one in plan)
         screen.data(to_json(AgentFiles(folder=str(folder), files=files, written=agreed)))
-    elif todo and not agreed:
-        screen.say("nothing was written; to do it: add --yes")
     return ExitCode.OK
+
+
+def _agreed(
+    plan: Sequence[Planned], todo: Sequence[Planned], request: AgentsRequest, screen: Screen, verb: str
+) -> bool:
+    """Show what becomes of each file; whether it may be done, which is asked where it was not said."""
+    folder = (request.folder or Path()).absolute()
+    for one in plan:
+        screen.data(f"{one.change.ljust(9)}  {one.path.relative_to(folder)}")
+    agreed = request.yes or (bool(todo) and screen.confirm(f"{verb} that?"))
+    if todo and not agreed:
+        screen.say("nothing was written; to do it: add --yes")
+    return agreed
 
 
 def _installed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:

@@ -29,6 +29,7 @@ from loop.base.places import state_folder
 from loop.base.screen import Screen
 from loop.driving.running import CODE, LOCK, OUT, PID, TALK, WHAT
 from loop.model.base import Model
+from loop.model.record import RESUMABLE
 
 LONGEST_WAIT_S = 50.0
 """Clients give a call about a minute."""
@@ -129,8 +130,10 @@ def _next(session: str, code: int | None, result: Mapping[str, Any]) -> str:
         return f"run_session with resume={session}" if session else "call the same tool again"
     if error := result.get("error"):
         return str(error["next"])
-    if result.get("waiting_for"):
+    if result.get("brief"):
         return f"change_brief with session={session}"
+    if result.get("status") in RESUMABLE:
+        return f"{result['reason']}; run_session with resume={session} goes on"
     return f"the report is the resource loop://report/{session}" if session else ""
 
 

@@ -206,5 +206,8 @@ def serve() -> None:
         async with stdio_server() as (receive, send):
             await server.run(receive, send, server.create_initialization_options())
 
-    anyio.run(run)
+    try:
+        anyio.run(run)
+    except* (OSError, anyio.BrokenResourceError):
+        pass  # The client is gone in the middle of an answer.
     os._exit(0)  # A thread may still be at work for a client that is gone.

@@ -125,26 +125,10 @@ class Asking:
 
     def _drawn(self, request: messages.Expect, seed: int) -> structures.Apart:
         """What the generator makes under a seed, taken apart."""
-        assert self.generator is not None
-        given = call_arguments(
-            self.generator, request.parameters, seed, torch.device("cpu"), TORCH_DTYPES[request.call.dtype]
-        )
-        seed_all(seed)
-        value = self._asked("generator", partial(self.generator, **given), request.call)
-        return structures.take_apart(self._passed(value))
-
-    def _passed(self, value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional arguments and keywords of the function, from what the generator returned."""
-        how = self.terms.passes
-        if how == "one":
-            return (value,), {}
-        if how == "keywords":
-            if not isinstance(value, dict):
-                raise Refused(f"the generator gives a {type(value).__name__}: expected a dict of keywords")
-            return (), value
-        if isinstance(value, Tensor) or not isinstance(value, Sequence):
-            raise Refused(f"the generator gives a {type(value).__name__}: expected a list or tuple of arguments")
-        return tuple(value), {}
+        dtype = TORCH_DTYPES[request.call.dtype]
+        draw = partial(drawn, self.generator, request.parameters, seed, self.terms.passes, "cpu", dtype)
+        made: structures.Apart = self._asked("generator", draw, request.call)
+        return made
 
     def _names(self, apart: structures.Apart) -> list[str]:
         """The tensors' names: those of the signature, else their paths in what the function is given."""
@@ -229,10 +213,7 @@ class Asking:
         tensors = [one.clone() for one in given.tensors]
         if not given.call.structure:
             return tensors
-        positional, keywords = structures.put_together(structures.structure_of(given.call), tensors)
-        if self.terms.passes == "one":
-            return positional[0]
-        return keywords if self.terms.passes == "keywords" else list(positional)
+        return as_given(structures.structure_of(given.call), tensors, self.terms.passes)
 
     def _asked(self, what: str, asked: Any, call: Call) -> Any:
         """What a function of the target gives; Refused with its name and place when it raises."""
@@ -244,6 +225,41 @@ class Asking:
             last = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{Path(last.filename).name}:{last.lineno}"
             raise Refused(f"the {what} on {call.key}: {type(error).__name__}: {error} ({place})") from error
+
+
+def drawn(
+    generator: Any,
+    given: Mapping[str, Any],
+    seed: int,
+    passes: str,
+    device: str,
+    dtype: torch.dtype = torch.float32,
+) -> structures.Apart:
+    """What a generator makes under a seed, taken apart: everything is seeded, it is told what it asks for."""
+    arguments = call_arguments(generator, given, seed, torch.device(device), dtype)
+    seed_all(seed)
+    return structures.take_apart(_passed(generator(**arguments), passes))
+
+
+def _passed(value: Any, how: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments and keywords of the function, from what the generator returned."""
+    if how == "one":
+        return (value,), {}
+    if how == "keywords":
+        if not isinstance(value, dict):
+            raise Refused(f"the generator gives a {type(value).__name__}: expected a dict of keywords")
+        return (), value
+    if isinstance(value, Tensor) or not isinstance(value, Sequence):
+        raise Refused(f"the generator gives a {type(value).__name__}: expected a list or tuple of arguments")
+    return tuple(value), {}
+
+
+def as_given(rest: bytes, tensors: Sequence[Tensor], passes: str) -> Any:
+    """Inputs as the generator gave them, around these tensors."""
+    positional, keywords = structures.put_together(rest, tensors)
+    if passes == "one":
+        return positional[0]
+    return keywords if passes == "keywords" else list(positional)
 
 
 def call_arguments(

@@ -18,13 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from loop.calls import torch_side
 from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
 from loop.mistakes.answers import floating
-from loop.workers.asking import call_arguments, said_of
+from loop.workers.asking import as_given, drawn, said_of
 
 SEED = 42
 """Stands before each constructor."""
@@ -51,16 +50,9 @@ class Task:
         return (one.double() if exact else one).to(self.terms["device"])
 
     def draw(self, given: dict[str, Any], seed: int) -> Apart:
-        """Inputs of a case: everything is seeded; a generator that has a seed of its own is given that, too."""
-        torch_side.seed_all(seed)
-        device = self.terms["device"]
-        made = self.generator(**call_arguments(self.generator, given, seed, torch.device(device)))  # type: ignore[misc]
-        passes = self.terms["passes"]
-        packed: Any = (
-            ((made,), {}) if passes == "one" else ((), made) if passes == "keywords" else (tuple(made), {})
-        )
-        apart = take_apart(packed)
-        return Apart(apart.rest, apart.names, tuple(one.to(device) for one in apart.tensors))
+        """Inputs of a case under a seed, on the device; a generator that has a seed of its own is given that."""
+        apart = drawn(self.generator, given, seed, self.terms["passes"], self.terms["device"])
+        return Apart(apart.rest, apart.names, tuple(one.to(self.terms["device"]) for one in apart.tensors))
 
     def call(self, function: Any, apart: Apart, *, exact: bool = False) -> Any:
         """What a function gives on inputs; `exact`: on them in float64."""
@@ -71,8 +63,7 @@ class Task:
     def denied(self, apart: Apart, expected: Any, output: Any) -> str:
         """Why an output is wrong by the stated rule; empty where it is right."""
         if self.checker is not None:
-            positional, keywords = put_together(apart.rest, [one.clone() for one in apart.tensors])
-            inputs = positional[0] if self.terms["passes"] == "one" else keywords or list(positional)
+            inputs = as_given(apart.rest, [one.clone() for one in apart.tensors], self.terms["passes"])
             own = {"inputs": inputs, "expected": expected, "outputs": output}
             return said_of(partial(self.checker, *(own[name] for name in self.terms["given"])))
         right, found = outputs_of(expected), outputs_of(output)

@@ -55,7 +55,7 @@ def test_the_components_of_a_right_kernel_are_right(variant: str, tmp_path: Path
             "row_maximum",
         ),
         ("tensor_core", WARP, WEIGHT, WEIGHT.replace("subtracted", "0.9f * subtracted * (n + 1)"), "weights"),
-        ("small", SMALL, "visible_keys(problem, first_row, kCausal) /", "problem.keys /", "scores"),
+        ("small", SMALL, "visible_keys(problem, first_row) /", "problem.keys /", "scores"),
         ("small", WARP, "added += logits[n][i];", "added += logits[n][i] * (n == 0 ? 2 : 1);", "row_sum"),
     ],
 )

@@ -1,5 +1,6 @@
 """Jobs: work that goes on without whoever began it, is found again, and ends when it is told."""
 
+import json
 import os
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from tests.projects import add_commands, loop, make_project
 def project(tmp_path: Path) -> Path:
     """A trusted project whose plan `mine` takes its time."""
     made = make_project(tmp_path / "project")
-    add_commands(made, "mine", ["sleep 30"])
+    add_commands(made, "mine", ["sleep 120"])
     assert 0 == loop("trust", str(made)).returncode
     return made
 
@@ -29,7 +30,7 @@ def project(tmp_path: Path) -> Path:
 def begin(project: Path) -> jobs.JobFolder:
     """A session that is at work."""
     job = jobs.begin(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not job.status().session or "sleep" not in str(psutil.Process(pid(job)).children(recursive=True)):
         assert time.monotonic() < end, job.status()
         time.sleep(0.05)
@@ -53,6 +54,7 @@ def test_a_cancelled_session_ends_in_good_order(project: Path) -> None:
         assert ("ended", 130) == (done["state"], done["exit_code"])
         assert "aborted" == done["result"]["status"]
         assert done["session"] == done["result"]["id"]
+        assert f"run_session with resume={done['session']} goes on" in done["next"]
 
     drive(story)
     assert [] == [one for one in children if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
@@ -96,15 +98,29 @@ def test_a_job_that_is_not_there_is_named() -> None:
     assert "returns one" in str(caught.value.hint)
 
 
+CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "nobody", "version": "1"}}
+BEGINS = (
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": CLIENT},
+    {"jsonrpc": "2.0", "method": "notifications/initialized"},
+)
+WAITS = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "job_wait", "arguments": {}}}
+
+
 @pytest.mark.slow
-def test_the_server_ends_with_its_client(tmp_path: Path) -> None:
-    """Whether the client closes its end in the middle of a line, or vanishes."""
-    server = subprocess.Popen(
-        [sys.executable, *SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path
-    )
-    assert server.stdin is not None
-    server.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "meth')
-    server.stdin.close()
-    assert 0 == server.wait(20)
-    assert server.stdout is not None
-    server.stdout.close()
+@pytest.mark.parametrize("last", [json.dumps(WAITS) + "\n", '{"jsonrpc": "2.0", "id": 2, "meth'])
+def test_the_server_ends_quietly_with_its_client(project: Path, last: str) -> None:
+    """In the middle of a call or of a line; the job that it may wait for goes on."""
+    job, pipe = begin(project), subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, *SERVER], stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=project
+    ) as server:
+        server.stdin.write("".join(json.dumps(one) + "\n" for one in BEGINS) + last)
+        server.stdin.flush()
+        assert "serverInfo" in server.stdout.readline()
+        server.stdout.close()
+        server.stdin.close()
+        assert 0 == server.wait(30)
+        assert "" == server.stderr.read()
+    assert job.runs
+    os.kill(pid(job), signal.SIGTERM)
+    jobs.wait(job, 30)

@@ -16,6 +16,7 @@ from tests.conftest import ROOT
 from tests.emulator.fixtures import compiled, each_seed
 from tests.kernels.emulated_attention import (
     VARIANTS,
+    WIDEST,
     Call,
     Kernels,
     draw,
@@ -25,7 +26,7 @@ from tests.kernels.emulated_attention import (
 )
 
 NARROW = tuple(name for name in VARIANTS if name not in ("fa1", "auto"))
-"""Variants that want rows at multiples of 16 bytes, and 128 features at most."""
+"""Variants that want rows at multiples of 16 bytes; of 16 features or fewer only `decode` does."""
 ATTENTION = ROOT / "kernels" / "attention"
 
 
@@ -40,8 +41,9 @@ def kernels(build_cache: Path) -> Kernels:
 
 
 def computes_rightly(kernels: Kernels, call: Call) -> None:
-    """Assert that every variant takes a call, and agrees with float64."""
-    for variant in VARIANTS:
+    """Assert that every variant that is for such rows takes a call, and agrees with float64."""
+    features = call.q.shape[3]
+    for variant in (one for one in VARIANTS if features <= WIDEST[one] and (one != "decode" or features % 8 == 0)):
         call.o.fill_(7.0)
         assert (variant, "", "") == (variant, kernels.run(variant, call), far_off(call))
 
@@ -120,7 +122,7 @@ def test_rows_off_16_bytes_are_for_fa1_and_auto(kernels: Kernels, variant: str, 
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("depth", [1, 4, 7, 8, 12, 16, 24, 32, 40, 64, 72, 128])
+@pytest.mark.parametrize("depth", [1, 4, 7, 8, 12, 16, 24, 32, 40, 64, 72, 96, 128, 136, 192, 256])
 def test_any_number_of_features_up_to_its_width(kernels: Kernels, depth: int, dtype: torch.dtype) -> None:
     """Up to 16 any; above it multiples of 8."""
     computes_rightly(kernels, make_call(21, 35, depth, batches=1, dtype=dtype, causal=1.0, alignment=1.0))
@@ -133,7 +135,7 @@ def test_other_numbers_of_features_are_for_fa1_and_auto(kernels: Kernels, varian
     call = make_call(18, 33, depth, batches=1, heads=1)
     said = kernels.run(variant, call)
     if variant in NARROW:
-        expected = "more features than this variant takes" if depth > 128 else "rows do not begin at multiples"
+        expected = "more features than" if depth > WIDEST[variant] else "rows do not begin at multiples"
         assert said.startswith(expected)
     else:
         assert ("", "") == (said, far_off(call))
@@ -268,6 +270,40 @@ def test_a_causal_mask_has_two_alignments(kernels: Kernels, queries: int, keys: 
     computes_rightly(kernels, call)
     blind = max(0, queries - keys) if alignment else 0
     assert (call.o[:, :, :blind] == 0.0).all()
+
+
+def grouped(call: Call, group: int) -> Call:
+    """What is expected of a call whose heads of queries share heads of keys."""
+    return call.with_(k=call.k.repeat_interleave(group, 1), v=call.v.repeat_interleave(group, 1))
+
+
+@pytest.mark.parametrize("causal", [0.0, 1.0])
+@pytest.mark.parametrize(("queries", "keys", "heads", "group"), [(1, 90, 2, 4), (3, 70, 1, 3), (20, 33, 2, 2)])
+def test_heads_of_queries_share_heads_of_keys(
+    kernels: Kernels, queries: int, keys: int, heads: int, group: int, causal: float
+) -> None:
+    """With heads before and behind the positions; the output's too."""
+    call = make_call(queries, keys, batches=2, heads=heads, causal=causal, alignment=1.0)
+    q = draw(2, heads * group, queries, 64, seed=7)
+    for variant in VARIANTS:
+        for where in (q, q.transpose(1, 2).contiguous().transpose(1, 2)):
+            shared = call.with_(q=where, o=torch.full_like(where, 7.0))
+            assert (variant, "") == (variant, kernels.run(variant, shared))
+            assert (variant, "") == (variant, far_off(grouped(shared, group)))
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "depth"), [(1, 1300, 64), (3, 700, 128), (7, 1100, 64), (17, 640, 256)]
+)
+def test_keys_are_cut_into_ranges_where_there_are_many(
+    kernels: Kernels, queries: int, keys: int, depth: int
+) -> None:
+    """By `decode`, and by `auto`: of each range the rows see all keys, some, or none."""
+    for causal, alignment in ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0)):
+        call = make_call(queries, keys, depth, batches=1, causal=causal, alignment=alignment)
+        for variant in ("decode", "auto"):
+            call.o.fill_(7.0)
+            assert ("", "") == (kernels.run(variant, call), far_off(call))
 
 
 @pytest.mark.parametrize("key", [0, 20, 63, 64, 79])

@@ -7,23 +7,18 @@ float64, or with flash where that would not fit.
 """
 
 import argparse
-import contextlib
 import ctypes
 import datetime
 import functools
 import math
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from loop.base.places import cache_folder, include_folder, shipped
@@ -37,13 +32,9 @@ from loop.model.target import Target
 from loop.pytorch import operator
 from loop.workers.attention import eager
 from tests.conftest import ROOT
+from tests.speed.decode import decode_rows
+from tests.speed.graphs import BACKENDS, REPLAY_US, Graph, Plain, Run, held_to, times
 
-Run = Callable[[], object]
-BACKENDS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cuDNN": SDPBackend.CUDNN_ATTENTION,
-}
 HISTORY = [(1, 1, s, 64, c) for s in (32, 64, 128, 256, 512) for c in (True, False)] + [
     (2, 8, 128, 64, True),
     (2, 8, 128, 64, False),
@@ -52,8 +43,12 @@ SIZES = ((8, 32, 1024), (4, 16, 2048), (2, 16, 8192))
 LONG = [(1, 1, 16, 2048), (1, 1, 16, 8192), (1, 1, 64, 4096), (1, 8, 1, 4096), (1, 1, 128, 4096)]
 """Few queries, many keys: what `split_k` is meant for. Batches, heads, queries, keys."""
 LARGE = [(*size, depth, causal) for depth in (64, 128) for size in SIZES for causal in (True, False)]
-REPLAY_US = 400.0
-"""One replay of a graph holds so many calls that it takes about this long."""
+MORE = (
+    *((1, 4, 300, 256, True), (1, 8, 512, 256, True), (4, 16, 2048, 256, True), (4, 16, 2048, 256, False)),
+    *((2, 8, 1024, 96, True), (4, 16, 2048, 96, True), (4, 16, 2048, 96, False), (4, 16, 2048, 192, True)),
+    *((2, 20, 1500, 64, False), (2, 20, 1500, 64, True), (1, 24, 4250, 128, False), (1, 24, 4250, 128, True)),
+)
+"""Other numbers of features; sequences that no tile divides."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +91,15 @@ class Ours:
 
     def call(self, case: Case) -> Run:
         """The variant on a case's tensors, on torch's current stream."""
-        code = {torch.float16: "float16", torch.bfloat16: "bfloat16"}[case.q.dtype]
-        tensors = (case.q, case.k, case.v, case.output)
+        return self.on(case.q, case.k, case.v, case.output, case.causal)
+
+    def on(self, q: Tensor, k: Tensor, v: Tensor, output: Tensor, causal: bool = False) -> Run:
+        """The same for any tensors."""
+        code = {torch.float16: "float16", torch.bfloat16: "bfloat16"}[q.dtype]
+        tensors = (q, k, v, output)
         told = [describe(t.data_ptr(), tuple(t.shape), t.stride(), code) for t in tensors]
         inputs, outputs = (LoopTensor * 3)(*told[:3]), (LoopTensor * 1)(told[3])
-        numbers = (ctypes.c_double * 3)(case.causal, 0, math.nan)
+        numbers = (ctypes.c_double * 3)(causal, 0, math.nan)
 
         def run() -> None:
             error = self.entry(inputs, outputs, numbers, torch.cuda.current_stream().cuda_stream)
@@ -118,35 +117,6 @@ class Ours:
 def library_call(case: Case) -> Run:
     """SDPA; `held_to` says by which backend."""
     return lambda: scaled_dot_product_attention(case.q, case.k, case.v, is_causal=case.causal)
-
-
-def held_to(name: str) -> contextlib.AbstractContextManager[object]:
-    """While it lasts SDPA uses the backend of that name; nothing for a variant of ours."""
-    return sdpa_kernel(BACKENDS[name]) if name in BACKENDS else contextlib.nullcontext()
-
-
-class Graph:
-    """Some calls in a CUDA graph."""
-
-    def __init__(self, run: Run, calls: int) -> None:
-        self.calls = calls
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            run()
-        torch.cuda.synchronize()
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            for _ in range(calls):
-                run()
-
-    def time_us(self) -> float:
-        """Microseconds a call, of one replay."""
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        self.graph.replay()
-        end.record()
-        end.synchronize()
-        return 1e3 * begin.elapsed_time(end) / self.calls
 
 
 def eager_us(name: str, run: Run, calls: int = 200) -> float:
@@ -176,15 +146,6 @@ def error_of(case: Case) -> float:
     return float((case.output.double() - exact).abs().max())
 
 
-def times(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Median microseconds of each, turn about."""
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(rounds):
-        for name in runs if number % 2 else reversed(runs):
-            found[name].append(runs[name]())
-    return {name: median(values) for name, values in found.items()}
-
-
 def measure(case: Case, ours: dict[str, Ours], rounds: int) -> dict[str, Any]:
     """Graph and eager times of the library's backends and of our variants; the error of each of ours."""
     calls: dict[str, Run] = dict.fromkeys(BACKENDS, library_call(case))
@@ -195,8 +156,8 @@ def measure(case: Case, ours: dict[str, Ours], rounds: int) -> dict[str, Any]:
         with held_to(name):
             run()
             torch.cuda.synchronize()
-            probe = Graph(run, 3).time_us()
-            graphs[name] = Graph(run, max(2, min(200, int(REPLAY_US / probe))))
+            probe = Graph([run], 3).time_us()
+            graphs[name] = Graph([run], max(2, min(200, int(REPLAY_US / probe))))
         if name in ours:
             errors[name] = error_of(case)
     small = case.shape[3] <= 512
@@ -244,32 +205,17 @@ def libraries(names: Sequence[str]) -> dict[str, Ours]:
     return {one.variant: Ours(one.variant, one.library, ready[one.variant].entry) for one in builds}
 
 
-EMPTY = """
-#include <cuda_runtime.h>
-__global__ void empty() {}
-extern "C" int launch_empty(cudaStream_t stream) { empty<<<8, 128, 0, stream>>>(); return cudaGetLastError(); }
-"""
-
-
-def floor() -> str:
+def floor(plain: Plain) -> str:
     """What an empty kernel costs: as a node of a graph, and as a call from Python through ctypes."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "empty.cu", Path(folder) / "empty.so"
-        source.write_text(EMPTY)
-        command = ["nvcc", "-arch=native", "-shared", "-Xcompiler", "-fPIC", str(source), "-o", str(library)]
-        subprocess.run(command, check=True, capture_output=True)
-        entry = ctypes.CDLL(str(library)).launch_empty
-        entry.argtypes = [ctypes.c_void_p]
-    run = lambda: entry(torch.cuda.current_stream().cuda_stream)  # noqa: E731
-    graph = Graph(run, 200)
-    found = times({"node": graph.time_us, "call": functools.partial(eager_us, "empty", run)}, 9)
+    graph = Graph([plain.empty], 200)
+    found = times({"node": graph.time_us, "call": functools.partial(eager_us, "empty", plain.empty)}, 9)
     node, call = found["node"], found["call"]
     return f"The floor, an empty kernel: {node:.2f} us as a node of a graph, {call:.2f} us as a call by ctypes."
 
 
 def long_rows(ours: dict[str, Ours], rounds: int) -> list[str]:
     """Few queries and many keys: `split_k` beside `small`, and what `auto` takes."""
-    names = ("auto", "small", "split_k")
+    names = ("auto", "small", "split_k", "decode")
     cases = [make_case(b, h, queries, 64, False, torch.float16, keys) for b, h, queries, keys in LONG]
     found = [measure(case, {name: ours[name] for name in names}, rounds) for case in cases]
     beside = [one["graph"]["small"] / one["graph"]["split_k"] for one in found]
@@ -322,12 +268,20 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("no GPU: this measures CUDA kernels; `loop kernels verify --emulate` checks them without one")
-    small_names, large_names = ("auto", "small", "split_k", "tensor_core", "fa1"), ("auto", "tensor_core")
-    ours = libraries(small_names)
-    lines = ["# CUDA attention against PyTorch", "", about(options.rounds), "", floor(), ""]
+    small_names, large_names = (
+        ("auto", "small", "split_k", "decode", "tensor_core", "fa1"),
+        ("auto", "tensor_core"),
+    )
+    ours, plain = libraries(small_names), Plain()
+    lines = ["# CUDA attention against PyTorch", "", about(options.rounds), "", floor(plain), ""]
+    lines += decode_rows(ours["auto"].on, plain, options.rounds)
     lines += long_rows(ours, options.rounds)
     print("\n".join(lines), flush=True)
-    sets = (("History rows", HISTORY, small_names, "best"), ("Large rows", LARGE, large_names, "flash"))
+    sets = (
+        ("History rows", HISTORY, small_names, "best"),
+        ("Large rows", LARGE, large_names, "flash"),
+        ("Other sizes", MORE, ("auto",), "flash"),
+    )
     for dtype in (torch.float16, torch.bfloat16):
         for title, shapes, names, against in sets:
             chosen = {name: ours[name] for name in names}

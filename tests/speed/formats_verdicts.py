@@ -99,7 +99,7 @@ def _notes(group: tuple[str, str], some: Sequence[Row]) -> Iterator[str]:
     """Who `theirs` is, what was excluded and why, and what is odd about tasks."""
     whose = Counter(one["whose"] for one in some if "whose" in one)
     commits = ", ".join(sorted({one["commit"] for one in some}))
-    yield f"- {_name(group)} at {commits}: theirs is {', '.join(f'the {one} ({n})' for one, n in whose.items())}."
+    yield f"- {_name(group)} at {commits}: theirs: {', '.join(f'{one} ({n})' for one, n in whose.items())}."
     reasons = Counter(one["excluded"].split(":")[0] for one in some if "excluded" in one)
     if reasons:
         yield f"- {_name(group)}, excluded: {', '.join(f'{why} {n}' for why, n in reasons.most_common())}."

@@ -48,6 +48,7 @@ struct Problem {
   void *o;
   Strides q_strides, k_strides, v_strides, o_strides;
   int64_t batches, heads, queries, keys, depth;
+  int64_t group;  // heads of queries that share one of keys and values
   bool causal;
   int64_t diagonal;  // causal: query i sees the keys j <= i + diagonal
   float scale;
@@ -110,13 +111,13 @@ inline void place_block(Block &block, const Problem &problem, const Blocks &bloc
 template <typename T>
 void attend_blocks(const Problem &problem, int64_t head, const Blocks &blocks, int64_t first, int64_t last,
                    Scratch &scratch) {
-  const auto rows_of = [&](auto *tensor, const Problem::Strides &strides) {
-    return tensor + head / problem.heads * strides.batch + head % problem.heads * strides.head;
+  const auto rows_of = [&](auto *tensor, const Problem::Strides &strides, int64_t group) {
+    return tensor + head / problem.heads * strides.batch + head % problem.heads / group * strides.head;
   };
-  const T *const q = rows_of(static_cast<const T *>(problem.q), problem.q_strides);
-  const T *const k = rows_of(static_cast<const T *>(problem.k), problem.k_strides);
-  const T *const v = rows_of(static_cast<const T *>(problem.v), problem.v_strides);
-  T *const o = rows_of(static_cast<T *>(problem.o), problem.o_strides);
+  const T *const q = rows_of(static_cast<const T *>(problem.q), problem.q_strides, 1);
+  const T *const k = rows_of(static_cast<const T *>(problem.k), problem.k_strides, problem.group);
+  const T *const v = rows_of(static_cast<const T *>(problem.v), problem.v_strides, problem.group);
+  T *const o = rows_of(static_cast<T *>(problem.o), problem.o_strides, 1);
   const int64_t q_row = problem.q_strides.row, k_row = problem.k_strides.row, v_row = problem.v_strides.row,
                 o_row = problem.o_strides.row, depth = problem.depth;
   const int count = static_cast<int>(last - first);

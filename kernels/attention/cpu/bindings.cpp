@@ -22,6 +22,7 @@ Problem describe(const LoopTensor *inputs, const LoopTensor *outputs, const doub
   problem.o = o.data;
   problem.batches = q.sizes[0];
   problem.heads = q.sizes[1];
+  problem.group = k.sizes[1] ? q.sizes[1] / k.sizes[1] : 1;
   problem.queries = q.sizes[2];
   problem.keys = k.sizes[2];
   problem.depth = q.sizes[3];

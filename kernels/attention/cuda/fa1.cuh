@@ -63,9 +63,9 @@ __global__ void __launch_bounds__(Fa1::kThreads) fa1_kernel(const Problem proble
   const SharedAddress weights = shared + Fa1::kWeights, output = shared + Fa1::kOutput;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, depth = problem.depth;
   const int first_row = blockIdx.x * kRows, mine = warp * kMine;
-  const auto queries = head_of<T>(problem.q, problem.q_strides, problem.queries, depth);
-  const auto keys = head_of<T>(problem.k, problem.k_strides, problem.keys, depth);
-  const auto values = head_of<T>(problem.v, problem.v_strides, problem.keys, depth);
+  const auto queries = queries_of<T>(problem);
+  const auto keys = keys_of<T>(problem);
+  const auto values = values_of<T>(problem);
   const float scale_log2 = problem.negative ? -problem.scale_log2 : problem.scale_log2;
 
   float top[kMine], sum[kMine];
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(Fa1::kThreads) fa1_kernel(const Problem proble
     for (int d = lane; d < depth; d += 32) shared_store(output + ((mine + r) * depth + d) * 4, 0.0f);
   }
 
-  const int visible = visible_keys(problem, first_row + kRows - 1, problem.causal);
+  const int visible = visible_keys(problem, first_row + kRows - 1);
   for (int first_key = 0; first_key < visible; first_key += kKeys) {
     float logits[kMine] = {};
     for (int feature = 0; feature < depth; feature += kSlice) {
@@ -92,8 +92,7 @@ __global__ void __launch_bounds__(Fa1::kThreads) fa1_kernel(const Problem proble
     float shrink[kMine];
     for (int r = 0; r < kMine; r++) {
       const int row = first_row + mine + r, key = first_key + lane;
-      const bool seen = key < problem.keys && (!problem.causal || key <= row + problem.diagonal);
-      const float logit = seen ? logits[r] * scale_log2 : kMasked;
+      const float logit = key <= last_key(problem, row) ? logits[r] * scale_log2 : kMasked;
       const float highest = fmaxf(top[r], warp_maximum(logit));
       const float subtracted = highest == kMasked ? 0.0f : highest;  // -inf minus it stays -inf: weight 0.
       const float weight = exp2_approx(logit - subtracted);
@@ -121,7 +120,7 @@ __global__ void __launch_bounds__(Fa1::kThreads) fa1_kernel(const Problem proble
     }
   }
 
-  const Matrix<T> result = output_head_of<T>(problem);
+  const Matrix<T> result = output_of<T>(problem);
   for (int r = 0; r < kMine && first_row + mine + r < problem.queries; r++) {
     if (lane == 0) { ATTENTION_SEEN(record_row(problem, first_row + mine + r, top[r], sum[r])); }
     const float inverse = sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];

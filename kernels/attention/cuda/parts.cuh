@@ -22,7 +22,7 @@ int observe(Part part, const LoopTensor *inputs, LoopTensor *outputs, const doub
   const LoopTensor output = output_like(inputs[0]);
   Entry entry = admit(inputs, &output, attributes);
   if (entry.error || entry.empty) return entry.error;
-  if (const Error error = aligned ? check_rows(inputs, &output) : kSuccess) return error;
+  if (const Error error = aligned ? check_rows<Depths<16, 32, 64, 128>>(inputs, &output) : kSuccess) return error;
   if (inputs[0].dtype != LOOP_FLOAT16) return kUnsupportedDtype;  // One type tells enough, and compiles sooner.
   Parts &parts = entry.problem.parts;
   if (const Error error = describe_part(part, outputs[0], inputs[0], inputs[1], parts)) return error;

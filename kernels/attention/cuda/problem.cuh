@@ -16,13 +16,15 @@ struct Strides {
 };
 
 struct Problem {
-  const void *q, *k, *v;  // [batches, heads, queries or keys, depth]
+  const void *q, *k, *v;  // [batches, heads, queries, depth], [batches, heads / group, keys, depth]
   void *o;                // [batches, heads, queries, depth]
   Strides q_strides, k_strides, v_strides, o_strides;
   int batches, heads, queries, keys, depth;
+  int group;       // Heads of queries that share one of keys and values.
+  uint32_t share;  // (2^32 - 1) / group: what shared_head divides by.
   bool causal;
   bool negative;     // The scale is below zero: the queries' signs are turned instead.
-  int diagonal;      // Under a causal mask query i sees key j when j <= i + diagonal.
+  int lead;          // Query i sees the keys up to keys - 1 + min(0, i + 1 + lead). Without a mask 0.
   float scale_log2;  // |scale| * log2(e): logits in powers of two. Above zero.
 #if defined(ATTENTION_PARTS)
   Parts parts;
@@ -39,22 +41,42 @@ struct Matrix {
 
 // Grids are (tiles of queries, heads, batches): no division is needed to find a block's head.
 template <typename T>
-SIMT_DEVICE Matrix<const T> head_of(const void *data, const Strides &strides, int rows, int depth) {
-  const int64_t head = blockIdx.y * strides.head + blockIdx.z * strides.batch;
-  return {static_cast<const T *>(data) + head, strides.row, rows, depth};
+SIMT_DEVICE Matrix<T> matrix_of(T *data, const Strides &strides, unsigned head, int rows, int depth) {
+  return {data + head * strides.head + blockIdx.z * strides.batch, strides.row, rows, depth};
+}
+template <typename T>
+SIMT_DEVICE Matrix<const T> queries_of(const Problem &problem) {
+  return matrix_of(static_cast<const T *>(problem.q), problem.q_strides, blockIdx.y, problem.queries, problem.depth);
+}
+// blockIdx.y / group, by a multiplication: exact, as heads * group is below 2^32.
+SIMT_DEVICE unsigned shared_head(const Problem &problem) {
+  return static_cast<unsigned>((blockIdx.y + uint64_t(1)) * problem.share >> 32);
+}
+template <typename T>
+SIMT_DEVICE Matrix<const T> keys_of(const Problem &problem) {
+  const unsigned head = shared_head(problem);
+  return matrix_of(static_cast<const T *>(problem.k), problem.k_strides, head, problem.keys, problem.depth);
+}
+template <typename T>
+SIMT_DEVICE Matrix<const T> values_of(const Problem &problem) {
+  const unsigned head = shared_head(problem);
+  return matrix_of(static_cast<const T *>(problem.v), problem.v_strides, head, problem.keys, problem.depth);
+}
+template <typename T>
+SIMT_DEVICE Matrix<T> output_of(const Problem &problem) {
+  return matrix_of(static_cast<T *>(problem.o), problem.o_strides, blockIdx.y, problem.queries, problem.depth);
 }
 
-template <typename T>
-SIMT_DEVICE Matrix<T> output_head_of(const Problem &problem) {
-  const int64_t head = blockIdx.y * problem.o_strides.head + blockIdx.z * problem.o_strides.batch;
-  return {static_cast<T *>(problem.o) + head, problem.o_strides.row, problem.queries, problem.depth};
+// The last key that a row may see; below 0 where it sees none.
+SIMT_DEVICE int last_key(const Problem &problem, int row) {
+  const int missing = row + 1 + problem.lead;
+  return problem.keys - 1 + (missing < 0 ? missing : 0);
 }
 
 // How many keys, from the first on, the rows up to `last_row` may see.
-SIMT_DEVICE int visible_keys(const Problem &problem, int last_row, bool causal) {
-  if (!causal) return problem.keys;
-  const int end = last_row + 1 + problem.diagonal;
-  return end < 0 ? 0 : end < problem.keys ? end : problem.keys;
+SIMT_DEVICE int visible_keys(const Problem &problem, int last_row) {
+  const int last = last_key(problem, last_row);
+  return last < 0 ? 0 : last + 1;
 }
 
 #if defined(ATTENTION_PARTS)

@@ -20,7 +20,7 @@ struct TensorCoreShape {
 
   static_assert(kRows % (16 * kWarps) == 0, "query rows: a multiple of 16 for each warp");
   static_assert(kKeys % 16 == 0, "keys: a multiple of 16, the depth of an mma");
-  static_assert(kDepth == 16 || kDepth == 32 || kDepth == 64 || kDepth == 128, "features: 16, 32, 64 or 128");
+  static_assert(kDepth == 16 || kDepth == 32 || kDepth % 64 == 0 || kDepth == 96, "features: 16, 32, 96, or a multiple of 64");
   static_assert(kWarps >= 1 && kWarps <= 32, "warps: 1 to 32, a block has at most 1024 threads");
   static_assert(kSharedBytes <= 101376, "shared memory: a block of an L4 may have 99 KB");
 };

@@ -5,6 +5,7 @@ ATTENTION_INSTANCES(small)
 
 namespace {
 struct Small {
+  using Depths = attention::Depths<16, 32, 64, 128>;
   template <typename T, int kDepth>
   static attention::Error run(const attention::Problem &problem, cudaStream_t stream) {
     return attention::small<T, kDepth>(problem, stream);

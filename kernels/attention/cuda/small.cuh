@@ -35,6 +35,22 @@ struct SmallShape {
   static_assert(kSharedBytes <= 101376, "shared memory: a block of an L4 may have 99 KB");
 };
 
+// Eight finished elements of a row to global memory.
+template <int kDepth, typename T>
+SIMT_DEVICE void store_chunk(const Matrix<T> &matrix, int row, int feature, const Words4 &words) {
+  T *target = matrix.data + row * matrix.stride + feature;
+  if constexpr (kDepth == 16) {
+    const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+    for (int i = 0; i < 8; i++)
+      if (feature + i < matrix.depth) {
+        const uint16_t bits = static_cast<uint16_t>(pairs[i / 2] >> (i % 2 * 16));
+        global_store(target + i, reinterpret_cast<const T &>(bits));
+      }
+  } else if (feature < matrix.depth) {
+    global_store(reinterpret_cast<Words4 *>(target), words);
+  }
+}
+
 // The outputs of the warps, side by side in shared memory as floats.
 template <class Shape>
 struct Merge {
@@ -48,11 +64,13 @@ struct Merge {
   }
   SIMT_DEVICE SharedAddress sum(int warp, int row) const { return top(warp + Shape::kWarps, row); }
 
+  // The first `rows` rows of a warp's state.
   template <class State>
-  SIMT_DEVICE void put(const State &state, int warp, unsigned lane) const {
+  SIMT_DEVICE void put(const State &state, int rows, int warp, unsigned lane) const {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const int row = static_cast<int>(lane / 4) + half * 8;
+      if (half * 8 >= rows) break;
       if (lane % 4 == 0) {
         shared_store(top(warp, row), state.top[0][half]);
         shared_store(sum(warp, row), state.sum[0][half]);
@@ -64,9 +82,19 @@ struct Merge {
     }
   }
 
-  // Eight features of a row, finished.
-  template <typename T>
-  SIMT_DEVICE Words4 get(int row, int feature, float scale_log2) const {
+  // Eight features of a row, the sum of its weights, and the highest of the warps' references.
+  struct Sums {
+    float values[8], total, top;
+
+    // Divided, as elements.
+    template <typename T>
+    SIMT_DEVICE Words4 finished() const {
+      const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
+      return {pack<T>(values[0] * inverse, values[1] * inverse), pack<T>(values[2] * inverse, values[3] * inverse),
+              pack<T>(values[4] * inverse, values[5] * inverse), pack<T>(values[6] * inverse, values[7] * inverse)};
+    }
+  };
+  SIMT_DEVICE Sums get(int row, int feature, float scale_log2) const {
     float tops[Shape::kWarps], highest = kMasked, total = 0.0f, values[8] = {};
 #pragma unroll
     for (int warp = 0; warp < Shape::kWarps; warp++) {
@@ -85,30 +113,24 @@ struct Merge {
         values[i + 2] += factor * four.z, values[i + 3] += factor * four.w;
       }
     }
-    const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
-    return {pack<T>(values[0] * inverse, values[1] * inverse), pack<T>(values[2] * inverse, values[3] * inverse),
-            pack<T>(values[4] * inverse, values[5] * inverse), pack<T>(values[6] * inverse, values[7] * inverse)};
+    return {{values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]}, total, highest};
+  }
+
+  // The rows that the output has, from `first_row` on: finished, to global memory.
+  template <typename T>
+  SIMT_DEVICE void store(const Matrix<T> &output, int first_row, float scale_log2, unsigned thread) const {
+    constexpr unsigned kChunks = Shape::kDepth / 8;
+    for (unsigned piece = thread; piece < Shape::kRows * kChunks; piece += Shape::kThreads) {
+      const int row = static_cast<int>(piece / kChunks), feature = static_cast<int>(piece % kChunks * 8);
+      if (first_row + row < output.rows)
+        store_chunk<Shape::kDepth>(output, first_row + row, feature,
+                                   get(row, feature, scale_log2).template finished<T>());
+    }
   }
 };
 
-// Eight finished elements of a row to global memory.
-template <int kDepth, typename T>
-SIMT_DEVICE void store_chunk(const Matrix<T> &matrix, int row, int feature, const Words4 &words) {
-  T *target = matrix.data + row * matrix.stride + feature;
-  if constexpr (kDepth == 16) {
-    const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
-    for (int i = 0; i < 8; i++)
-      if (feature + i < matrix.depth) {
-        const uint16_t bits = static_cast<uint16_t>(pairs[i / 2] >> (i % 2 * 16));
-        global_store(target + i, reinterpret_cast<const T &>(bits));
-      }
-  } else if (feature < matrix.depth) {
-    global_store(reinterpret_cast<Words4 *>(target), words);
-  }
-}
-
 // One warp's walk over every kWarps-th tile of keys.
-template <typename T, class Shape, bool kCausal>
+template <typename T, class Shape>
 struct SmallWalk {
   using State = Warp<T, Shape::kDepth, 1, Shape::kKeys>;
   using Loader = TileLoader<T, Shape::kDepth, Shape::kKeys, 32>;
@@ -130,7 +152,7 @@ struct SmallWalk {
     __syncwarp();  // Nobody reads these keys any more.
     if (next < tiles) keys.copy(key_tile, next * Shape::kKeys);
     cp_async_commit();
-    if (tile >= edge) State::template mask<kCausal>(logits, problem, tile * Shape::kKeys, first_row, lane);
+    if (tile >= edge) State::mask(logits, problem, tile * Shape::kKeys, first_row, lane);
     state.template weigh<kFirst>(logits, problem, tile * Shape::kKeys, first_row, lane);
     cp_async_wait<1>();
     __syncwarp();  // The values are there.
@@ -141,29 +163,26 @@ struct SmallWalk {
   }
 };
 
-template <typename T, class Shape, bool kCausal>
+template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem problem) {
   using State = Warp<T, Shape::kDepth, 1, Shape::kKeys>;
   const SharedAddress shared = shared_base();
   const unsigned thread = threadIdx.x, lane = thread % 32;
   const int warp = static_cast<int>(thread / 32);
-  const int block = static_cast<int>(kCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-  const int first_row = block * Shape::kRows;
+  const int first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Shape::kRows;
   const SharedAddress query_tile = shared + Shape::kQueriesAt;
   const SharedAddress key_tile = shared + warp * 2 * Shape::kTileBytes, value_tile = key_tile + Shape::kTileBytes;
   using Loader = TileLoader<T, Shape::kDepth, Shape::kKeys, 32>;
-  const Loader keys(head_of<T>(problem.k, problem.k_strides, problem.keys, problem.depth), lane);
-  const Loader values(head_of<T>(problem.v, problem.v_strides, problem.keys, problem.depth), lane);
+  const Loader keys(keys_of<T>(problem), lane);
+  const Loader values(values_of<T>(problem), lane);
 
-  const int visible = visible_keys(problem, first_row + Shape::kRows - 1, kCausal);
-  const int edge = visible_keys(problem, first_row, kCausal) / Shape::kKeys;
+  const int visible = visible_keys(problem, first_row + Shape::kRows - 1);
+  const int edge = visible_keys(problem, first_row) / Shape::kKeys;
   const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys;
   int tile = warp;
 
   // Everything that the first products need is asked for at once: the queries by all, its own tiles by each warp.
-  const auto queries_there = head_of<T>(problem.q, problem.q_strides, problem.queries, problem.depth);
-  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_there, thread)
-      .copy(query_tile, first_row);
+  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_of<T>(problem), thread).copy(query_tile, first_row);
   if (tile < tiles) keys.copy(key_tile, tile * Shape::kKeys);
   cp_async_commit();
   if (tile < tiles) values.copy(value_tile, tile * Shape::kKeys);
@@ -176,7 +195,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
   typename State::HeldQueries queries;
   queries.fetch(query_tile, lane, problem.negative);
 
-  const SmallWalk<T, Shape, kCausal> walk{problem, keys, values, key_tile, value_tile, lane, first_row, tiles, edge};
+  const SmallWalk<T, Shape> walk{problem, keys, values, key_tile, value_tile, lane, first_row, tiles, edge};
   if (tile < tiles) walk.template step<true>(state, queries, tile);
   for (tile += Shape::kWarps; tile < tiles; tile += Shape::kWarps) walk.template step<false>(state, queries, tile);
   state.finish_sums();
@@ -184,25 +203,16 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
 
   const Merge<Shape> merge{shared};
   __syncthreads();  // No tile is in use any more.
-  merge.put(state, warp, lane);
+  merge.put(state, problem.queries - first_row, warp, lane);
   __syncthreads();
-  const auto output = output_head_of<T>(problem);
-  constexpr unsigned kChunks = Shape::kDepth / 8;
-  for (unsigned piece = thread; piece < Shape::kRows * kChunks; piece += Shape::kThreads) {
-    const int row = static_cast<int>(piece / kChunks), feature = static_cast<int>(piece % kChunks * 8);
-    if (first_row + row < output.rows)
-      store_chunk<Shape::kDepth>(output, first_row + row, feature,
-                                 merge.template get<T>(row, feature, problem.scale_log2));
-  }
+  merge.store(output_of<T>(problem), first_row, problem.scale_log2, thread);
 }
 
 template <typename T, class Shape>
 Error launch_small(const Problem &problem, cudaStream_t stream) {
   const dim3 grid((problem.queries + Shape::kRows - 1) / Shape::kRows, problem.heads, problem.batches);
   const dim3 block(Shape::kThreads);
-  const bool launched =
-      problem.causal ? launch<small_kernel<T, Shape, true>>(grid, block, Shape::kSharedBytes, stream, problem)
-                     : launch<small_kernel<T, Shape, false>>(grid, block, Shape::kSharedBytes, stream, problem);
+  const bool launched = launch<small_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem);
   return launched ? kSuccess : kLaunchFailed;
 }
 

@@ -8,6 +8,7 @@ namespace {
 using namespace attention;
 
 struct SplitK {
+  using Depths = attention::Depths<16, 32, 64, 128>;
   template <typename T, int kDepth>
   static Error run(const Problem &problem, cudaStream_t stream) {
     return split_k<T, kDepth>(problem, stream);
@@ -64,10 +65,10 @@ LOOP_EXPORT int attention_split_partial(const LoopTensor *inputs, LoopTensor *ou
   const LoopTensor output = output_like(inputs[0]);  // The first pass is checked as a call of attention.
   const Entry entry = admit(inputs, &output, attributes);
   if (entry.error || entry.empty || !outputs[0].sizes[0]) return entry.error;
-  if (const Error error = check_rows(inputs, &output)) return error;
+  if (const Error error = check_rows<SplitK::Depths>(inputs, &output)) return error;
   const LoopTensor &q = inputs[0], &partial = outputs[0];
   if (partial.sizes[1] != q.sizes[0]) return kMismatchedBatch;
-  if (partial.sizes[2] != q.sizes[1]) return kMismatchedHeads;
+  if (partial.sizes[2] != q.sizes[1] || inputs[1].sizes[1] != q.sizes[1]) return kMismatchedHeads;
   if (partial.sizes[3] != q.sizes[2]) return kMismatchedQueries;
   if (partial.sizes[4] != q.sizes[3] + kPartialExtra) return kMismatchedFeatures;
   simt::withdraw_all();

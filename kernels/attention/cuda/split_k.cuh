@@ -76,10 +76,10 @@ SIMT_DEVICE void put_partial(const State &state, const Partials &partials, const
 }
 
 // First pass: blockIdx.x counts ranges of each tile of queries.
-template <typename T, class Shape, bool kCausal>
+template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     split_partial_kernel(const Problem problem, const Partials partials) {
-  using Walker = Walk<T, Shape, kCausal>;
+  using Walker = Walk<T, Shape>;
   const SharedAddress shared = shared_base();
   const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const unsigned ranges = static_cast<unsigned>(partials.ranges);
@@ -91,22 +91,22 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   fetch_queries<T, Shape>(queries, problem, shared, first_row);
 
   const Range range(index, partials.ranges, (problem.keys + Shape::kKeys - 1) / Shape::kKeys);
-  const int visible = visible_keys(problem, first_row + Shape::kRows - 1, kCausal);
+  const int visible = visible_keys(problem, first_row + Shape::kRows - 1);
   const int seen = (visible + Shape::kKeys - 1) / Shape::kKeys;
   const Walker walk(problem, shared, thread, warp_row);
   typename Walker::State state;
   state.begin();
   walk.run(state, queries, range.begin, range.end < seen ? range.end : seen,
-           first_edge<Shape, kCausal>(problem, first_row));
+           first_edge<Shape>(problem, first_row));
   state.finish_sums();
   put_partial(state, partials, problem, index, warp_row, lane);
 }
 
 constexpr int kMostRanges = 64, kReduceThreads = 128, kMostDepth = 128, kPiece = 4;
-constexpr int kHeldRanges = kMostRanges * kMostDepth / (kReduceThreads * kPiece);
+constexpr int kHeldRanges = 16;  // That a thread asks for before it uses the first.
 
 // How a block of the second pass is divided: a group of threads has a row's features, four each; `ways` groups share a
-// row's ranges, so that every thread has `kHeldRanges` of them at most; rows with few ranges are taken several at once.
+// row's ranges; rows with few ranges are taken several at once.
 struct Division {
   int pieces, ways, rows;
   Division(int depth, int ranges)
@@ -139,31 +139,37 @@ struct Groups {
   SIMT_DEVICE SharedAddress sum(int group) const { return top(group) + 4; }
 };
 
-// A group's share of a row: ranges `way`, `way + ways` and so on, all of them asked for before the first is used.
+// A group's share of a row: ranges `way`, `way + ways` and so on.
 SIMT_DEVICE void reduce_ranges(const Problem &problem, const Partials &partials, const Groups &groups, int ways, int query,
                                int group, int piece) {
   const int depth = partials.depth;
-  float tops[kHeldRanges], sums[kHeldRanges], highest = kMasked, total = 0.0f;
-  Floats4 held[kHeldRanges], value = {};
+  float highest = kMasked, total = 0.0f;
+  Floats4 value = {};
+  for (int first = group % ways; first < partials.ranges; first += kHeldRanges * ways) {
+    float tops[kHeldRanges], sums[kHeldRanges];
+    Floats4 held[kHeldRanges];
 #pragma unroll
-  for (int i = 0; i < kHeldRanges; i++) {
-    const int range = group % ways + i * ways;
-    tops[i] = kMasked, sums[i] = 0.0f, held[i] = {};
-    if (range < partials.ranges) {
-      const float *row = partials.row(problem, range, query);
-      tops[i] = global_load(row + depth), sums[i] = global_load(row + depth + 1);
-      held[i] = load_piece(row, piece * kPiece, depth);
+    for (int i = 0; i < kHeldRanges; i++) {
+      const int range = first + i * ways;
+      tops[i] = kMasked, sums[i] = 0.0f, held[i] = {};
+      if (range < partials.ranges) {
+        const float *row = partials.row(problem, range, query);
+        tops[i] = global_load(row + depth), sums[i] = global_load(row + depth + 1);
+        held[i] = load_piece(row, piece * kPiece, depth);
+      }
     }
-  }
+    const float before = highest;
 #pragma unroll
-  for (int i = 0; i < kHeldRanges; i++) highest = fmaxf(highest, tops[i]);
-  const float subtracted = highest == kMasked ? 0.0f : highest;
+    for (int i = 0; i < kHeldRanges; i++) highest = fmaxf(highest, tops[i]);
+    const float subtracted = highest == kMasked ? 0.0f : highest, shrink = exp2_approx(before - subtracted);
+    total *= shrink, value.x *= shrink, value.y *= shrink, value.z *= shrink, value.w *= shrink;
 #pragma unroll
-  for (int i = 0; i < kHeldRanges; i++) {
-    const float weight = exp2_approx(tops[i] - subtracted);
-    total += weight * sums[i];
-    value.x += weight * held[i].x, value.y += weight * held[i].y;
-    value.z += weight * held[i].z, value.w += weight * held[i].w;
+    for (int i = 0; i < kHeldRanges; i++) {
+      const float weight = exp2_approx(tops[i] - subtracted);
+      total += weight * sums[i];
+      value.x += weight * held[i].x, value.y += weight * held[i].y;
+      value.z += weight * held[i].z, value.w += weight * held[i].w;
+    }
   }
   shared_store(groups.values(group, piece), value);
   if (piece == 0) {
@@ -196,7 +202,7 @@ __global__ void __launch_bounds__(kReduceThreads)
       value += weight * shared_load<float>(groups.value(one, feature));
     }
     const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
-    const Matrix<T> output = output_head_of<T>(problem);
+    const Matrix<T> output = output_of<T>(problem);
     global_store(output.data + (first_row + row) * output.stride + feature, from_float<T>(value * inverse));
   }
 }
@@ -210,9 +216,7 @@ Error split_partial(const Problem &problem, const Partials &partials, cudaStream
   const unsigned tiles = static_cast<unsigned>((problem.queries + Shape::kRows - 1) / Shape::kRows);
   const dim3 grid(tiles * static_cast<unsigned>(partials.ranges), problem.heads, problem.batches), block(Shape::kThreads);
   const bool launched =
-      problem.causal
-          ? launch<split_partial_kernel<T, Shape, true>>(grid, block, Shape::kSharedBytes, stream, problem, partials)
-          : launch<split_partial_kernel<T, Shape, false>>(grid, block, Shape::kSharedBytes, stream, problem, partials);
+      launch<split_partial_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, partials);
   return launched ? kSuccess : kLaunchFailed;
 }
 

@@ -21,7 +21,7 @@
 namespace attention {
 
 // The state of a block's walk over keys, warp by warp.
-template <typename T, class Shape, bool kCausal>
+template <typename T, class Shape>
 struct Walk {
   using State = Warp<T, Shape::kDepth, Shape::kStrips, Shape::kKeys>;
   using Queries = std::conditional_t<Shape::kHeld, typename State::HeldQueries, typename State::SharedQueries>;
@@ -39,8 +39,8 @@ struct Walk {
         value_tile(key_tile + Shape::kKeyBytes),
         lane(thread % 32),
         first_row(first_row),
-        keys(head_of<T>(problem.k, problem.k_strides, problem.keys, problem.depth), thread),
-        values(head_of<T>(problem.v, problem.v_strides, problem.keys, problem.depth), thread) {}
+        keys(keys_of<T>(problem), thread),
+        values(values_of<T>(problem), thread) {}
 
   // Only the last tile of all may lack rows: `kEdge` steps look, others need not.
   template <bool kEdge>
@@ -62,7 +62,7 @@ struct Walk {
     __syncthreads();  // The keys are there, and nobody reads the last tile's values any more.
     load_values<kEdge>(tile);
     State::multiply_keys(logits, queries, key_tile, lane);
-    if constexpr (kEdge) State::template mask<kCausal>(logits, problem, tile * Shape::kKeys, first_row, lane);
+    if constexpr (kEdge) State::mask(logits, problem, tile * Shape::kKeys, first_row, lane);
     cp_async_wait<0>();
     __syncthreads();  // The values are there, and nobody reads these keys any more.
     if (tile > begin) load_keys<false>(tile - 1);
@@ -84,8 +84,9 @@ struct Walk {
 template <typename T, class Shape, class Queries>
 SIMT_DEVICE void fetch_queries(Queries &queries, const Problem &problem, SharedAddress shared, int first_row) {
   const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const auto matrix = head_of<T>(problem.q, problem.q_strides, problem.queries, problem.depth);
-  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(matrix, thread).copy(shared, first_row);
+  const auto matrix = queries_of<T>(problem);
+  const TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads> loader(matrix, thread);
+  loader.copy(shared, first_row);
   cp_async_commit();
   cp_async_wait<0>();
   const SharedAddress own_rows = shared + warp * Shape::kStrips * 16 * Shape::kDepth * 2;
@@ -94,35 +95,35 @@ SIMT_DEVICE void fetch_queries(Queries &queries, const Problem &problem, SharedA
     queries.fetch(own_rows, lane, problem.negative);
     __syncthreads();  // Keys may lie over them.
   } else {
-    if (problem.negative) negate_tile<Shape::kDepth, Shape::kRows, Shape::kThreads>(shared, thread);
+    if (problem.negative) loader.negate(shared);
     __syncthreads();
     queries.fetch(own_rows, lane);
   }
 }
 
 // First tile, counted from the start, in which some row from `first_row` on may not see every key.
-template <class Shape, bool kCausal>
+template <class Shape>
 SIMT_DEVICE int first_edge(const Problem &problem, int first_row) {
-  const int whole = visible_keys(problem, first_row, kCausal);
+  const int whole = visible_keys(problem, first_row);
   return whole / Shape::kKeys;
 }
 
-template <typename T, class Shape, bool kCausal>
+template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) tensor_core_kernel(const Problem problem) {
-  using Walker = Walk<T, Shape, kCausal>;
+  using Walker = Walk<T, Shape>;
   const SharedAddress shared = shared_base();
   const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  const int block = static_cast<int>(kCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-  const int first_row = block * Shape::kRows, warp_row = static_cast<int>(warp) * Shape::kStrips * 16;
+  const int first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Shape::kRows;
+  const int warp_row = static_cast<int>(warp) * Shape::kStrips * 16;
 
   typename Walker::Queries queries;
   fetch_queries<T, Shape>(queries, problem, shared, first_row);
 
-  const int visible = visible_keys(problem, first_row + Shape::kRows - 1, kCausal);
+  const int visible = visible_keys(problem, first_row + Shape::kRows - 1);
   const Walker walk(problem, shared, thread, first_row + warp_row);
   typename Walker::State state;
   state.begin();
-  walk.run(state, queries, 0, (visible + Shape::kKeys - 1) / Shape::kKeys, first_edge<Shape, kCausal>(problem, first_row));
+  walk.run(state, queries, 0, (visible + Shape::kKeys - 1) / Shape::kKeys, first_edge<Shape>(problem, first_row));
   state.finish_sums();
   ATTENTION_SEEN(state.record_rows(problem, first_row + warp_row, lane));
 
@@ -130,26 +131,36 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) tensor_core_k
   const SharedAddress rows = shared + warp_row * Shape::kDepth * 2;
   state.put_output(rows, lane);
   __syncwarp();
-  store_tile<Shape::kDepth, Shape::kStrips * 16, 32>(rows, output_head_of<T>(problem), first_row + warp_row, lane);
+  store_tile<Shape::kDepth, Shape::kStrips * 16, 32>(rows, output_of<T>(problem), first_row + warp_row, lane);
 }
 
 template <typename T, class Shape>
 Error launch_tensor_core(const Problem &problem, cudaStream_t stream) {
   const dim3 grid((problem.queries + Shape::kRows - 1) / Shape::kRows, problem.heads, problem.batches);
   const dim3 block(Shape::kThreads);
-  const bool launched =
-      problem.causal ? launch<tensor_core_kernel<T, Shape, true>>(grid, block, Shape::kSharedBytes, stream, problem)
-                     : launch<tensor_core_kernel<T, Shape, false>>(grid, block, Shape::kSharedBytes, stream, problem);
+  const bool launched = launch<tensor_core_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem);
   return launched ? kSuccess : kLaunchFailed;
+}
+
+// How many rows a multiprocessor takes one after the other, in eighths: those of whole waves; under a causal mask, where
+// blocks differ and go on as others end, those of all waves and of one for the last to end.
+template <class Shape>
+int64_t rows_in_turn(const Problem &problem) {
+  constexpr int64_t kSlots = kSms * Shape::kBlocks;
+  const int64_t blocks = int64_t(problem.batches) * problem.heads * ((problem.queries - 1) / Shape::kRows + 1);
+  const int64_t waves = problem.causal ? 8 * blocks / kSlots + 8 : 8 * ((blocks - 1) / kSlots + 1);
+  return waves * Shape::kBlocks * Shape::kRows;
 }
 
 template <typename T, int kDepth>
 Error tensor_core(const Problem &problem, cudaStream_t stream) {
-  const int64_t heads = int64_t(problem.batches) * problem.heads;
-  if constexpr (!std::is_same<typename Wide<kDepth>::Base, typename Narrow<kDepth>::Base>::value)
-    if (heads * ((problem.queries - 1) / Wide<kDepth>::kRows + 1) >= kWideFrom)
-      return launch_tensor_core<T, typename Wide<kDepth>::Base>(problem, stream);
-  return launch_tensor_core<T, typename Narrow<kDepth>::Base>(problem, stream);
+  using Large = typename Wide<kDepth>::Base;
+  using Small = typename Narrow<kDepth>::Base;
+  constexpr int64_t kSmallTakes = kDepth == 64 ? 107 : 117;  // Of the large tiles' time for a row, on an H200, in percent.
+  if constexpr (!std::is_same<Large, Small>::value)
+    if (100 * rows_in_turn<Large>(problem) < kSmallTakes * rows_in_turn<Small>(problem))
+      return launch_tensor_core<T, Large>(problem, stream);
+  return launch_tensor_core<T, Small>(problem, stream);
 }
 
 }  // namespace attention

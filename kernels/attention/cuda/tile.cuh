@@ -1,11 +1,12 @@
 // Tiles of two-byte elements in shared memory, swizzled so that ldmatrix meets no bank twice.
 //
 // A row of D elements is D/8 chunks of 16 bytes. Eight consecutive rows of one column of chunks are what ldmatrix
-// reads at a time; they have to lie in eight different groups of banks. Where a row is 128 bytes or more, chunk c of
-// row r is kept at c XOR (r mod 8); narrower rows share a line of 128 bytes, so r counts in lines there.
+// reads at a time; they have to lie in eight different groups of banks. Where rows are lines of 128 bytes, chunk c of
+// row r is kept at c XOR (r mod 8). Rows of 32, 64 or 192 bytes begin within a line: there r counts in lines, or in
+// pairs of rows, and fewer chunks change places.
 //
-// All steps of 16 rows, and of 2 chunks, are then one addition or one XOR away from an address, because tiles are
-// aligned to their rows' size: a lane works out one address for each operand, before its loops.
+// All steps of 16 rows, and of 2 chunks, are then an addition and an XOR away from an address, because a group of
+// chunks that change places is aligned to its size: a lane works out one address for each operand, before its loops.
 #pragma once
 
 #include "problem.cuh"
@@ -18,27 +19,34 @@ constexpr uint32_t kSigns = 0x80008000u;  // Of two elements in a register.
 
 template <int kDepth>
 struct Swizzle {
-  static_assert(kDepth == 16 || kDepth == 32 || kDepth % 64 == 0, "rows of 32, 64 or a multiple of 128 bytes");
+  static_assert(kDepth == 16 || kDepth % 64 == 0 || kDepth % 64 == 32, "rows of 32 bytes, or a multiple of 64");
   static constexpr int kChunks = kDepth / 8;
   static constexpr int kPitch = kDepth * 2;  // Bytes of a row.
+  static constexpr int kGroup = kDepth == 16 ? 2 : kDepth % 64 ? 4 : 8;  // Chunks that change places.
 
-  SIMT_DEVICE static int turn(int row) {
-    return kDepth >= 64 ? row & 7 : kDepth == 32 ? row >> 1 & 3 : row >> 2 & 1;
-  }
+  SIMT_DEVICE static int turn(int row) { return kGroup == 8 ? row & 7 : kGroup == 4 ? row >> 1 & 3 : row >> 2 & 1; }
   SIMT_DEVICE static SharedAddress at(SharedAddress tile, int row, int chunk) {
     return tile + row * kPitch + ((chunk ^ turn(row)) << 4);
   }
+  // That many times two chunks on, from the address of a row's first or second chunk.
+  SIMT_DEVICE static SharedAddress step(SharedAddress begin, int steps) {
+    constexpr int kWithin = kGroup / 2;
+    return (begin ^ (steps % kWithin << 5)) + steps / kWithin * kGroup * 16;
+  }
 };
 
-// What one of kThreads threads copies of every tile of kRows rows: the same chunk of every kStep-th row. It works out
-// addresses once; from tile to tile they move by a multiplication, from row to row by an addition.
+// What one of kThreads threads copies of every tile of kRows rows: the same chunks of every kStep-th row, one where
+// a row has a power of two of them, else each third. It works out addresses once; from tile to tile they move by a
+// multiplication, from row to row by an addition.
 template <typename T, int kDepth, int kRows, int kThreads>
 struct TileLoader {
   using Layout = Swizzle<kDepth>;
-  static constexpr int kStep = kThreads / Layout::kChunks;
+  static constexpr int kAcross = Layout::kChunks & -Layout::kChunks;  // Threads side by side in a row.
+  static constexpr int kParts = Layout::kChunks / kAcross, kStep = kThreads / kAcross;
   // Every so many copies the swizzle is the same again.
   static constexpr int kTurns = kStep % 8 == 0 ? 1 : 8 / kStep;
-  static_assert(kThreads % Layout::kChunks == 0, "threads: a multiple of the chunks of a row");
+  static_assert(kThreads % kAcross == 0, "threads: a multiple of those that share a row");
+  static_assert(kParts == 1 || kAcross == Layout::kGroup, "parts of a row: no chunk leaves its own");
   static_assert(kStep % 8 == 0 || 8 % kStep == 0, "rows between two copies: a divisor or a multiple of 8");
 
   const T *source;  // This thread's chunk of row `row`.
@@ -47,8 +55,8 @@ struct TileLoader {
   int rows, depth, row, feature;
 
   SIMT_DEVICE TileLoader(const Matrix<const T> &matrix, unsigned thread) {
-    row = static_cast<int>(thread / Layout::kChunks);
-    feature = static_cast<int>(thread % Layout::kChunks * 8);
+    row = static_cast<int>(thread / kAcross);
+    feature = static_cast<int>(thread % kAcross * 8);
     rows = matrix.rows, depth = matrix.depth, stride = matrix.stride;
     source = matrix.data + row * stride + feature;
 #pragma unroll
@@ -76,9 +84,26 @@ struct TileLoader {
       if constexpr (kDepth == 16) {
         shared_store(place, gather(from, first + i * kStep + row));
       } else {
-        cp_async_16(place, from, feature < depth && (!kChecked || i * kStep < left));
+#pragma unroll
+        for (int part = 0; part < kParts; part++) {
+          const int ahead = part * kAcross * 8;
+          cp_async_16(place + ahead * 2, from + ahead, feature + ahead < depth && (!kChecked || i * kStep < left));
+        }
       }
     }
+  }
+
+  // Turn the sign of every element that this thread copied; between its wait and the barrier.
+  SIMT_DEVICE void negate(SharedAddress tile) const {
+#pragma unroll 1
+    for (int at = row; at < kRows; at += kStep)
+#pragma unroll 1
+      for (int chunk = feature / 8; chunk < Layout::kChunks; chunk += kAcross) {
+        const SharedAddress place = Layout::at(tile, at, chunk);
+        Words4 words = shared_load<Words4>(place);
+        words.x ^= kSigns, words.y ^= kSigns, words.z ^= kSigns, words.w ^= kSigns;
+        shared_store(place, words);
+      }
   }
 
  private:
@@ -95,19 +120,6 @@ struct TileLoader {
     return {words[0], words[1], words[2], words[3]};
   }
 };
-
-// Turn the sign of every element that the same thread loaded; between its wait and the barrier.
-template <int kDepth, int kRows, int kThreads>
-SIMT_DEVICE void negate_tile(SharedAddress tile, unsigned thread) {
-  using Layout = Swizzle<kDepth>;
-#pragma unroll 1
-  for (unsigned copy = thread; copy < kRows * Layout::kChunks; copy += kThreads) {
-    const SharedAddress place = Layout::at(tile, copy / Layout::kChunks, copy % Layout::kChunks);
-    Words4 words = shared_load<Words4>(place);
-    words.x ^= kSigns, words.y ^= kSigns, words.z ^= kSigns, words.w ^= kSigns;
-    shared_store(place, words);
-  }
-}
 
 // Rows [first, first + kRows) of a tile to global memory, by kThreads threads.
 template <int kDepth, int kRows, int kThreads, typename T>

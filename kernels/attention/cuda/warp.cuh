@@ -49,7 +49,7 @@ struct Warp {
     SIMT_DEVICE void take(Fragments &fragments, int step) const {
 #pragma unroll
       for (int strip = 0; strip < kStrips; strip++)
-        ldmatrix_x4(fragments[strip], (begin ^ (step << 5)) + strip * 16 * Layout::kPitch);
+        ldmatrix_x4(fragments[strip], Layout::step(begin, step) + strip * 16 * Layout::kPitch);
     }
   };
   struct HeldQueries {
@@ -91,7 +91,7 @@ struct Warp {
         for (int i = 0; i < 4; i++) logits[strip][n][i] = 0.0f;
 #pragma unroll
     for (int step = 0; step < kDepth / 16; step++) {
-      const SharedAddress column = begin ^ (step << 5);
+      const SharedAddress column = Layout::step(begin, step);
       Fragments a;
       queries.take(a, step);
 #pragma unroll
@@ -108,16 +108,13 @@ struct Warp {
   }
 
   // Hide what a row may not see: `first_key` is the tile's, `first_row` the warp's.
-  template <bool kCausal>
   SIMT_DEVICE static void mask(Logits &logits, const Problem &problem, int first_key, int first_row, unsigned lane) {
 #pragma unroll
     for (int strip = 0; strip < kStrips; strip++)
 #pragma unroll
       for (int half = 0; half < 2; half++) {
         const int row = first_row + strip * 16 + static_cast<int>(lane / 4) + half * 8;
-        int last = problem.keys - 1;
-        if (kCausal && row + problem.diagonal < last) last = row + problem.diagonal;
-        const int shown = last - first_key - static_cast<int>(lane % 4 * 2);  // Columns up to here, counted from this lane's first.
+        const int shown = last_key(problem, row) - first_key - static_cast<int>(lane % 4 * 2);  // Columns up to here, counted from this lane's first.
 #pragma unroll
         for (int n = 0; n < kKeys / 8; n++)
 #pragma unroll
@@ -166,7 +163,7 @@ struct Warp {
 #pragma unroll
       for (int n = 0; n < kDepth / 16; n++) {
         uint32_t b[4];
-        ldmatrix_x4_transposed(b, (begin ^ (n << 5)) + step * 16 * Layout::kPitch);
+        ldmatrix_x4_transposed(b, Layout::step(begin, n) + step * 16 * Layout::kPitch);
 #pragma unroll
         for (int strip = 0; strip < kStrips; strip++) {
           mma_m16n8k16<T>(output[strip][2 * n], a[strip], b[0], b[1]);

@@ -1,0 +1,207 @@
+// Attention for few queries over many keys: all a call can do is read K and V once, as fast as memory gives them.
+//
+// A block takes 16 query rows of one head and a range of its keys; there are as many ranges as keep every
+// multiprocessor reading, whatever batches times heads are. Inside the block each warp walks tiles of keys of its own
+// by way of a ring of kStages stages, one tile of keys and one of values each: it takes in the oldest and at once asks
+// for another in its place, so that it waits for nobody, and kStages - 1 stages or more are always on their way.
+//   bytes that one multiprocessor has to have on their way: 4.8 TB/s * 0.8 us / 132 = 29 KB on an H200, 3 KB on an L4
+//   a warp's ring, 3 stages of 8 KB: 24 KB; four warps a block, 96 KB; an L4 holds one block, an H200 two
+// Of the 16 rows of an mma a single query uses one: the tensor cores have time for that. A tile of 8 KB takes about
+// 250 instructions, and the multiprocessor's share of an H200's memory leaves 1,600 issue slots for it.
+//
+// The warps' outputs are merged in shared memory, as in `small`. A head of few keys is one block's work. Otherwise the
+// merged rows go to a workspace and the second pass of `split_k` reduces them: to have the last block of a head do it,
+// which saves a launch, took as long or longer (README.md).
+//
+// Shared memory: kWarps kStages 4 kKeys D bytes; the queries lie in the last stage of the first warp's ring until all
+// have them in registers, and the merge area over everything in the end.
+//   D = 64, 32 keys, 4 warps, 3 stages: 96 KB.   D = 128, 16 keys, 4 warps: 96 KB.   D = 256, 16 keys, 2 warps: 96 KB.
+// Registers: D/2 for outputs, D/4 for queries, kKeys/2 for logits: 104 of 255 at D = 128.
+// Workspace: ranges * 4 (D + 4) bytes for each row; the ranges of all heads are no more than multiprocessors.
+#pragma once
+
+#include "small.cuh"
+#include "split_k.cuh"
+
+namespace attention {
+
+template <int kDepth_, int kKeys_, int kWarps_, int kStages_>
+struct DecodeShape {
+  static constexpr int kDepth = kDepth_, kKeys = kKeys_, kWarps = kWarps_, kStages = kStages_, kRows = 16;
+  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kTileBytes = kKeys * kDepth * 2, kStageBytes = 2 * kTileBytes, kRingBytes = kStages * kStageBytes;
+  static constexpr int kQueriesAt = kRingBytes - kStageBytes;
+  static constexpr int kMergePitch = kDepth + 8;  // Floats: rows begin in different banks.
+  static constexpr int kMergeBytes = kWarps * kRows * (kMergePitch + 2) * 4;
+  static constexpr int kSharedBytes = kWarps * kRingBytes;
+  static constexpr int kBlocks = (200 << 10) / kSharedBytes;  // That a multiprocessor of an H200 is to hold.
+
+  static_assert(kKeys % 16 == 0, "keys: a multiple of 16, the depth of an mma");
+  static_assert(kStages >= 2, "stages: one to take in, and one on its way");
+  static_assert(kStageBytes >= kRows * kDepth * 2, "queries: they have to fit into a stage");
+  static_assert(kMergeBytes <= kSharedBytes, "merge area: it has to lie within the rings");
+  static_assert(kSharedBytes <= 101376, "shared memory: a block of an L4 may have 99 KB");
+};
+
+// How the tiles of keys are cut: every range has its share, and the first `longer` one more.
+struct Cut {
+  int ranges, share, longer;
+
+  SIMT_DEVICE int begin(int range) const { return range * share + (range < longer ? range : longer); }
+};
+
+// One warp's walk over every kWarps-th tile of the block's range.
+template <typename T, class Shape>
+struct DecodeWalk {
+  using State = Warp<T, Shape::kDepth, 1, Shape::kKeys>;
+  using Loader = TileLoader<T, Shape::kDepth, Shape::kKeys, 32>;
+
+  const Problem &problem;
+  const Loader keys, values;
+  SharedAddress ring;
+  unsigned lane;
+  int first_row, end, edge;
+
+  SIMT_DEVICE DecodeWalk(const Problem &problem, SharedAddress ring, unsigned lane, int first_row, int end)
+      : problem(problem),
+        keys(keys_of<T>(problem), lane),
+        values(values_of<T>(problem), lane),
+        ring(ring),
+        lane(lane),
+        first_row(first_row),
+        end(end),
+        edge(visible_keys(problem, first_row) / Shape::kKeys) {}
+
+  // Ask for a tile. Where there is none, the empty group keeps the count that waits rely on.
+  SIMT_DEVICE void fetch(int tile, SharedAddress stage) const {
+    if (tile < end) {
+      keys.copy(stage, tile * Shape::kKeys);
+      values.copy(stage + Shape::kTileBytes, tile * Shape::kKeys);
+    }
+    cp_async_commit();
+  }
+
+  SIMT_DEVICE void run(State &state, const typename State::HeldQueries &queries, int tile) const {
+    for (SharedAddress stage = ring; tile < end; tile += Shape::kWarps) {
+      typename State::Logits logits;
+      cp_async_wait<Shape::kStages - 1>();
+      __syncwarp();  // The tile is there for all lanes.
+      State::multiply_keys(logits, queries, stage, lane);
+      if (tile >= edge) State::mask(logits, problem, tile * Shape::kKeys, first_row, lane);
+      state.weigh(logits, problem, tile * Shape::kKeys, first_row, lane);
+      state.multiply_values(logits, stage + Shape::kTileBytes, lane);
+      __syncwarp();  // Nobody reads it any more.
+      fetch(tile + Shape::kStages * Shape::kWarps, stage);
+      stage = stage == ring + Shape::kQueriesAt ? ring : stage + Shape::kStageBytes;
+    }
+  }
+};
+
+// The block's merged rows to the workspace.
+template <class Shape>
+SIMT_DEVICE void put_range(const Merge<Shape> &merge, const Partials &partials, const Problem &problem, int range,
+                           int first_row, int rows, unsigned thread) {
+  constexpr int kChunks = Shape::kDepth / 8;
+  for (int piece = static_cast<int>(thread); piece < rows * kChunks; piece += Shape::kThreads) {
+    const int row = piece / kChunks, feature = piece % kChunks * 8;
+    if (feature >= partials.depth) continue;
+    const auto sums = merge.get(row, feature, problem.scale_log2);
+    float *const place = partials.row(problem, range, first_row + row);
+    auto *const values = reinterpret_cast<Floats4 *>(place + feature);
+    global_store(values, Floats4{sums.values[0], sums.values[1], sums.values[2], sums.values[3]});
+    global_store(values + 1, Floats4{sums.values[4], sums.values[5], sums.values[6], sums.values[7]});
+    if (feature == 0) {
+      const float top = sums.top == kMasked ? kMasked : sums.top * problem.scale_log2;
+      global_store(reinterpret_cast<Floats4 *>(place + partials.depth), Floats4{top, sums.total, 0.0f, 0.0f});
+    }
+  }
+}
+
+template <typename T, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
+    decode_kernel(const Problem problem, const Partials partials, const Cut cut) {
+  using Walker = DecodeWalk<T, Shape>;
+  const SharedAddress shared = shared_base(), queries_at = shared + Shape::kQueriesAt;
+  const unsigned thread = threadIdx.x, lane = thread % 32;
+  const int warp = static_cast<int>(thread / 32), block = static_cast<int>(blockIdx.x);
+  const int row_tile = static_cast<int>(gridDim.x) == cut.ranges ? 0 : block / cut.ranges;
+  const int range = block - row_tile * cut.ranges, first_row = row_tile * Shape::kRows;
+
+  // A mask may hide the last tiles of the range, or all.
+  const int seen = (visible_keys(problem, first_row + Shape::kRows - 1) + Shape::kKeys - 1) / Shape::kKeys;
+  const int behind = cut.begin(range + 1), end = behind < seen ? behind : seen;
+  const Walker walk(problem, shared + warp * Shape::kRingBytes, lane, first_row, end);
+  const int tile = cut.begin(range) + warp;
+
+  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_of<T>(problem), thread).copy(queries_at, first_row);
+  cp_async_commit();
+#pragma unroll 1
+  for (int i = 0; i < Shape::kStages - 1; i++) walk.fetch(tile + i * Shape::kWarps, walk.ring + i * Shape::kStageBytes);
+  cp_async_wait<Shape::kStages - 1>();
+  __syncthreads();
+  typename Walker::State::HeldQueries queries;
+  queries.fetch(queries_at, lane, problem.negative);
+  __syncthreads();  // The stage that they lie in is the first warp's again.
+  walk.fetch(tile + (Shape::kStages - 1) * Shape::kWarps, walk.ring + Shape::kQueriesAt);
+
+  typename Walker::State state;
+  state.begin();
+  walk.run(state, queries, tile);
+  state.finish_sums();
+
+  const Merge<Shape> merge{shared};
+  const int left = problem.queries - first_row, rows = left < Shape::kRows ? left : Shape::kRows;
+  __syncthreads();  // No stage is in use any more.
+  merge.put(state, rows, warp, lane);
+  __syncthreads();
+  if (cut.ranges == 1)
+    merge.store(output_of<T>(problem), first_row, problem.scale_log2, thread);
+  else
+    put_range(merge, partials, problem, range, first_row, rows, thread);
+}
+
+// A head whose keys are few steps of all warps is left whole. Of others the device gets the blocks that the manifest's
+// `tuning` asks for, each with two steps at least, so that the workspace is no more than flash's: it cuts blocks of 64 KB
+// of keys and values, 64 KB being two steps, into at most 112 of 128 ranges, and has D + 1 floats for each row.
+template <class Shape>
+Cut cut_keys(const Problem &problem, int64_t blocks) {
+  constexpr int64_t kMost = 104;
+  const int64_t wanted = ATTENTION_DECODE_BLOCKS;
+  const int visible = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
+  const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys, steps = tiles / Shape::kWarps;
+  const int64_t room = int64_t(steps) * (problem.depth + 1) / (2 * (problem.depth + kPartialExtra));
+  const int64_t ranges = steps <= ATTENTION_DECODE_WHOLE ? 1 : std::min({wanted / blocks, room, kMost});
+  const int count = static_cast<int>(std::max<int64_t>(1, ranges));
+  return {count, tiles / count, tiles % count};
+}
+
+template <typename T, class Shape>
+Error launch_decode(const Problem &problem, cudaStream_t stream) {
+  const int64_t heads = int64_t(problem.batches) * problem.heads, tiles = (problem.queries - 1) / Shape::kRows + 1;
+  const Cut cut = cut_keys<Shape>(problem, heads * tiles);
+  const dim3 grid(static_cast<unsigned>(tiles * cut.ranges), problem.heads, problem.batches), block(Shape::kThreads);
+  Partials partials{nullptr, cut.ranges, problem.depth};
+  const auto run = [&] {
+    return launch<decode_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, partials, cut);
+  };
+  if (cut.ranges == 1) return run() ? kSuccess : kLaunchFailed;
+  const size_t rows = static_cast<size_t>(heads * cut.ranges * problem.queries);
+  const Workspace workspace(rows * static_cast<size_t>(problem.depth + kPartialExtra) * sizeof(float), stream);
+  if (!workspace.data()) return kOutOfMemory;
+  partials.data = static_cast<float *>(workspace.data());
+  return run() ? split_reduce<T>(problem, partials, stream) : kLaunchFailed;
+}
+
+template <typename T, int kDepth>
+Error decode(const Problem &problem, cudaStream_t stream) {
+  if constexpr (kDepth == 64)
+    return launch_decode<T, DecodeShape<64, ATTENTION_DECODE_64_KEYS, ATTENTION_DECODE_64_WARPS, ATTENTION_DECODE_64_STAGES>>(
+        problem, stream);
+  else if constexpr (kDepth == 128)
+    return launch_decode<T, DecodeShape<128, ATTENTION_DECODE_128_KEYS, ATTENTION_DECODE_128_WARPS,
+                                        ATTENTION_DECODE_128_STAGES>>(problem, stream);
+  else
+    return launch_decode<T, DecodeShape<kDepth, 16, 2, 3>>(problem, stream);
+}
+
+}  // namespace attention

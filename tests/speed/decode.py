@@ -1,0 +1,83 @@
+"""The decode rows of `make bench-attention`: few queries, many keys, beside SDPA and beside reading K and V once.
+
+The rows were listed before any of them was measured. Every call of a graph has inputs of its own, so that they
+come from memory and not from the L2: `read` is what a kernel takes that does nothing else with them.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from loop.base.stats import geometric_mean
+from tests.speed.graphs import BACKENDS, READS, Graph, Plain, Run, held_to, times
+
+Call = Callable[[Tensor, Tensor, Tensor, Tensor], Run]
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
+DECODE = (
+    *((1, 1, 1, 131072, 128), (1, 1, 8, 131072, 128), (1, 8, 1, 1024, 128), (1, 8, 4, 16384, 128)),
+    *((1, 8, 8, 4096, 64), (1, 8, 1, 131072, 64), (1, 32, 1, 1024, 64), (1, 32, 1, 8192, 128)),
+    *((1, 32, 4, 2048, 128), (1, 32, 1, 32768, 64), (2, 1, 8, 65536, 128), (2, 8, 4, 8192, 128)),
+    *((4, 8, 8, 2048, 128), (4, 4, 8, 32768, 128), (4, 32, 1, 4096, 64), (8, 32, 1, 4096, 128)),
+    *((8, 8, 4, 1024, 64), (8, 1, 1, 16384, 128), (16, 8, 8, 4096, 128), (16, 2, 4, 8192, 64)),
+    *((32, 8, 4, 1024, 128), (32, 32, 1, 1024, 128), (64, 8, 8, 4096, 128), (64, 32, 1, 2048, 128)),
+)
+"""Batches, heads of keys, heads of queries for each of them, keys, features; one query a head."""
+PAST_CACHE = 256 << 20
+"""Bytes of keys and values that the calls of a graph go through."""
+GRAPH_US = 1200.0
+
+
+def make_inputs(row: tuple[int, ...]) -> list[Inputs]:
+    """q, k, v and an output, as often as it takes to be past the L2; at most 256 times. Unit normals, float16."""
+    b, heads, group, keys, d = row
+    count = max(2, min(256, math.ceil(PAST_CACHE / (4 * b * heads * keys * d))))
+    made = []
+    for _ in range(count):
+        q = torch.randn(b, heads * group, 1, d, device="cuda", dtype=torch.float16)
+        k, v = (torch.randn(b, heads, keys, d, device="cuda", dtype=torch.float16) for _ in "kv")
+        made.append((q, k, v, torch.empty_like(q)))
+    return made
+
+
+def sdpa_runs(inputs: list[Inputs]) -> list[Run]:
+    """SDPA on each of the inputs."""
+    return [lambda q=q, k=k, v=v: scaled_dot_product_attention(q, k, v, enable_gqa=True) for q, k, v, _ in inputs]
+
+
+def measure_row(row: tuple[int, ...], ours: Call, plain: Plain, rounds: int) -> dict[str, float]:
+    """Microseconds of a call: the library's backends, ours, and the best of the launches of `read`."""
+    inputs = make_inputs(row)
+    expected_us = sum(one.numel() * 2 for one in inputs[0]) / 4e6 + 4
+    calls = max(len(inputs), min(256, int(GRAPH_US / expected_us)))
+    reads = [Graph([plain.read(k, v, shape) for _, k, v, _ in inputs], calls) for shape in READS]
+    graphs = {"read": min(reads, key=lambda graph: min(graph.time_us() for _ in range(3)))}
+    for name in ("flash", "cuDNN"):
+        with held_to(name):
+            graphs[name] = Graph(sdpa_runs(inputs), calls)
+    graphs["ours"] = Graph([ours(*one) for one in inputs], calls)
+    return times({name: graph.time_us for name, graph in graphs.items()}, rounds)
+
+
+def decode_rows(ours: Call, plain: Plain, rounds: int) -> Iterator[str]:
+    """A Markdown table: the library, `read` and ours; then means over the rows."""
+    yield from ("## Decode: one query a head, float16, graph replay, inputs past the L2", "")
+    yield "| B, Hk, group, Sk, D | MiB | flash | cuDNN | read | auto: us, x best, of read |"
+    yield "|---" * 6 + "|"
+    best, shares = [], []
+    for row in DECODE:
+        us: dict[str, Any] = measure_row(row, ours, plain, rounds)
+        b, heads, _, keys, d = row
+        best.append(min(us[name] for name in BACKENDS if name in us) / us["ours"])
+        shares.append(us["read"] / us["ours"])
+        said = f"{us['ours']:.2f}, **{best[-1]:.2f}**, {shares[-1]:.2f}"
+        sizes = ", ".join(map(str, row))
+        mib = (4 * b * heads * keys * d) >> 20
+        yield f"| {sizes} | {mib} | {us['flash']:.2f} | {us['cuDNN']:.2f} | {us['read']:.2f} | {said} |"
+    yield ""
+    for title, ratios in (("the faster of flash and cuDNN", best), ("what `read` takes", shares)):
+        yield f"- against {title}: geometric mean **{geometric_mean(ratios):.2f}**, lowest {min(ratios):.2f}"
+    yield ""
