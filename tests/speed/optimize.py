@@ -35,6 +35,8 @@ from tests.speed.optimize_live import page as live_page
 RESULTS = Path(__file__).parent / "OPTIMIZE.md"
 DONE = Path(__file__).parent / "recorded" / "optimize.json"
 CAMPAIGNS, LIVE, CANDIDATES, WORKLOADS, ROUNDS = 200, 10, 40, 2, 60
+WITH_MEMORY = 100
+"""Pairs of sessions at most."""
 KINDS = {"faster": 0.2, "neutral": 0.5, "layout": 0.15, "wrong": 0.15}
 """Share of each kind in the pool. What is wrong or cheats has no speed: the gate's own benches count those."""
 LAYOUT_SD = 0.007
@@ -238,7 +240,7 @@ def write(campaigns: int, lives: int) -> None:
             f"| {name} | {wrong} of {campaigns} | {total['gains_kept']} of {total['gains']} "
             f"| {total['layout_kept']} of {total['layout']} |"
         )
-    lines += with_memory(logs, campaigns)
+    lines += with_memory(logs, min(campaigns, WITH_MEMORY))
     results = [one for _, one in each("nasty", _nasty_keys(), lambda key: nasty(*_parsed(key)))]
     worst: Mapping[str, Any] = max(results, key=lambda one: one["late_s"])
     lines += [
