@@ -165,10 +165,8 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
             f"| {number} | {one['kernel']} | {len(one['outcome'])} | {len(won)} | {false} | {figure} "
             f"| {one['seconds'] / 60:.1f} min | {one['own_s']:.1f} s | {one['load']} |"
         )
-    kept = {
-        kind: f"{_kept(every, kind)} of {_proposed(every, kind)}"
-        for kind in dict.fromkeys(one["kind"] for one in every)
-    }
+    kinds = dict.fromkeys(one["kind"] for one in every)
+    kept = [f"{kind} {_kept(every, kind)} of {_proposed(every, kind)}" for kind in kinds]
     own, seconds = sum(one["own_s"] for one in results), sum(one["seconds"] for one in results)
     return [
         "",
@@ -181,10 +179,15 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
         "|--:|:--|--:|--:|--:|:--|--:|--:|--:|",
         *rows,
         "",
-        f"- Kept by kind: {', '.join(kept)}.",
+        f"- Kept by kind, as the patches are meant: {', '.join(kept)}.",
+        *(f"- Meant to be faster, and not kept: {one['idea']}: {one['reason']}." for one in _missed(every)),
         f"- Processes of proposers left: {sum(one['left'] for one in results)}.",
         f"- Of {seconds / 60:.0f} minutes `loop` itself took {own / seconds:.1%}; proposers took next to nothing.",
     ]
+
+
+def _missed(every: Lines) -> list[Mapping[str, Any]]:
+    return [one for one in every if one["kind"] == "faster" and one["outcome"] != "kept"]
 
 
 def _kept(every: Sequence[Mapping[str, Any]], kind: str) -> int:
