@@ -26,14 +26,16 @@ class Held(UsageError):
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[int]:
     """Hold the lock at `path`, or raise Held at once. The system frees it when this process ends.
+
+    The file's number is for a child that inherits it: the lock is held until both have closed it.
 
     Raises LoopError when the file cannot be made or written.
     """
     with _open(path) as file:
         _take(file, path)
-        yield
+        yield file.fileno()
 
 
 @contextmanager
@@ -119,7 +121,8 @@ def _open(path: Path) -> IO[str]:
 def _take(file: IO[str], path: Path) -> None:
     """Lock the file and write into it whose it is."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        while not _is_ours(file):
+            time.sleep(0.001)
         file.seek(0)
         file.truncate()
         file.write(json.dumps({"pid": os.getpid(), "boot_id": boot_id()}))
@@ -129,6 +132,20 @@ def _take(file: IO[str], path: Path) -> None:
         raise Held(path, _describe(file.read())) from error
     except OSError as error:
         raise _unlockable(path, error) from error
+
+
+def _is_ours(file: IO[str]) -> bool:
+    """Whether the lock was taken; False where somebody only asks just now whether it is held.
+
+    Raises BlockingIOError where it is held.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # As `held` does: who asks is in nobody's way.
+        fcntl.flock(file, fcntl.LOCK_UN)
+        return False
 
 
 def _unlockable(path: Path, error: OSError) -> LoopError:

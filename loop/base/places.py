@@ -1,6 +1,5 @@
 """Where things live, and whether others could write there: shipped files, the user's project, caches and state."""
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +29,6 @@ def include_folder() -> Path:
 def cache_folder() -> Path:
     """Builds; safe to delete. LOOP_CACHE, else the user's cache folder; a private one where others could write."""
     return _folder("LOOP_CACHE", "XDG_CACHE_HOME", ".cache")
-
-
-MADE_OF = "made_of.json"
-"""In a target made of a task in another format: paths of the task and of its answers, the format if named."""
 
 
 def tasks_folder() -> Path:
@@ -124,15 +119,6 @@ def _safe(sessions: Path) -> Path:
 def named(folder: Path) -> list[str]:
     """How a command names a target: nothing for the bundled one."""
     return [] if folder.resolve() == shipped(BUNDLED_TARGET).resolve() else ["--target", str(folder)]
-
-
-def called(folder: Path) -> list[str]:
-    """What a user calls a target: its folder, or the task of another format and the answers it was made of."""
-    made = folder / MADE_OF
-    said = json.loads(made.read_text()) if made.is_file() else {}
-    if said and said["format"] is None:  # Where a format was named, the task alone would not be recognised.
-        return [said["task"], *said["answers"].values()]
-    return [str(folder)]
 
 
 def _override() -> Path | None:

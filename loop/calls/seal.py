@@ -55,7 +55,8 @@ class Seal:
         places += [(f"builtins.{name}", vars(builtins), name) for name in BUILTINS]
         places += [(f"os.{name}", vars(os), name) for name in OS]
         self._found: list[tuple[str, Mapping[str, Any], str, Any]] = [(*one, one[1][one[2]]) for one in places]
-        self._codes = [(f"{name} (code)", one, one.__code__) for name, _, _, one in self._found if _is_own(one)]
+        functions = [(name, one) for name, _, _, one in self._found if isinstance(one, FunctionType)]
+        self._codes = [(f"{name} (code)", one, one.__code__) for name, one in functions]
         self._torch = _torch_functions()
 
     def broken(self) -> list[str]:
@@ -77,10 +78,6 @@ def _places(module: ModuleType) -> list[Place]:
             methods = [key for key, each in vars(value).items() if isinstance(each, FunctionType)]
             found += [(f"{module.__name__}.{name}.{key}", vars(value), key) for key in methods]
     return found
-
-
-def _is_own(value: Any) -> bool:
-    return isinstance(value, FunctionType) and value.__module__.startswith("loop.")
 
 
 def _torch_functions() -> list[tuple[str, Any]]:

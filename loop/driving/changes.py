@@ -1,5 +1,6 @@
 """A change that a waiting session asks for: its brief, and edits in the session's own worktree."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -8,6 +9,7 @@ from loop.base.errors import UsageError
 from loop.base.locks import held
 from loop.base.places import project
 from loop.base.screen import Screen
+from loop.library import trust
 from loop.model.base import Model
 from loop.model.change import Brief, BriefOutput
 from loop.model.output import by_run
@@ -51,9 +53,40 @@ class Edited(Model):
     """What to do now."""
 
 
-def waiting_brief(session: str, target: Path | None) -> tuple[SessionFolder, Brief]:
-    """The brief that a session waits on. Raises UsageError where it waits for none."""
-    folder = find(project(target, Path.cwd()).sessions, session)
+@dataclass(frozen=True)
+class Waiting:
+    """A session that waits for a change, and where that is made: its journal is not believed on paths."""
+
+    folder: SessionFolder
+    brief: Brief
+    top: Path
+    """The target's folder in the session's worktree."""
+    committed: frozenset[str]
+    """Files that were there before the change."""
+
+    def file(self, name: str) -> Path:
+        """A file of the change. Raises UsageError for one that lies elsewhere, or is a link."""
+        path = self.top / name
+        if Path(name).is_absolute() or ".." in Path(name).parts or not _plain(path, path.parent):
+            raise UsageError(
+                f"{name} is no plain file in {self.top}", hint=f"these may change: {', '.join(self.brief.files)}"
+            )
+        return path
+
+    def page(self) -> str:
+        """The brief as a page. Raises UsageError where a link stands in its place."""
+        path = page_of(self.folder.path / CHANGES, self.brief)
+        if not _plain(path, self.folder.path.resolve() / CHANGES):
+            raise UsageError(f"{path} is a link", hint="a file of this session was replaced: begin another one")
+        return _text(path)
+
+
+def waiting(session: str, target: Path | None) -> Waiting:
+    """The session that waits, and what for. Raises Untrusted, and UsageError where it waits for nothing."""
+    here = project(target, Path.cwd())
+    folder = find(here.sessions, session)
+    if not trust.is_trusted(here):
+        raise trust.refusal(here)
     if held(folder.path / LOCK):
         raise UsageError(f"{folder.id} is at work", hint="job_wait, then read the brief again")
     finished = folder.finished()
@@ -64,19 +97,21 @@ def waiting_brief(session: str, target: Path | None) -> tuple[SessionFolder, Bri
             f"{folder.id} waits for no change",
             hint="run_session with plan=optimize begins a session that asks for one; sessions_list shows all",
         )
-    return folder, brief
+    tree = worktree.find(here.target, tree_of(folder.head()))
+    if tree is None:
+        raise UsageError(f"the worktree of {folder.id} is gone", hint="run_session with plan=optimize begins anew")
+    return Waiting(folder, brief, tree.target.resolve(), frozenset(tree.committed()))
 
 
 def show_brief(session: str, target: Path | None, screen: Screen, *, as_json: bool = True) -> int:
     """Print what a session asks for, with the files as they are now."""
-    folder, brief = waiting_brief(session, target)
-    sources = {name: _text(Path(brief.folder) / name) for name in brief.files}
+    asked = waiting(session, target)
     told = Asked(
-        session=folder.id,
-        brief=brief,
-        sources=sources,
-        page=_text(page_of(folder.path / CHANGES, brief)),
-        next=f"change_edit, kernels_check with target={brief.folder}, then {_resume(folder, target)}; "
+        session=asked.folder.id,
+        brief=asked.brief,
+        sources={name: _text(asked.file(name)) for name in asked.brief.files},
+        page=asked.page(),
+        next=f"change_edit, kernels_check with target={asked.top}, then {_resume(asked.folder, target)}; "
         "with decline=true the session ends without a further change",
     )
     screen.data(to_json(told))
@@ -85,29 +120,30 @@ def show_brief(session: str, target: Path | None, screen: Screen, *, as_json: bo
 
 def edit(file: str, text: str, session: str, target: Path | None, screen: Screen, *, as_json: bool = True) -> int:
     """Write one file of the change. Raises UsageError for one that may not change."""
-    folder, brief = waiting_brief(session, target)
-    tree = worktree.find(project(target, Path.cwd()).target, tree_of(folder.head()))
-    if tree is None:
-        raise UsageError(f"{brief.folder} is gone", hint="run_session with plan=optimize begins anew")
-    top = tree.target.resolve()
-    path = top / file
+    asked = waiting(session, target)
+    brief, path = asked.brief, asked.file(file)
     name = str(Path(file))
-    if not may_change(name, brief.files, tree.committed()):
+    if not may_change(name, brief.files, asked.committed):
         shared = f"; others are built from it: {', '.join(brief.shared[name])}" if name in brief.shared else ""
         raise UsageError(f"{file} may not change{shared}", hint=f"these may: {', '.join(brief.files)}")
-    if path.is_symlink() or path.parent.resolve() != path.parent or len(text.encode()) > LARGEST:
-        raise UsageError(f"{file} is no plain file of a usual size", hint=f"these may change: {brief.files}")
+    if len(text.encode()) > LARGEST:
+        raise UsageError(f"{file} would be larger than {LARGEST} bytes", hint="split what is generated")
     changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
     told = Edited(
-        session=folder.id,
+        session=asked.folder.id,
         file=file,
         changed=changed,
-        next=f"kernels_check with target={brief.folder} and variants=[{brief.variant}], "
-        f"then {_resume(folder, target)}",
+        next=f"kernels_check with target={asked.top} and variants=[{brief.variant}], "
+        f"then {_resume(asked.folder, target)}",
     )
     screen.data(to_json(told))
     return 0
+
+
+def _plain(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a folder itself, through no link."""
+    return path.resolve() == folder / path.name
 
 
 def _resume(folder: SessionFolder, target: Path | None) -> str:

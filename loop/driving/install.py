@@ -1,6 +1,7 @@
 """`loop agents install|remove`: files that tell an agent how to use loop, in a folder of the user's.
 
-Between two marks the text is loop's; everything else in a file is the user's, and stays byte by byte.
+Between two marks the text is loop's; everything else in a file is the user's, and stays byte by byte. The front
+matter of the skill stands between them, too: its first line is a comment with the first mark.
 """
 
 import contextlib
@@ -120,10 +121,8 @@ def _removed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:
         if text is None or parts is None:
             yield Planned(path, "not there", None)
         else:
-            before, after = parts
-            kept = before.removesuffix(_line_end(text)) + after
-            alone = not after.strip() and (not before.strip() or place.name == SKILL)
-            yield Planned(path, "removed" if alone else "updated", None if alone else kept)
+            kept = _without(*parts, _line_end(text))
+            yield Planned(path, "removed" if kept is None else "updated", kept)
 
 
 def _with(folder: Path, place: Path, ours: str) -> Planned:
@@ -137,14 +136,33 @@ def _with(folder: Path, place: Path, ours: str) -> Planned:
         raise UsageError(
             f"{path}: it is not loop's, and stays", hint="move it away, or name another folder: --skills"
         )
-    before, after = parts or (text + ("" if text.endswith(end) or not text else end) + (end if text else ""), "")
-    head = "" if place.name == SKILL else before
-    made = head + ours + after
+    if parts is None:
+        gap = end if text.endswith(end) else 2 * end if text else ""
+        made = text + gap + (ours if text.endswith(end) else ours.removesuffix(end))
+    else:
+        before, after = parts
+        made = before + ours[ours.index(BEGIN) :].removesuffix(end) + after
     return Planned(path, "unchanged" if made == text else "updated", made)
 
 
+def _without(before: str, after: str, end: str) -> str | None:
+    """What is the user's; None where nothing is.
+
+    A file that ended without a line end ends so behind our part, too: then both line ends before that are ours.
+    Of a blank line before it one line end is ours, and of a file of our own its first line.
+    """
+    if before == f"---{end}# ":
+        return after.removeprefix(end) if after.strip() else None
+    if not before and after == end:
+        return None
+    if not after:
+        return before.removesuffix(2 * end)
+    rest = after.removeprefix(end)
+    return (before.removesuffix(end) if before.endswith(2 * end) else before) + rest
+
+
 def _parts(path: Path, text: str) -> tuple[str, str] | None:
-    """What stands before and after our part; None where there is none. Raises UsageError for half of one."""
+    """What stands before and after the marks; None where there are none. Raises UsageError for half of one."""
     count = (text.count(BEGIN), text.count(END))
     if count == (0, 0):
         return None
@@ -155,7 +173,7 @@ def _parts(path: Path, text: str) -> tuple[str, str] | None:
             f"{path}: the marks of loop's part are not one pair: {count[0]} begin, {count[1]} end",
             hint=f"put them right by hand: {BEGIN} before it, {END} after it",
         )
-    return before, after.removeprefix(_line_end(text))
+    return before, after
 
 
 def _read(folder: Path, place: Path) -> tuple[Path, str | None]:

@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -24,7 +25,7 @@ import psutil
 
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import EXIT_CODES, UsageError
-from loop.base.locks import held
+from loop.base.locks import held, locked
 from loop.base.places import state_folder
 from loop.base.screen import Screen
 from loop.driving.running import CODE, LOCK, OUT, PID, TALK, WHAT
@@ -35,8 +36,12 @@ LONGEST_WAIT_S = 50.0
 """Clients give a call about a minute."""
 KEPT = 100
 """Jobs whose folders are kept."""
-BEGINS_S = 10.0
-"""Time for a job's process to take its lock."""
+STARTED = re.compile(r"(\d+) (\d+\.\d+)")
+"""The process of a command and when it began, in seconds since 1970."""
+SAME_S = 1.0
+"""Clocks may be set meanwhile, by less than it takes until a number is given again."""
+ENDS_S = 20.0
+"""Time for a job to begin its command, and to end once it is told."""
 
 
 class Job(Model):
@@ -153,25 +158,23 @@ def jobs_folder() -> Path:
 
 
 def begin(words: Sequence[str], name: str) -> JobFolder:
-    """Start `loop` with these words, apart from this process; returns once it runs, or has ended."""
+    """Start `loop` with these words, apart from this process, and return at once."""
     _forget_old()
     now = datetime.datetime.now(datetime.UTC)
     folder = jobs_folder() / f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{name.replace('_', '-')}"
     folder.mkdir(parents=True)
-    write_atomic(folder / WHAT, to_json({"words": list(words), "cwd": str(Path.cwd())}))
-    with (folder / TALK).open("wb") as talk:
+    with locked(folder / LOCK) as lock, (folder / TALK).open("wb") as talk:
+        write_atomic(folder / WHAT, to_json({"words": list(words), "cwd": str(Path.cwd())}))
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "loop.driving.running", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=talk,
             start_new_session=True,
+            pass_fds=[lock],  # It holds the lock from its first moment on, however long it takes to start.
         )
     threading.Thread(target=process.wait, daemon=True).start()  # Else it would stay as a zombie.
-    job, end = JobFolder(folder), time.monotonic() + BEGINS_S
-    while not (job.runs or (folder / CODE).exists()) and time.monotonic() < end:
-        time.sleep(0.01)
-    return job
+    return JobFolder(folder)
 
 
 def find(name: str) -> JobFolder:
@@ -200,13 +203,23 @@ def show(job: str, screen: Screen, *, wait_s: float = 0.0, as_json: bool = True)
 
 def cancel(job: str, screen: Screen, *, as_json: bool = True) -> int:
     """Ask a job to end, as Ctrl-C does, and print what came of it."""
-    found = find(job)
-    pid = _number(found.path / PID)
-    if found.runs and pid is not None:
-        with_child = psutil.Process(pid)
-        with_child.send_signal(signal.SIGTERM)
-    screen.data(to_json(wait(found, 20.0)))
+    found, end = find(job), time.monotonic() + ENDS_S
+    while found.runs and not _told_to_end(found.path) and time.monotonic() < end:
+        time.sleep(0.05)
+    screen.data(to_json(wait(found, ENDS_S)))
     return 0
+
+
+def _told_to_end(folder: Path) -> bool:
+    """Whether the command of a job was told, or has ended; False while there is none yet."""
+    began = STARTED.fullmatch(_text(folder / PID))
+    if began is None:
+        return False
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(int(began[1]))
+        if abs(process.create_time() - float(began[2])) < SAME_S:  # Else the number is somebody else's by now.
+            process.send_signal(signal.SIGTERM)
+    return True
 
 
 def _forget_old() -> None:

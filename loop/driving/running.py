@@ -1,4 +1,7 @@
-"""The process of a job: it runs one command, holds the job's lock meanwhile, and notes how the command ended."""
+"""The process of a job: it runs one command and notes how that ended.
+
+Whoever begins it gives it the job's lock, which is held until it ends; the command does not inherit it.
+"""
 
 import json
 import os
@@ -7,20 +10,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+
 from loop.base.documents import write_atomic
 from loop.base.linux import die_with_parent
-from loop.base.locks import locked
 from loop.base.screen import TALKS
 
 WHAT, LOCK, OUT, TALK, PID, CODE = "job.json", "lock", "out", "talk", "pid", "code"
-"""Files of a job: its command, the lock of its process, stdout, stderr, the command's process, its exit code."""
+"""Files of a job: its command, its lock, stdout, stderr, the command's process with its start, its exit code."""
 
 
 def main(folder: Path) -> None:
     """Run the command of a job to its end."""
     what = json.loads((folder / WHAT).read_text())
     command = [sys.executable, "-P", "-c", "from loop.cli import main; main()", *what["words"]]
-    with locked(folder / LOCK), (folder / OUT).open("wb") as out, (folder / TALK).open("wb") as talk:
+    with (folder / OUT).open("wb") as out, (folder / TALK).open("wb") as talk:
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -30,7 +34,7 @@ def main(folder: Path) -> None:
             env={**os.environ, TALKS: "1"},
             preexec_fn=lambda: die_with_parent(signal.SIGTERM),
         )
-        write_atomic(folder / PID, str(child.pid))
+        write_atomic(folder / PID, f"{child.pid} {psutil.Process(child.pid).create_time():.2f}")
         write_atomic(folder / CODE, str(child.wait()))
 
 

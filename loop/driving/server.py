@@ -159,22 +159,19 @@ def _page(uri: str) -> str:
 
     from mcp.shared.exceptions import MCPError
 
-    from loop.driving.changes import waiting_brief
-    from loop.optimize.edits import page_of
+    from loop.driving.changes import waiting
     from loop.session.command import find
-    from loop.store.sessions import CHANGES
 
     parts = urlsplit(uri)
     target = parse_qs(parts.query).get("target", [""])[0]
     name, folder = unquote(parts.path.strip("/")) or "last", Path(target) if target else None
     try:
         if parts.netloc == "brief":
-            found, brief = waiting_brief(name, folder)
-            return page_of(found.path / CHANGES, brief).read_text()
+            return waiting(name, folder).page()
         if parts.netloc != "report":
             raise UsageError(f"no resource {uri}", "loop://report/last or loop://brief/last")
         found = find(project(folder, Path.cwd()).sessions, name)
-        if not found.report.is_file():
+        if not found.report.is_file() or found.report.is_symlink():
             raise UsageError(f"{found.id} has no report yet", "sessions_show says how far it is")
         return found.report.read_text(errors="replace")
     except LoopError as error:

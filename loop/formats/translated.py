@@ -6,7 +6,6 @@ be allowed again. Answers may change freely, as variants of any target. The path
 decide which folder it is.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +14,12 @@ from typing import Any
 
 from loop.base.documents import content_hash, hash_files, to_json, write_atomic
 from loop.base.errors import UsageError
-from loop.base.places import MADE_OF, MANIFEST, tasks_folder
+from loop.base.places import MANIFEST, tasks_folder
 from loop.formats import table
 from loop.formats.hindrances import Here, hindrances, installed
 from loop.formats.model import ForeignTask
 from loop.formats.target import Made
+from loop.library import made_of as origin
 from loop.machine.gpus import gpus
 
 FOR_GOOD = ("contract", "several GPUs", "dependency", "download", "file")
@@ -41,19 +41,18 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     _link(folder, made.links)
     for name, text in made.texts.items():
         _write(folder / name, text)
-    made_from = {"task": task.path, "format": form, "answers": dict(zip(names, files, strict=True))}
-    _write(folder / MADE_OF, to_json(made_from) + "\n")
+    paths = dict(zip(names, map(str, files), strict=True))
+    _write(folder / origin.FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
     _write(folder / MANIFEST, _manifest(task, made.fields))
     return folder, tuple(names)
 
 
 def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
     """The task that a target was made of, and its answers by their names there; None for any other target."""
-    if not (folder / MADE_OF).is_file():
+    said = origin.made_of(folder)
+    if said is None:
         return None
-    said = json.loads((folder / MADE_OF).read_text())
-    answers = {name: Path(path) for name, path in said["answers"].items()}
-    return table.load(Path(said["task"]), said["format"]), answers
+    return table.load(Path(said.task), said.format), {name: Path(path) for name, path in said.answers.items()}
 
 
 def _made(task: ForeignTask, answers: Mapping[str, Path]) -> Made:

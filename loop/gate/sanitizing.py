@@ -53,6 +53,11 @@ class Progress:
     late: list[tuple[str, SanitizerTool]] = field(default_factory=list)
     """Variants and tools for which no time was left."""
 
+    @property
+    def whole(self) -> bool:
+        """Whether every tool got to say what it found."""
+        return not self.late and all(one.status != "unknown" for one in self.runs)
+
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutput]:
     """The builds that are measured, under each tool, on a few small workloads of the plan's check sets."""
@@ -65,15 +70,24 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     progress.missing += [f"sanitizers on what does not compile: {one.message}" for one in failures]
     calls = _calls_by_variant(context, made, arguments, progress)
     ids = [f"{one.variant} {one.build_id}" for one in made if calls.get(one.variant)]
-    ground = rests_on(context, "kernel.sanitize", str(arguments.calls), str(arguments.wrong), *ids)
+    terms = (compute_sanitizer.version(), str(arguments.calls), str(arguments.wrong))
+    ground = rests_on(context, "kernel.sanitize", *terms, *ids)
     earlier = None if failures else take_over(context, SanitizeOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
+    yield from _sanitize(context, made, calls, progress)
+    return Result(
+        _output(context, progress, calls).model_copy(update={"rests_on": ground if progress.whole else ""})
+    )
+
+
+def _sanitize(
+    context: Context, made: Sequence[Build], calls: Mapping[str, tuple[Workload, ...]], progress: Progress
+) -> Generator[Tick, None, None]:
     for workload in {one.name: one for own in calls.values() for one in own}.values():
         yield from context.bench.expect(workload)
     jobs = [(tool, one) for tool in TOOLS for one in made if calls.get(one.variant)]
     yield from together((_job(context, *job, calls, progress) for job in jobs), min(AT_ONCE, cores()))
-    return Result(_output(context, progress, calls).model_copy(update={"rests_on": ground}))
 
 
 def _calls_by_variant(

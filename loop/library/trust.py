@@ -17,8 +17,9 @@ from loop.base.documents import content_hash, load_yaml, sums
 from loop.base.errors import LoopError, Untrusted, WorkFailed
 from loop.base.locks import waiting
 from loop.base.owners import stranger
-from loop.base.places import BUNDLED_TARGET, WORKTREES, Project, called, shipped, state_folder
+from loop.base.places import BUNDLED_TARGET, WORKTREES, Project, shipped, state_folder
 from loop.base.remarks import remark
+from loop.library.made_of import called, made_of
 from loop.library.response_files import named_by
 from loop.model.pattern import Pattern
 from loop.model.record import SessionHead
@@ -169,8 +170,8 @@ def _granted(path: Path) -> dict[str, str]:
 
 def shown(project: Project) -> str:
     """The file whose definitions these are, as the user knows it."""
-    task, *_ = called(project.target)
-    return str(project.manifest) if task == str(project.target) else task
+    made = made_of(project.target)
+    return made.task if made and made.format is None else str(project.manifest)
 
 
 def refusal(project: Project) -> LoopError:

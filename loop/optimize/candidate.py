@@ -11,6 +11,7 @@ from loop.base.places import Project
 from loop.base.processes import Tick
 from loop.builds.binaries import same_code
 from loop.builds.build import find_id, scan
+from loop.builds.layout import same_functions
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
@@ -71,9 +72,9 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     incumbents = SessionChanges(context.finished).incumbents
     built = {one.variant: one for one in found.builds}
     touched = touched_by(found, incumbents)
-    if touched and found.ok and all(_runs_alike(context, built[name], incumbents.get(name)) for name in touched):
-        same = "the edit changes nothing that runs: the code is that of the incumbent, byte for byte"
-        return Result(_judged(found, good=False, message=same, touched=touched))
+    alike = [_alike(context, built[name], incumbents.get(name)) for name in touched] if found.ok else []
+    if alike and all(alike):
+        return Result(_judged(found, good=False, message=SHUFFLED if SHUFFLED in alike else SAME, touched=touched))
     message = found.message if touched or not found.ok else "the edit changes no variant of this session"
     stray = yield from _stray(context, at_hand, touched)
     if stray:
@@ -94,15 +95,20 @@ def _stray(context: Context, at_hand: ChangeAtHand, touched: Sequence[str]) -> G
     return ""
 
 
-def _runs_alike(context: Context, made: Build, incumbent: str | None) -> bool:
-    """Whether a build has the code of the incumbent's: only comments, names or debug information differ."""
+SAME = "the edit changes nothing that runs: the code is that of the incumbent, byte for byte"
+SHUFFLED = "the edit changes where code lies and nothing else: each function that runs is that of the incumbent"
+
+
+def _alike(context: Context, made: Build, incumbent: str | None) -> str:
+    """In what a build is no other than the incumbent's: comments and names, or layout too; empty where it is."""
     old = find_id(made.variant, incumbent, context.bench.cache) if incumbent else None
     if old is None:
-        return False
+        return ""
+    libraries, ids = (Path(old.library), Path(made.library)), (old.build_id, made.build_id)
     try:
-        return same_code(Path(old.library), Path(made.library), (old.build_id, made.build_id))
+        return SAME if same_code(*libraries, ids) else SHUFFLED if same_functions(*libraries, ids) else ""
     except (OSError, subprocess.SubprocessError):
-        return False
+        return ""
 
 
 def touched_by(found: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, ...]:

@@ -15,8 +15,9 @@ from pathlib import Path
 import psutil
 
 from loop import __version__
+from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
-from loop.repository.git import NONE, author, git, look
+from loop.repository.git import NONE, author, git, look, read_bytes
 from loop.repository.reading import lines_changed
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
@@ -61,7 +62,9 @@ class Worktree:
     def write_patch(self, path: Path, base: str = "HEAD") -> None:
         """Write what differs from a commit: a patch that `git apply` takes at the repository's top."""
         self._notice_new_files()
-        git(self.root, "diff", *PLAIN, f"--output={path.absolute()}", base, *COUNTED)
+        write_atomic(
+            path, read_bytes(self.root, "diff", *PLAIN, base, *COUNTED)
+        )  # git's --output tears in silence.
 
     def _notice_new_files(self) -> None:
         git(self.root, "add", "--all", "--intent-to-add", *COUNTED)

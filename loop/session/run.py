@@ -57,8 +57,8 @@ class Session:
 
 
 def tree_of(head: SessionHead) -> Path:
-    """Where a session has its target edited."""
-    return state_folder() / WORKTREES / f"{head.id}-{head.ground[:8]}"
+    """Where a session has its target edited: there, whatever somebody else's session calls itself."""
+    return state_folder() / WORKTREES / Path(f"{head.id}-{head.ground[:8]}").name
 
 
 def run_session(request: SessionRequest, screen: Screen) -> int:

@@ -61,7 +61,7 @@ class SessionFolder:
         """Where its report is."""
         return self.path / REPORT
 
-    def lock(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[object]:
         """Hold it for writing; raises Held when another process does."""
         return locked(self.path / LOCK)
 

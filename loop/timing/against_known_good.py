@@ -3,7 +3,7 @@
 import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Annotated
 
@@ -75,14 +75,14 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     made: list[Compared] = []
     held: list[Timings] = []
     warned: dict[str, None] = {}
-    groups = _groups(context.bench, contests)
+    groups = _groups(context.bench, contests, arguments)
     for number, group in enumerate(groups):
         limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun)) / (len(groups) - number)
         timings, said = yield from _hold(context, group, arguments, limit_s)
         held.append(timings)
         for contest in group:
-            own, standing = Controls(contest, timings), Controls(contests[0], held[0])
-            made.append((yield from _outcome(context, contest, timings, own if own.whole else standing)))
+            controls = Controls(contest if contest.controls else group[0], timings)
+            made.append((yield from _outcome(context, contest, timings, controls)))
         warned |= dict.fromkeys(said)
     segments = [segment for timings in held for segment in timings.segments]
     known = tuple({context.past.known_good[one.candidate.name] for one in contests if one.known_good})
@@ -104,53 +104,55 @@ def _contests(
         room = fitting(context.bench, taken, [side] * RIVALS, wide=True)
         missing += [f"{name} against itself and its known good on {text}" for text in room.left_out]
         if room.workloads:
-            made = yield from _contest(context, build, room.workloads, arguments, missing, first=not contests)
-            contests += [made] if made.rivals else []
+            contest = yield from _contest(context, build, room.workloads, arguments, missing)
+            if context.bench.device == "cpu" or not contests:
+                contest = _controlled(contest, room.workloads, arguments)
+            contests += [contest] if contest.sides[1:] else []
     if context.bench.device == "cuda" and len(contests) > 1:
         others = ", ".join(one.candidate.name for one in contests[1:])
-        missing.append(f"{others} against itself: on a GPU {contests[0].candidate.name} stands for all")
+        missing.append(f"{others} against itself: on a GPU the first that is timed with it stands for it")
     return contests
 
 
-def _groups(bench: Bench, contests: Sequence[Contest]) -> list[Sequence[Contest]]:
-    """Contests that are held together, block by block: all, or fewer where a GPU has not the room for all."""
+def _groups(bench: Bench, contests: Sequence[Contest], arguments: CompareTerms) -> list[Sequence[Contest]]:
+    """Contests that are held together, block by block: all, or fewer where a GPU has not the room for all.
+
+    The first of a group has controls. On a GPU it stands for the others: each process takes a share of a second to
+    begin there, and what disturbs one disturbs all.
+    """
     if not contests:
         return []
-    sides = [side for contest in contests for side in contest.sides]
-    every = list({one.name: one for contest in contests for one in contest.workloads}.values())
-    if len(contests) == 1 or not fitting(bench, every, sides, wide=True).left_out:
-        return [contests]
-    half = len(contests) // 2
-    return [*_groups(bench, contests[:half]), *_groups(bench, contests[half:])]
+    first, *others = contests
+    group = [first if first.controls else _controlled(first, first.workloads, arguments), *others]
+    sides = [side for contest in group for side in contest.sides]
+    every = list({one.name: one for contest in group for one in contest.workloads}.values())
+    if len(group) == 1 or not fitting(bench, every, sides, wide=True).left_out:
+        return [group]
+    half = len(group) // 2
+    return [*_groups(bench, group[:half], arguments), *_groups(bench, group[half:], arguments)]
+
+
+def _controlled(contest: Contest, timed: Sequence[Workload], arguments: CompareTerms) -> Contest:
+    """The contest with its two controls."""
+    longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
+    slower = slowed(contest.candidate, arguments.slowdown, [longest])
+    return replace(contest, controls=(itself(contest.candidate, timed), slower))
 
 
 def _contest(
-    context: Context,
-    build: Build,
-    timed: Sequence[Workload],
-    arguments: CompareTerms,
-    missing: list[str],
-    *,
-    first: bool,
+    context: Context, build: Build, timed: Sequence[Workload], arguments: CompareTerms, missing: list[str]
 ) -> Generator[Tick, None, Contest]:
-    """What a variant is compared with; why there is no known good is added to `missing`.
-
-    On a GPU only the first variant is held against itself, for all: each process takes a share of a second to
-    begin there, and what disturbs one disturbs all.
-    """
+    """What a variant is compared with; why there is no known good is added to `missing`."""
     name = build.variant
-    candidate = context.bench.side(name, build)
-    longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
-    controlled = first or context.bench.device == "cpu"
-    rivals = [itself(candidate, timed), slowed(candidate, arguments.slowdown, [longest])] if controlled else []
+    candidate, goods = context.bench.side(name, build), list[Rival]()
     try:
         earlier = yield from known_good_build(context, name, build)
         good = context.bench.side(name, earlier).renamed(f"{name} known good")
         yield from _still_right(context, good, timed)
-        rivals.append(Rival(good, timed))
+        goods.append(Rival(good, timed))
     except KnownGoodGone as gone:
         missing.append(f"{name} against its known good: {gone}")
-    return Contest(candidate, rivals, arguments.candidate)
+    return Contest(candidate, goods, arguments.candidate)
 
 
 def _still_right(context: Context, good: Side, timed: Sequence[Workload]) -> Generator[Tick, None, None]:
@@ -205,28 +207,26 @@ class Controls:
     timings: Timings
 
     @property
-    def whole(self) -> bool:
-        """Whether the contest has both, before its known good."""
-        return len(self.contest.rivals) > 1
-
-    @property
     def null(self) -> NullControl:
         """The variant against itself."""
-        return self.contest.null_control(self.timings, self.contest.rivals[0])
+        return self.contest.null_control(self.timings, self.contest.controls[0])
 
     @property
     def positive(self) -> PositiveControl:
         """The variant made slower on purpose."""
-        return self.contest.positive_control(self.timings, self.contest.rivals[1])
+        return self.contest.positive_control(self.timings, self.contest.controls[1])
 
-    def false(self, variant: str) -> list[NoSpeedVerdict]:
-        """A verdict on the timing itself, where a variant came out faster or slower than itself."""
+    def false(self, contest: Contest) -> list[NoSpeedVerdict]:
+        """A verdict on a contest's timing, where what has the controls came out faster or slower than itself."""
         reason = "against itself {} came out {} on {}: timing cannot be trusted on this machine now"
-        told = self.contest.told_apart(self.timings, self.contest.rivals[0]).items()
-        name = self.contest.candidate.name
+        told = self.contest.told_apart(self.timings, self.contest.controls[0]).items()
+        name, own = self.contest.candidate.name, {one.name for one in contest.workloads}
         return [
-            verdicts.invalid(variant, place, "self", "differs from itself", reason.format(name, word, place))
+            verdicts.invalid(
+                contest.candidate.name, place, "self", "differs from itself", reason.format(name, word, place)
+            )
             for place, word in told
+            if place in own
         ]
 
 
@@ -234,14 +234,15 @@ def _outcome(
     context: Context, contest: Contest, timings: Timings, controls: Controls
 ) -> Generator[Tick, None, Compared]:
     name, own = contest.candidate.name, controls.contest is contest
-    good = contest.rivals[2:] if own else contest.rivals
-    pairs = [Pair(contest.candidate, name, rival.side.name, "self") for rival in contest.rivals[:1] if own]
-    pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in good]
+    pairs = [Pair(contest.candidate, name, rival.side.name, "self") for rival in contest.controls[:1]]
+    pairs += [Pair(contest.candidate, name, rival.side.name, "known_good") for rival in contest.rivals]
     measured = measurements(context.bench.target, pairs, contest.workloads, timings)
     positive = controls.positive
-    distrusted = [*(yield from doubts(context.bench, timings, measured, pairs)), *controls.false(name)]
+    distrusted = [*(yield from doubts(context.bench, timings, measured, pairs)), *controls.false(contest)]
     judged: Sequence[Verdict] = distrusted or [
-        _verdict(contest, timings, one, good[0], positive) for one in measured if one.against == "known_good"
+        _verdict(contest, timings, one, contest.rivals[0], positive)
+        for one in measured
+        if one.against == "known_good"
     ]
     return Compared(name, measured, controls.null if own else None, positive if own else None, judged)
 

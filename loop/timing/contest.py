@@ -37,12 +37,19 @@ class Contest:
     rivals: Sequence[Rival]
     number: int = 0
     """Which candidate of a campaign it is; 0 outside one."""
+    controls: Sequence[Rival] = ()
+    """The null and the positive control, where it has any of its own."""
     decided: dict[tuple[str, str], verdicts.Decision] = field(default_factory=dict)
+
+    @property
+    def others(self) -> list[Rival]:
+        """All that the candidate is timed with."""
+        return [*self.controls, *self.rivals]
 
     @property
     def sides(self) -> list[Side]:
         """Everything that is timed."""
-        return [self.candidate, *(rival.side for rival in self.rivals)]
+        return [self.candidate, *(rival.side for rival in self.others)]
 
     @property
     def known_good(self) -> bool:
@@ -52,12 +59,12 @@ class Contest:
     @property
     def workloads(self) -> list[Workload]:
         """Everything that any rival is compared on."""
-        return list({one.name: one for rival in self.rivals for one in rival.workloads}.values())
+        return list({one.name: one for rival in self.others for one in rival.workloads}.values())
 
     def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
         """Decide what can be decided, and name the sides that are still to be timed on each workload."""
         open_: dict[str, list[str]] = {}
-        for rival in self.rivals:
+        for rival in self.others:
             for workload in rival.workloads:
                 if not self._decide(timings, workload, rival):
                     open_.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)

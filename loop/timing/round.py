@@ -32,6 +32,8 @@ from loop.workers.worker_messages import Computed, Mistake
 
 ANSWER_LIMIT_S = LONGEST_S
 """What is timed was verified before: the step's own limit ends what hangs all the same."""
+TOGETHER = ("cuda",)
+"""Devices on which all sides are staged at once: a GPU's driver keeps each waiting, the host has cores for all."""
 PROBED_ROUNDS = 3
 """Rounds in which each side is asked whether it remembers values."""
 
@@ -128,7 +130,7 @@ class Round:
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
         order = self.shuffle.sample(names, len(names))
-        if self.bench.device == "cuda":
+        if self.bench.device in TOGETHER:
             yield from self._stage_together(order, workload, values, timings)
         else:
             for name in order:
@@ -181,10 +183,12 @@ class Round:
     def _stage_together(
         self, names: Sequence[str], workload: Workload, values: list[Values], timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Stage a call of every side at once: nothing is timed, and a GPU's driver keeps each waiting.
+        """Stage a call of every side at once: nothing is timed.
 
-        Each stands still again before the first is timed.
+        Each stands still again before the first is timed. What was done meanwhile to us or to another side is
+        undone, and the sides are staged again one by one, so that it is seen whose doing it was.
         """
+        mine, before = kin.own_terms(), {name: self.workers[name].kin.known for name in names}
         for name in names:
             self.workers[name].resume()
             self._begin_stage(name, workload, values, timings)
@@ -192,9 +196,20 @@ class Round:
             with blaming(name, workload.name):
                 yield from self._staged(name, workload, timings)
             self.workers[name].pause()
+        changed = [self.workers[name].mend(before[name]) for name in names]
+        if any([kin.end_nameless(), kin.restore(mine), *changed]):
+            yield from self._stage_in_turn(names, workload, values, timings)
         for name in names:
             with self._turn(name, workload, timings):
                 yield from self._probe(name, workload, timings)
+
+    def _stage_in_turn(
+        self, names: Sequence[str], workload: Workload, values: list[Values], timings: Timings
+    ) -> Generator[Tick, None, None]:
+        for name in names:
+            with self._turn(name, workload, timings):
+                self._begin_stage(name, workload, values, timings)
+                yield from self._staged(name, workload, timings)
 
     def _begin_stage(self, name: str, workload: Workload, values: list[Values], timings: Timings) -> None:
         call, most = self.bench.call(workload, name, wide=True), most_calls(timings, workload)
@@ -206,7 +221,7 @@ class Round:
 
     def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
         timed = self.calls[name]
-        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload))
+        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=self.bench.device not in TOGETHER)
         if timed.peak_bytes is not None:
             timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
 

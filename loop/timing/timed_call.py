@@ -106,10 +106,10 @@ class TimedCall:
         self._begun = time.monotonic()
         self.worker.send(request)
 
-    def staged(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
-        """Wait until the worker has done so."""
+    def staged(self, limit_s: float, note: str, *, alone: bool) -> Generator[Tick, None, None]:
+        """Wait until the worker has done so; `alone`: nothing else was staged meanwhile."""
         reply = yield from self.worker.receive(limit_s, note)
-        if (taken := time.monotonic() - self._begun) > 2 * SLOW_CALL_S and not (self.replays or self.returns):
+        if alone and (taken := time.monotonic() - self._begun) > 2 * SLOW_CALL_S and not self.returns:
             self._once = taken
         self.peak_bytes = reply.peak_bytes
         self.orders = Orders(self.worker, limit_s, note)

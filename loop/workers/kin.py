@@ -108,6 +108,26 @@ class Kin:
         """Processor time that each process took since it was stopped."""
         return {pid: max(_taken_s(pid) - before, 0.0) for pid, before in self._stopped.items()}
 
+    @property
+    def known(self) -> Scheduling:
+        """What was so when it was stopped."""
+        return dict(self._known)
+
+    def mend(self, before: Scheduling, given: set[int]) -> bool:
+        """Give its tasks, while it stands still, what they had before; whether they had anything else.
+
+        What was not pinned to the cores it was `given` may have been pinned since.
+        """
+        now = _terms(self.pid, MOST_TASKS)
+        wanted = {
+            task: (cores if cores <= given else now[task][0], nice)
+            for task, (cores, nice) in before.items()
+            if task in now
+        }
+        changed = restore(wanted)
+        self._known = _terms(self.pid, MOST_TASKS)
+        return changed
+
     def meddled(self) -> str:
         """What somebody else did to it while it stood still; empty when nobody did anything."""
         if _state(self.pid) in "ZX":

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from loop.calls.arena import Arena
 from loop.calls.bell import Bell
-from loop.workers.kin import Kin
+from loop.workers.kin import Kin, Scheduling
 from loop.workers.nursery import Nursery
 from loop.workers.program import Program, thread_environment
 
@@ -83,7 +83,14 @@ class Worker(Program):
 
         Read from outside: whatever runs in the child, or was started by it, cannot hide it.
         """
-        return self.kin.beyond({int(core) for core in self.cores.split(",") if core})
+        return self.kin.beyond(self._given())
+
+    def mend(self, before: Scheduling) -> bool:
+        """Give its tasks, while it stands still, what they had before; whether they had anything else."""
+        return self.kin.mend(before, self._given())
+
+    def _given(self) -> set[int]:
+        return {int(core) for core in self.cores.split(",") if core}
 
     @property
     def is_paused(self) -> bool:

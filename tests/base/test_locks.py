@@ -1,10 +1,12 @@
 """One holder at a time, and the system lets go for the dead."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,17 @@ def test_whether_a_lock_is_held_can_be_asked(tmp_path: Path) -> None:
     assert not held(path)
     with locked(path):
         pass
+
+
+def test_asking_keeps_nobody_from_taking_a_lock(tmp_path: Path) -> None:
+    """Whoever asks holds a share for a moment, longer on a busy machine: the lock is taken right afterwards."""
+    path = tmp_path / "lock"
+    path.touch()
+    with path.open("rb") as asks:
+        fcntl.flock(asks, fcntl.LOCK_SH)
+        threading.Timer(0.05, fcntl.flock, (asks.fileno(), fcntl.LOCK_UN)).start()
+        with locked(path):
+            assert held(path)
 
 
 MAKER = """

@@ -47,8 +47,10 @@ def test_nothing_is_written_unasked(folder: Path) -> None:
     assert before == content(folder)
 
 
-def test_twice_is_once_and_removing_gives_back_what_was_there(folder: Path) -> None:
+@pytest.mark.parametrize("page", [b"# Ours\n\nRun the tests.\n", b"abc", b"abc\r\ndef", b"abc\n\n", b"\n", b""])
+def test_twice_is_once_and_removing_gives_back_what_was_there(folder: Path, page: bytes) -> None:
     """Byte by byte, with all folders that were made for it."""
+    (folder / "AGENTS.md").write_bytes(page)
     before = content(folder)
     call("install", folder, "--yes")
     after = content(folder)
@@ -84,6 +86,27 @@ def test_words_of_the_user_below_the_skill_stay(folder: Path) -> None:
     skill.write_text(ours.replace("you propose", "YOU PROPOSE") + "\nMine: use cluster A.\n")
     assert "updated" == call("install", folder, "--yes")[SKILLS[0]]
     assert ours + "\nMine: use cluster A.\n" == skill.read_text()
+
+
+def test_lines_of_the_user_are_never_joined(folder: Path) -> None:
+    """Where the blank line above our part is gone, its line end is the user's."""
+    page = folder / "AGENTS.md"
+    page.write_text(f"one\n{BEGIN}\nold\n{END}\ntwo\n")
+    call("remove", folder, "--yes")
+    assert "one\ntwo\n" == page.read_text()
+
+
+def test_words_of_the_user_above_the_skill_stay(folder: Path) -> None:
+    """A field that clients read, such as which tools it may use; what we wrote goes alone."""
+    call("install", folder, "--yes")
+    skill = folder / SKILLS[0]
+    ours = skill.read_text()
+    mine = ours.replace("---\n", "---\nallowed-tools: Bash\n", 1)
+    skill.write_text(mine.replace("you propose", "YOU PROPOSE"))
+    assert "updated" == call("install", folder, "--yes")[SKILLS[0]]
+    assert mine == skill.read_text()
+    assert "updated" == call("remove", folder, "--yes")[SKILLS[0]]
+    assert "allowed-tools: Bash" in skill.read_text()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,11 @@ def begin(project: Path) -> jobs.JobFolder:
     """A session that is at work."""
     job = jobs.begin(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
     end = time.monotonic() + 300
-    while not job.status().session or "sleep" not in str(psutil.Process(pid(job)).children(recursive=True)):
+    while (
+        not job.status().session
+        or not (job.path / PID).is_file()
+        or "sleep" not in str(psutil.Process(pid(job)).children(recursive=True))
+    ):
         assert time.monotonic() < end, job.status()
         time.sleep(0.05)
     return job
@@ -39,7 +43,7 @@ def begin(project: Path) -> jobs.JobFolder:
 
 def pid(job: jobs.JobFolder) -> int:
     """The command's process."""
-    return int((job.path / PID).read_text())
+    return int((job.path / PID).read_text().split()[0])
 
 
 @pytest.mark.slow
@@ -96,6 +100,50 @@ def test_a_job_that_is_not_there_is_named() -> None:
     with pytest.raises(UsageError, match="no job 'last'") as caught:
         jobs.find("last")
     assert "returns one" in str(caught.value.hint)
+
+
+@pytest.fixture
+def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A runner that stands still before its first line, as on a busy machine, until the file is there."""
+    go, python = tmp_path / "go", tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nn=0\nwhile [ ! -e {go} ] && [ $n -lt 3000 ]; do sleep 0.02; n=$((n+1)); done\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    return go
+
+
+def test_a_job_that_is_slow_to_start_runs_from_its_first_moment(slow_start: Path) -> None:
+    """It is never `lost` while its process lives, so that nobody begins the work twice; nor is it waited for."""
+    job = jobs.begin(["status"], "status")
+    assert ("running", None) == (job.status().state, job.status().exit_code)
+    slow_start.touch()
+    assert "lost" == jobs.wait(job, 50).state  # What stands for the runner ended without a word.
+
+
+@pytest.mark.parametrize("since", [None, 1.0])
+def test_only_the_process_of_the_job_is_told_to_end(
+    since: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one that has its number by now; and one that has just ended is no error."""
+    with subprocess.Popen(["sleep", "60"]) as other:
+        if since is None:
+            other.kill()
+            other.wait()
+        (tmp_path / PID).write_text(f"{other.pid} {since or time.time():.2f}")
+        sent: list[int] = []
+        monkeypatch.setattr(psutil.Process, "send_signal", lambda _, number: sent.append(number))
+        assert jobs._told_to_end(tmp_path)
+        other.kill()
+    assert [] == sent
+
+
+def test_the_process_of_a_job_is_told(tmp_path: Path) -> None:
+    """By SIGTERM, as soon as it is there."""
+    assert not jobs._told_to_end(tmp_path)
+    with subprocess.Popen(["sleep", "60"]) as command:
+        (tmp_path / PID).write_text(f"{command.pid} {psutil.Process(command.pid).create_time():.2f}")
+        assert jobs._told_to_end(tmp_path)
+        assert -signal.SIGTERM == command.wait(30)
 
 
 CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "nobody", "version": "1"}}

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.places import Project, project, shipped, state_folder
+from loop.base.places import Project, project, shipped, state_folder, tasks_folder
 from loop.base.remarks import forget
+from loop.library import made_of
 from loop.library.trust import (
     definition_files,
     definition_hash,
@@ -221,3 +222,20 @@ def test_what_is_compiled_besides_a_variant_is_shown(tmp_path: Path) -> None:
     lines = list(what_runs(target, []))
     assert "variant right: g++ -O2 scale.cpp, then loads the result: its emulation" in lines
     assert "variant right: g++ -DN=3 bad.cu, which has to fail" in lines
+
+
+@pytest.mark.parametrize(
+    "said", [{"task": "--yes", "answers": {"a": "/evil folder"}, "format": None}, {"x": 1}, [1]]
+)
+def test_a_foreign_target_does_not_say_what_to_type(tmp_path: Path, said: object) -> None:
+    """A file like that of a translated task is believed in loop's own folder only; options stay words."""
+    chosen = make_project(tmp_path / "theirs")
+    (chosen.target / made_of.FILE).write_text(json.dumps(said))
+    told = refusal(chosen)
+    assert str(chosen.manifest) in told.message
+    assert f"`loop trust {chosen.target}`" in str(told.hint)
+    ours = tasks_folder() / "0123"
+    ours.mkdir(parents=True, exist_ok=True)
+    (ours / made_of.FILE).write_text(json.dumps(said))
+    believed = ["--", "--yes", "/evil folder"] if isinstance(said, dict) and "task" in said else [str(ours)]
+    assert believed == made_of.called(ours)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tests.speed.optimize_pool import PLAN, Kernel, Patch, pool
 ONCE = (("wrong",), ("cheat",), ("hang", "fork"))
 DEALT = (*[("faster",)] * 2, *[("neutral",)] * 3, *[("layout",)] * 2, *ONCE)
 """Kinds of one campaign's candidates, which come in any order."""
+BUILDS = re.compile("reading the sources|compiling|loading")
 LIMIT_S = 4.0
 """What a proposer may take."""
 
@@ -101,23 +103,31 @@ def live(seed: int) -> dict[str, Any]:
         if done.returncode not in (0, 1):
             raise RuntimeError(f"exit {done.returncode}: {done.stderr[-3000:]}")
         said = json.loads(done.stdout)
-        (journal,) = (root / "sessions").glob("*/journal.jsonl")
-        records = [one for one in map(json.loads, journal.read_text().splitlines()) if one["event"] == "finished"]
+        journal, ticks = (_lines(root / "sessions", name) for name in ("journal", "ticks"))
     left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]
     stayed = sum("100000" in (one.info["cmdline"] or ()) for one in left)
     return {
         "kernel": kernel.name,
         "load": round(os.getloadavg()[1], 1),
         "left": stayed,
-        **summary(said["changes"], records, seconds),
+        **summary(said["changes"], journal, ticks, seconds),
     }
 
 
-def summary(changes: Mapping[str, Any], records: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+def _lines(sessions: Path, name: str) -> list[dict[str, Any]]:
+    (path,) = sessions.glob(f"*/{name}.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+Lines = Sequence[Mapping[str, Any]]
+
+
+def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: float) -> dict[str, Any]:
     """Each candidate with its outcome, the confirmed figure, and loop's own seconds.
 
-    loop's own: all but the steps that build, check and measure, the proposers, and the compiler in a brief.
+    loop's own: all but the steps that build, check and measure, the proposers, and the builds in a brief.
     """
+    records = [one for one in journal if one["event"] == "finished"]
     judged = iter(changes["judged"])
     outcome = []
     for one in changes["proposals"]:
@@ -125,11 +135,20 @@ def summary(changes: Mapping[str, Any], records: Sequence[Mapping[str, Any]], se
         kind, _, idea = one["idea"].partition(": ")
         outcome.append({"kind": kind, "idea": idea, "outcome": found["outcome"], "reason": found["reason"]})
     at_work = sum(one["seconds"] for one in records if one["action"] not in ("change.brief", "change.decide"))
-    found = [one["output"].get("found") or {} for one in records if one["action"] == "change.build"]
-    compiled = sum(build["seconds"] for one in found for build in one.get("builds", ()))
-    own = seconds - at_work - compiled - sum(one["seconds"] for one in changes["proposals"])
+    own = seconds - at_work - _in_builds(records, ticks) - sum(one["seconds"] for one in changes["proposals"])
     confirmed = [[one["ratio"], *one["interval"]] for one in changes["confirmed"]]
     return {"outcome": outcome, "seconds": round(seconds, 1), "own_s": round(own, 1), "confirmed": confirmed}
+
+
+def _in_builds(records: Lines, ticks: Lines) -> float:
+    """Seconds in which briefs had the compiler read and compile, and an edit loaded: until the next note."""
+    total = 0.0
+    for one in records:
+        if one["action"] == "change.brief":
+            at = [tick for tick in ticks if all(tick[key] == one[key] for key in ("run", "step", "attempt"))]
+            ends = [*(tick["seconds"] for tick in at[1:]), one["seconds"]]
+            total += sum(end - t["seconds"] for t, end in zip(at, ends, strict=False) if BUILDS.match(t["note"]))
+    return total
 
 
 def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -146,10 +165,8 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
             f"| {number} | {one['kernel']} | {len(one['outcome'])} | {len(won)} | {false} | {figure} "
             f"| {one['seconds'] / 60:.1f} min | {one['own_s']:.1f} s | {one['load']} |"
         )
-    kept = {
-        kind: f"{_kept(every, kind)} of {_proposed(every, kind)}"
-        for kind in dict.fromkeys(one["kind"] for one in every)
-    }
+    kinds = dict.fromkeys(one["kind"] for one in every)
+    kept = [f"{kind} {_kept(every, kind)} of {_proposed(every, kind)}" for kind in kinds]
     own, seconds = sum(one["own_s"] for one in results), sum(one["seconds"] for one in results)
     return [
         "",
@@ -162,10 +179,15 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
         "|--:|:--|--:|--:|--:|:--|--:|--:|--:|",
         *rows,
         "",
-        f"- Kept by kind: {', '.join(kept)}.",
+        f"- Kept by kind, as the patches are meant: {', '.join(kept)}.",
+        *(f"- Meant to be faster, and not kept: {one['idea']}: {one['reason']}." for one in _missed(every)),
         f"- Processes of proposers left: {sum(one['left'] for one in results)}.",
         f"- Of {seconds / 60:.0f} minutes `loop` itself took {own / seconds:.1%}; proposers took next to nothing.",
     ]
+
+
+def _missed(every: Lines) -> list[Mapping[str, Any]]:
+    return [one for one in every if one["kind"] == "faster" and one["outcome"] != "kept"]
 
 
 def _kept(every: Sequence[Mapping[str, Any]], kind: str) -> int:

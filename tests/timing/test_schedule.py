@@ -17,14 +17,16 @@ from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import expand
+from loop.timing import round as round_
 from loop.timing import schedule
 from loop.timing.doubts import remembers
 from loop.timing.replays import replays_of
-from loop.timing.round import fresh_values, turns
+from loop.timing.round import Round, fresh_values, turns
 from loop.timing.samples import Timings, log_ratios
 from loop.timing.schedule import batches, measure
 from loop.timing.terms import Pending, Shift, Terms
 from loop.workers.bench import Bench, Side
+from loop.workers.worker import Worker
 from tests.targets import make_sides
 
 BIG = {"N": 64, "M": 512}
@@ -94,6 +96,27 @@ def test_processes_are_kept_for_a_few_rounds_and_never_for_all() -> None:
         assert list(range(rounds)) == [number for one in sets for number in one]
         assert len(sets) >= 2
         assert max(map(len, sets)) <= 5
+
+
+@pytest.mark.parametrize("meddled", [False, True])
+def test_sides_may_be_staged_together(meddled: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU; where something was done to others meanwhile they are staged again, one by one."""
+    staged: list[bool] = []
+    in_turn = Round._stage_in_turn
+
+    def again(*arguments: Any) -> Any:
+        staged.append(True)
+        return in_turn(*arguments)
+
+    monkeypatch.setattr(round_, "TOGETHER", ("cpu",))
+    monkeypatch.setattr(Round, "_stage_in_turn", again)
+    if meddled:
+        monkeypatch.setattr(Worker, "mend", lambda *_: True)
+    found = timed(bench, make_sides(bench, "right", "slow"), [big(bench)])
+    assert {"right", "slow"} == {segment.side for segment in found.segments}
+    assert not found.wrong
+    assert not found.strays
+    assert meddled == bool(staged)
 
 
 @pytest.mark.slow

@@ -113,6 +113,23 @@ def test_what_others_did_to_a_process_that_stood_still_is_seen_and_undone() -> N
         wait_for(lambda: its.meddled() == kin.KILLED)
 
 
+def test_what_was_done_while_it_ran_is_undone() -> None:
+    """Priority and cores of a process that was pinned; one that was still to be pinned keeps its new cores."""
+    with child("import time; print('ready', flush=True); time.sleep(60)") as (_, its):
+        its.stop()
+        before, cores = its.known, os.sched_getaffinity(its.pid)
+        its.resume()
+        os.setpriority(os.PRIO_PROCESS, its.pid, 7)
+        its.stop()
+        assert its.mend(before, cores)
+        assert 0 == os.getpriority(os.PRIO_PROCESS, its.pid) - os.getpriority(os.PRIO_PROCESS, 0)
+        assert not its.mend(before, cores)
+        os.sched_setaffinity(its.pid, {min(cores)})
+        assert not its.mend(before, {min(cores)})
+        assert its.mend(before, cores) == (len(cores) > 1)
+        assert cores == os.sched_getaffinity(its.pid)
+
+
 def test_cores_beyond_those_given_are_told() -> None:
     """Of the process and of what it started."""
     with child("import time; print('ready', flush=True); time.sleep(60)") as (_, its):

@@ -1,0 +1,83 @@
+"""Do two libraries differ in nothing but where their code lies? Then one that is faster is so by luck."""
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from loop.builds.binaries import LIMIT_S
+
+FUNCTION = re.compile(r"[0-9a-f]+ <(.+)>:$")
+INSTRUCTION = re.compile(r"\s+([0-9a-f]+):\t(.+)$")
+PLACE = re.compile(r"\b([0-9a-f]+) <([^>+]+)(\+0x[0-9a-f]+)?>")
+"""An address as objdump prints it: the number, the symbol, how far behind it."""
+FILLER = re.compile(r"(data16 |cs )*(nop|xchg\s+%ax,%ax|int3)")
+PLACED = re.compile(
+    r"\.(text|plt|init|fini|eh_frame|dyn|gnu|hash|rela|got|note|symtab|strtab|shstrtab|comment|debug|bss|data\.rel)"
+)
+"""Sections that hold instructions, addresses or names: all others have to hold the same."""
+SECTION = re.compile(r"\s+\d+ (\S+)\s+([0-9a-f]+) ")
+
+
+def same_functions(one: Path, other: Path, ids: tuple[str, str]) -> bool:
+    """Whether each function of the one is in the other, or the other way round, and the data are the same.
+
+    Functions in another order, padding between and within them, and functions that nothing calls do not count.
+    `ids`: the build ids that they carry. Raises OSError or subprocess.SubprocessError where they cannot be read.
+    """
+    mine, theirs = (Counter(_functions(library)) for library in (one, other))
+    if not mine or (mine - theirs and theirs - mine):
+        return False
+    return _data(one, ids[0]) == _data(other, ids[1])
+
+
+def _functions(library: Path) -> Iterator[str]:
+    """The instructions of each function, without addresses; none where it has no symbols."""
+    body: list[tuple[str, str]] = []
+    text = _printed("objdump", "-d", "-j", ".text", "--no-show-raw-insn", str(library))
+    for line in [*text.splitlines(), "0 <end>:"]:
+        if found := INSTRUCTION.match(line):
+            body.append((found[1], found[2].strip()))
+        elif FUNCTION.match(line) and body:
+            yield _without_addresses(body)
+            body = []
+
+
+def _without_addresses(body: list[tuple[str, str]]) -> str:
+    """Targets within the function by the number of their instruction, others by their symbol; no padding."""
+    number: dict[str, int] = {}
+    kept: list[str] = []
+    for address, text in body:
+        number[address] = len(kept)
+        if not FILLER.match(text):
+            kept.append(text)
+
+    def target(found: re.Match[str]) -> str:
+        if found[1] in number:
+            return f"@{number[found[1]]}"
+        return "<data>" if found[3] else f"<{found[2]}>"
+
+    return "\n".join(PLACE.sub(target, re.sub(r"-?0x[0-9a-f]+\(%rip\)", "(%rip)", text)) for text in kept)
+
+
+def _data(library: Path, build_id: str) -> dict[str, object]:
+    """What the sections hold that are no code, as bytes in order; of what runs at loading, how much there is."""
+    headers = SECTION.findall(_printed("objdump", "-h", str(library)))
+    held: dict[str, object] = {name: size for name, size in headers if name.endswith("_array")}
+    names = [name for name, _ in headers if name not in held and not PLACED.match(name)]
+    with tempfile.TemporaryDirectory() as scratch:
+        files = {name: Path(scratch) / str(place) for place, name in enumerate(names)}
+        wanted = [f"--dump-section={name}={path}" for name, path in files.items()]
+        if wanted:
+            _printed("objcopy", *wanted, str(library), str(Path(scratch) / "copy"))
+        for name, path in files.items():
+            content = path.read_bytes() if path.exists() else b""
+            held[name] = Counter(content.replace(build_id.encode(), b"").replace(b"\0", b""))
+    return held
+
+
+def _printed(*command: str) -> str:
+    done = subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S, text=True, errors="replace")
+    return done.stdout

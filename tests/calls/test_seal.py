@@ -1,0 +1,52 @@
+"""What a variant replaces of that it is timed and judged with is named."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.calls import guards, waits
+from loop.calls.seal import Seal
+
+
+def fake(*_: Any, **__: Any) -> Any:
+    """Something else."""
+
+
+def test_nothing_is_broken_that_nobody_touched() -> None:
+    """Also not by what is imported later."""
+    assert [] == Seal().broken()
+
+
+@pytest.mark.parametrize(
+    ("space", "name", "said"),
+    [
+        (time, "perf_counter_ns", "time.perf_counter_ns"),
+        (json, "dumps", "json.dumps"),
+        (guards, "differing", "loop.calls.guards.differing"),
+        (waits.Waits, "read", "loop.calls.waits.Waits.read"),
+    ],
+)
+def test_what_is_replaced_is_named(space: Any, name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions of modules that time and reply, and our own functions and methods."""
+    seal = Seal()
+    monkeypatch.setattr(space, name, fake)
+    assert said in seal.broken()
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(guards.differing, "loop.calls.guards.differing (code)"), (Path.read_bytes, "Path.read_bytes (code)")],
+)
+def test_other_code_in_the_same_function_is_named(
+    function: Callable[..., Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of our own functions, and of the classes that we import."""
+    seal = Seal()
+    monkeypatch.setattr(function, "__code__", fake.__code__)
+    broken = seal.broken()
+    monkeypatch.undo()
+    assert any(name.endswith(said) for name in broken)

@@ -1,0 +1,93 @@
+"""What a session says of paths is not believed: a session may come with somebody else's repository."""
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import Untrusted, UsageError
+from loop.base.places import WORKTREES, project, state_folder
+from loop.base.screen import Screen
+from loop.driving import changes
+from loop.driving.changes import Waiting, edit, show_brief, waiting
+from loop.library import trust
+from loop.model.change import Brief
+from loop.optimize.edits import page_of
+from loop.session.run import tree_of
+from loop.store.sessions import CHANGES, SessionFolder
+from tests.projects import make_project
+
+STORED = Path(__file__).parents[1] / "session" / "stored" / "sessions"
+ENDED = "2026-11-23-012218-quick"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file of the user's that no session may show."""
+    path = tmp_path / "home" / "id_rsa"
+    path.parent.mkdir()
+    path.write_text("secret")
+    return path
+
+
+def asked(tmp_path: Path, secret: Path, file: str) -> Waiting:
+    """A session whose journal names a folder of the user's and a file, and whose worktree holds links there."""
+    top = tmp_path / "worktree"
+    top.mkdir()
+    (top / "scale.c").write_text("ours")
+    (top / "link.c").symlink_to(secret)
+    (top / "home").symlink_to(secret.parent)
+    words = dict.fromkeys(("variant", "title", "workload", "rule", "resume", "decline"), "x")
+    brief = Brief(number=1, profile=None, folder=str(secret.parent), files=(file,), timed=(), **words)
+    folder = SessionFolder(tmp_path / "session")
+    (folder.path / CHANGES).mkdir(parents=True)
+    page_of(folder.path / CHANGES, brief).write_text("make it faster")
+    return Waiting(folder, brief, top.resolve(), frozenset({"scale.c"}))
+
+
+@pytest.mark.parametrize("file", ["id_rsa", "link.c", "home/id_rsa", "../home/id_rsa", "SECRET"])
+def test_a_brief_shows_files_of_the_worktree_only(
+    tmp_path: Path, secret: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the folder that it names, nothing absolute, nothing above, and nothing through a link."""
+    name = file.replace("SECRET", str(secret))
+    monkeypatch.setattr(changes, "waiting", lambda *_: found)
+    found, out = asked(tmp_path, secret, name), io.StringIO()
+    if file == "id_rsa":
+        show_brief("last", None, Screen(out, io.StringIO()))
+        assert '"page": "make it faster"' in out.getvalue()
+    else:
+        with pytest.raises(UsageError, match="no plain file"):
+            show_brief("last", None, Screen(out, io.StringIO()))
+        with pytest.raises(UsageError, match="no plain file"):
+            edit(name, "mine", "last", None, Screen(out, io.StringIO()))
+    assert "secret" not in out.getvalue().replace(str(secret.parent), "")
+    assert "secret" == secret.read_text()
+
+
+def test_a_page_that_is_a_link_is_refused(tmp_path: Path, secret: Path) -> None:
+    """It would show whatever it leads to."""
+    found = asked(tmp_path, secret, "scale.c")
+    page = page_of(found.folder.path / CHANGES, found.brief)
+    page.unlink()
+    page.symlink_to(secret)
+    with pytest.raises(UsageError, match="is a link"):
+        found.page()
+
+
+def test_a_session_of_a_target_that_nobody_allowed_is_not_read(tmp_path: Path) -> None:
+    """Trust comes first; afterwards it is told what the session waits for."""
+    here = project(make_project(tmp_path / "theirs"), tmp_path)
+    shutil.copytree(STORED / ENDED, here.sessions / ENDED)
+    with pytest.raises(Untrusted):
+        waiting("last", here.target)
+    trust.grant(here, trust.definition_hash(here))
+    with pytest.raises(UsageError, match="waits for no change"):
+        waiting("last", here.target)
+
+
+def test_a_worktree_lies_in_the_folder_of_worktrees(tmp_path: Path) -> None:
+    """Whatever a session calls itself."""
+    head = SessionFolder(STORED / ENDED).head().model_copy(update={"id": "../../home/me/project"})
+    assert state_folder() / WORKTREES == tree_of(head).parent
