@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loop.cli import names
-from loop.cli.table import argument, option
+from loop.cli.table import BY_OPTION, argument, option
 
 TARGET = option(
     "--target",
@@ -27,13 +27,24 @@ VARIANTS = option(
     metavar="NAME",
     autocompletion=names.variants,
 )
-VARIANT_NAMES = argument(
-    "variants",
-    list[str] | None,
-    None,
-    "Names of variants; --variant NAME says the same. Default: all that run on the device.",
-    metavar="VARIANT",
-    autocompletion=names.variants,
+VARIANT_NAMES = (
+    argument(
+        "variants",
+        list[str] | None,
+        None,
+        "Names of variants. Default: all that run on the device.",
+        metavar="VARIANT",
+        autocompletion=names.variants,
+    ),
+    option(
+        "--variant",
+        list[str] | None,
+        None,
+        "The same as a name by its place; may be repeated.",
+        name=BY_OPTION,
+        metavar="NAME",
+        autocompletion=names.variants,
+    ),
 )
 THREADS = option(
     "--threads",

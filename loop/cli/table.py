@@ -47,19 +47,15 @@ def _converted(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
 
 
 class QuickCommand(_Quick, TyperCommand):
-    """A command that starts at once. Where variants are named by their place, `--variant` says the same."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what was given, `--variant NAME` as NAME."""
-        if any(one.name == "variants" and one.param_type_name == "argument" for one in self.params):
-            args = [one.removeprefix("--variant=") for one in args if one != "--variant"]
-        return super().parse_args(ctx, args)
+    """A command that starts at once."""
 
 
 class QuickGroup(_Quick, TyperGroup):
     """A group of commands that starts at once."""
 
 
+BY_OPTION = "variants_by_option"
+"""Parameter of `--variant` where variants are named by their place, too: it is joined to `variants`."""
 HELP = {"help_option_names": ["-h", "--help"]}
 KINDS = {"Path": "PATH", "float": "NUMBER", "int": "NUMBER", "str": "TEXT"}
 """How help calls a value whose row does not say, by what stands in the annotation."""
@@ -164,14 +160,22 @@ class Command:
         screen = screen or screen_for(bool(given.get("json") or given.get("events")))
         if "target" in given and given["target"] is None:
             _say_target(screen)
-        values = {**_with_task(given), **self.fixed}
-        lists = [one.name for one in self.parameters if _is_list(one.annotation.__origin__)]
+        values = {**_with_task(_joined(given)), **self.fixed}
+        lists = [one.name for one in self.parameters if one.name in values and _is_list(one.annotation.__origin__)]
         values |= {name: tuple(values[name] or ()) for name in lists}
         if self.request:
             return int(getattr(module, name)(getattr(module, self.request)(**values), screen))
         if "json" in values:
             values["as_json"] = values.pop("json")
         return int(getattr(module, name)(**values, screen=screen))
+
+
+def _joined(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was given, the variants that options name among those named by their place."""
+    if BY_OPTION not in given:
+        return given
+    both = [*(given["variants"] or ()), *(given[BY_OPTION] or ())]
+    return {**{name: value for name, value in given.items() if name != BY_OPTION}, "variants": both}
 
 
 def _with_task(given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -218,7 +218,7 @@ WORKING = (
         BENCH,
         "Compile variants into the cache.",
         ("loop kernels build cpu",),
-        (VARIANT_NAMES, TARGET, DEVICE, JSON),
+        (*VARIANT_NAMES, TARGET, DEVICE, JSON),
         request="BenchRequest",
         fixed={"what": "build"},
         result="loop.cli.bench:BenchAnswer",
@@ -236,7 +236,7 @@ WORKING = (
             "loop kernels verify split_k --sanitize",
         ),
         (
-            VARIANT_NAMES,
+            *VARIANT_NAMES,
             TARGET,
             DEVICE,
             SETS,
@@ -265,7 +265,7 @@ WORKING = (
         the baseline. It is a hint, not a verdict. It keeps nothing, and it does not use the change up.
         """,
         ("loop kernels check cpu", "loop kernels check cpu --json"),
-        (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
+        (*VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",
         fixed={"what": "check"},
         result="loop.cli.bench:BenchAnswer",
@@ -277,7 +277,7 @@ WORKING = (
         "Verify variants, then time them next to the baseline.",
         ("loop kernels measure cpu", "loop kernels measure cpu --workloads large --threads 1 --rounds 7"),
         (
-            VARIANT_NAMES,
+            *VARIANT_NAMES,
             TARGET,
             DEVICE,
             SETS,
@@ -298,7 +298,7 @@ WORKING = (
         "Show registers, spills, shared memory, occupancy and roofline of compiled kernels.",
         ("loop kernels resources --gpu sm_89",),
         (
-            VARIANT_NAMES,
+            *VARIANT_NAMES,
             TARGET,
             option("--gpu", str, "sm_89", "A GPU of the target's `devices`; it need not be at hand."),
             SETS,
@@ -314,7 +314,7 @@ WORKING = (
         BENCH,
         "Mutation-test the gate: inject bugs and cheats, report which it rejects.",
         ("loop kernels prove-gate cpu",),
-        (VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
+        (*VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
         request="BenchRequest",
         fixed={"what": "prove-gate"},
         result="loop.cli.bench:BenchAnswer",

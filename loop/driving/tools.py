@@ -14,13 +14,13 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli import ALL
-from loop.cli.table import Command
+from loop.cli.table import BY_OPTION, Command
 from loop.driving.jobs import LONGEST_WAIT_S, Job
 from loop.driving.rows import OWN
 from loop.model.campaign import PERSON, TUNER
 
-FORMS = ("json", "events", "as_markdown", "as_tree", "form", "output", "limit", "link", "dry_run")
-"""Parameters that say where and how a result is printed: a tool has none of them but a dry run."""
+FORMS = ("json", "events", "as_markdown", "as_tree", "form", "output", "limit", "link", "dry_run", BY_OPTION)
+"""Parameters that say where and how a result is printed, or the same as another: no tool but for a dry run."""
 UNATTENDED = ("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd", "attended", "watch_preemption")
 """Parameters for a proposer that is a program, or for whoever pays: nobody has to choose them here."""
 PERSONS = ("command", "probe", "probe_limit_s", "env", "evaluator", "evaluator_python")
