@@ -1,5 +1,6 @@
 """`loop clean` and `loop cache`: what nobody needs any more, and what can be made again; both ask first."""
 
+import contextlib
 import datetime
 import shutil
 import time
@@ -310,13 +311,14 @@ class Entry:
 
 
 def entries(cache: Path) -> Iterator[Entry]:
-    """All of them."""
+    """All of them; what a session moves or removes meanwhile is left out."""
     for part in WHAT:
         for path in sorted((cache / part).glob("*")) if (cache / part).is_dir() else ():
-            files = [one for one in (path, *path.rglob("*")) if one.is_file()]
-            stats = [one.stat() for one in files]
-            newest = max((one.st_mtime for one in stats), default=path.stat().st_mtime)
-            yield Entry(part, path, sum(one.st_size for one in stats), (time.time() - newest) / DAY_S)
+            with contextlib.suppress(FileNotFoundError):
+                files = [one for one in (path, *path.rglob("*")) if one.is_file()]
+                stats = [one.stat() for one in files]
+                newest = max((one.st_mtime for one in stats), default=path.stat().st_mtime)
+                yield Entry(part, path, sum(one.st_size for one in stats), (time.time() - newest) / DAY_S)
 
 
 def show_cache(screen: Screen, *, as_json: bool) -> int:
