@@ -49,9 +49,10 @@ class Running:
 
     @property
     def acknowledged(self) -> list[dict[str, Any]]:
-        """The events that it has told of: whole lines only."""
+        """The events that it has told of: whole lines only. What it fails of comes last, and is no event."""
         lines = self.said.read_text(errors="replace").split("\n")[:-1]
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        told = [json.loads(line) for line in lines if line.startswith("{")]
+        return [event for event in told if "happening" in event]
 
     def worker(self) -> psutil.Process | None:
         """The process that works below the one that watches; None before it is there, or once it is gone."""

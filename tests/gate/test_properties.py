@@ -7,7 +7,7 @@ import pytest
 from loop.base.processes import finish
 from loop.gate.model import PropertiesOutput
 from loop.gate.properties import properties
-from loop.steps.context import NoArguments
+from loop.steps.taken_over import Lasting
 from tests.targets import compiled, make_context, open_bench, write_target
 
 
@@ -27,6 +27,6 @@ def test_properties_that_hold_are_counted(
     named = [f"tiny_functions:{name}" for name in names]
     target = write_target(tmp_path, {"right": compiled()}, properties=named)
     with open_bench(tmp_path, target, build_cache) as bench:
-        output = finish(properties(make_context(bench, "right"), NoArguments())).output
+        output = finish(properties(make_context(bench, "right"), Lasting())).output
     assert isinstance(output, PropertiesOutput)
     assert (True, expected) == (output.ok, output.message)
