@@ -6,9 +6,8 @@ import pytest
 
 from tests.driving.clients import Agent, drive
 from tests.noise import timed
-from tests.optimize.test_session import MEASURED, PLAN, SIZES, in_haste
+from tests.optimize.test_session import SIZES, commit_plan
 from tests.projects import KERNEL, loop, make_project
-from tests.repository.test_reading import git
 
 FAST = KERNEL.replace("const float *x = in[0].data;", "const float *x = static_cast<const float *>(in[0].data);")
 FAST = FAST.replace("float *y = out[0].data;", "float *y = static_cast<float *>(out[0].data);")
@@ -25,13 +24,7 @@ def kernel(tmp_path: Path) -> Path:
     (folder / "scale.cpp").write_text(SLOW)
     text = (folder / "target.yaml").read_text().replace(*SIZES)
     (folder / "target.yaml").write_text(text.replace("scale.c]", "scale.cpp]").replace("gcc", "g++"))
-    for kind, name, text in (("plans", "improve", PLAN), ("patterns", "measured", MEASURED)):
-        (folder / kind).mkdir()
-        (folder / kind / f"{name}.yaml").write_text(text)
-    in_haste(folder, "profile-before-optimise")
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "slow")
+    commit_plan(folder)
     return folder
 
 

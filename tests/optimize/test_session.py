@@ -90,11 +90,8 @@ def in_haste(folder: Path, name: str) -> None:
     (folder / "patterns" / f"{name}.yaml").write_text(re.sub(r"budget_s: [23]0\b", "budget_s: 8", text))
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    """A kernel that does its work forty times, committed; a plan; trust; no session yet."""
-    folder = make_project(tmp_path / "project", SLOW)
-    (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
+def commit_plan(folder: Path) -> None:
+    """Give a kernel the plan and the pattern, and commit all."""
     for kind, name, text in (("plans", "improve", PLAN), ("patterns", "measured", MEASURED)):
         (folder / kind).mkdir()
         (folder / kind / f"{name}.yaml").write_text(text)
@@ -102,6 +99,14 @@ def project(tmp_path: Path) -> Project:
     git(folder, "init", "-q", "-b", "main")
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "slow")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A kernel that does its work forty times, committed; a plan; trust; no session yet."""
+    folder = make_project(tmp_path / "project", SLOW)
+    (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
+    commit_plan(folder)
     assert 0 == loop("trust", str(folder)).returncode
     return Project(folder, tmp_path / "sessions")
 
