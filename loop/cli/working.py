@@ -79,6 +79,13 @@ WORKING = (
             THREADS,
             SEED,
             option("--budget-minutes", float | None, None, "Time limit.", min=0.01),
+            option(
+                "--width",
+                int,
+                1,
+                "Commits at a time. One machine times them in turn: it builds them, or runs --probe exit, so.",
+                min=1,
+            ),
             JSON,
         ),
         request="BisectRequest",
