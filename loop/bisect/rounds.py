@@ -59,19 +59,24 @@ def taken(problem: Problem, journal: Sequence[Asked], answers: Sequence[Asked]) 
     search asks for this very confirmation then: what it supposed when it asked for them was a guess.
     Of tries that were lost together one counts.
     """
-    lost = [number for number, one in enumerate(answers) if isinstance(one.outcome, Lost)]
-    there = [number for number in range(len(answers)) if number not in lost] or lost[:1]
-    found = [(number, answers[number]) for number in there if answers[number].asked.claim is None]
-    waiting = [number for number in there if answers[number].asked.claim is not None]
+    there = [(number, one) for number, one in enumerate(answers) if not isinstance(one.outcome, Lost)]
+    there = there or [(0, answers[0])]
+    found = [one for one in there if one[1].asked.claim is None]
+    waiting = [one for one in there if one[1].asked.claim is not None]
     while waiting:
         wanted = next_move(problem, [*journal, *(one for _, one in found)])
-        number = next((n for n in waiting if isinstance(wanted, Try) and _same(answers[n].asked, wanted)), None)
-        if number is None or isinstance(wanted, Conclusion):
+        same = [one for one in waiting if isinstance(wanted, Try) and _same(one[1].asked, wanted)]
+        if not same:
             break
-        waiting.remove(number)
-        one = answers[number]
-        found.append((number, Asked(replace(one.asked, claim=wanted.claim), one.outcome)))
+        waiting.remove(same[0])
+        found.append(_claimed(*same[0], wanted))
     return found
+
+
+def _claimed(number: int, one: Asked, wanted: Try | Conclusion) -> tuple[int, Asked]:
+    """A confirmation as the search asks for it."""
+    assert isinstance(wanted, Try)
+    return number, Asked(replace(one.asked, claim=wanted.claim), one.outcome)
 
 
 def side(values: Values, stop: Stop) -> Side:
