@@ -25,6 +25,16 @@ BENCH = "loop.cli.bench:run_bench"
 
 WORKING = (
     Command(
+        "job run",
+        "loop.jobs.running:show",
+        """Run the job in a folder: a `loop` command with the files it works on.
+
+        Executors call it on the machine that does the work. A job that has ended is not run again.
+        """,
+        ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
+        (argument("folder", Path, ..., "Folder with a job.json."),),
+    ),
+    Command(
         "bisect",
         "loop.bisect.command:run_bisect",
         """Find the commit that made a kernel slower or wrong, or a command fail.
