@@ -41,6 +41,32 @@ def until(text: str | None, now: datetime.datetime) -> float | None:
     return (moment if moment > now else moment + datetime.timedelta(days=1)).timestamp()
 
 
+def follow_job(job: str, screen: Screen) -> int:
+    """Follow a job by its id."""
+    return follow(_chosen(job), screen)
+
+
+def cancel_job(job: str, screen: Screen) -> int:
+    """Have a job end, and see it to its end."""
+    folder = _chosen(job)
+    sent = noted.read(folder)
+    assert sent is not None
+    with Connection(host_of(sent)) as connection:
+        there = There(connection)
+        there.cancel(folder.id)
+        return follow(folder, screen, there)
+
+
+def _chosen(name: str) -> JobFolder:
+    """A job that was sent to another machine and has not been brought back. Raises UsageError."""
+    found = {folder.id: folder for folder, _ in noted.away()}
+    chosen = [*found][-1:] if name == "last" else [one for one in found if one.startswith(name)]
+    if len(chosen) == 1:
+        return found[chosen[0]]
+    hint = f"there are {', '.join(found)}" if found else "loop hosts"
+    raise UsageError(f"no job {name!r} is on another machine" if name != "last" else "no job is away", hint=hint)
+
+
 def host_of(sent: Sent) -> Listed:
     """The machine that a job was sent to. Raises UsageError where `hosts.yaml` names it no more."""
     (host, *_) = known.choose(known.hosts(Path(sent.project) if sent.project else None), sent.host)

@@ -26,6 +26,16 @@ BENCH = "loop.cli.bench:run_bench"
 
 WORKING = (
     Command(
+        "job run",
+        "loop.jobs.running:show",
+        """Run the job in a folder: a `loop` command with the files it works on.
+
+        Executors call it on the machine that does the work. A job that has ended is not run again.
+        """,
+        ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
+        (argument("folder", Path, ..., "Folder with a job.json."),),
+    ),
+    Command(
         "bisect",
         "loop.bisect.command:run_bisect",
         """Find the commit that made a kernel slower or wrong, or a command fail.
@@ -80,6 +90,13 @@ WORKING = (
             THREADS,
             SEED,
             option("--budget-minutes", float | None, None, "Time limit.", min=0.01),
+            option(
+                "--width",
+                int,
+                1,
+                "Commits at a time. One machine times them in turn: it builds them, or runs --probe exit, so.",
+                min=1,
+            ),
             *ON_HOST,
             JSON,
         ),

@@ -117,13 +117,11 @@ def write_page(read_now: dict[str, tuple[str, str]] | None = None) -> None:
 
 
 def main() -> None:
-    """Read the checkouts that are named, and write the page."""
+    """Read the checkouts that are named, and write the page; without any it is written anew from its rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option, (repository, *_) in CHECKOUTS.items():
         parser.add_argument(f"--{option}", type=Path, help=f"a checkout of {repository}")
     given = {name: path for name, path in vars(parser.parse_args()).items() if path}
-    if not given:
-        parser.error("name at least one checkout")
     write_page({CHECKOUTS[name][0]: read(name, path.absolute()) for name, path in given.items()})
 
 

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from tests.speed.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
 ROOT = Path(__file__).parents[2]
 ON_CPU = Path(__file__).with_name("kernelbench_check.py")
 SEED = 20_261_123
-MEMORY = 16e9
+MEMORY = 16 * 10**9
 """Bytes that judging one task may take."""
 SPARE = 2.5e9
 """Bytes that stay free for others."""
@@ -46,6 +47,8 @@ LOOP = (sys.executable, "-c", "from loop.cli import main; main()")
 UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
 """Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
 EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"
+DEVICES = ("cpu", "cuda")
+OVER = "the run is over"
 FEW = 2
 """Wrong answers to a task that is not one of the table of all mistakes."""
 EVALUATORS = {
@@ -66,6 +69,10 @@ class Run:
     python: str
     limit_s: float
     evaluator_s: float
+    threads: int
+    """Cores for a task."""
+    ends: float
+    """On the clock `time.monotonic`: then no task begins, and those at work are cut short."""
 
 
 @dataclass(frozen=True)
@@ -115,15 +122,15 @@ def _shipped(task: Path) -> list[Path]:
 
 
 def jobs(run: Run, drawn: Mapping[str, Any]) -> Iterator[Job]:
-    """Each task with its mistakes: those of the table get all, the others two in turn."""
+    """Each task with its mistakes, the formats in turn: those of the table get all, the others two."""
+    lists: list[list[Job]] = []
     for option in run.checkouts:
-        if option not in drawn:
-            continue
         audited = drawn[option]["audited"][run.device]
-        names = [*drawn[option][run.device], *(one for one in audited if one not in drawn[option][run.device])]
-        for place, name in enumerate(names):
+        lists.append([])
+        for place, name in enumerate(dict.fromkeys((*drawn[option][run.device], *audited))):
             turn = [MISTAKES[(FEW * place + n) % len(MISTAKES)] for n in range(FEW)]
-            yield Job(option, name, MISTAKES if name in audited else turn)
+            lists[-1].append(Job(option, name, MISTAKES if name in audited else turn))
+    yield from (one for some in zip_longest(*lists) for one in some if one)
 
 
 def judge(run: Run, job: Job) -> list[dict[str, Any]]:
@@ -145,6 +152,8 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
         _allow(path)
         found = list(_audited(run, job, path))
         found += [row for one in _shipped(path) for row in _judged(run, path, one)]
+    except Cut:
+        return []
     except Excluded as excluded:
         found = [{"excluded": str(excluded)}]
     except LoopError as error:
@@ -155,6 +164,10 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
 
 class Excluded(Exception):
     """Why a task is not judged."""
+
+
+class Cut(Exception):
+    """The run is over: the task's turn comes in the next."""
 
 
 def _hindered(task: ForeignTask, device: str) -> str:
@@ -214,6 +227,7 @@ def _judged(run: Run, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
 def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
     """A command of loop's with --json. Raises Excluded where it gives nothing."""
     more: list[str] = ["--device", run.device, "--json", "--limit-minutes", str(run.evaluator_s / 60)]
+    more += ["--threads", str(run.threads)]
     if run.device == "cuda":
         more += ["--evaluator-python", run.python]
         more += ["--evaluator", str(run.checkouts[option])] if EVALUATORS.get(option) else []
@@ -243,13 +257,13 @@ def _own_check(run: Run, job: Job, path: Path, answers: Sequence[str]) -> dict[s
     return json.loads(told.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-def _run(run: Run, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+def _run(run: Run, command: Sequence[str]) -> str:
     """What a command prints; it is ended at its limit, and where memory gets short."""
     begin = time.monotonic()
     child = subprocess.Popen(
         ("nice", *command),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -261,17 +275,19 @@ def _run(run: Run, command: Sequence[str], environment: Mapping[str, str] | None
             output, errors = child.communicate(timeout=0.5)
             break
         except subprocess.TimeoutExpired:
-            if not why and (why := _too_much(run, child.pid, time.monotonic() - begin)):
+            if not why and (why := _too_much(run, time.monotonic() - begin)):
                 _end(child.pid)
     if why:
-        raise Excluded(why)
+        raise Cut if why == OVER else Excluded(why)
     if not output.strip():
         raise Excluded(next((one for one in reversed(errors.splitlines()) if "rror" in one), errors)[-200:])
     return output
 
 
-def _too_much(run: Run, pid: int, seconds: float) -> str:
+def _too_much(run: Run, seconds: float) -> str:
     """Why a command has to end; empty where it may go on."""
+    if time.monotonic() > run.ends:
+        return OVER
     if seconds > run.limit_s:
         return f"time: more than {run.limit_s:g} s"
     if run.device == "cpu" and psutil.virtual_memory().available < SPARE:
@@ -290,9 +306,9 @@ def _end(pid: int) -> None:
 
 
 def pack(checkouts: Mapping[str, Path], drawn: Mapping[str, Any], folder: Path) -> None:
-    """Copy what the sample's tasks on a GPU need, with commit and licence; each checkout has its folder."""
+    """Copy what the sample's tasks need, with commit and licence; each checkout has its folder."""
     for option, checkout in checkouts.items():
-        names = {*drawn[option]["cuda"], *drawn[option]["audited"]["cuda"]}
+        names = {name for some in (drawn[option], drawn[option]["audited"]) for on in DEVICES for name in some[on]}
         tasks = [table.load(checkout / name) for name in names]
         files = {
             file for task in tasks for file in (*task.files, *([task.licence.file] if task.licence.file else []))
@@ -313,18 +329,20 @@ def main() -> None:
         parser.add_argument(
             f"--{option}", type=Path, help=f"a checkout of {CHECKOUTS[option][0]}, or a packed one"
         )
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--device", default="cpu", choices=DEVICES)
     parser.add_argument(
         "--evaluator-python", default=sys.executable, help="interpreter that has what evaluators need"
     )
     parser.add_argument("--limit-s", type=float, default=300, help="for each command of one task")
     parser.add_argument("--evaluator-s", type=float, default=120, help="for each answer, on their side")
-    parser.add_argument("--minutes", type=float, default=1e9, help="start no task after so many")
+    parser.add_argument(
+        "--minutes", type=float, default=1e9, help="end after so many; what is cut short is not kept"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="tasks at a time")
     parser.add_argument("--shard", default="1/1", help="the i-th of n parts of the sample, as in 1/2")
     parser.add_argument("--again", action="store_true", help="also those that had too little time before")
     parser.add_argument("--rows", type=Path, default=ROWS, help="the file that lines are added to")
-    parser.add_argument("--pack", type=Path, help="copy what the sample needs on a GPU to this folder, and end")
+    parser.add_argument("--pack", type=Path, help="copy what the sample needs to this folder, and end")
     parser.add_argument("--draw", action="store_true", help="draw the sample anew, and end")
     given = parser.parse_args()
     checkouts = {one: path.absolute() for one in EVALUATORS if (path := getattr(given, one))}
@@ -337,14 +355,15 @@ def main() -> None:
         pack(checkouts, sample(), given.pack)
         return
     python = interpreter(given.evaluator_python, Path(tempfile.mkdtemp(prefix="bench-formats-")))
-    run = Run(checkouts, given.device, python, given.limit_s, given.evaluator_s)
+    threads = max(machine().cores // given.jobs, 1)
+    ends = time.monotonic() + given.minutes * 60
+    run = Run(checkouts, given.device, python, given.limit_s, given.evaluator_s, threads, ends)
     kept = [one for one in rows(given.rows) if not (given.again and one.get("excluded", "").startswith("time"))]
     done = {(one["option"], one["task"], one["device"]) for one in kept}
     part, parts = map(int, given.shard.split("/"))
     todo = [one for one in jobs(run, sample()) if (one.option, one.name, run.device) not in done][
         part - 1 :: parts
     ]
-    ends = time.monotonic() + given.minutes * 60
 
     def one(job: Job) -> None:
         if time.monotonic() < ends:
