@@ -162,9 +162,7 @@ class _Streams:
             self.screen.say(text)
 
 
-def _brought_back(
-    folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen
-) -> int:
+def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
     """Take in what a job made; the exit code."""
     for attempt in range(len(BACK_OFF_S)):
         try:
@@ -180,11 +178,13 @@ def _brought_back(
     code = last.code if last.code is not None else ExitCode.PAUSED
     write_atomic(folder.path / RC, str(code))
     there.forget(folder.id)
-    for session in made:
-        screen.say(f"brought back from {host.name}: {os.path.relpath(session)}")
+    for place in made:
+        screen.say(f"brought back from {host.name}: {os.path.relpath(place)}")
     if last.state == "lost":
         session = next((one.name for one in made if (one / HEAD).is_file()), "")
-        again = f"loop run session --resume {session} --on {host.name}" if session else "run the same command again"
+        again = (
+            f"loop run session --resume {session} --on {host.name}" if session else "run the same command again"
+        )
         why = last.why or "it was killed, or the machine was started again"
         raise WorkFailed(f"job {folder.id} was lost on {host.name}: {why}", hint=again)
     return code if code >= 0 else 128 - code

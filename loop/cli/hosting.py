@@ -1,7 +1,5 @@
 """The table of commands about other machines: what there is, setting one up, following what runs there."""
 
-from pathlib import Path
-
 from loop.cli.options import JSON, TARGET
 from loop.cli.table import Command, argument
 
@@ -30,7 +28,7 @@ HOSTING = (
         "loop.cli.hosts:set_up",
         """Install this loop on a machine, and name what is missing there.
 
-        It goes into an environment of its own, ~/.loop/venv, which sees the packages of `python:` and changes none.
+        It goes into an environment of its own, ~/.loop/venv. That sees the packages of `python:` and changes none.
         """,
         ("loop hosts setup l4",),
         (argument("host", str, ..., "Name or label in hosts.yaml."), TARGET, JSON),

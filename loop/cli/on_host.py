@@ -64,8 +64,12 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         sending = _Sending.of(setting.project)
         ready = there.ready(sending.tree)
         if ready.free_kb < sending.kilobytes + SPARE_KB:
-            said = f"{host.name} has {ready.free_kb >> 10} MiB free; {sending.kilobytes + SPARE_KB >> 10} are needed"
-            raise UsageError(said, hint=f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
+            said = (
+                f"{host.name} has {ready.free_kb >> 10} MiB free; {sending.kilobytes + SPARE_KB >> 10} are needed"
+            )
+            raise UsageError(
+                said, hint=f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'"
+            )
         if ready.skew_s:
             screen.say(f"the clock of {host.name} is {ready.skew_s / 60:+.0f} min from here: dates there are off")
         project = f"{ready.home}/{HOME}/trees/{sending.tree}"

@@ -144,7 +144,7 @@ class Command:
         app.callback(invoke_without_command=True)(call)
 
     def words_of(self, values: Mapping[str, Any]) -> list[str]:
-        """What follows `loop` on the command line that gives these values; none for a value that is the default."""
+        """What follows `loop` on the command line that gives these values; defaults are left out."""
         options: list[str] = []
         places: list[str] = []
         for parameter in self.parameters:

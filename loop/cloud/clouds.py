@@ -203,7 +203,8 @@ class Azure:
 
 
 Cloud = Gcp | Aws | Azure
-"""`here`: whether this machine is one of its own. `spot`: whether it may be taken away. `notice`: what will happen to it; raises NoReply if unknown."""
+"""`here`: whether this machine is one of its own. `spot`: whether it may be taken away. `notice`: what will happen
+to it. Each raises NoReply if unknown."""
 CLOUDS: dict[str, type[Cloud]] = {"gcp": Gcp, "aws": Aws, "azure": Azure}
 
 

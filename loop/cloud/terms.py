@@ -1,4 +1,4 @@
-"""`python -m loop.cloud.terms`: which cloud this machine is in, and whether it is a spot machine. Quick, no imports.
+"""`python -m loop.cloud.terms`: which cloud this machine is in, and whether it is a spot machine.
 
 It prints `gcp spot`, `aws on_demand`, or nothing where no metadata server answers.
 """

@@ -1,13 +1,12 @@
 """`hosts.yaml`: machines that are reached by ssh, what they cost, and what starts and stops them."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
@@ -80,13 +79,13 @@ class Listed:
     @property
     def port(self) -> str | None:
         """The port, where it is not that of ssh's own configuration."""
-        return self._parts["port"]
+        return self._parts.get("port")
 
     @property
-    def _parts(self) -> Mapping[str, Any]:
+    def _parts(self) -> Mapping[str, str]:
         found = ADDRESS.fullmatch(self.host.ssh)
         assert found is not None
-        return found.groupdict()
+        return {name: text for name, text in found.groupdict().items() if text}
 
 
 def files(project: Path | None) -> Iterator[Path]:
@@ -106,7 +105,9 @@ def hosts(project: Path | None) -> dict[str, Listed]:
         if path.is_file():
             why = stranger(path) if project is None or path.parent != project else ""
             if why:
-                raise UsageError(f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}")
+                raise UsageError(
+                    f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}"
+                )
             read = read_file(path, Hosts).value.hosts
             found |= {name: Listed(name, host, path) for name, host in read.items()}
     return found

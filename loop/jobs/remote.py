@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 from loop.base.errors import MachineFailure, UsageError, WorkFailed
 from loop.base.linux import die_with_parent
@@ -31,6 +32,7 @@ OPTIONS = (
     "ClearAllForwardings=yes",
     "PermitLocalCommand=no",
 )
+Pipe = int | IO[bytes]
 SSH = "LOOP_SSH"
 """In the environment: the program and its options, instead of `ssh`."""
 BEGIN = b"loop-begins-here\n"
@@ -183,7 +185,7 @@ class Connection:
     def fetch(
         self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], limit_s: float = 3600.0
     ) -> None:
-        """Copy plain files and folders of these names from there, none larger than so many bytes. Raises as `run`."""
+        """Copy plain files of these names and folders from there, none over so many bytes. Raises as `run`."""
         options = ["--no-links", "--no-devices", "--no-specials", "--no-owner", "--no-group", "--partial"]
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
         options += [word for name in only for word in (f"--include=/{name}", f"--include=/{name}/**")]
@@ -227,7 +229,9 @@ class Connection:
         told, mend = MENDED_BY[reason]
         forget = FORGET.search(text)
         parts = {"words": shlex.join(self.words), "name": self.name, "path": self.listed.path}
-        parts["forget"] = forget[1].strip() if forget else f"ssh-keygen -R {self.listed.address.rpartition('@')[2]}"
+        parts["forget"] = (
+            forget[1].strip() if forget else f"ssh-keygen -R {self.listed.address.rpartition('@')[2]}"
+        )
         return UsageError(f"{self.name} cannot be reached: {told}", mend.format(**parts))
 
     def _failed(self, said: bytes) -> MachineFailure | WorkFailed:
@@ -256,12 +260,16 @@ def _last_line(text: str) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def _started(command: Sequence[str], **pipes: object) -> subprocess.Popen[bytes]:
+def _started(
+    command: Sequence[str], stderr: IO[bytes], stdin: int = subprocess.DEVNULL, stdout: Pipe = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
     """A child that no terminal signals or asks, and that ends with this process."""
     try:
         return subprocess.Popen(
             command,
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, **pipes},  # type: ignore[call-overload]
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             env={**os.environ, "LC_ALL": "C"},
             start_new_session=True,
             preexec_fn=die_with_parent,

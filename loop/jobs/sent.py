@@ -73,7 +73,7 @@ def away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
 def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
     """Put the sessions that a job made where those of here are; the folders.
 
-    Raises WorkFailed for one that is there already: nothing of here is replaced but the session that it went on with.
+    Raises WorkFailed for one that is there already: only the session that it went on with is replaced.
     """
     made, root = [], Path(sent.sessions)
     for session in sorted((folder.path / SESSIONS).glob("*")):

@@ -27,6 +27,7 @@ PYTHON = f"{HOME}/venv/bin/python"
 DIGEST = f"{HOME}/venv/loop-digest"
 DATA = ("patterns", "kernels", "templates", "sessions/plans", "sessions/history", "sessions/rates.yaml")
 """What ships beside the package, as the project's own build has it."""
+KERNELS, HEADERS = "loop/_data/kernels/", "loop/_data/kernels/include/"
 LEFT_OUT = ("__pycache__", "_data")
 EPOCH = (1980, 1, 1, 0, 0, 0)
 INSTALL_S = 3600.0
@@ -55,10 +56,11 @@ def _below(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """Hash of the package, by which two machines know that they run the same `loop`."""
+    """Hash of the package, by which two machines know that they run the same `loop`; its kernels are sent."""
     whole = hashlib.sha256()
     for name, data in files.items():
-        whole.update(f"{name}\0{len(data)}\0".encode() + data)
+        if name.startswith(HEADERS) or not name.startswith(KERNELS):
+            whole.update(f"{name}\0{len(data)}\0".encode() + data)
     return whole.hexdigest()[:32]
 
 
@@ -66,7 +68,9 @@ def wheel(files: Mapping[str, bytes]) -> tuple[str, bytes]:
     """Name and content of a wheel of these files; the same files make the same wheel."""
     info = f"{NAME}-{__version__}.dist-info"
     requires = "".join(f"Requires-Dist: {one}\n" for one in _requirements())
-    about = f"Metadata-Version: 2.1\nName: kernel-loop\nVersion: {__version__}\nRequires-Python: >=3.11\n{requires}"
+    about = (
+        f"Metadata-Version: 2.1\nName: kernel-loop\nVersion: {__version__}\nRequires-Python: >=3.11\n{requires}"
+    )
     tags = "Wheel-Version: 1.0\nGenerator: loop\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     whole = {
         **files,
@@ -92,7 +96,9 @@ def _requirements() -> list[str]:
     try:
         every = importlib.metadata.requires("kernel-loop") or []
     except importlib.metadata.PackageNotFoundError as error:
-        raise UsageError("this loop was never installed, so nobody says what it needs", "pip install -e .") from error
+        raise UsageError(
+            "this loop was never installed, so nobody says what it needs", "pip install -e ."
+        ) from error
     return [one for one in every if "extra ==" not in one]
 
 
@@ -197,7 +203,8 @@ fail() { tail -n 3 pip.log >&2; exit 1; }
   PYTHON -m venv venv >pip.log 2>&1 || fail
   PYTHON - <<'END' >venv/base.pth
 import site, sysconfig
-for folder in dict.fromkeys([*site.getsitepackages(), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]):
+own = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+for folder in dict.fromkeys([*site.getsitepackages(), *own]):
     print(f"import site; site.addsitedir({folder!r})")
 END
   mv venv/base.pth "$(venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"/loop-base.pth

@@ -6,6 +6,7 @@ in it.
 """
 
 import base64
+import re
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +15,9 @@ from pathlib import Path
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
-from loop.jobs.folder import CANCEL, MADE, MANIFEST, WHERE, JobFolder, State
+from loop.jobs.folder import CANCEL, MADE, MANIFEST, TELLING, WHERE, JobFolder, State
 from loop.jobs.remote import Connection
-from loop.jobs.setup import DIGEST, HOME, PYTHON, SKEW_S, contents, digest
+from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
 
 CHUNK = 1 << 16
 """Bytes of one stream that one look brings."""
@@ -31,11 +32,12 @@ TERMS = "terms"
 TREE = "tree"
 """File with the name of the project's folder in which a job runs."""
 
-# alive FILE: whether the process that a job's `pid` names runs, by its number, its start and the run of the system.
+# alive JOB: whether the process that its `pid` names runs: by number, start, and the run of the system.
 SHELL = f"""
 cd "$HOME" && mkdir -p -m 700 {HOME} && cd {HOME} && mkdir -p jobs trees || exit 1
 alive() {{
-  read -r name boot rest 2>/dev/null <"$1/pid" || return 1
+  [ -s "$1/pid" ] || return 1
+  read -r name boot rest <"$1/pid"
   [ "$boot" = "$(cat /proc/sys/kernel/random/boot_id)" ] || return 1
   set -- $(sed 's/.*) //' "/proc/${{name%-*}}/stat" 2>/dev/null) || return 1
   [ $# -ge 20 ] && [ "${{20}}" = "${{name#*-}}" ] && [ "$1" != Z ]
@@ -63,11 +65,12 @@ cd jobs/ID || exit 1
 """
 LOOK = """
 look() {
-  [ -d "jobs/$1" ] || { echo "gone - -1 -1 0"; return; }
+  [ -d "jobs/$1" ] || { echo "gone - 0 0 0"; printf '\\n\\n\\n'; return; }
   state=queued; [ -s "jobs/$1/pid" ] && state=lost; alive "jobs/$1" && state=running
   rc=$(head -c 8 "jobs/$1/rc" 2>/dev/null)
   size() { wc -c <"jobs/$1" 2>/dev/null || echo 0; }
-  echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $(($(date +%s) - $(stat -c %Y "jobs/$1/job.json")))"
+  age=$(($(date +%s) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || date +%s)))
+  echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $age"
   tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c CHUNK | base64 | tr -d '\\n'; echo
   tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c CHUNK | base64 | tr -d '\\n'; echo
   tail -n 1 "jobs/$1/begun" 2>/dev/null | head -c 300; echo
@@ -160,12 +163,13 @@ class There:
         self.connection.run(f"{SHELL} touch jobs/{job}/{CANCEL}")
 
     def collect(self, folder: JobFolder) -> None:
-        """Bring what a job made into its folder here. Raises WorkFailed where that is too much, or not what it made."""
+        """Bring what a job made into its folder here. Raises WorkFailed where that is too much."""
         place = f"jobs/{folder.id}"
         size = self.connection.run(f"{SHELL} du -sk {place} | cut -f 1").strip()
         if not size.isdigit() or int(size) > LARGEST_KB:
             raise WorkFailed(
-                f"{self.name}: job {folder.id} made more than {LARGEST_KB >> 20} GiB", f"look there: ~/{HOME}/{place}"
+                f"{self.name}: job {folder.id} made more than {LARGEST_KB >> 20} GiB",
+                f"look there: ~/{HOME}/{place}",
             )
         self.connection.fetch(
             f"{HOME}/{place}", folder.path, most_bytes=LARGEST_FILE, only=(MADE, MANIFEST, WHERE, TERMS)
@@ -192,19 +196,25 @@ class Busy(Held):
 
 def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
     """What four lines of a look say; nothing of them is believed without a look at its form."""
-    words = lines[0].split() if lines else []
-    if len(lines) < 4 or len(words) != 5 or words[0] not in STATES:
-        raise WorkFailed("the machine answers nonsense", "loop jobs")
-    code = int(words[1]) if words[1].lstrip("-").isdigit() else None
+    found = LOOKED.fullmatch(lines[0]) if len(lines) == 4 else None
+    if found is None:
+        raise WorkFailed("the machine answers nonsense", "run the same command again")
     streams = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
-    sizes = [int(word) if word.isdigit() else 0 for word in words[2:4]]
+    sizes = int(found["out"]), int(found["talk"])
     more = any(begin + len(data) < size for begin, data, size in zip(after, streams, sizes, strict=True))
-    state = STATES[words[0]]
+    code = int(found["rc"]) if found["rc"] != "-" else None
+    return Seen(_state(found["state"], code, int(found["age"])), code, *streams, more, lines[3])
+
+
+def _state(word: str, code: int | None, age_s: int) -> State:
+    """Where a job stands whose runner is gone, is there, or has not said a word for so long."""
     if code is not None:
-        state = "done" if code in (0, 1) else "failed"
-    elif state == "queued" and words[4].isdigit() and int(words[4]) > BEGINS_S:
-        state = "lost"
-    return Seen(state, code, streams[0], streams[1], more, "" if lines[3] == "" else lines[3])
+        return "done" if code in TELLING else "failed"
+    begins = word == "queued" and age_s <= BEGINS_S
+    return "running" if word == "running" else "queued" if begins else "lost"
 
 
-STATES: dict[str, State] = {"queued": "queued", "running": "running", "lost": "lost", "gone": "lost"}
+LOOKED = re.compile(
+    r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) (?P<out>\d{1,15}) (?P<talk>\d{1,15}) (?P<age>-?\d{1,12})"
+)
+"""The first line of a look."""
