@@ -36,6 +36,17 @@ WORKING = (
         (argument("folder", Path, ..., "Folder with a job.json."),),
     ),
     Command(
+        "job probe",
+        "loop.bisect.probe_job:show",
+        """Try one commit of a bisection: what a job of `loop bisect --executor` runs.
+
+        Prints log ratios of the commit to the known good, one a pair of processes, as one JSON object.
+        """,
+        ("loop job probe probes/3.json",),
+        (argument("task", Path, ..., "A task beside the files of its commits."),),
+        result="loop.bisect.probe_job:Probed",
+    ),
+    Command(
         "bisect",
         "loop.bisect.command:run_bisect",
         """Find the commit that made a kernel slower or wrong, or a command fail.

@@ -215,6 +215,7 @@ def _state(word: str, code: int | None, age_s: int) -> State:
 
 
 LOOKED = re.compile(
-    r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) (?P<out>\d{1,15}) (?P<talk>\d{1,15}) (?P<age>-?\d{1,12})"
+    r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
+    r"(?P<out>\d{1,15}) (?P<talk>\d{1,15}) (?P<age>-?\d{1,12})"
 )
 """The first line of a look."""

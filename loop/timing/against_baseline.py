@@ -93,7 +93,7 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generat
     terms = Terms(rounds, limit_s, context.task.seed, cold=arguments.cold)
     begun, offered = monotonic(), list[Offered]()
     with ExitStack() as stack:
-        shared = yield from hold_device(context, stack)
+        shared = yield from hold_device(context.bench, stack)
         every = [bench.side(BASELINE), *sides]
         room = fitting(bench, workloads(context, context.task.plan.workloads), every, wide=True)
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
