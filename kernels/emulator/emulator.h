@@ -140,6 +140,10 @@ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   lane.block->meet(lane, kHalf ? emulator::kMmaHalf : emulator::kMmaBfloat, where);
 }
 
+// One kernel after another: here each has ended before the next begins.
+inline void allow_next() {}
+inline void wait_for_previous() {}
+
 // Arithmetic -------------------------------------------------------------------------------------------------------
 
 inline float exp2_approx(float x) {
@@ -184,6 +188,10 @@ bool launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t, const Argu
   const auto call = [&arguments...] { kKernel(arguments...); };
   const emulator::Kernel kernel{[](const void *bound) { (*static_cast<decltype(&call)>(bound))(); }, &call};
   return emulator::Launch(reinterpret_cast<const void *>(kKernel), shape).run(kernel);
+}
+template <auto kKernel, typename... Arguments>
+bool launch_early(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const Arguments &...arguments) {
+  return launch<kKernel>(grid, block, shared_bytes, stream, arguments...);
 }
 inline const char *launch_error() { return emulator::launch_fault().c_str(); }
 

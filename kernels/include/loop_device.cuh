@@ -139,6 +139,22 @@ SIMT_DEVICE void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0
   }
 }
 
+// One kernel after another -----------------------------------------------------------------------------------------
+
+// Once all blocks have called this or ended, the next kernel's begin, if it is one of launch_early. From sm_90 on.
+SIMT_DEVICE void allow_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+// Until the kernels before have ended, and what they wrote is there: the first that a kernel of launch_early does with
+// memory.
+SIMT_DEVICE void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // Arithmetic -------------------------------------------------------------------------------------------------------
 
 // 2^x to 2 units in the last place; subnormal results are 0.
@@ -192,19 +208,40 @@ inline cudaError_t &last_launch() {
 }
 inline const char *launch_error() { return cudaGetErrorString(last_launch()); }
 
-// Launch on a stream; false when the launch itself failed, then launch_error() says why.
-template <auto kKernel, typename... Arguments>
-bool launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const Arguments &...arguments) {
+// Launch on a stream; false when the launch itself failed, then launch_error() says why. kEarly: the kernel may begin
+// while the one before it still runs.
+template <auto kKernel, bool kEarly, typename... Arguments>
+bool launch_when(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const Arguments &...arguments) {
   constexpr size_t kWithoutAsking = 48 << 10;
   last_launch() = cudaSuccess;
   if (shared_bytes > kWithoutAsking)
     last_launch() = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(shared_bytes));
-  if (last_launch() == cudaSuccess) {
+  if (last_launch() != cudaSuccess) return false;
+  if constexpr (kEarly) {
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared_bytes, config.stream = stream;
+    config.attrs = &early, config.numAttrs = 1;
+    last_launch() = cudaLaunchKernelEx(&config, kKernel, arguments...);
+  } else {
     kKernel<<<grid, block, shared_bytes, stream>>>(arguments...);
     last_launch() = cudaGetLastError();
   }
   return last_launch() == cudaSuccess;
+}
+template <auto kKernel, typename... Arguments>
+bool launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const Arguments &...arguments) {
+  return launch_when<kKernel, false>(grid, block, shared_bytes, stream, arguments...);
+}
+
+// The same for a kernel that calls wait_for_previous. GPUs before sm_90 know no such launch.
+constexpr int kBuiltFor[] = {__CUDA_ARCH_LIST__};
+template <auto kKernel, typename... Arguments>
+bool launch_early(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const Arguments &...arguments) {
+  return launch_when<kKernel, (kBuiltFor[0] >= 900)>(grid, block, shared_bytes, stream, arguments...);
 }
 
 // Device memory for the time of a call, in the order of its stream: can be captured in a graph.

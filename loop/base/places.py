@@ -13,6 +13,8 @@ BUNDLED_TARGET = "kernels/attention"
 MANIFEST = "target.yaml"
 WORKTREES = "worktrees"
 """Below the state folder: targets that sessions edit."""
+JOBS = "jobs"
+"""Below the state folder: jobs, with the files they work on."""
 
 
 def shipped(name: str) -> Path:

@@ -34,6 +34,7 @@ GROUPS = {
     "kernels": "Build, verify and measure kernels without a session.",
     "targets": "Look at tasks in other formats.",
     "sessions": "Look at recorded sessions.",
+    "job": "Run one job, wherever its folder lies.",
     "plan": "Look at session plans.",
     "agents": "Files that tell a coding agent how to use loop.",
     "cost": "What sessions cost, and decisions with money.",

@@ -25,6 +25,27 @@ BENCH = "loop.cli.bench:run_bench"
 
 WORKING = (
     Command(
+        "job run",
+        "loop.jobs.running:show",
+        """Run the job in a folder: a `loop` command with the files it works on.
+
+        Executors call it on the machine that does the work. A job that has ended is not run again.
+        """,
+        ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
+        (argument("folder", Path, ..., "Folder with a job.json."),),
+    ),
+    Command(
+        "job probe",
+        "loop.bisect.probe_job:show",
+        """Try one commit of a bisection: what a job of `loop bisect --executor` runs.
+
+        Prints log ratios of the commit to the known good, one a pair of processes, as one JSON object.
+        """,
+        ("loop job probe probes/3.json",),
+        (argument("task", Path, ..., "A task beside the files of its commits."),),
+        result="loop.bisect.probe_job:Probed",
+    ),
+    Command(
         "bisect",
         "loop.bisect.command:run_bisect",
         """Find the commit that made a kernel slower or wrong, or a command fail.
@@ -79,6 +100,13 @@ WORKING = (
             THREADS,
             SEED,
             option("--budget-minutes", float | None, None, "Time limit.", min=0.01),
+            option(
+                "--width",
+                int,
+                1,
+                "Commits at a time. One machine times them in turn: it builds them, or runs --probe exit, so.",
+                min=1,
+            ),
             JSON,
         ),
         request="BisectRequest",

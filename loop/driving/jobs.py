@@ -7,41 +7,30 @@ finds is in its session folder; the folder of a job holds what the command print
 import contextlib
 import datetime
 import json
-import os
-import re
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
-from loop.base.documents import to_json, write_atomic
+from loop.base.documents import to_json
 from loop.base.errors import EXIT_CODES, UsageError
-from loop.base.locks import held, locked
-from loop.base.places import state_folder
 from loop.base.screen import Screen
-from loop.driving.running import CODE, LOCK, OUT, PID, TALK, WHAT
+from loop.jobs import folder as folders
+from loop.jobs.folder import JobFolder
+from loop.jobs.running import begin as begin_apart
 from loop.model.base import Model
 from loop.model.record import RESUMABLE
 
 LONGEST_WAIT_S = 50.0
 """Clients give a call about a minute."""
 KEPT = 100
-"""Jobs whose folders are kept."""
-STARTED = re.compile(r"(\d+) (\d+\.\d+)")
-"""The process of a command and when it began, in seconds since 1970."""
-SAME_S = 1.0
-"""Clocks may be set meanwhile, by less than it takes until a number is given again."""
+"""Jobs of agents whose folders are kept."""
+PREFIX = "mcp-"
+"""How the ids of jobs begin that agents start: this room forgets no other."""
 ENDS_S = 20.0
-"""Time for a job to begin its command, and to end once it is told."""
+"""Time for a job to end once it is told."""
 
 
 class Job(Model):
@@ -71,54 +60,40 @@ class Job(Model):
     """What to do now."""
 
 
-@dataclass(frozen=True)
-class JobFolder:
-    """One job on disk."""
+def printed(job: JobFolder) -> list[dict[str, Any]]:
+    """The JSON that its command printed, as far as it is there: an object for each event, or one in all."""
+    text = folders.read_text(job.path / folders.OUT)
+    found: list[dict[str, Any]] = []
+    for part in text.splitlines() if "--events" in job.job.words else [text]:
+        with contextlib.suppress(ValueError):  # It is being written.
+            found.append(json.loads(part))
+    return found
 
-    path: Path
 
-    @property
-    def words(self) -> list[str]:
-        """Its command, after `loop`."""
-        return [str(word) for word in json.loads((self.path / WHAT).read_text())["words"]]
+def runs(job: JobFolder) -> bool:
+    """Whether it is at work, or about to be."""
+    return job.state in ("queued", "running")
 
-    @property
-    def runs(self) -> bool:
-        """Whether its process is there."""
-        return held(self.path / LOCK)
 
-    @property
-    def events(self) -> bool:
-        """Whether it prints an object for each event, and not one in all."""
-        return "--events" in self.words
-
-    def printed(self) -> list[dict[str, Any]]:
-        """The JSON that it printed, as far as it is there."""
-        text = _text(self.path / OUT)
-        found: list[dict[str, Any]] = []
-        for part in text.splitlines() if self.events else [text]:
-            with contextlib.suppress(ValueError):  # It is being written.
-                found.append(json.loads(part))
-        return found
-
-    def status(self) -> Job:
-        """Where it stands."""
-        runs, printed, code = self.runs, self.printed(), _number(self.path / CODE)
-        session = next((str(one["session"]) for one in printed if one.get("happening") == "SessionBegan"), "")
-        result = {} if runs else _result(printed)
-        until = time.time() if runs else max(_modified(self.path / name) for name in (OUT, CODE))
-        return Job(
-            job=self.path.name,
-            state="running" if runs else "lost" if code is None else "ended",
-            command=shlex.join(["loop", *self.words]),
-            exit_code=code,
-            means=EXIT_CODES.get(code, ""),
-            seconds=round(max(0.0, until - _modified(self.path / WHAT)), 1),
-            doing=_doing(printed) or _last_line(self.path / TALK),
-            session=session,
-            result=result or None,
-            next=f"job_wait with job={self.path.name}" if runs else _next(session, code, result),
-        )
+def status(job: JobFolder) -> Job:
+    """Where it stands."""
+    running, said, code = runs(job), printed(job), job.rc
+    session = next((str(one["session"]) for one in said if one.get("happening") == "SessionBegan"), "")
+    result = {} if running else _result(said)
+    ended = max(folders.modified(job.path / name) for name in (folders.OUT, folders.RC))
+    until = time.time() if running else ended
+    return Job(
+        job=job.id,
+        state="running" if running else "lost" if code is None else "ended",
+        command=shlex.join(["loop", *job.job.words]),
+        exit_code=code,
+        means=EXIT_CODES.get(code, ""),
+        seconds=round(max(0.0, until - folders.modified(job.path / folders.WHAT)), 1),
+        doing=_doing(said) or folders.last_line(job.path / folders.TALK),
+        session=session,
+        result=result or None,
+        next=f"job_wait with job={job.id}" if running else _next(session, code, result),
+    )
 
 
 def _result(printed: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -152,47 +127,32 @@ def _doing(printed: Sequence[dict[str, Any]]) -> str:
     return ""
 
 
-def jobs_folder() -> Path:
-    """Where jobs are kept, the user's own."""
-    return state_folder() / "jobs"
-
-
 def begin(words: Sequence[str], name: str) -> JobFolder:
     """Start `loop` with these words, apart from this process, and return at once."""
     _forget_old()
     now = datetime.datetime.now(datetime.UTC)
-    folder = jobs_folder() / f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{name.replace('_', '-')}"
-    folder.mkdir(parents=True)
-    with locked(folder / LOCK) as lock, (folder / TALK).open("wb") as talk:
-        write_atomic(folder / WHAT, to_json({"words": list(words), "cwd": str(Path.cwd())}))
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "loop.driving.running", str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=talk,
-            start_new_session=True,
-            pass_fds=[lock],  # It holds the lock from its first moment on, however long it takes to start.
-        )
-    threading.Thread(target=process.wait, daemon=True).start()  # Else it would stay as a zombie.
-    return JobFolder(folder)
+    name = f"{PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{name.replace('_', '-')}"
+    job = folders.prepare(folders.Job(id=name, words=tuple(words), folder=str(Path.cwd())))
+    begin_apart(job)
+    return job
 
 
 def find(name: str) -> JobFolder:
     """A job by its id, or `last`. Raises UsageError for one that is not there."""
-    known = sorted(path.name for path in jobs_folder().glob("*") if (path / WHAT).is_file())
-    chosen = known[-1] if name == "last" and known else name
+    known = {job.id: job for job in _all()}
+    chosen = max(known, default=name) if name == "last" else name
     if chosen not in known:
-        recent = f"the newest: {', '.join(known[-3:])}" if known else "a tool that starts work returns one"
+        recent = f"the newest: {', '.join(sorted(known)[-3:])}" if known else "a tool that starts work returns one"
         raise UsageError(f"no job {name!r}", hint=recent)
-    return JobFolder(jobs_folder() / chosen)
+    return known[chosen]
 
 
 def wait(job: JobFolder, seconds: float) -> Job:
     """Its status once it has ended, or after so long."""
     end = time.monotonic() + min(seconds, LONGEST_WAIT_S)
-    while job.runs and time.monotonic() < end:
+    while runs(job) and time.monotonic() < end:
         time.sleep(0.05)
-    return job.status()
+    return status(job)
 
 
 def show(job: str, screen: Screen, *, wait_s: float = 0.0, as_json: bool = True) -> int:
@@ -203,49 +163,16 @@ def show(job: str, screen: Screen, *, wait_s: float = 0.0, as_json: bool = True)
 
 def cancel(job: str, screen: Screen, *, as_json: bool = True) -> int:
     """Ask a job to end, as Ctrl-C does, and print what came of it."""
-    found, end = find(job), time.monotonic() + ENDS_S
-    while found.runs and not _told_to_end(found.path) and time.monotonic() < end:
-        time.sleep(0.05)
+    found = find(job)
+    found.cancel()
     screen.data(to_json(wait(found, ENDS_S)))
     return 0
 
 
-def _told_to_end(folder: Path) -> bool:
-    """Whether the command of a job was told, or has ended; False while there is none yet."""
-    began = STARTED.fullmatch(_text(folder / PID))
-    if began is None:
-        return False
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(int(began[1]))
-        if abs(process.create_time() - float(began[2])) < SAME_S:  # Else the number is somebody else's by now.
-            process.send_signal(signal.SIGTERM)
-    return True
+def _all() -> list[JobFolder]:
+    return [job for job in folders.every() if job.id.startswith(PREFIX)]
 
 
 def _forget_old() -> None:
-    ended = [path for path in sorted(jobs_folder().glob("*")) if not held(path / LOCK)]
-    for path in ended[:-KEPT]:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path).strip()
-    return int(text) if text.lstrip("-").isdigit() else None
-
-
-def _last_line(path: Path) -> str:
-    return next((line.strip()[:300] for line in reversed(_text(path).splitlines()) if line.strip()), "")
-
-
-def _modified(path: Path) -> float:
-    try:
-        return os.stat(path).st_mtime
-    except OSError:
-        return 0.0
+    for job in [job for job in _all() if not runs(job)][:-KEPT]:
+        shutil.rmtree(job.path, ignore_errors=True)

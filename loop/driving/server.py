@@ -21,6 +21,7 @@ from loop.base.places import project
 from loop.cli import answered
 from loop.driving import jobs
 from loop.driving.tools import WAIT, Tool, chosen, tools
+from loop.jobs.folder import JobFolder
 
 INSTRUCTIONS = """\
 loop judges changes to GPU and CPU kernels: correctness first, then speed with evidence.
@@ -98,15 +99,15 @@ class Calls:
         async with self.one_at_a_time:
             return await run_sync(answered, lambda: tool.call(values))
 
-    async def _awaited(self, job: jobs.JobFolder, seconds: float, ctx: Any) -> dict[str, Any]:
+    async def _awaited(self, job: JobFolder, seconds: float, ctx: Any) -> dict[str, Any]:
         """A job's status at its end, or after so long; progress meanwhile. Its error is that of the call."""
         begun = time.monotonic()
-        while job.runs and time.monotonic() - begun < seconds:
-            now = await run_sync(job.status)
+        while jobs.runs(job) and time.monotonic() - begun < seconds:
+            now = await run_sync(jobs.status, job)
             await ctx.session.report_progress(now.seconds, None, now.doing or now.state)
             wait_s = min(SAYS_S, seconds - (time.monotonic() - begun))
             await run_sync(jobs.wait, job, wait_s, abandon_on_cancel=True)
-        status = (await run_sync(job.status)).model_dump(mode="json")
+        status = (await run_sync(jobs.status, job)).model_dump(mode="json")
         error = (status["result"] or {}).get("error")
         return {**status, "error": error} if error else status
 

@@ -95,7 +95,7 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generat
     terms = Terms(rounds, limit_s, context.task.seed, cold=arguments.cold)
     begun, offered, compiled = monotonic(), list[Offered](), Compiled()
     with ExitStack() as stack:
-        shared = yield from hold_device(context, stack)
+        shared = yield from hold_device(context.bench, stack)
         every = [bench.side(BASELINE), *sides]
         room = fitting(bench, workloads(context, context.task.plan.workloads), every, wide=True)
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]

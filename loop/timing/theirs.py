@@ -73,7 +73,7 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
     task, answers = made
     found = []
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
+        yield from hold_device(context.bench, stack)
         for name in context.task.variants:
             verdict = yield from verdict_of(task, answers[name], arguments) if name in answers else _no_answer()
             found.append(two(task, name, context.finished, verdict))

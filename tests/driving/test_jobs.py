@@ -1,8 +1,6 @@
 """Jobs: work that goes on without whoever began it, is found again, and ends when it is told."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +11,8 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.driving import jobs
-from loop.driving.running import PID
+from loop.jobs import running
+from loop.jobs.folder import PID, JobFolder
 from tests.driving.clients import SERVER, Agent, drive
 from tests.projects import add_commands, loop, make_project
 
@@ -27,30 +26,30 @@ def project(tmp_path: Path) -> Path:
     return made
 
 
-def begin(project: Path) -> jobs.JobFolder:
+def begin(project: Path) -> JobFolder:
     """A session that is at work."""
     job = jobs.begin(["run", "session", "--events", f"--target={project}", "--", "mine"], "run_session")
     end = time.monotonic() + 300
     while (
-        not job.status().session
+        not jobs.status(job).session
         or not (job.path / PID).is_file()
         or "sleep" not in str(psutil.Process(pid(job)).children(recursive=True))
     ):
-        assert time.monotonic() < end, job.status()
+        assert time.monotonic() < end, jobs.status(job)
         time.sleep(0.05)
     return job
 
 
-def pid(job: jobs.JobFolder) -> int:
-    """The command's process."""
-    return int((job.path / PID).read_text().split()[0])
+def pid(job: JobFolder) -> int:
+    """The process that runs it."""
+    return int((job.path / PID).read_text().split("-")[0])
 
 
 @pytest.mark.slow
 def test_a_cancelled_session_ends_in_good_order(project: Path) -> None:
     """It has a record, can be resumed, and nothing of it stays behind."""
     job = begin(project)
-    assert "running" == job.status().state
+    assert "running" == jobs.status(job).state
     children = psutil.Process(pid(job)).children(recursive=True)
 
     async def story(agent: Agent) -> None:
@@ -74,9 +73,9 @@ def test_a_job_outlives_its_server_and_another_finds_it(project: Path) -> None:
 
     drive(starts, project)
     job = jobs.find("last")
-    assert job.runs
-    assert "running" == job.status().state
-    os.kill(pid(job), signal.SIGTERM)
+    assert jobs.runs(job)
+    assert "running" == jobs.status(job).state
+    job.cancel()
     assert "ended" == jobs.wait(job, 30).state
 
 
@@ -84,13 +83,12 @@ def test_a_job_outlives_its_server_and_another_finds_it(project: Path) -> None:
 def test_a_job_that_is_killed_with_its_keeper_is_lost_and_says_how_to_go_on(project: Path) -> None:
     """Nothing is guessed of how it ended; the session is there."""
     job = begin(project)
-    keeper = psutil.Process(pid(job)).parent()
-    assert keeper is not None
+    keeper = psutil.Process(pid(job))
     killed = [keeper, *keeper.children(recursive=True)]
     for one in killed:
         one.kill()
     psutil.wait_procs(killed, timeout=10)
-    status = job.status()
+    status = jobs.status(job)
     assert ("lost", None) == (status.state, status.exit_code)
     assert f"run_session with resume={status.session}" == status.next
 
@@ -108,42 +106,16 @@ def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     go, python = tmp_path / "go", tmp_path / "python"
     python.write_text(f"#!/bin/sh\nn=0\nwhile [ ! -e {go} ] && [ $n -lt 3000 ]; do sleep 0.02; n=$((n+1)); done\n")
     python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(running, "LOOP", (str(python),))
     return go
 
 
 def test_a_job_that_is_slow_to_start_runs_from_its_first_moment(slow_start: Path) -> None:
     """It is never `lost` while its process lives, so that nobody begins the work twice; nor is it waited for."""
     job = jobs.begin(["status"], "status")
-    assert ("running", None) == (job.status().state, job.status().exit_code)
+    assert ("running", None) == (jobs.status(job).state, jobs.status(job).exit_code)
     slow_start.touch()
     assert "lost" == jobs.wait(job, 50).state  # What stands for the runner ended without a word.
-
-
-@pytest.mark.parametrize("since", [None, 1.0])
-def test_only_the_process_of_the_job_is_told_to_end(
-    since: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not one that has its number by now; and one that has just ended is no error."""
-    with subprocess.Popen(["sleep", "60"]) as other:
-        if since is None:
-            other.kill()
-            other.wait()
-        (tmp_path / PID).write_text(f"{other.pid} {since or time.time():.2f}")
-        sent: list[int] = []
-        monkeypatch.setattr(psutil.Process, "send_signal", lambda _, number: sent.append(number))
-        assert jobs._told_to_end(tmp_path)
-        other.kill()
-    assert [] == sent
-
-
-def test_the_process_of_a_job_is_told(tmp_path: Path) -> None:
-    """By SIGTERM, as soon as it is there."""
-    assert not jobs._told_to_end(tmp_path)
-    with subprocess.Popen(["sleep", "60"]) as command:
-        (tmp_path / PID).write_text(f"{command.pid} {psutil.Process(command.pid).create_time():.2f}")
-        assert jobs._told_to_end(tmp_path)
-        assert -signal.SIGTERM == command.wait(30)
 
 
 CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "nobody", "version": "1"}}
@@ -169,6 +141,6 @@ def test_the_server_ends_quietly_with_its_client(project: Path, last: str) -> No
         server.stdin.close()
         assert 0 == server.wait(30)
         assert "" == server.stderr.read()
-    assert job.runs
-    os.kill(pid(job), signal.SIGTERM)
+    assert jobs.runs(job)
+    job.cancel()
     jobs.wait(job, 30)

@@ -48,8 +48,8 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
         "split_k.cuh",
         [
             (
-                "const float subtracted = highest == kMasked ? 0.0f : highest, shrink",
-                "const float subtracted = highest, shrink",
+                "const float subtracted = highest == kMasked ? 0.0f : highest;\n#pragma unroll",
+                "const float subtracted = highest;\n#pragma unroll",
             ),
         ],
     ),
@@ -60,7 +60,7 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
     "the reduction reads the first range for every range": (
         "split_k.cuh",
         [
-            ("row(problem, range, query);\n        tops", "row(problem, 0, query);\n        tops"),
+            ("row(problem, range, query);\n      tops", "row(problem, 0, query);\n      tops"),
         ],
     ),
     "values of the first range for every range": (

@@ -20,8 +20,8 @@
 // Workspace: ranges * 4 (D + 4) bytes for each row; the ranges of all heads are no more than multiprocessors.
 #pragma once
 
+#include "partials.cuh"
 #include "small.cuh"
-#include "split_k.cuh"
 
 namespace attention {
 
@@ -121,6 +121,7 @@ template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     decode_kernel(const Problem problem, const Partials partials, const Cut cut) {
   using Walker = DecodeWalk<T, Shape>;
+  allow_next();
   const SharedAddress shared = shared_base(), queries_at = shared + Shape::kQueriesAt;
   const unsigned thread = threadIdx.x, lane = thread % 32;
   const int warp = static_cast<int>(thread / 32), block = static_cast<int>(blockIdx.x);
@@ -160,17 +161,109 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     put_range(merge, partials, problem, range, first_row, rows, thread);
 }
 
+// Second pass. A block has 32 features of a row, in pieces of four: 8 lanes hold a piece of each, and 16 such groups
+// take the ranges in turn. Where there are few, each warp has a row of its own. Each warp works out the row's maximum and
+// its sum by itself, so that what the groups have is only to be added.
+struct Reduction {
+  static constexpr int kThreads = 128, kWarps = 4, kPiece = 4, kLanes = 8, kFeatures = kPiece * kLanes;
+  static constexpr int kGroups = 32 / kLanes;                       // Of a warp.
+  static constexpr int kHeld = 7;                                   // Ranges that a group asks for before it uses one.
+  static constexpr int kFew = kGroups * kHeld, kMost = kFew * kWarps;  // Ranges that a warp, and a block, can take.
+  static constexpr int kSharedBytes = kWarps * kFeatures * 4;
+};
+
+SIMT_DEVICE Floats4 add(const Floats4 &a, const Floats4 &b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+
+template <typename T>
+__global__ void __launch_bounds__(Reduction::kThreads)
+    decode_reduce_kernel(const Problem problem, const Partials partials) {
+  using R = Reduction;
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32, depth = partials.depth;
+  const bool few = partials.ranges <= R::kFew;
+  const int chunks = (depth + R::kFeatures - 1) / R::kFeatures, block = static_cast<int>(blockIdx.x);
+  const int query = few ? block / chunks * R::kWarps + warp : block / chunks;
+  const int feature = block % chunks * R::kFeatures + lane % R::kLanes * R::kPiece;
+  const int ways = few ? R::kGroups : R::kGroups * R::kWarps, way = few ? lane / R::kLanes : thread / R::kLanes;
+  wait_for_previous();
+  if (query >= problem.queries) return;
+
+  float tops[R::kHeld];
+  Floats4 held[R::kHeld];
+#pragma unroll
+  for (int i = 0; i < R::kHeld; i++) {
+    const int range = way + i * ways;
+    tops[i] = kMasked, held[i] = {};
+    if (range < partials.ranges && feature < depth) {
+      const float *row = partials.row(problem, range, query);
+      tops[i] = global_load(row + depth);
+      held[i] = global_load(reinterpret_cast<const Floats4 *>(row + feature));
+    }
+  }
+  Floats2 rows[R::kMost / 32 + 1];
+#pragma unroll
+  for (int i = 0; i < R::kMost / 32 + 1; i++) {
+    const int range = lane + i * 32;
+    rows[i] = {kMasked, 0.0f};
+    if (range < partials.ranges)
+      rows[i] = global_load(reinterpret_cast<const Floats2 *>(partials.row(problem, range, query) + depth));
+  }
+
+  float highest = kMasked, total = 0.0f;
+  for (const Floats2 &row : rows) highest = fmaxf(highest, row.x);
+#pragma unroll
+  for (int mask = 16; mask; mask /= 2) highest = fmaxf(highest, shuffle_xor(highest, mask));
+  const float subtracted = highest == kMasked ? 0.0f : highest;
+  for (const Floats2 &row : rows) total += exp2_approx(row.x - subtracted) * row.y;
+#pragma unroll
+  for (int mask = 16; mask; mask /= 2) total += shuffle_xor(total, mask);
+
+  Floats4 value = {};
+#pragma unroll
+  for (int i = 0; i < R::kHeld; i++) {
+    const float weight = exp2_approx(tops[i] - subtracted);
+    value.x += weight * held[i].x, value.y += weight * held[i].y;
+    value.z += weight * held[i].z, value.w += weight * held[i].w;
+  }
+#pragma unroll
+  for (int mask = R::kLanes; mask < 32; mask *= 2)
+    value = add(value, {shuffle_xor(value.x, mask), shuffle_xor(value.y, mask), shuffle_xor(value.z, mask),
+                        shuffle_xor(value.w, mask)});
+  if (!few) {
+    const SharedAddress shared = shared_base() + lane * 16;
+    if (lane < R::kLanes) shared_store(shared + warp * R::kFeatures * 4, value);
+    __syncthreads();
+    if (warp || lane >= R::kLanes) return;
+#pragma unroll
+    for (int other = 1; other < R::kWarps; other++)
+      value = add(value, shared_load<Floats4>(shared + other * R::kFeatures * 4));
+  }
+  if (lane >= R::kLanes || feature >= depth) return;
+  const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
+  const Matrix<T> output = output_of<T>(problem);
+  const Words2 words{pack<T>(value.x * inverse, value.y * inverse), pack<T>(value.z * inverse, value.w * inverse)};
+  global_store(reinterpret_cast<Words2 *>(output.data + query * output.stride + feature), words);
+}
+
+template <typename T>
+Error decode_reduce(const Problem &problem, const Partials &partials, cudaStream_t stream) {
+  using R = Reduction;
+  const int rows = partials.ranges <= R::kFew ? R::kWarps : 1, chunks = (partials.depth + R::kFeatures - 1) / R::kFeatures;
+  const dim3 grid((problem.queries + rows - 1) / rows * chunks, problem.heads, problem.batches);
+  const bool launched = launch_early<decode_reduce_kernel<T>>(grid, dim3(R::kThreads), R::kSharedBytes, stream, problem,
+                                                              partials);
+  return launched ? kSuccess : kLaunchFailed;
+}
+
 // A head whose keys are few steps of all warps is left whole. Of others the device gets the blocks that the manifest's
 // `tuning` asks for, each with two steps at least, so that the workspace is no more than flash's: it cuts blocks of 64 KB
 // of keys and values, 64 KB being two steps, into at most 112 of 128 ranges, and has D + 1 floats for each row.
 template <class Shape>
 Cut cut_keys(const Problem &problem, int64_t blocks) {
-  constexpr int64_t kMost = 104;
   const int64_t wanted = ATTENTION_DECODE_BLOCKS;
   const int visible = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
   const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys, steps = tiles / Shape::kWarps;
   const int64_t room = int64_t(steps) * (problem.depth + 1) / (2 * (problem.depth + kPartialExtra));
-  const int64_t ranges = steps <= ATTENTION_DECODE_WHOLE ? 1 : std::min({wanted / blocks, room, kMost});
+  const int64_t ranges = steps <= ATTENTION_DECODE_WHOLE ? 1 : std::min({wanted / blocks, room, int64_t(Reduction::kMost)});
   const int count = static_cast<int>(std::max<int64_t>(1, ranges));
   return {count, tiles / count, tiles % count};
 }
@@ -189,7 +282,7 @@ Error launch_decode(const Problem &problem, cudaStream_t stream) {
   const Workspace workspace(rows * static_cast<size_t>(problem.depth + kPartialExtra) * sizeof(float), stream);
   if (!workspace.data()) return kOutOfMemory;
   partials.data = static_cast<float *>(workspace.data());
-  return run() ? split_reduce<T>(problem, partials, stream) : kLaunchFailed;
+  return run() ? decode_reduce<T>(problem, partials, stream) : kLaunchFailed;
 }
 
 template <typename T, int kDepth>

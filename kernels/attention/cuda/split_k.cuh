@@ -1,35 +1,12 @@
 // Attention in two passes: the keys are cut into ranges, a block for each range and tile of queries; then the
 // ranges' results are reduced. For few queries and many keys, where there would be few blocks otherwise.
 //
-// A partial result of a row over range i: a logit m_i near its highest, its sum l_i = sum_j 2^(x_j - m_i) and its weighted
-// values P_i = sum_j 2^(x_j - m_i) v_j, with logits x in powers of two. The reduction, each range once:
-//
-//     M = max m_i      l = sum_i 2^(m_i - M) l_i      O = sum_i 2^(m_i - M) P_i / l
-//
-// l_i is already the range's whole sum. (To add it up over lanes again here, each of which holds the same l_i, is the
-// mistake that cost the recorded history twelve sessions.) A range in which a row sees no key has m_i = -inf, l_i = 0
-// and P_i = 0, and must weigh 0: not 2^(-inf + inf).
-//
-// The workspace is [ranges, batches, heads, queries, D + 4] floats: P_i, m_i, l_i and two zeros, so that rows begin
-// at multiples of 16 bytes where D allows it.
 #pragma once
 
+#include "partials.cuh"
 #include "tensor_core.cuh"
 
 namespace attention {
-
-constexpr int kPartialExtra = 4;
-
-// Where a row's partial result over a range lies.
-struct Partials {
-  float *data;
-  int ranges, depth;
-
-  SIMT_DEVICE float *row(const Problem &problem, int range, int query) const {
-    const int64_t head = (int64_t(range) * problem.batches + blockIdx.z) * problem.heads + blockIdx.y;
-    return data + (head * problem.queries + query) * (depth + kPartialExtra);
-  }
-};
 
 // Tiles of keys [begin, end) of one range: all ranges have the same number of tiles, the last ones may have fewer.
 struct Range {
@@ -103,10 +80,10 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
 }
 
 constexpr int kMostRanges = 64, kReduceThreads = 128, kMostDepth = 128, kPiece = 4;
-constexpr int kHeldRanges = 16;  // That a thread asks for before it uses the first.
+constexpr int kHeldRanges = kMostRanges * kMostDepth / (kReduceThreads * kPiece);
 
 // How a block of the second pass is divided: a group of threads has a row's features, four each; `ways` groups share a
-// row's ranges; rows with few ranges are taken several at once.
+// row's ranges, so that every thread has `kHeldRanges` of them at most; rows with few ranges are taken several at once.
 struct Division {
   int pieces, ways, rows;
   Division(int depth, int ranges)
@@ -139,37 +116,31 @@ struct Groups {
   SIMT_DEVICE SharedAddress sum(int group) const { return top(group) + 4; }
 };
 
-// A group's share of a row: ranges `way`, `way + ways` and so on.
+// A group's share of a row: ranges `way`, `way + ways` and so on, all of them asked for before the first is used.
 SIMT_DEVICE void reduce_ranges(const Problem &problem, const Partials &partials, const Groups &groups, int ways, int query,
                                int group, int piece) {
   const int depth = partials.depth;
-  float highest = kMasked, total = 0.0f;
-  Floats4 value = {};
-  for (int first = group % ways; first < partials.ranges; first += kHeldRanges * ways) {
-    float tops[kHeldRanges], sums[kHeldRanges];
-    Floats4 held[kHeldRanges];
+  float tops[kHeldRanges], sums[kHeldRanges], highest = kMasked, total = 0.0f;
+  Floats4 held[kHeldRanges], value = {};
 #pragma unroll
-    for (int i = 0; i < kHeldRanges; i++) {
-      const int range = first + i * ways;
-      tops[i] = kMasked, sums[i] = 0.0f, held[i] = {};
-      if (range < partials.ranges) {
-        const float *row = partials.row(problem, range, query);
-        tops[i] = global_load(row + depth), sums[i] = global_load(row + depth + 1);
-        held[i] = load_piece(row, piece * kPiece, depth);
-      }
+  for (int i = 0; i < kHeldRanges; i++) {
+    const int range = group % ways + i * ways;
+    tops[i] = kMasked, sums[i] = 0.0f, held[i] = {};
+    if (range < partials.ranges) {
+      const float *row = partials.row(problem, range, query);
+      tops[i] = global_load(row + depth), sums[i] = global_load(row + depth + 1);
+      held[i] = load_piece(row, piece * kPiece, depth);
     }
-    const float before = highest;
+  }
 #pragma unroll
-    for (int i = 0; i < kHeldRanges; i++) highest = fmaxf(highest, tops[i]);
-    const float subtracted = highest == kMasked ? 0.0f : highest, shrink = exp2_approx(before - subtracted);
-    total *= shrink, value.x *= shrink, value.y *= shrink, value.z *= shrink, value.w *= shrink;
+  for (int i = 0; i < kHeldRanges; i++) highest = fmaxf(highest, tops[i]);
+  const float subtracted = highest == kMasked ? 0.0f : highest;
 #pragma unroll
-    for (int i = 0; i < kHeldRanges; i++) {
-      const float weight = exp2_approx(tops[i] - subtracted);
-      total += weight * sums[i];
-      value.x += weight * held[i].x, value.y += weight * held[i].y;
-      value.z += weight * held[i].z, value.w += weight * held[i].w;
-    }
+  for (int i = 0; i < kHeldRanges; i++) {
+    const float weight = exp2_approx(tops[i] - subtracted);
+    total += weight * sums[i];
+    value.x += weight * held[i].x, value.y += weight * held[i].y;
+    value.z += weight * held[i].z, value.w += weight * held[i].w;
   }
   shared_store(groups.values(group, piece), value);
   if (piece == 0) {

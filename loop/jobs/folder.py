@@ -1,0 +1,274 @@
+"""A job on disk: words after `loop`, the files they work on, and what came of it; the same wherever it runs.
+
+job.json        what is to be done (`Job`)
+src/            the files it works on; their hashes are in job.json
+tries           how often it was begun
+pid             who runs it (`runner_name`)
+heartbeat       a number that grows each second while it runs
+cancel          there once it is to end; whoever runs it looks for it
+stdout, stderr  what the command printed
+where.json      what it ran on (`Where`)
+out/            what it made: `out/sessions` are its sessions
+manifest.json   hashes of all in out/
+rc              the command's exit code, written last
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from loop.base.documents import content_hash, write_atomic
+from loop.base.documents.sums import read_sealed, write_sealed
+from loop.base.errors import ExitCode, UsageError, WorkFailed
+from loop.base.locks import boot_id
+from loop.base.places import JOBS, state_folder
+from loop.base.processes import name_of
+from loop.model.base import Model
+
+WHAT, SRC, OUT, TALK, RC, PID = "job.json", "src", "stdout", "stderr", "rc", "pid"
+HEARTBEAT, CANCEL, LOCK, TRIES, WHERE, MADE, MANIFEST = (
+    "heartbeat", "cancel", "lock", "tries", "where.json", "out", "manifest.json",
+)  # fmt: skip
+SESSIONS = f"{MADE}/sessions"
+MOST_TRIES = 3
+"""So often a job is begun that ends without a word: a kernel that kills its machine must not go on for ever."""
+STALE_S = 30.0
+"""A heartbeat of another machine that is older by the clock of the file system they share has ended."""
+State = Literal["queued", "running", "done", "failed", "lost", "cancelled"]
+ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
+TELLING = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
+"""Exit codes of a command that has an answer: a gate that failed is one."""
+
+
+class Job(Model):
+    """What is to be done: `job.json`."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    id: str
+    """Name of its folder; for work that may be repeated, a hash of all that matters (`identity`)."""
+    words: tuple[str, ...]
+    """The command, after `loop`."""
+    title: str = ""
+    """What it does, in a few words."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """Path below `src/` to the SHA-256 of its content."""
+    folder: str = ""
+    """Where on this machine it runs, with the user's own sessions; empty: in `src/`, sessions in `out/`."""
+    needs_gpu: bool = False
+    """Whether it runs on a GPU; else it needs a processor only."""
+    alone: bool = False
+    """Whether nothing else may run on its host meanwhile: calls from the host, kernels for processors."""
+    ttl_s: float | None = None
+    """It is ended after so many seconds."""
+    group: str = ""
+    """Devices it asks for (`groups`); empty for any."""
+
+
+class Where(Model):
+    """What a job ran on: `where.json`. Empty for what nobody told."""
+
+    host: str
+    device: str = "cpu"
+    """Name of the GPU, or `cpu`."""
+    uuid: str = ""
+    """Of the GPU; of a processor what names it (`processor_identity`)."""
+    driver: str = ""
+    cuda: str = ""
+    torch: str = ""
+    loop: str = ""
+    """Version of `loop`."""
+    power_limit_w: float | None = None
+    clock_mhz: int | None = None
+    """Highest clock of the multiprocessors."""
+    began: float = 0.0
+    """Seconds since 1970, by the clock of whoever submitted it where that is known."""
+    seconds: float = 0.0
+    """How long it ran."""
+    anchor_us: tuple[float, ...] = ()
+    """Time of the anchor before and after; empty where none was taken."""
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    """One job."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        return self.path.name
+
+    @property
+    def job(self) -> Job:
+        """What is to be done. Raises LoopError where that is damaged, or there is no job."""
+        try:
+            return read_sealed(Job, self.path / WHAT)
+        except OSError as error:
+            hint = "`loop jobs` lists what there is"
+            raise UsageError(f"{self.path}: no job there: {error.strerror}", hint=hint) from error
+
+    @property
+    def rc(self) -> int | None:
+        """How the command ended; negative for a signal, None while it has not."""
+        text = read_text(self.path / RC).strip()
+        return int(text) if text.lstrip("-").isdigit() else None
+
+    @property
+    def state(self) -> State:
+        """Where it stands, by its files alone."""
+        code = self.rc
+        if code is not None:
+            cancelled = code not in TELLING and (self.path / CANCEL).exists()
+            return "cancelled" if cancelled else "done" if code in TELLING else "failed"
+        runner = read_text(self.path / PID)
+        if not runner:
+            return "cancelled" if (self.path / CANCEL).exists() else "queued"
+        return "running" if _alive(runner, self.path) else "lost"
+
+    @property
+    def where(self) -> Where | None:
+        """What it ran on, as far as that is known."""
+        with contextlib.suppress(OSError):
+            return read_sealed(Where, self.path / WHERE)
+        return None
+
+    def answer(self) -> dict[str, Any]:
+        """What the command printed as JSON. Raises WorkFailed where that is not all there."""
+        text = read_text(self.path / OUT)
+        try:
+            found = json.loads(text)
+            assert isinstance(found, dict)
+            return found
+        except (ValueError, AssertionError) as error:
+            said = last_line(self.path / TALK) or "nothing"
+            message = f"job {self.id}: its command printed no result; it said: {said}"
+            raise WorkFailed(message, hint=f"see {self.path / TALK}") from error
+
+    def cancel(self) -> None:
+        """Ask it to end, as Ctrl-C does; returns at once."""
+        (self.path / CANCEL).touch()
+
+    def check(self) -> None:
+        """Compare what came back with its manifest. Raises WorkFailed for a file that is missing or differs."""
+        try:
+            told = json.loads(read_text(self.path / MANIFEST))
+        except ValueError:
+            raise WorkFailed(f"{self.path}: {MANIFEST} is missing or torn", hint="run the job again") from None
+        found = hashes(self.path / MADE)
+        wrong = sorted(name for name in told if found.get(name) != told[name])
+        if wrong:
+            message = f"{self.path / MADE}: {wrong[0]} is not what the job made ({len(wrong)} files differ)"
+            raise WorkFailed(message, hint="copy it again, or run the job again")
+
+    def forget(self) -> None:
+        """Make it as if it had never been begun; how often it was begun stays."""
+        for name in (RC, PID, CANCEL, HEARTBEAT, OUT, TALK, WHERE, MANIFEST):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / MADE, ignore_errors=True)
+
+
+def jobs_folder() -> Path:
+    """Where jobs are kept: the user's own, so that what lies there is as trusted as what was submitted."""
+    return state_folder() / JOBS
+
+
+def prepare(
+    job: Job, source: Path | None = None, files: Iterable[Path] = (), *, parent: Path | None = None
+) -> JobFolder:
+    """The folder of a job, made unless it is there. `files` of `source` are copied to `src/`.
+
+    A job whose id is a hash has the same folder again, with its result. Raises LoopError when the disk refuses.
+    """
+    folder = JobFolder((parent or jobs_folder()) / job.id)
+    if (folder.path / WHAT).is_file():
+        return folder
+    (folder.path / SRC).mkdir(parents=True, exist_ok=True)
+    for file in files:
+        assert source is not None
+        place = folder.path / SRC / file.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
+    write_sealed(folder.path / WHAT, job)
+    return folder
+
+
+def identity(words: Sequence[str], files: Mapping[str, str], group: str = "") -> str:
+    """The id of work that may be repeated: a hash of its words, its files and the devices it asks for."""
+    return content_hash([*words, "", *(part for pair in sorted(files.items()) for part in pair), group])[:24]
+
+
+def every(parent: Path | None = None) -> list[JobFolder]:
+    """All jobs, the oldest first."""
+    folder = parent or jobs_folder()
+    found = [path for path in folder.glob("*") if (path / WHAT).is_file()]
+    return [JobFolder(path) for path in sorted(found, key=lambda path: modified(path / WHAT))]
+
+
+def hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
+    """Path below `folder` to the SHA-256 of its content, for the files, or all that are there."""
+    chosen = folder.rglob("*") if files is None else files
+    return {
+        path.relative_to(folder).as_posix(): content_hash(path.read_bytes())
+        for path in sorted(chosen)
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+def runner_name() -> str:
+    """This process, as it stands in `pid`: its number with its start, the run of the system, and its namespace."""
+    return f"{name_of(os.getpid())} {_system()}"
+
+
+def write_runner(folder: JobFolder, pid: int) -> None:
+    """Note who runs a job."""
+    write_atomic(folder.path / PID, f"{name_of(pid)} {_system()}")
+
+
+def _system() -> str:
+    space = ""
+    with contextlib.suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid")
+    return f"{boot_id()} {space}"
+
+
+def _alive(runner: str, folder: Path) -> bool:
+    """Whether a runner still runs: asked of the system where it is this one, else by its heartbeat."""
+    name, _, system = runner.partition(" ")
+    if system == _system():
+        return bool(name) and name_of(int(name.partition("-")[0])) == name
+    mark = folder / ".now"
+    with contextlib.suppress(OSError):  # The clock of the file system: that of two machines may differ by hours.
+        mark.touch()
+        return modified(mark) - max(modified(folder / HEARTBEAT), modified(folder / PID)) < STALE_S
+    return time.time() - modified(folder / HEARTBEAT) < STALE_S
+
+
+def read_text(path: Path) -> str:
+    """What is in a file; empty where it is not there."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def last_line(path: Path) -> str:
+    """The last line that was printed, cut to what fits a screen."""
+    return next((line.strip()[:300] for line in reversed(read_text(path).splitlines()) if line.strip()), "")
+
+
+def modified(path: Path) -> float:
+    """When a file changed, in seconds since 1970; 0 where it is not there."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,165 @@
+"""One job run to its end, wherever its folder lies: in a thread of an executor, or as `loop job run DIR`.
+
+Who runs it holds its lock, lets its heart beat, ends the command at its limit or when `cancel` appears, and writes
+`rc` last. If the runner is ended itself, it ends the command and writes no `rc`: the job is lost, and run again.
+"""
+
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from loop.base.documents import to_json, write_atomic
+from loop.base.errors import ExitCode
+from loop.base.linux import die_with_parent
+from loop.base.locks import locked
+from loop.base.processes import python_path
+from loop.base.screen import TALKS, Screen
+from loop.jobs.folder import (
+    CANCEL,
+    HEARTBEAT,
+    LOCK,
+    MADE,
+    MANIFEST,
+    MOST_TRIES,
+    OUT,
+    RC,
+    SESSIONS,
+    SRC,
+    TALK,
+    TRIES,
+    Job,
+    JobFolder,
+    hashes,
+    read_text,
+    write_runner,
+)
+
+LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
+LOOK_S = 0.05
+"""Between two looks at a command that runs."""
+BEAT_S = 1.0
+ENDS_S = 30.0
+"""Time for a command to end in good order once it is told; then its group is killed."""
+LEAST_BYTES = 64 << 20
+"""Room on the disk without which no job begins."""
+
+
+def show(folder: Path, screen: Screen) -> int:
+    """`loop job run`: run the job in a folder; the exit code of its command."""
+    code = run(JobFolder(folder.absolute()))
+    return code if code >= 0 else 128 - code  # As a shell says it.
+
+
+def run(folder: JobFolder, env: Mapping[str, str] | None = None) -> int:
+    """The exit code of a job's command, which has run now or before; negative for a signal.
+
+    `env` stands on top of this process's environment. What this machine cannot do, as with a full disk, is exit
+    code 75, and the reason is in `stderr`. Raises Held where somebody else runs it, UsageError where none is.
+    """
+    job = folder.job
+    with locked(folder.path / LOCK):
+        if (code := folder.rc) is not None:
+            return code
+        write_runner(folder, os.getpid())
+        tries = int(read_text(folder.path / TRIES) or 0) + 1
+        if why := _why_not(folder, job, tries):
+            (folder.path / TALK).write_text(f"{why}\n")
+            return _ended(folder, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
+        write_atomic(folder.path / TRIES, str(tries))
+        (folder.path / SESSIONS).mkdir(parents=True, exist_ok=True)
+        return _ended(folder, _run(folder, job, {**os.environ, **(env or {})}))
+
+
+def begin(folder: JobFolder) -> None:
+    """Run a job apart from this process, and return at once; it goes on when this process ends."""
+    with (folder.path / TALK).open("wb") as talk:
+        process = subprocess.Popen(
+            [*LOOP, "job", "run", str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=talk,
+            env={**os.environ, "PYTHONPATH": python_path()},
+            start_new_session=True,
+        )
+        write_runner(folder, process.pid)  # It runs from its first moment on, however long it takes to start.
+    threading.Thread(target=process.wait, daemon=True).start()  # Else it would stay as a zombie.
+
+
+def _why_not(folder: JobFolder, job: Job, tries: int) -> str:
+    """Why a job is not begun here; empty where it can be."""
+    if tries > MOST_TRIES:
+        return f"begun {MOST_TRIES} times, and each time what ran it died: it is not begun again"
+    found = hashes(folder.path / SRC)
+    wrong = sorted(name for name in job.files if found.get(name) != job.files[name])
+    if wrong:
+        why = "a copy was torn, or the folder is not shared"
+        return f"{folder.path / SRC / wrong[0]} is not what was submitted: {why}"
+    free = shutil.disk_usage(folder.path).free
+    return f"{folder.path}: {free >> 20} MiB left on {platform.node()}" if free < LEAST_BYTES else ""
+
+
+def _run(folder: JobFolder, job: Job, env: dict[str, str]) -> int:
+    own = {} if job.folder else {"LOOP_SESSIONS": str(folder.path / SESSIONS)}
+    env = {**env, **own, TALKS: "1", "PYTHONPATH": python_path()}
+    with (folder.path / OUT).open("wb") as out, (folder.path / TALK).open("wb") as talk:
+        command = subprocess.Popen(
+            [*LOOP, *job.words],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=talk,
+            cwd=job.folder or folder.path / SRC,
+            env=env,
+            start_new_session=True,
+            preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+        )
+        try:
+            return _watched(folder, job, command)
+        finally:
+            _end(command)
+
+
+def _watched(folder: JobFolder, job: Job, command: "subprocess.Popen[bytes]") -> int:
+    """Its exit code; 124 where it ran into its limit."""
+    begun = time.monotonic()
+    beats = -1
+    while (code := command.poll()) is None:
+        seconds = time.monotonic() - begun
+        if seconds // BEAT_S > beats:
+            beats = int(seconds // BEAT_S)
+            (folder.path / HEARTBEAT).write_text(str(beats))
+        if job.ttl_s is not None and seconds > job.ttl_s:
+            _end(command)
+            return ExitCode.OVER_BUDGET
+        if (folder.path / CANCEL).exists():
+            _end(command)
+            return command.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            command.wait(LOOK_S)
+    return code
+
+
+def _end(command: "subprocess.Popen[bytes]") -> None:
+    """End a command in good order; kill its group where it does not."""
+    if command.poll() is not None:
+        return
+    for number, seconds in ((signal.SIGTERM, ENDS_S), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(command.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            command.wait(seconds)
+            return
+
+
+def _ended(folder: JobFolder, code: int) -> int:
+    """Note what was made, then how it ended."""
+    write_atomic(folder.path / MANIFEST, to_json(hashes(folder.path / MADE)))
+    write_atomic(folder.path / RC, str(int(code)))
+    return int(code)

@@ -1,0 +1,173 @@
+"""A job's folder: one `loop` command that any machine can run, and what its files say of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import UsageError, WorkFailed
+from loop.jobs import folder as jobs
+from loop.jobs import running
+from loop.jobs.folder import Job, JobFolder
+
+Make = Callable[..., JobFolder]
+STANDS_IN = """
+import json, os, signal, sys, time
+from pathlib import Path
+what, out = sys.argv[1], Path(os.environ["LOOP_SESSIONS"])
+(out / "made.txt").write_text(what)
+print(json.dumps({"said": what, "source": Path("a.txt").read_text()}), flush=True)
+if what == "die": os.kill(os.getpid(), signal.SIGKILL)
+if what == "sleep": time.sleep(60)
+if what == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(60)
+sys.exit(1 if what == "fail" else 2 if what == "wrong" else 0)
+"""
+"""What stands for `loop`: it starts a hundred times as quickly."""
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes jobs of one word whose command is small."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_text("a")
+    (tmp_path / "loop.py").write_text(STANDS_IN)
+    monkeypatch.setattr(running, "LOOP", (sys.executable, "-S", "-P", str(tmp_path / "loop.py")))
+
+    def made(word: str, **settings: object) -> JobFolder:
+        source = tmp_path / "source"
+        files = jobs.hashes(source)
+        job = Job(id=jobs.identity([word], files), words=(word,), files=files, **settings)
+        return jobs.prepare(job, source, [source / "a.txt"], parent=tmp_path / "jobs")
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "state"),
+    [("go", 0, "done"), ("fail", 1, "done"), ("wrong", 2, "failed"), ("die", -9, "failed")],
+)
+def test_a_job_ends_as_its_command_does(make: Make, word: str, code: int, state: str) -> None:
+    """A gate that failed is an answer; a wrong command and a crash are none."""
+    job = make(word)
+    assert "queued" == job.state
+    assert code == running.run(job)
+    assert (code, state) == (job.rc, job.state)
+    assert {"said": word, "source": "a"} == job.answer()
+    job.check()
+
+
+def test_a_job_that_has_ended_is_not_run_again(make: Make) -> None:
+    """Its result is what it was, for whoever submits the same work."""
+    job = make("go")
+    running.run(job)
+    (job.path / "src" / "a.txt").write_text("b")
+    assert 0 == running.run(make("go"))
+    assert "a" == job.answer()["source"]
+
+
+def test_the_same_work_has_the_same_id() -> None:
+    """Other words, other files or another group of devices are other work."""
+    ids = {
+        jobs.identity(*one)
+        for one in ((["a"], {"f": "1"}), (["a", "b"], {"f": "1"}), (["a"], {"f": "2"}), (["a"], {"f": "1"}, "L4"))
+    }
+    assert 4 == len(ids)
+    assert jobs.identity(["a"], {"f": "1", "g": "2"}) == jobs.identity(["a"], {"g": "2", "f": "1"})
+
+
+def started(job: JobFolder) -> threading.Thread:
+    """The job at work in a thread, as an executor runs it."""
+    thread = threading.Thread(target=running.run, args=[job])
+    thread.start()
+    end = time.monotonic() + 30
+    while not jobs.read_text(job.path / "stdout"):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return thread
+
+
+def test_a_job_ends_when_it_is_cancelled(make: Make) -> None:
+    """By a file, so that whoever shares the folder can."""
+    job = make("sleep")
+    thread = started(job)
+    assert "running" == job.state
+    job.cancel()
+    thread.join(10)
+    assert ("cancelled", -signal.SIGTERM) == (job.state, job.rc)
+
+
+def test_a_job_ends_at_its_limit(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that ignores that it is told to."""
+    monkeypatch.setattr(running, "ENDS_S", 0.1)
+    job = make("stubborn", ttl_s=0.2)
+    assert 124 == running.run(job)
+    assert "failed" == job.state
+
+
+def test_a_job_whose_runner_is_killed_is_lost_and_its_command_ends(make: Make, tmp_path: Path) -> None:
+    """Nobody says how it ended. It is begun three times; after that it is not begun again."""
+    job = make("sleep")
+    runs = "running.LOOP = tuple(sys.argv[2:]); running.run(JobFolder(Path(sys.argv[1])))"
+    code = f"import sys; from loop.jobs.running import *; from loop.jobs import running; {runs}"
+    for _ in range(jobs.MOST_TRIES):
+        (job.path / "stdout").unlink(missing_ok=True)
+        runner = subprocess.Popen([sys.executable, "-c", code, str(job.path), *running.LOOP])
+        while not jobs.read_text(job.path / "stdout"):
+            time.sleep(0.01)
+        runner.kill()
+        runner.wait()
+        assert "lost" == job.state
+    assert 125 == running.run(job)
+    assert "begun 3 times" in jobs.last_line(job.path / "stderr")
+
+
+def test_a_source_that_differs_is_refused_before_it_runs(make: Make) -> None:
+    """A torn copy, or a folder that is not the one that was written to."""
+    job = make("go")
+    (job.path / "src" / "a.txt").write_text("b")
+    assert 75 == running.run(job)
+    assert "not what was submitted" in jobs.last_line(job.path / "stderr")
+    with pytest.raises(WorkFailed, match="no result"):
+        job.answer()
+
+
+def test_what_came_back_is_compared_with_what_was_made(make: Make) -> None:
+    """By the manifest, which is written before the exit code."""
+    job = make("go")
+    running.run(job)
+    (job.path / "out" / "sessions" / "made.txt").write_text("other")
+    with pytest.raises(WorkFailed, match=r"sessions/made\.txt is not what the job made"):
+        job.check()
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(1.0, "running"), (3600.0, "lost")])
+def test_a_runner_of_another_machine_is_known_by_its_heartbeat(make: Make, age_s: float, state: str) -> None:
+    """Its process number says nothing here."""
+    job = make("go")
+    (job.path / "pid").write_text("1-1 another-system pid:[1]")
+    (job.path / "heartbeat").write_text("7")
+    for name in ("pid", "heartbeat"):
+        os.utime(job.path / name, (time.time() - age_s, time.time() - age_s))
+    assert state == job.state
+
+
+def test_a_full_disk_is_said_before_a_job_begins(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what is left; the exit code is that of a machine that failed."""
+    monkeypatch.setattr(running, "LEAST_BYTES", 1 << 62)
+    job = make("go")
+    assert 75 == running.run(job)
+    assert "MiB left" in jobs.last_line(job.path / "stderr")
+
+
+def test_a_folder_without_a_job_is_named(tmp_path: Path) -> None:
+    """As any wrong path."""
+    with pytest.raises(UsageError, match="no job there"):
+        running.run(JobFolder(tmp_path))
