@@ -151,9 +151,8 @@ def load_hard(path: Path, why: str) -> ForeignTask:
         if not (folder / name).is_file():
             raise python_text.mistake(folder / name, "a file that the format asks for", "none")
     reference, shapes, check = (python_text.read_module(folder / name) for name in HARD_FILES[:3])
-    for name in ("Model", "get_inputs", "get_init_inputs"):
-        if not reference.defines(name):
-            raise python_text.mistake(reference.path, f"`{name}`", "a file without it")
+    if missing := [one for one in ("Model", "get_inputs", "get_init_inputs") if not reference.defines(one)]:
+        raise python_text.mistake(reference.path, f"`{missing[0]}`", "a file without it")
     listed = shapes.constants.get("SHAPES")
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise python_text.mistake(shapes.path, "a list SHAPES of dicts of numbers", "none that can be read")
