@@ -5,6 +5,8 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from pydantic import Field
+
 from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
@@ -12,17 +14,24 @@ from loop.bisect.candidates import Line
 from loop.bisect.kernels import kernel_hunt, own_trees
 from loop.bisect.regressions import Regression, lines, regressions
 from loop.bisect.trying import watching
+from loop.model.base import Model
 from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.workloads import entry_of, spelled
-from loop.steps.context import Context, NoArguments, Result, Working
-from loop.timing.readiness import hold_device
+from loop.steps.context import Context, Result, Working
 
 LOG = "bisect.log"
 ANSWERS = ("culprit", "several", "range")
 """Outcomes that name commits."""
 
 
-def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
+class Searched(Model):
+    """How a commit is searched."""
+
+    width: int = Field(default=1, ge=1)
+    """Commits at a time. On one device they are built so, and timed one after the other."""
+
+
+def bisect(context: Context, arguments: Searched) -> Working[BisectOutput]:
     """Search from where the first variant that regressed was good to the checkout, for the commit that did it."""
     found = regressions(context)
     missing: list[str] = []
@@ -31,7 +40,7 @@ def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
         ends, why = lines(context, one)
         if ends:
             rest = [f"a search for why {other.what}: one at a time" for other in found[place + 1 :]]
-            return (yield from _searched(context, one, ends, [*missing, *rest]))
+            return (yield from _searched(context, one, ends, [*missing, *rest], arguments.width))
         missing.append(f"a search for why {one.what}: {why}")
         hint = hint or f"name a good revision: {_command(context, one, 'REV')}"
     message = missing[0] if missing else "nothing has regressed"
@@ -42,13 +51,13 @@ def bisect(context: Context, arguments: NoArguments) -> Working[BisectOutput]:
 
 
 def _searched(
-    context: Context, one: Regression, ends: Sequence[Line], missing: Sequence[str]
+    context: Context, one: Regression, ends: Sequence[Line], missing: Sequence[str], width: int
 ) -> Working[BisectOutput]:
     """The answer from the last good end; from one before it, where what fails failed there already."""
     begun = time.monotonic()
     try:
         for line in ends:
-            answer = yield from _in_time(_search(context, one, line), context, one, line, begun)
+            answer = yield from _in_time(_search(context, one, line, width), context, one, line, begun)
             if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
                 break
     except LoopError as error:
@@ -78,10 +87,9 @@ def _command(context: Context, one: Regression, good: str) -> str:
     return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)
 
 
-def _search(context: Context, one: Regression, line: Line) -> Generator[Tick, None, BisectAnswer]:
+def _search(context: Context, one: Regression, line: Line, width: int) -> Generator[Tick, None, BisectAnswer]:
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
-        trees = stack.enter_context(own_trees(line, "session"))
+        trees = stack.enter_context(own_trees(line, "session", width))
         hunt = kernel_hunt(
             context.bench, line, trees, one.variant, one.metric, one.workloads, context.task.seed,
             emulated=one.emulated,

@@ -14,13 +14,12 @@ from bisect import bisect_right
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from statistics import fmean
 from typing import Literal
 
 from loop.bisect.flaky_search import Correctness
 from loop.bisect.journal import Observations, read
 from loop.bisect.latency_search import Latency
-from loop.bisect.model import Asked, Broken, Conclusion, Culprit, Key, Outcome, Problem, Try
+from loop.bisect.model import Asked, Conclusion, Culprit, Key, Problem, Try
 from loop.bisect.probes import Metric, choose
 
 LEVELS = (0.95, 0.99, 0.999)
@@ -53,7 +52,7 @@ class _Part:
 def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
     """The next try, or the answer, after what the journal says."""
     seen = read(problem, journal)
-    metric: Metric = Latency(problem, seen) if problem.metric == "latency" else Correctness(problem, seen)
+    metric = metric_of(problem, seen)
     stop = _nothing(seen)
     step = _Part(seen.positions.prior, stop=stop) if stop else _solve(metric, 0, seen.positions.last)
     if isinstance(step, Try) and (stop := _enough(seen)):
@@ -61,22 +60,9 @@ def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
     return step if isinstance(step, Try) else _concluded(metric, step)
 
 
-def ahead(problem: Problem, journal: Sequence[Asked], wanted: Try) -> list[Try]:
-    """What will be asked after a try: if its commit is like the good end, or the bad one, or cannot be tested."""
-    steps = (
-        next_move(problem, [*journal, Asked(wanted, outcome)]) for outcome in _guesses(problem, journal, wanted)
-    )
-    return [step for step in steps if isinstance(step, Try)]
-
-
-def _guesses(problem: Problem, journal: Sequence[Asked], wanted: Try) -> tuple[Outcome, ...]:
-    """What may come of a try; of a confirmation, that it is one."""
-    if problem.metric == "correctness":
-        return [True] * wanted.batch, [False] * wanted.batch, Broken("a guess")
-    ends = [one.outcome for one in journal if one.asked.commit == len(problem.commits) - 1]
-    bad = [value for outcome in ends if isinstance(outcome, Sequence) for value in outcome]
-    slow = [fmean(bad) if bad else 0.0] * wanted.batch
-    return (slow,) if wanted.claim else ([0.0] * wanted.batch, slow, Broken("a guess"))
+def metric_of(problem: Problem, seen: Observations) -> Metric:
+    """What is known of what is observed."""
+    return Latency(problem, seen) if problem.metric == "latency" else Correctness(problem, seen)
 
 
 def _nothing(seen: Observations) -> Conclusion | None:

@@ -20,13 +20,13 @@ from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import kernel_hunt, own_tree, own_trees, resource_hunt
 from loop.bisect.model import Costs, Noise, SearchMetric
 from loop.bisect.regressions import Regression, was_good
-from loop.bisect.trying import memory_of
+from loop.bisect.trying import memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
 from loop.machine.machine import machine
 from loop.model.base import Printed
-from loop.model.bisect import BisectAnswer
+from loop.model.bisect import BisectAnswer, Probe
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant
 from loop.model.workloads import accepts, expand
@@ -69,6 +69,8 @@ class BisectRequest:
     threads: int | None = None
     seed: int = 0
     budget_minutes: float | None = None
+    width: int = 1
+    """Commits at a time."""
     json: bool = False
 
 
@@ -78,6 +80,8 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         with flagged(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             screen.say(announce(hunt.line))
+            if request.width > 1 and hunt.many is None:
+                screen.say(f"one device: {hunt.width} commits are built at a time, and tried one after the other")
             answer = follow(hunt, request.budget_minutes, screen)
     except LoopError as error:
         if error.exit_code not in (ExitCode.USAGE, ExitCode.GATE_FAILED):
@@ -118,7 +122,7 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     if emulated:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
         workloads = tuple(one for one in workloads if not too_much(setting.target, one))
-    trees = stack.enter_context(own_trees(line, "trial"))
+    trees = stack.enter_context(own_trees(line, "trial", request.width))
     return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)
 
 
@@ -130,7 +134,7 @@ def _resources(request: BisectRequest, setting: Setting, device: Device, stack: 
         raise UsageError("resources are those of one variant that nvcc compiles", hint="--variant NAME")
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     line = line_of(request, setting, Regression(chosen[0], "resources", architecture=bench.architecture))
-    return resource_hunt(bench, line, stack.enter_context(own_trees(line, "trial")), chosen[0])
+    return resource_hunt(bench, line, stack.enter_context(own_trees(line, "trial", request.width)), chosen[0])
 
 
 def line_of(request: BisectRequest, setting: Setting, one: Regression) -> Line:
@@ -169,12 +173,21 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
         raise UsageError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
     folder = (request.target or Path.cwd()).absolute()
     line = read_line(folder, request.good, request.bad or "HEAD")
-    tree = stack.enter_context(own_tree(line, "trial"))
     limit = "" if request.probe_limit_s is None else f"{request.probe_limit_s:g} s"
-    beside = stack.enter_context(own_tree(line, "beside")) if request.probe == "number" else None
+    timed = request.probe == "number"
+    beside = stack.enter_context(own_tree(line, "beside")) if timed else None
+    trees = [
+        stack.enter_context(own_tree(line, f"trial-{number}")) for number in range(1 if timed else request.width)
+    ]
+    probers = [
+        CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good, line.candidates[-1])
+        for tree in trees
+    ]
     return Hunt(
         line=line,
-        prober=CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good, line.candidates[-1]),
+        prober=probers[0],
+        many=side_by_side(probers) if len(probers) > 1 else None,
+        width=len(probers),
         memory=memory_of(request.probe, str(folder), machine().name, limit, *request.command),
         metric="latency" if request.probe == "number" else "correctness",
         costs=Costs(build=0.0, relink=0.0),
@@ -196,21 +209,18 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
                 raise failure.then("run the same command again: it goes on") from failure
             passed = time.monotonic() - begun
             screen.status(f"  {tick.note} ({seconds_text(passed)})")
-            if len(hunt.probes) > shown:
-                shown = len(hunt.probes)
-                screen.say(standing(hunt, passed))
+            while shown < len(hunt.probes):
+                shown += 1
+                screen.say(standing(shown, hunt.probes[shown - 1], passed))
             if budget_minutes is not None and passed > 60 * budget_minutes:
                 raise Stopped(f"over its budget of {budget_minutes:g} min", ExitCode.OVER_BUDGET)
 
 
-def standing(hunt: Hunt, passed: float) -> str:
+def standing(number: int, last: Probe, passed: float) -> str:
     """A line after each probe: what it said, and how much has been done."""
-    last = hunt.probes[-1]
     said = last.reason if last.status != "measured" else ", ".join(f"{value:+.3g}" for value in last.values[:4])
     more = f" and {len(last.values) - 4} more" if len(last.values) > 4 else ""
-    return (
-        f"  {len(hunt.probes)}: {last.commit[:12]} {last.status} {said}{more} ({last.why}; {seconds_text(passed)})"
-    )
+    return f"  {number}: {last.commit[:12]} {last.status} {said}{more} ({last.why}; {seconds_text(passed)})"
 
 
 def announce(line: Line) -> str:

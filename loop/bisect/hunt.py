@@ -1,23 +1,25 @@
 """The search over commits: the rules say what to try, the probes try it, everything is kept."""
 
 import math
-import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 
 from loop.base.machine_failures import Folders, Gauge
 from loop.base.processes import Tick
-from loop.bisect import bisection
+from loop.bisect import bisection, rounds
 from loop.bisect.builds import Layout, Untestable
 from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.journal import read
 from loop.bisect.latency_levels import PART
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Metric, Noise, Outcome, Problem, Try
-from loop.bisect.trying import ProbeMemory, Prober, Question, watching
+from loop.bisect.trying import Observed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import look
+from loop.timing.readiness import hold_device
+from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
 
 TOUCHED = 10.0
@@ -38,6 +40,12 @@ class Hunt:
     noise: Noise
     gate: Gate | None = None
     """Says first whether there is anything to search for."""
+    device: Bench | None = None
+    """Nobody else measures on its device meanwhile."""
+    many: ProbeMany | None = None
+    """Tries several commits at the same time; None: the prober tries one after the other."""
+    width: int = 3
+    """So many at the same time. Where they are tried one after the other: so many are built beside that one."""
     journal: list[Asked] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
     steps: dict[str, float] = field(default_factory=dict)
@@ -45,18 +53,22 @@ class Hunt:
 
     def run(self) -> Generator[Tick, None, BisectAnswer]:
         """Search until there is an answer."""
+        with ExitStack() as stack:
+            if self.device is not None:
+                yield from hold_device(self.device, stack)
+            return (yield from self._run())
+
+    def _run(self) -> Generator[Tick, None, BisectAnswer]:
         if self.gate is not None:
             ruling = yield from self._ruled(self.gate)
             if ruling is not None:
                 return ruling
         self._remember()
         while True:
-            wanted = bisection.next_move(self.problem, self.journal)
+            wanted = self._next()
             if isinstance(wanted, Conclusion):
                 return (yield from self._into_merges(self._told(wanted)))
-            probe = yield from self._tried(wanted)
-            self.memory.keep(probe)
-            self._note(probe, wanted)
+            yield from self._tried(wanted)
 
     def _ruled(self, gate: Gate) -> Generator[Tick, None, BisectAnswer | None]:
         """The answer, where the gate says that there is nothing to search. It may say where to look, too."""
@@ -69,7 +81,7 @@ class Hunt:
             return None
         self.probes += ruling.probes
         told = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
-        return told.model_copy(update={"builds": gate.prober.builder.compiled})
+        return told.model_copy(update={"builds": gate.timer.compiled})
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
@@ -84,7 +96,7 @@ class Hunt:
 
     def _branch(self, branch: Line, merge: Candidate) -> Generator[Tick, None, BisectAnswer]:
         """What a branch of a merge has to do with it; it begins earlier where its beginning cannot be tried."""
-        inner = Hunt(branch, self.prober, self.memory, self.metric, self.costs, self.noise)
+        inner = replace(self, line=branch, gate=None, device=None, journal=[], probes=[], steps={})
         answer = yield from inner.run()
         before = earlier(branch) if branch.good.commit in answer.skipped and not answer.range else None
         if before is not None:
@@ -152,51 +164,74 @@ class Hunt:
         self.probes.append(probe)
         self.journal.append(Asked(wanted, _outcome_of(probe)))
 
-    def _tried(self, wanted: Try) -> Generator[Tick, None, Probe]:
-        """One question to the prober, with signs of life that say how the search stands.
+    def _next(self) -> Sequence[Try] | Conclusion:
+        """What is tried now: one after the other, or a round of them."""
+        if self.many is not None:
+            return rounds.next_round(self.problem, self.journal, self.width)
+        wanted = bisection.next_move(self.problem, self.journal)
+        return wanted if isinstance(wanted, Conclusion) else (wanted,)
+
+    def _tried(self, wanted: Sequence[Try]) -> Generator[Tick, None, None]:
+        """Ask for these at the same time, and keep what counts, with signs of life that say how the search stands.
 
         Raises MachineFailure where the machine failed meanwhile.
         """
-        candidate, against = self.line.ends[wanted.commit], self.line.ends[wanted.against]
-        asked = Question(candidate, wanted.batch, against, wanted.relink, bool(wanted.claim), self._ahead(wanted))
-        begun, gauge = time.monotonic(), Gauge(Folders.of())
-        status, reason, values = "measured", "", tuple[float, ...]()
-        standing = f"probe {len(self.probes) + 1}, {candidate.short}: {wanted.why}"
+        asked, gauge = [self._question(one, wanted) for one in wanted], Gauge(Folders.of())
+        names = ", ".join(dict.fromkeys(one.candidate.short for one in asked))
+        standing = f"probe {len(self.probes) + 1}, {names}: {wanted[0].why}"
 
         def see(tick: Tick) -> Tick:
             """A sign of life with how the search stands."""
             gauge.tick()
             return Tick(f"{standing}; {tick.note}")
 
-        try:
-            values = yield from watching(self.prober.tried(asked), see)
-        except Untestable as untestable:
-            status, reason = "broken", str(untestable)
-        except (WorkerLost, Refusal) as lost:
-            status, reason = "lost", str(lost)
-        failure = gauge.failure(bad=status != "measured" or 0.0 in values, said=reason)
-        if failure is not None:  # It says nothing of the commit, and is not remembered.
+        many = self.many or side_by_side([self.prober])
+        seen = yield from watching(many(asked), see)
+        bad = any(one.status != "measured" or 0.0 in one.values for one in seen)
+        failure = gauge.failure(bad=bad, said="; ".join(one.reason for one in seen if one.reason))
+        if failure is not None:  # It says nothing of the commits, and is not remembered.
             raise failure
+        answers = [Asked(*one) for one in zip(wanted, map(_outcome_of, seen), strict=True)]
+        for number, one in rounds.taken(self.problem, self.journal, answers):
+            probe = self._probe(one.asked, seen[number])
+            self.memory.keep(probe)
+            self._note(probe, one.asked)
+
+    def _question(self, wanted: Try, beside: Sequence[Try]) -> Question:
+        """A try as a prober takes it."""
+        return Question(
+            candidate=self.line.ends[wanted.commit],
+            count=wanted.batch,
+            against=self.line.ends[wanted.against],
+            again=wanted.relink,
+            ahead=() if len(beside) > 1 else self._ahead(),
+            stop=wanted.stop,
+            claim=wanted.claim,
+        )
+
+    def _probe(self, wanted: Try, seen: Observed) -> Probe:
+        """What is kept of a try."""
         fields = {
-            "commit": candidate.commit,
-            "against": against.commit,
+            "commit": self.line.ends[wanted.commit].commit,
+            "against": self.line.ends[wanted.against].commit,
             "why": wanted.why,
-            "status": status,
-            "values": values,
-            "reason": reason,
+            "status": seen.status,
+            "values": seen.values,
+            "reason": seen.reason,
             "relink": wanted.relink,
             "claim": wanted.claim,
-            "seconds": time.monotonic() - begun,
+            "seconds": seen.seconds,
         }
         return Probe.model_validate(fields, strict=False)
 
-    def _ahead(self, wanted: Try) -> list[Layout]:
+    def _ahead(self) -> list[Layout]:
         """Builds that may be asked for next, where they cost anything."""
         if not self.costs.build:
             return []
-        steps = bisection.ahead(self.problem, self.journal, wanted)
-        found = [(self.line.ends[one.commit], one.relink) for one in steps]
-        return found + [(self.line.ends[one.against], one.relink) for one in steps if one.claim]
+        steps = rounds.next_round(self.problem, self.journal, 1 + self.width)
+        found = [one for one in steps if isinstance(one, Try)] if not isinstance(steps, Conclusion) else []
+        layouts = [(self.line.ends[one.commit], one.relink) for one in found]
+        return layouts + [(self.line.ends[one.against], one.relink) for one in found if one.claim]
 
     def _told(self, concluded: Conclusion) -> BisectAnswer:
         """The rules' answer in commits."""
@@ -239,7 +274,7 @@ def _why_merged(answer: BisectAnswer, merge: Candidate, branches: Sequence[Bisec
     return f"{answer.why}; on the branch that it merges: {said}"
 
 
-def _outcome_of(probe: Probe) -> Outcome:
+def _outcome_of(probe: Probe | Observed) -> Outcome:
     if probe.status == "measured":
         return probe.values
     return Broken(probe.reason) if probe.status == "broken" else Lost(probe.reason)

@@ -10,7 +10,7 @@ import psutil
 from loop.base.places import state_folder
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
-from loop.bisect.gate import Gate
+from loop.bisect.gate import Gate, OnDevice
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import Costs, Noise, SearchMetric
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ProbeMemory, ResourceProbe, memory_of
@@ -49,11 +49,20 @@ def kernel_hunt(
     names = [one.name for one in workloads]
     if metric == "correctness":
         prober = CorrectnessProbe(bench, builder, workloads, seed)
-        return Hunt(line, prober, memory_of(metric, *question, *names), metric, Costs(), Noise())
+        return Hunt(
+            line,
+            prober,
+            memory_of(metric, *question, *names),
+            metric,
+            Costs(),
+            Noise(),
+            device=bench,
+            width=len(trees),
+        )
     timer = LatencyProbe(bench, builder, workloads, seed)
-    gate = Gate(timer, question)
+    gate = Gate(OnDevice(timer), question)
     noise = Noise(relinks=RELINKS) if processor else Noise()
-    return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate)
+    return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate, device=bench, width=len(trees))
 
 
 def resource_hunt(bench: Bench, line: Line, trees: Sequence[Worktree], variant: str) -> Hunt:
@@ -64,14 +73,14 @@ def resource_hunt(bench: Bench, line: Line, trees: Sequence[Worktree], variant: 
     emulator = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, emulated=True) if today.emulation else None
     prober = ResourceProbe(builder, emulator, line.good, line.candidates[-1], calls_of(bench.target, today))
     # Builds are in the cache, and to look at one costs next to nothing.
-    return Hunt(line, prober, ProbeMemory(None), "correctness", Costs(), Noise())
+    return Hunt(line, prober, ProbeMemory(None), "correctness", Costs(), Noise(), width=len(trees))
 
 
 @contextlib.contextmanager
-def own_trees(line: Line, name: str) -> Iterator[list[Worktree]]:
-    """A worktree for each compiler that may run."""
+def own_trees(line: Line, name: str, width: int = 1) -> Iterator[list[Worktree]]:
+    """A worktree for each compiler that may run; for `width` of them where there are so many cores."""
     with contextlib.ExitStack() as stack:
-        count = min(cores(), COMPILERS)
+        count = min(cores(), max(COMPILERS, width))
         yield [stack.enter_context(own_tree(line, f"{name}-{number}")) for number in range(count)]
 
 

@@ -70,6 +70,10 @@ class LatencyLevels(Metric):
         steps = self._steps(low, high)
         return steps.likely if self._careful else steps.quick
 
+    def levels(self) -> Levels:
+        """Both sides of the likeliest step of the whole history."""
+        return self._fit(0, self.seen.positions.last).likeliest
+
     def _steps_between(self, low: int, high: int) -> Steps:
         return Steps(self._units(low, high), self.seen.positions.prior, known=self._is_known(low))
 

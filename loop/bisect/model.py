@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from loop.model.bisect import Claim
+from loop.model.bisect import Claim, Stop
 
 Metric = Literal["latency", "correctness"]
 SearchMetric = Literal["latency", "correctness", "resources"]
@@ -125,6 +125,8 @@ class Try:
     while in the search it stays the build as it is."""
     claim: Claim | None = None
     """Set in a confirmation: fresh observations that the search does not use."""
+    stop: Stop | None = None
+    """When fewer observations than `batch` are enough; None: all are made."""
 
 
 @dataclass(frozen=True)

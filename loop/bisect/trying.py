@@ -1,21 +1,24 @@
 """Trying a commit: its speed beside the good end, its correctness by the gate, or what a command says of it."""
 
+import functools
 import json
 import math
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError
 from loop.base.places import state_folder
-from loop.base.processes import Tick
+from loop.base.processes import Tick, together
 from loop.bisect.builds import Builder, Layout, Untestable
+from loop.bisect.rounds import enough
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
-from loop.model.bisect import Candidate, Probe
+from loop.model.bisect import Candidate, Claim, Probe, Stop
 from loop.model.measurement import Build, VariantChecks
 from loop.model.resources import Rise, Taken
 from loop.model.target import Workload
@@ -24,7 +27,7 @@ from loop.timing import samples, schedule
 from loop.timing.samples import Timings
 from loop.timing.terms import Pending, Terms
 from loop.workers.bench import Bench, Side
-from loop.workers.program import WorkerLost
+from loop.workers.program import Refusal, WorkerLost
 
 OTHER, TRIED = "other", "tried"
 Result = TypeVar("Result")
@@ -54,15 +57,21 @@ class Question:
     """What a latency is held against, in the same pair."""
     again: int = 0
     """0: the build as it is. From 1 on: another layout of the same code."""
-    both: bool = False
-    """Whether what it is held against has that layout, too."""
     ahead: Sequence[Layout] = ()
     """What may be asked for next, whatever comes of this."""
+    stop: Stop | None = None
+    """When fewer observations are enough."""
+    claim: Claim | None = None
+    """What a confirmation has to show. What it is held against has the same layout, then."""
 
     @property
     def other(self) -> Layout:
         """What a latency is held against."""
-        return self.against, self.again if self.both else 0
+        return self.against, self.again if self.claim else 0
+
+    def enough(self, values: Sequence[float]) -> bool:
+        """Whether no more observations are to be made."""
+        return enough(values, self.stop, self.claim, self.again)
 
 
 class Prober(Protocol):
@@ -82,6 +91,46 @@ class Prober(Protocol):
     def hangs(self) -> bool | None:
         """Whether the bad end was tried and did not come to an end."""
         ...
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What came of a question."""
+
+    status: Literal["measured", "broken", "lost"]
+    values: tuple[float, ...] = ()
+    reason: str = ""
+    """Why it is broken or lost."""
+    seconds: float = 0.0
+    """How long it took, building included."""
+
+
+def observed(tries: Tries) -> Generator[Tick, None, Observed]:
+    """What comes of a try."""
+    begun = time.monotonic()
+    status: Literal["measured", "broken", "lost"]
+    status, values, reason = "measured", tuple[float, ...](), ""
+    try:
+        values = yield from tries
+    except Untestable as untestable:
+        status, reason = "broken", str(untestable)
+    except (WorkerLost, Refusal) as lost:
+        status, reason = "lost", str(lost)
+    return Observed(status, values, reason, time.monotonic() - begun)
+
+
+ProbeMany = Callable[[Sequence[Question]], Generator[Tick, None, list[Observed]]]
+"""Answers to several questions that are asked at the same time, in order."""
+
+
+def side_by_side(probers: Sequence[Prober]) -> ProbeMany:
+    """Each question to a prober of its own: for what does not disturb the others."""
+
+    def many(questions: Sequence[Question]) -> Generator[Tick, None, list[Observed]]:
+        pairs = zip(probers, questions, strict=False)
+        return together([observed(prober.tried(asked)) for prober, asked in pairs], len(probers))
+
+    return many
 
 
 @dataclass
@@ -118,7 +167,13 @@ class LatencyProbe(KernelProbe):
         sides = yield from self.sides(asked)
         self.seed += 1
         terms = Terms(asked.count, math.inf, self.seed)
-        return pair_values((yield from self.timed(sides, terms)), self.workloads)
+        pending = functools.partial(self._pending, asked) if asked.stop else None
+        return pair_values((yield from self.timed(sides, terms, pending)), self.workloads)
+
+    def _pending(self, asked: Question, timings: Timings) -> dict[str, Sequence[str]]:
+        """Both sides on every workload, until the pairs are enough."""
+        over = timings.rounds > 0 and asked.enough(pair_values(timings, self.workloads))
+        return {} if over else {one.name: (OTHER, TRIED) for one in self.workloads}
 
     def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
         """What it is held against and the candidate, built; the candidate is right, whatever its layout."""
@@ -183,6 +238,8 @@ class CorrectnessProbe(KernelProbe):
             if all(check.status == "unsupported" for check in found.checks):
                 raise Untestable(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
             values.append(0.0 if found.first_failure else 1.0)
+            if asked.enough(values):
+                break
         return tuple(values)
 
 

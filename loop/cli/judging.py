@@ -13,6 +13,7 @@ from loop.formats import table
 from loop.formats.theirs import LIMIT_S
 from loop.formats.translated import as_target
 from loop.model.base import Printed
+from loop.model.output import MeasureOutput, outputs_of
 from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, two, verdict_of
 
 
@@ -61,6 +62,8 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
         screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))
         return code
     screen.table(HEADS, map(line, both))
+    for text in (text for one in outputs_of(finished, MeasureOutput) for text in one.not_exercised):
+        screen.data(f"not exercised: {text}")
     for one in both:
         for cause in one.causes:
             screen.data(f"{one.answer}: may be behind it: {cause}")

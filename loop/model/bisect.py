@@ -63,6 +63,15 @@ class Claim(Model):
     """Of correctness: failure rates expected of culprit and parent."""
 
 
+class Stop(Model):
+    """When a probe of a latency has seen enough: what its log ratios are held against."""
+
+    step: float
+    """How far the bad end is above the good one; 0 where that is what is asked."""
+    sd: float
+    """How far one pair scatters."""
+
+
 class Probe(Model):
     """What came of trying one candidate once."""
 

@@ -244,7 +244,7 @@ def _verify(search: Search) -> Generator[Tick, None, None]:
 def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
     """Time what is left beside the incumbent, the fastest of it once more; the best, if it beats the incumbent."""
     with ExitStack() as stack:
-        yield from hold_device(search.context, stack)
+        yield from hold_device(search.context.bench, stack)
         rivals = [label for label in search.sides if label != INCUMBENT]
         found: dict[str, TriedPoint] = {}
         for labels in _chunks(rivals):

@@ -125,7 +125,7 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
         proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in found.timed]
         return
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
+        yield from hold_device(context.bench, stack)
         setup = Setup(context.bench, side, largest, ends, context.task.seed)
         yield from _time(setup, found.timed, proof)
 

@@ -2,12 +2,13 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loop.bisect.bisection import next_move
 from loop.bisect.journal import read
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Noise, Outcome, Problem, Try
+from loop.bisect.rounds import enough, next_round, taken
 from loop.model.bisect import Claim
 
 STEP = math.log1p(0.1)
@@ -75,7 +76,7 @@ class History:
         if asked.commit in self.unbuilt:
             return Broken("does not build")
         if asked.claim or self.paired:
-            return [self.pair(asked) for _ in range(asked.batch)]
+            return until_enough(asked, lambda: self.pair(asked))
         return [self.single(asked.commit, asked.relink) for _ in range(asked.batch)]
 
     def pair(self, asked: Try) -> float:
@@ -99,6 +100,14 @@ class History:
             self._layouts[key] = self.layout_sd * self.layout(self._rng)
         level = math.fsum(step for at, step in self.steps.items() if at <= commit)
         return level + self._layouts.get(key, 0.0)
+
+
+def until_enough(asked: Try, observe: Callable[[], float]) -> list[float]:
+    """As many observations as are asked for, or as are enough."""
+    values: list[float] = []
+    while len(values) < asked.batch and not enough(values, asked.stop, asked.claim, asked.relink):
+        values.append(observe())
+    return values
 
 
 def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, broken: float = 0.0) -> Observer:
@@ -145,6 +154,35 @@ def done(asked: Problem, observe: Observer, journal: Sequence[Asked] = ()) -> Do
     built = read(asked, told).built
     relinked = sum(relink > 0 for _, relink in built)
     return Done(wanted, tuple(told), *_counts(asked, told), len(built) - relinked, relinked)
+
+
+@dataclass(frozen=True)
+class InRounds:
+    """A search by rounds, and what it took."""
+
+    answer: Conclusion
+    rounds: tuple[tuple[Asked, ...], ...]
+    """What came of each, whether it counted or not."""
+    wall: float
+    """Time, in single measurements: a round lasts as long as its longest probe, its build included."""
+
+
+def in_rounds(asked: Problem, observe: Observer, width: int) -> InRounds:
+    """Search to the end, so many commits at a time."""
+    told, made, wall = list[Asked](), list[tuple[Asked, ...]](), 0.0
+    while not isinstance(wanted := next_round(asked, told, width), Conclusion):
+        built = {0, *(one.asked.commit for done in made for one in done)}
+        answers = tuple(Asked(one, observe(one)) for one in wanted)
+        wall += max(_lasts(asked, one, built) for one in answers)
+        told += [one for _, one in taken(asked, told, answers)]
+        made.append(answers)
+    return InRounds(wanted, tuple(made), wall)
+
+
+def _lasts(asked: Problem, one: Asked, built: Collection[int]) -> float:
+    """The time of a probe, whose two builds are made at the same time."""
+    building = asked.costs.build if {one.asked.commit, one.asked.against} - {*built} else 0.0
+    return building + asked.costs.measure * (len(one.outcome) if isinstance(one.outcome, list) else 0)
 
 
 def _counts(asked: Problem, told: Sequence[Asked]) -> tuple[int, int]:

@@ -3,16 +3,14 @@
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
 from loop.bisect import bisection
-from loop.bisect.bisection import LOST_MOST, ahead, next_move
+from loop.bisect.bisection import LOST_MOST, next_move
 from loop.bisect.hunt import TOUCHED
-from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Noise, Outcome, Problem, Try
+from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Outcome, Problem, Try
 from tests.bisect.simulated import (
     STEP,
     History,
@@ -200,37 +198,3 @@ def test_every_try_says_why() -> None:
     kinds = {one.asked.why.split()[0] for one in found.journal}
     assert {"end:", "tells", "confirm:"} <= kinds
     assert isinstance(found.journal[0], Asked)
-
-
-@pytest.mark.parametrize("culprit", [1, 20, 63])
-def test_what_is_asked_next_is_known_before(culprit: int) -> None:
-    """Runs that pass or fail leave two ways, and a commit without a build a third: it can be built ahead."""
-    first = problem(64, metric="correctness")
-    found = done(first, runs_of(64, culprit, (0.0, 1.0), f"ahead {culprit}", 0.2))
-    for number, (now, following) in enumerate(pairwise(found.journal)):
-        assert following.asked.commit in {one.commit for one in ahead(first, found.journal[:number], now.asked)}
-
-
-def test_most_of_what_is_asked_next_is_known_before_under_noise() -> None:
-    """As if the commit were just like one end."""
-    history = History(64, {40: STEP}, 0.01, "ahead", paired=True)
-    asked = problem(64, Noise())
-    found = done(asked, history.observe)
-    fresh = [
-        one for number, one in enumerate(found.journal) if one.asked.commit not in commits(found.journal[:number])
-    ]
-    foreseen = [
-        one for one in fresh if one.asked.commit in {step.commit for step in before(asked, found.journal, one)}
-    ]
-    assert len(foreseen) >= len(fresh) - 2
-
-
-def commits(journal: Sequence[Asked]) -> set[int]:
-    """What was looked at."""
-    return {one.asked.commit for one in journal}
-
-
-def before(asked: Problem, journal: Sequence[Asked], one: Asked) -> list[Try]:
-    """What was foreseen one try before."""
-    number = journal.index(one)
-    return ahead(asked, journal[: number - 1], journal[number - 1].asked) if number else []
