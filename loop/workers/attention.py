@@ -1,6 +1,7 @@
 """The bundled target's own functions: attention written out, whole and in parts, and PyTorch's library call."""
 
 import math
+from typing import Any
 
 import numpy
 import torch
@@ -27,7 +28,8 @@ def for_queries(shared: Tensor, q: Tensor) -> Tensor:
 def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """softmax(scale * Q K^T + mask) V in the type of the inputs; rows that see no key are zero.
 
-    q [B, Hq, Sq, D], k and v [B, Hk, Sk, D], Hq a multiple of Hk; returns [B, Hq, Sq, D]. `scale` None is 1/sqrt(D).
+    q [B, Hq, Sq, D], k and v [B, Hk, Sk, D], Hq a multiple of Hk; returns [B, Hq, Sq, D].
+    `scale` None is 1/sqrt(D).
     """
     k, v = for_queries(k, q), for_queries(v, q)
     scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
@@ -46,7 +48,7 @@ def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str,
     mask beside a negative scale, with which `is_causal` gives NaN on a processor (torch 2.13).
     """
     negative = scale is not None and scale < 0
-    grouped = {} if q.shape[-3] == k.shape[-3] else {"enable_gqa": True}  # From torch 2.5 on.
+    grouped: dict[str, Any] = {} if q.shape[-3] == k.shape[-3] else {"enable_gqa": True}  # From torch 2.5 on.
     if not causal or (alignment == "top_left" and not negative):
         return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, **grouped)
     mask = visible(q.shape[-2], k.shape[-2], alignment, q.device)

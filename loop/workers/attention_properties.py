@@ -1,6 +1,7 @@
 """What holds of attention without any reference: the bundled target's properties.
 
-q [B, Hq, Sq, D], k and v [B, Hk, Sk, D], outputs [B, Hq, Sq, D], all float64; `relations` says how they are walked.
+q [B, Hq, Sq, D], k and v [B, Hk, Sk, D], outputs [B, Hq, Sq, D], all float64; `relations`
+says how they are walked.
 """
 
 import math
