@@ -9,9 +9,8 @@ from pathlib import Path
 
 from loop.base.documents import write_atomic
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
-from loop.base.processes import finish
-from loop.base.processes import run as run_process
 from loop.base.screen import Screen
+from loop.cli.leaving import leave
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
 from loop.jobs.folder import ENDED, OUT, RC, TALK, JobFolder
@@ -25,8 +24,6 @@ LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
 """Between two looks at a job; the last is repeated. A look takes the other machine 10 ms."""
 AWAY_S = 3600.0 * 12
 """For so long a machine is tried that does not answer."""
-COMMAND_S = 900.0
-"""Time for `start:` and `stop:`."""
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 
 
@@ -180,6 +177,8 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
     there.forget(folder.id)
     for place in made:
         screen.say(f"brought back from {host.name}: {os.path.relpath(place)}")
+    if made or code != last.code or sent.keep_until is not None:  # Else work goes on, as after `kernels check`.
+        leave(folder, sent, host, there, made, screen)
     if last.state == "lost":
         session = next((one.name for one in made if (one / HEAD).is_file()), "")
         again = (
@@ -188,11 +187,3 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
         why = last.why or "it was killed, or the machine was started again"
         raise WorkFailed(f"job {folder.id} was lost on {host.name}: {why}", hint=again)
     return code if code >= 0 else 128 - code
-
-
-def run_command(command: str, host: Listed, screen: Screen) -> None:
-    """Run `start:` or `stop:` of a machine here. Raises WorkFailed where it fails."""
-    done = finish(run_process(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
-    if not done.ok:
-        said = next((line for line in reversed(done.errors.splitlines()) if line.strip()), done.how)
-        raise WorkFailed(f"{host.path}: `{command}` failed: {said.strip()[:300]}", hint="run it yourself")

@@ -35,6 +35,14 @@ HOSTING = (
         result="loop.cli.hosts:SetUp",
     ),
     Command(
+        "hosts stop",
+        "loop.cli.hosts:stop",
+        "Stop a machine by the command that hosts.yaml names.",
+        ("loop hosts stop l4",),
+        (argument("host", str, ..., "Name or label in hosts.yaml."), TARGET, JSON),
+        result="loop.cli.hosts:Stopped",
+    ),
+    Command(
         "jobs follow",
         "loop.cli.following:follow_job",
         "Show what a job on another machine says until it ends, and bring back what it made.",

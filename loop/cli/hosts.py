@@ -1,11 +1,13 @@
 """`loop hosts`: the machines of `hosts.yaml`, and what they need to run a session."""
 
 from pathlib import Path
+from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
+from loop.cli.leaving import stop_machine
 from loop.cli.on_host import own, reached
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
@@ -59,6 +61,15 @@ class SetUp(Printed):
     """What is missing, with what mends it."""
 
 
+class Stopped(Printed):
+    """Machines whose `stop:` was run."""
+
+    host: str
+    """Their name or label."""
+    stopped: Literal[True] = True
+    """Always so."""
+
+
 def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """The machines, a row each. Nothing is connected to."""
     found = known.hosts(own(project(target, Path.cwd())))
@@ -103,6 +114,16 @@ def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> 
         made = _set_up(one, screen)
         if as_json:
             screen.data(to_json(made))
+    return ExitCode.OK
+
+
+def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Run `stop:` of machines."""
+    here = project(target, Path.cwd())
+    for one in known.choose(known.hosts(own(here)), host):
+        stop_machine(one, str(here.target), screen)
+    if as_json:
+        screen.data(to_json(Stopped(host=host)))
     return ExitCode.OK
 
 

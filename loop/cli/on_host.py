@@ -16,6 +16,7 @@ from loop.base.locks import boot_id
 from loop.base.places import PACKAGE, Project
 from loop.base.screen import Screen
 from loop.cli import following
+from loop.cli.leaving import run_here
 from loop.cli.table import Command
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
@@ -109,7 +110,7 @@ def reached(host: Listed, screen: Screen) -> Iterator[There]:
             if host.host.start is None:
                 raise
             screen.say(f"{host.name} does not answer; starting it: {host.host.start}")
-            following.run_command(host.host.start, host, screen)
+            run_here(host.host.start, host)
             for why in connection.connect_patiently(STARTS_S):
                 screen.status(why)
         yield There(connection)

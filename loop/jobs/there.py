@@ -199,11 +199,11 @@ def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
     found = LOOKED.fullmatch(lines[0]) if len(lines) == 4 else None
     if found is None:
         raise WorkFailed("the machine answers nonsense", "run the same command again")
-    streams = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
+    streams = out, talk = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
     sizes = int(found["out"]), int(found["talk"])
     more = any(begin + len(data) < size for begin, data, size in zip(after, streams, sizes, strict=True))
     code = int(found["rc"]) if found["rc"] != "-" else None
-    return Seen(_state(found["state"], code, int(found["age"])), code, *streams, more, lines[3])
+    return Seen(_state(found["state"], code, int(found["age"])), code, out, talk, more, lines[3])
 
 
 def _state(word: str, code: int | None, age_s: int) -> State:

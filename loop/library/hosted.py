@@ -56,10 +56,16 @@ def hosted() -> Hosted | None:
         raise UsageError(f"{VARIABLE} cannot be read", hint=f"unset {VARIABLE}") from error
 
 
+def read_terms(text: str) -> tuple[str | None, Terms | None]:
+    """Cloud and terms of a machine, as `loop.cloud.terms` prints them."""
+    cloud, _, word = text.strip().partition(" ")
+    terms: dict[str, Terms] = {"spot": "spot", "on_demand": "on_demand"}
+    return (cloud, terms[word]) if word in terms and cloud.isalnum() else (None, None)
+
+
 def priced(card: RateCard) -> RateCard:
     """The card, with the price of the rented machine that this is, if it is one."""
     sender = hosted()
-    cloud, _, word = os.environ.get(TERMS, "").partition(" ")
-    terms: Terms | None = "spot" if word == "spot" else "on_demand" if word == "on_demand" else None
-    rate = sender.rate(terms, cloud or None) if sender else None
+    cloud, terms = read_terms(os.environ.get(TERMS, ""))
+    rate = sender.rate(terms, cloud) if sender else None
     return card if rate is None else card.model_copy(update={"rates": (*card.rates, rate), "gpu": rate.name})

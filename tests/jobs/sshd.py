@@ -36,6 +36,7 @@ class Server:
         folder.chmod(0o700)
         self.port = _free_port()
         self.variables = dict(variables or {})
+        self.noise("")
         self.key("host")
         self.key("user")
         shutil.copy(folder / "user.pub", folder / "authorized")
@@ -49,6 +50,16 @@ class Server:
         )
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def noise(self, text: str) -> None:
+        """Have the login shell print something before anything else."""
+        (self.folder / "noise").write_text(text)
 
     def key(self, name: str) -> None:
         """Make a new pair of keys."""
@@ -71,10 +82,10 @@ class Server:
             f"AuthorizedKeysFile {self.folder}/authorized\nPidFile none\nUsePAM no\nStrictModes no\n"
             "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nPrintMotd no\n"
             f"MaxStartups 200\nMaxSessions 200\nSetEnv {sets}\n"
-            'ForceCommand cd "$HOME" && exec sh -c "$SSH_ORIGINAL_COMMAND"\n'
+            f'ForceCommand cat {self.folder}/noise; cd "$HOME" && exec sh -c "$SSH_ORIGINAL_COMMAND"\n'
         )
-        log = (self.folder / "log").open("ab")
-        self.process = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stderr=log)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", str(config)], stderr=log)
         end = time.monotonic() + 10
         while time.monotonic() < end:
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
