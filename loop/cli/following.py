@@ -9,11 +9,12 @@ from pathlib import Path
 
 from loop.base.documents import write_atomic
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
+from loop.base.locks import Held, locked
 from loop.base.screen import Screen
 from loop.cli.leaving import leave
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
-from loop.jobs.folder import ENDED, OUT, RC, TALK, JobFolder
+from loop.jobs.folder import ENDED, LOCK, OUT, RC, TALK, JobFolder
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
@@ -51,7 +52,11 @@ def cancel_job(job: str, screen: Screen) -> int:
     with Connection(host_of(sent)) as connection:
         there = There(connection)
         there.cancel(folder.id)
-        return follow(folder, screen, there)
+        try:
+            return follow(folder, screen, there)
+        except Held as busy:
+            screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
+            return ExitCode.OK
 
 
 def _chosen(name: str) -> JobFolder:
@@ -79,7 +84,9 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint=f"loop jobs show {folder.id}")
     host = host_of(sent)
-    with ExitStack() as stack:
+    with locked(folder.path / LOCK), ExitStack() as stack:
+        if folder.rc is not None:
+            raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         if there is None:
             there = There(stack.enter_context(Connection(host)))
         try:
