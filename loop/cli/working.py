@@ -9,6 +9,7 @@ from loop.cli.options import (
     DEVICE,
     DRY_RUN,
     EVALUATOR,
+    EXECUTOR,
     HYPOTHESIS,
     JSON,
     SEED,
@@ -231,6 +232,30 @@ WORKING = (
         result="loop.cli.requests:SessionAnswer",
     ),
     Command(
+        "run step",
+        "loop.cli.parts:run_step",
+        """Do one step of a pattern by itself: an action with its arguments, without a session.
+
+        An executor has parts of a session done by it, each as a job.
+        """,
+        ("loop run step kernel.verify --variant cpu --json",),
+        (
+            argument("action", str, ..., "A name from docs/reference/actions.md."),
+            option("--with", str, "{}", "Its arguments as JSON.", name="given", metavar="JSON"),
+            TARGET,
+            DEVICE,
+            VARIANTS,
+            THREADS,
+            SEED,
+            SETS,
+            option("--checks", list[str] | None, None, "A set that is only checked.", metavar="NAME"),
+            option("--budget-s", float, 60, "Seconds that it is meant to take.", min=0.001),
+            option("--limit-s", float, 600, "Seconds after which it is killed.", min=0.001),
+            JSON,
+        ),
+        result="loop.cli.bench:BenchAnswer",
+    ),
+    Command(
         "kernels build",
         BENCH,
         "Compile variants into the cache.",
@@ -266,6 +291,8 @@ WORKING = (
                 False,
                 "On a GPU also compute-sanitizer on a few calls; else emulate with AddressSanitizer and UBSan.",
             ),
+            EXECUTOR,
+            option("--width", int, 1, "Jobs at a time.", min=1, max=256),
             JSON,
         ),
         request="BenchRequest",

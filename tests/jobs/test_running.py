@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,40 +13,10 @@ import pytest
 from loop.base.errors import UsageError, WorkFailed
 from loop.jobs import folder as jobs
 from loop.jobs import running
-from loop.jobs.folder import Job, JobFolder
+from loop.jobs.folder import JobFolder
+from tests.jobs.small import Make, make
 
-Make = Callable[..., JobFolder]
-STANDS_IN = """
-import json, os, signal, sys, time
-from pathlib import Path
-what, out = sys.argv[1], Path(os.environ["LOOP_SESSIONS"])
-(out / "made.txt").write_text(what)
-print(json.dumps({"said": what, "source": Path("a.txt").read_text()}), flush=True)
-if what == "die": os.kill(os.getpid(), signal.SIGKILL)
-if what == "sleep": time.sleep(60)
-if what == "stubborn":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(60)
-sys.exit(1 if what == "fail" else 2 if what == "wrong" else 0)
-"""
-"""What stands for `loop`: it starts a hundred times as quickly."""
-
-
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Makes jobs of one word whose command is small."""
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "a.txt").write_text("a")
-    (tmp_path / "loop.py").write_text(STANDS_IN)
-    monkeypatch.setattr(running, "LOOP", (sys.executable, "-S", "-P", str(tmp_path / "loop.py")))
-
-    def made(word: str, **settings: object) -> JobFolder:
-        source = tmp_path / "source"
-        files = jobs.hashes(source)
-        job = Job(id=jobs.identity([word], files), words=(word,), files=files, **settings)
-        return jobs.prepare(job, source, [source / "a.txt"], parent=tmp_path / "jobs")
-
-    return made
+__all__ = ["make"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +29,7 @@ def test_a_job_ends_as_its_command_does(make: Make, word: str, code: int, state:
     assert "queued" == job.state
     assert code == running.run(job)
     assert (code, state) == (job.rc, job.state)
-    assert {"said": word, "source": "a"} == job.answer()
+    assert (word, "a") == (job.answer()["said"], job.answer()["source"])
     job.check()
 
 
