@@ -131,6 +131,11 @@ class Checker:
             return Check(workload=workload, inputs=layout, status="unsupported", message=words, beyond=beyond)
         try:
             yield from self._learn(workload)
+            try:
+                return (yield from self._compute(workload, layout))
+            except Refusal as refusal:
+                if refusal.cause != "left work":  # A clock told that: what held the machine up does so once.
+                    raise
             return (yield from self._compute(workload, layout))
         except WorkerLost as lost:
             return _silent(workload, layout, lost.kind, lost.cause, Fault(text=lost.how))

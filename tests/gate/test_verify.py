@@ -3,19 +3,21 @@
 import dataclasses
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.processes import finish
+from loop.base.processes import Tick, finish
 from loop.gate import verify as verification
 from loop.gate.verify import Job, verify
-from loop.model.measurement import Check, VariantChecks
+from loop.model.measurement import Check, Layout, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench, Side
+from loop.workers.program import Refusal
+from loop.workers.wire import No
 from tests.targets import compiled, make_sides, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
@@ -53,6 +55,23 @@ def statuses(found: dict[str, Check]) -> dict[str, str]:
 def all_of(status: str) -> dict[str, str]:
     """Every workload with the same status."""
     return dict.fromkeys((SMALL, LARGE, MIDDLE), status)
+
+
+@pytest.mark.parametrize(("times", "status"), [(1, "right"), (2, "refused")])
+def test_work_left_on_another_stream_has_to_be_seen_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, times: int, status: str
+) -> None:
+    """A clock tells it, and a machine that was held up between two readings looks alike once."""
+    said, compute = [], verification.Checker._compute
+
+    def late(checker: verification.Checker, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
+        if workload.name == SMALL and len(said) < times:
+            said.append(workload.name)
+            raise Refusal(No("work went on for 33 ms on another stream", cause="left work"))
+        return (yield from compute(checker, workload, layout))
+
+    monkeypatch.setattr(verification.Checker, "_compute", late)
+    assert statuses(check(bench, "strides"))[SMALL] == status
 
 
 def test_a_right_kernel_passes(bench: Bench) -> None:
