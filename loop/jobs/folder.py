@@ -32,7 +32,7 @@ from loop.base.locks import boot_id
 from loop.base.places import JOBS, state_folder
 from loop.base.processes import name_of
 from loop.model.base import Model
-from loop.model.jobs import State, Where
+from loop.model.jobs import JobRun, State, Where
 
 WHAT, SRC, OUT, TALK, RC, PID = "job.json", "src", "stdout", "stderr", "rc", "pid"
 HEARTBEAT, CANCEL, LOCK, TRIES, WHERE, MADE, MANIFEST = (
@@ -126,6 +126,20 @@ class JobFolder:
         with contextlib.suppress(OSError):
             return read_sealed(Where, self.path / WHERE)
         return None
+
+    @property
+    def ran(self) -> JobRun:
+        """What became of it so far."""
+        what, where = self.job, self.where
+        known = where.model_dump() if where else self._so_far()
+        return JobRun(
+            id=self.id, title=what.title or " ".join(what.words), state=self.state, tries=self.tries, **known
+        )
+
+    def _so_far(self) -> dict[str, float]:
+        """When a job that runs was begun, and for how long it has been running."""
+        began = modified(self.path / PID)
+        return {"began": began, "seconds": max(0.0, modified(self.path / HEARTBEAT) - began)} if began else {}
 
     def answer(self) -> dict[str, Any]:
         """What the command printed as JSON. Raises WorkFailed where that is not all there."""

@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 from loop.base.documents import to_json, write_atomic
 from loop.base.documents.sums import write_sealed
@@ -22,7 +21,7 @@ from loop.base.errors import ExitCode
 from loop.base.linux import die_with_parent
 from loop.base.locks import locked
 from loop.base.processes import python_path
-from loop.base.screen import TALKS, Screen
+from loop.base.screen import TALKS
 from loop.jobs.folder import (
     CANCEL,
     HEARTBEAT,
@@ -53,12 +52,6 @@ ENDS_S = 30.0
 """Time for a command to end in good order once it is told; then its group is killed."""
 LEAST_BYTES = 64 << 20
 """Room on the disk without which no job begins."""
-
-
-def show(folder: Path, screen: Screen) -> int:
-    """`loop job run`: run the job in a folder; the exit code of its command."""
-    code = run(JobFolder(folder.absolute()))
-    return code if code >= 0 else 128 - code  # As a shell says it.
 
 
 def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:

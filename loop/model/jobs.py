@@ -27,6 +27,8 @@ class Where(Model):
     """Seconds since 1970, by the clock of whoever submitted it where that is known."""
     seconds: float = 0.0
     """How long it ran."""
+    usd_per_hour: float | None = None
+    """What an hour there costs, where its host says."""
     anchor_us: tuple[float, ...] = ()
     """Time of the anchor before and after; empty where none was taken."""
 

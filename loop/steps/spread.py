@@ -53,7 +53,7 @@ def spread(
         yield from executor.all_done(runner, list({job.id: job for job in jobs}.values()))
     finally:
         runner.close()
-    return [_found(job) for job in jobs], tuple(ran(job) for job in jobs)
+    return [_found(job) for job in jobs], tuple(job.ran for job in jobs)
 
 
 def _job(context: Context, action: str, part: Part) -> JobFolder:
@@ -91,10 +91,3 @@ def _found(job: JobFolder) -> dict[str, Any]:
         raise WorkFailed(f"job {job.id} ({job.job.title}): {step['message']}", hint=step["hint"])
     output: dict[str, Any] = step["output"]
     return output
-
-
-def ran(job: JobFolder) -> JobRun:
-    """What became of a job, for the record."""
-    what, where = job.job, job.where
-    fields = where.model_dump() if where else {}
-    return JobRun(id=job.id, title=what.title, state=job.state, tries=job.tries, **fields)
