@@ -43,6 +43,11 @@ def state_folder() -> Path:
     return _folder("LOOP_STATE", "XDG_STATE_HOME", ".local/state")
 
 
+def config_folder() -> Path:
+    """What the user writes for all projects, such as `hosts.yaml`: in XDG_CONFIG_HOME, else in `~/.config`."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config").absolute() / "loop"
+
+
 def _folder(own: str, shared: str, default: str) -> Path:
     usual = Path.home() / default / "loop"
     wanted = _wanted(own, shared, usual)

@@ -18,7 +18,6 @@ from loop.model.base import Model
 from loop.model.bisect import BisectAnswer, BisectOutput
 from loop.model.workloads import entry_of, spelled
 from loop.steps.context import Context, Result, Working
-from loop.timing.readiness import hold_device
 
 LOG = "bisect.log"
 ANSWERS = ("culprit", "several", "range")
@@ -90,7 +89,6 @@ def _command(context: Context, one: Regression, good: str) -> str:
 
 def _search(context: Context, one: Regression, line: Line, width: int) -> Generator[Tick, None, BisectAnswer]:
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
         trees = stack.enter_context(own_trees(line, "session", width))
         hunt = kernel_hunt(
             context.bench, line, trees, one.variant, one.metric, one.workloads, context.task.seed,

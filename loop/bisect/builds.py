@@ -4,6 +4,7 @@ import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, WorkFailed
@@ -15,7 +16,7 @@ from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, Target
-from loop.repository.worktree import Unavailable, Worktree
+from loop.repository.worktree import Unavailable
 from loop.workers.bench import Bench
 
 Layout = tuple[Candidate, int]
@@ -30,7 +31,37 @@ class Untestable(Exception):
     """A commit's kernel cannot be built or called: it can be neither good nor bad. The message says why."""
 
 
-def check_out(tree: Worktree, candidate: Candidate) -> None:
+class Tree(Protocol):
+    """A folder that can hold one commit after the other."""
+
+    @property
+    def target(self) -> Path:
+        """The target's folder in it."""
+        ...
+
+    def check_out(self, commit: str) -> None:
+        """Hold what a commit held. Raises Unavailable."""
+        ...
+
+
+@dataclass
+class Exported:
+    """Commits that were written out side by side, each below a folder of its name."""
+
+    root: Path
+    commit: str = ""
+
+    @property
+    def target(self) -> Path:
+        """The target's folder as the commit has it."""
+        return self.root / self.commit
+
+    def check_out(self, commit: str) -> None:
+        """Be that commit."""
+        self.commit = commit
+
+
+def check_out(tree: Tree, candidate: Candidate) -> None:
     """Let a worktree hold a candidate. Raises Untestable where a submodule of it is not there."""
     try:
         tree.check_out(candidate.commit)
@@ -44,7 +75,7 @@ class Builder:
 
     bench: Bench
     """The target as it is today, in the user's checkout."""
-    trees: Sequence[Worktree]
+    trees: Sequence[Tree]
     """Where commits are checked out: as many compilers run side by side at most."""
     variant: str
     limit_s: float
@@ -100,7 +131,7 @@ class Builder:
         keys = {(candidate.tree, again): (candidate, again) for candidate, again in reversed(wanted)}
         return [one for key, one in reversed(keys.items()) if key not in self.made and key not in self.broken]
 
-    def _build(self, candidate: Candidate, again: int, tree: Worktree) -> Generator[Tick, None, None]:
+    def _build(self, candidate: Candidate, again: int, tree: Tree) -> Generator[Tick, None, None]:
         """Build a candidate in a worktree, or note why that cannot be done."""
         key = (candidate.tree, again)
         try:
@@ -108,7 +139,7 @@ class Builder:
         except Untestable as untestable:
             self.broken[key] = str(untestable)
 
-    def _compile(self, candidate: Candidate, again: int, tree: Worktree) -> Generator[Tick, None, Build]:
+    def _compile(self, candidate: Candidate, again: int, tree: Tree) -> Generator[Tick, None, Build]:
         folder = self._place(candidate, tree)
         variant = self._moved(self._recipe(folder), again)
         try:
@@ -127,7 +158,7 @@ class Builder:
         self.compiled += not made.cached
         return made
 
-    def _place(self, candidate: Candidate, tree: Worktree) -> Path:
+    def _place(self, candidate: Candidate, tree: Tree) -> Path:
         """The target's folder as the candidate has it."""
         if candidate.commit == UNCOMMITTED:
             return self.bench.folder

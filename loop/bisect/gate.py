@@ -3,12 +3,12 @@
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
 from loop.bisect.trying import OTHER, TRIED, LatencyProbe, ProbeMemory, Question, logs_of, mean_of, memory_of
-from loop.model.bisect import UNCOMMITTED, Probe
+from loop.model.bisect import UNCOMMITTED, Candidate, Probe
 from loop.model.target import Workload
 from loop.timing import verdicts
 from loop.timing.samples import Timings
@@ -39,6 +39,63 @@ class Ruling:
     """What it rests on: one a workload."""
 
 
+class Ends(Protocol):
+    """What times both ends for the gate."""
+
+    workloads: Sequence[Workload]
+    """Those in question; after the ruling those on which the bad end is slower."""
+
+    def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
+        """Blocks of each workload, until each has a verdict. Raises Untestable."""
+        ...
+
+    @property
+    def compiled(self) -> int:
+        """Builds that were made."""
+        ...
+
+
+@dataclass
+class OnDevice:
+    """Both ends, timed on this machine's device."""
+
+    prober: LatencyProbe
+    decided: set[str] = field(default_factory=set)
+    """Workloads on which no more is to be observed."""
+
+    @property
+    def workloads(self) -> Sequence[Workload]:
+        """Those of the prober."""
+        return self.prober.workloads
+
+    @workloads.setter
+    def workloads(self, chosen: Sequence[Workload]) -> None:
+        self.prober.workloads = chosen
+
+    @property
+    def compiled(self) -> int:
+        """Builds that were not in the cache."""
+        return self.prober.builder.compiled
+
+    def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
+        """Blocks of fresh process pairs."""
+        sides = yield from self.prober.sides(Question(bad, 0, good))
+        terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, self.prober.seed)
+        timings = yield from self.prober.timed(sides, terms, self._pending)
+        return {one.name: logs_of(timings, one) for one in self.workloads}
+
+    def _pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
+        """Both sides on every workload that is not decided."""
+        return {one.name: (OTHER, TRIED) for one in self.workloads if not self._decide(timings, one)}
+
+    def _decide(self, timings: Timings, workload: Workload) -> bool:
+        if workload.name not in self.decided:
+            found = _decision(logs_of(timings, workload), len(self.workloads))
+            if found.verdict != "inconclusive":
+                self.decided.add(workload.name)
+        return workload.name in self.decided
+
+
 @dataclass
 class Gate:
     """Decides before a search for a slower kernel whether there is one to search for, and where it shows.
@@ -47,30 +104,28 @@ class Gate:
     no search can: that has to allow for what builds of the same source differ by, too.
     """
 
-    prober: LatencyProbe
+    timer: Ends
     question: tuple[str, ...]
     """What else the observations of the search depend on, for its memory."""
-    decided: set[str] = field(default_factory=set)
-    """Workloads on which no more is to be observed."""
 
     def memory(self) -> ProbeMemory:
         """Where a search on the workloads in question keeps what it observes."""
-        return memory_of("latency", *self.question, *(one.name for one in self.prober.workloads))
+        return memory_of("latency", *self.question, *(one.name for one in self.timer.workloads))
 
     def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
         """The ruling. The search goes on from its blocks, on those workloads only on which the bad end is slower.
 
         Raises Untestable where an end cannot be built, or is wrong.
         """
-        kept = memory_of("gate", *self.question, *(one.name for one in self.prober.workloads))
+        kept = memory_of("gate", *self.question, *(one.name for one in self.timer.workloads))
         logs = self._remembered(kept, line)
         if logs is None:
-            logs = yield from self._measured(line)
+            logs = yield from self.timer.ends(line.ends[-1], line.good)
             for name, values in logs.items():
                 kept.keep(_probe(line, name, values, workload=name))
         found = ruling(logs)
         if found.slower:
-            self.prober.workloads = [one for one in self.prober.workloads if one.name in found.slower]
+            self.timer.workloads = [one for one in self.timer.workloads if one.name in found.slower]
             memory = self.memory()
             if not memory.probes():
                 memory.keep(_probe(line, found.why, mean_of([logs[name] for name in found.slower])))
@@ -81,25 +136,8 @@ class Gate:
         bad = line.ends[-1].commit
         ours = [one for one in kept.probes() if (one.commit, one.against) == (bad, line.good.commit)]
         logs = {one.workload: one.values for one in ours}
-        whole = all(logs.get(one.name) for one in self.prober.workloads)
+        whole = all(logs.get(one.name) for one in self.timer.workloads)
         return logs if whole and bad != UNCOMMITTED else None
-
-    def _measured(self, line: Line) -> Generator[Tick, None, Logs]:
-        sides = yield from self.prober.sides(Question(line.ends[-1], 0, line.good))
-        terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, self.prober.seed)
-        timings = yield from self.prober.timed(sides, terms, self._pending)
-        return {one.name: logs_of(timings, one) for one in self.prober.workloads}
-
-    def _pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Both sides on every workload that is not decided."""
-        return {one.name: (OTHER, TRIED) for one in self.prober.workloads if not self._decide(timings, one)}
-
-    def _decide(self, timings: Timings, workload: Workload) -> bool:
-        if workload.name not in self.decided:
-            found = _decision(logs_of(timings, workload), len(self.prober.workloads))
-            if found.verdict != "inconclusive":
-                self.decided.add(workload.name)
-        return workload.name in self.decided
 
 
 def ruling(logs: Logs) -> Ruling:

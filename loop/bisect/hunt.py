@@ -1,8 +1,8 @@
 """The search over commits: the rules say what to try, the probes try it, everything is kept."""
 
-import functools
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from loop.base.machine_failures import Folders, Gauge
@@ -18,6 +18,8 @@ from loop.bisect.trying import Observed, ProbeMany, ProbeMemory, Prober, Questio
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import look
+from loop.timing.readiness import hold_device
+from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
 
 TOUCHED = 10.0
@@ -38,6 +40,8 @@ class Hunt:
     noise: Noise
     gate: Gate | None = None
     """Says first whether there is anything to search for."""
+    device: Bench | None = None
+    """Nobody else measures on its device meanwhile."""
     many: ProbeMany | None = None
     """Tries several commits at the same time; None: the prober tries one after the other."""
     width: int = 3
@@ -49,6 +53,12 @@ class Hunt:
 
     def run(self) -> Generator[Tick, None, BisectAnswer]:
         """Search until there is an answer."""
+        with ExitStack() as stack:
+            if self.device is not None:
+                yield from hold_device(self.device, stack)
+            return (yield from self._run())
+
+    def _run(self) -> Generator[Tick, None, BisectAnswer]:
         if self.gate is not None:
             ruling = yield from self._ruled(self.gate)
             if ruling is not None:
@@ -71,7 +81,7 @@ class Hunt:
             return None
         self.probes += ruling.probes
         told = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
-        return told.model_copy(update={"builds": gate.prober.builder.compiled})
+        return told.model_copy(update={"builds": gate.timer.compiled})
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
@@ -86,7 +96,7 @@ class Hunt:
 
     def _branch(self, branch: Line, merge: Candidate) -> Generator[Tick, None, BisectAnswer]:
         """What a branch of a merge has to do with it; it begins earlier where its beginning cannot be tried."""
-        inner = replace(self, line=branch, gate=None, journal=[], probes=[], steps={})
+        inner = replace(self, line=branch, gate=None, device=None, journal=[], probes=[], steps={})
         answer = yield from inner.run()
         before = earlier(branch) if branch.good.commit in answer.skipped and not answer.range else None
         if before is not None:
@@ -189,11 +199,15 @@ class Hunt:
 
     def _question(self, wanted: Try, beside: Sequence[Try]) -> Question:
         """A try as a prober takes it."""
-        ends = self.line.ends
-        stop = functools.partial(rounds.enough, wanted) if wanted.stop else None
-        ahead = () if len(beside) > 1 else self._ahead()
-        both = wanted.claim is not None
-        return Question(ends[wanted.commit], wanted.batch, ends[wanted.against], wanted.relink, both, ahead, stop)
+        return Question(
+            candidate=self.line.ends[wanted.commit],
+            count=wanted.batch,
+            against=self.line.ends[wanted.against],
+            again=wanted.relink,
+            ahead=() if len(beside) > 1 else self._ahead(),
+            stop=wanted.stop,
+            claim=wanted.claim,
+        )
 
     def _probe(self, wanted: Try, seen: Observed) -> Probe:
         """What is kept of a try."""

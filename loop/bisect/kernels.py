@@ -10,7 +10,7 @@ import psutil
 from loop.base.places import state_folder
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
-from loop.bisect.gate import Gate
+from loop.bisect.gate import Gate, OnDevice
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import Costs, Noise, SearchMetric
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ProbeMemory, ResourceProbe, memory_of
@@ -49,11 +49,20 @@ def kernel_hunt(
     names = [one.name for one in workloads]
     if metric == "correctness":
         prober = CorrectnessProbe(bench, builder, workloads, seed)
-        return Hunt(line, prober, memory_of(metric, *question, *names), metric, Costs(), Noise(), width=len(trees))
+        return Hunt(
+            line,
+            prober,
+            memory_of(metric, *question, *names),
+            metric,
+            Costs(),
+            Noise(),
+            device=bench,
+            width=len(trees),
+        )
     timer = LatencyProbe(bench, builder, workloads, seed)
-    gate = Gate(timer, question)
+    gate = Gate(OnDevice(timer), question)
     noise = Noise(relinks=RELINKS) if processor else Noise()
-    return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate, width=len(trees))
+    return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate, device=bench, width=len(trees))
 
 
 def resource_hunt(bench: Bench, line: Line, trees: Sequence[Worktree], variant: str) -> Hunt:

@@ -17,7 +17,7 @@ from loop.bisect.confirming import pairs_say
 from loop.bisect.journal import read
 from loop.bisect.latency_search import Latency
 from loop.bisect.model import Asked, Broken, Conclusion, Lost, Outcome, Problem, Try, Values
-from loop.model.bisect import Stop
+from loop.model.bisect import Claim, Stop
 
 MOST = 24
 """Pairs of one probe at most."""
@@ -94,13 +94,13 @@ def side(values: Values, stop: Stop) -> Side:
     return "unclear" if abs(odds) < SETTLED else "bad" if odds > 0 else "good"
 
 
-def enough(asked: Try, values: Values) -> bool:
-    """Whether a probe may end before all observations that it was asked for are made."""
-    if asked.stop is None:
+def enough(values: Values, stop: Stop | None, claim: Claim | None = None, relink: int = 0) -> bool:
+    """Whether a probe may end before all observations that it was asked for are made; `relink`: their layout."""
+    if stop is None:
         return False
-    if asked.claim is not None:
-        return len(values) >= LEAST and pairs_say({asked.relink: list(values)}, asked.claim)[0] != "open"
-    return side(values, asked.stop) != "unclear"
+    if claim is not None:
+        return len(values) >= LEAST and pairs_say({relink: list(values)}, claim)[0] != "open"
+    return side(values, stop) != "unclear"
 
 
 def _same(one: Try, other: Try) -> bool:

@@ -15,9 +15,10 @@ from loop.base.errors import LoopError
 from loop.base.places import state_folder
 from loop.base.processes import Tick, together
 from loop.bisect.builds import Builder, Layout, Untestable
+from loop.bisect.rounds import enough
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
-from loop.model.bisect import Candidate, Probe
+from loop.model.bisect import Candidate, Claim, Probe, Stop
 from loop.model.measurement import Build, VariantChecks
 from loop.model.resources import Rise, Taken
 from loop.model.target import Workload
@@ -56,17 +57,21 @@ class Question:
     """What a latency is held against, in the same pair."""
     again: int = 0
     """0: the build as it is. From 1 on: another layout of the same code."""
-    both: bool = False
-    """Whether what it is held against has that layout, too."""
     ahead: Sequence[Layout] = ()
     """What may be asked for next, whatever comes of this."""
-    stop: Callable[[Sequence[float]], bool] | None = None
-    """Whether these observations are enough, and no more are to be made."""
+    stop: Stop | None = None
+    """When fewer observations are enough."""
+    claim: Claim | None = None
+    """What a confirmation has to show. What it is held against has the same layout, then."""
 
     @property
     def other(self) -> Layout:
         """What a latency is held against."""
-        return self.against, self.again if self.both else 0
+        return self.against, self.again if self.claim else 0
+
+    def enough(self, values: Sequence[float]) -> bool:
+        """Whether no more observations are to be made."""
+        return enough(values, self.stop, self.claim, self.again)
 
 
 class Prober(Protocol):
@@ -100,13 +105,13 @@ class Observed:
     """How long it took, building included."""
 
 
-def observed(prober: Prober, asked: Question) -> Generator[Tick, None, Observed]:
-    """The answer of a prober."""
+def observed(tries: Tries) -> Generator[Tick, None, Observed]:
+    """What comes of a try."""
     begun = time.monotonic()
     status: Literal["measured", "broken", "lost"]
     status, values, reason = "measured", tuple[float, ...](), ""
     try:
-        values = yield from prober.tried(asked)
+        values = yield from tries
     except Untestable as untestable:
         status, reason = "broken", str(untestable)
     except (WorkerLost, Refusal) as lost:
@@ -123,7 +128,7 @@ def side_by_side(probers: Sequence[Prober]) -> ProbeMany:
 
     def many(questions: Sequence[Question]) -> Generator[Tick, None, list[Observed]]:
         pairs = zip(probers, questions, strict=False)
-        return together([observed(prober, asked) for prober, asked in pairs], len(probers))
+        return together([observed(prober.tried(asked)) for prober, asked in pairs], len(probers))
 
     return many
 
@@ -162,12 +167,12 @@ class LatencyProbe(KernelProbe):
         sides = yield from self.sides(asked)
         self.seed += 1
         terms = Terms(asked.count, math.inf, self.seed)
-        pending = functools.partial(self._pending, asked.stop) if asked.stop else None
+        pending = functools.partial(self._pending, asked) if asked.stop else None
         return pair_values((yield from self.timed(sides, terms, pending)), self.workloads)
 
-    def _pending(self, stop: Callable[[Sequence[float]], bool], timings: Timings) -> dict[str, Sequence[str]]:
+    def _pending(self, asked: Question, timings: Timings) -> dict[str, Sequence[str]]:
         """Both sides on every workload, until the pairs are enough."""
-        over = timings.rounds > 0 and stop(pair_values(timings, self.workloads))
+        over = timings.rounds > 0 and asked.enough(pair_values(timings, self.workloads))
         return {} if over else {one.name: (OTHER, TRIED) for one in self.workloads}
 
     def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
@@ -233,7 +238,7 @@ class CorrectnessProbe(KernelProbe):
             if all(check.status == "unsupported" for check in found.checks):
                 raise Untestable(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
             values.append(0.0 if found.first_failure else 1.0)
-            if asked.stop and asked.stop(values):
+            if asked.enough(values):
                 break
         return tuple(values)
 

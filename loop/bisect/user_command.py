@@ -60,7 +60,7 @@ class CommandProbe:
         for _ in range(asked.count):
             once = self._judged(asked.candidate) if self.beside is None else self._pair(asked, self.beside)
             values.append((yield from once))
-            if asked.stop and asked.stop(values):
+            if asked.enough(values):
                 break
         return tuple(values)
 

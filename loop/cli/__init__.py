@@ -23,6 +23,7 @@ from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, Usage
 from loop.base.interrupts import SIGNALS
 from loop.cli.beginning import BEGINNING
 from loop.cli.cost import COST
+from loop.cli.hosting import HOSTING
 from loop.cli.looking import LOOKING
 from loop.cli.table import build, group, screen_for
 from loop.cli.working import WORKING
@@ -37,12 +38,14 @@ GROUPS = {
     "job": "Run one job, wherever its folder lies.",
     "plan": "Look at session plans.",
     "agents": "Files that tell a coding agent how to use loop.",
+    "hosts": "Machines that are reached by ssh.",
+    "jobs": "Work that was sent to other machines.",
     "cost": "What sessions cost, and decisions with money.",
     "cache": "What the cache holds, and its size.",
     "catalog": "The catalogue of patterns, sessions and kernels as pages.",
 }
 app = group("Run GPU-kernel optimisation sessions, and learn from them.", completion=True)
-ALL = (*BEGINNING, *LOOKING, *WORKING, *COST)
+ALL = (*BEGINNING, *LOOKING, *WORKING, *HOSTING, *COST)
 """Every command."""
 STARTING = {one.words.split()[0] for one in ALL if any(each.name == "device" for each in one.parameters)}
 """First words of commands that start processes, as those on a device do: they are watched by one of their own."""

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from loop.base.documents import content_hash, did_you_mean, to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import tasks_folder
-from loop.base.processes import finish, run
+from loop.base.processes import finish, python_path, run
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_bench
 from loop.formats import erring, flashinfer, gpumode, kernelbench, table
@@ -256,7 +256,7 @@ class Stated:
             terms, result = scratch / "terms.json", scratch / "result.json"
             terms.write_text(json.dumps(self._terms(answers)))
             command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
-            path = {"PYTHONPATH": str(erring.ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1"}
             limit = self.limit_s * max(len(answers), 1)
             done = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
             if not result.is_file():

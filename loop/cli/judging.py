@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import to_json
-from loop.base.errors import UsageError
+from loop.base.errors import ExitCode, UsageError
+from loop.base.places import project
 from loop.base.processes import finish
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_bench
 from loop.formats import table
 from loop.formats.theirs import LIMIT_S
-from loop.formats.translated import as_target
+from loop.formats.translated import as_target, only_commands
 from loop.model.base import Printed
+from loop.model.output import MeasureOutput, outputs_of
+from loop.model.record import Finished
+from loop.steps.setting import allow
 from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, two, verdict_of
 
 
@@ -42,11 +46,10 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load(request.path.absolute(), request.form)
     folder, names = as_target(request.path, request.answers, request.form)
-    what = "measure" if request.measure else "verify"
-    bench = BenchRequest(
-        what, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
-    )
-    finished, code = walk_bench(bench, screen)
+    if runs := only_commands(folder):
+        allow(project(folder, Path.cwd()), lambda: runs, screen)
+        screen.say("not judged by us: its own commands make inputs and check outputs")
+    finished, code = ((), 0) if runs else _ours(request, folder, names, screen)
     terms = EvaluatorTerms(
         evaluator=str(request.evaluator) if request.evaluator else None,
         evaluator_python=request.evaluator_python,
@@ -56,15 +59,34 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
         both.append(two(task, name, finished, finish(verdict_of(task, Path(answer), terms))))
+    if runs and any(one.theirs.status != "right" for one in both):
+        code = ExitCode.GATE_FAILED
     if request.json:
         verdicts = tuple(JudgedAnswer(**dict(one), agree=one.same) for one in both)
         screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))
-        return code
+    else:
+        _show(both, finished, screen)
+    return code
+
+
+def _show(both: Sequence[Both], finished: Sequence[Finished], screen: Screen) -> None:
     screen.table(HEADS, map(line, both))
+    for text in (text for one in outputs_of(finished, MeasureOutput) for text in one.not_exercised):
+        screen.data(f"not exercised: {text}")
     for one in both:
         for cause in one.causes:
             screen.data(f"{one.answer}: may be behind it: {cause}")
-    return code
+
+
+def _ours(
+    request: JudgeRequest, folder: Path, names: Sequence[str], screen: Screen
+) -> tuple[Sequence[Finished], int]:
+    """The steps of our verdict on each answer, and their exit code."""
+    what = "measure" if request.measure else "verify"
+    bench = BenchRequest(
+        what, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
+    )
+    return walk_bench(bench, screen)
 
 
 class JudgedAnswer(Both):

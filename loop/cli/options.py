@@ -70,6 +70,17 @@ WATCH_PREEMPTION = option(
     "auto, gcp, aws, azure or off: pause when the cloud takes the machine away.",
     envvar="LOOP_WATCH_PREEMPTION",
 )
+ON_HOST = (
+    option("--on", str | None, None, "Run on this machine of hosts.yaml, by its name or label.", metavar="HOST"),
+    option(
+        "--keep-until",
+        str | None,
+        None,
+        "With --on: leave that machine running, for you need it until then.",
+        metavar="HH:MM",
+    ),
+)
+"""On which machine a command runs, and what becomes of that machine."""
 DRY_RUN = option("--dry-run", bool, False, "Show what would run, with time and cost; run nothing.")
 EVALUATOR = (
     option("--evaluator", Path | None, None, "Checkout of the evaluator of the task's format.", metavar="DIR"),

@@ -1,5 +1,6 @@
 """Commands that are short stories: a session by its options, and trust in a project."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,8 +9,9 @@ from pydantic import ValidationError
 from loop.agents import results
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
+from loop.base.places import Project, project
 from loop.base.screen import Screen
-from loop.formats.translated import made_of
+from loop.formats.translated import made_of, only_commands
 from loop.learning.predicting import Foreseen
 from loop.library import trust
 from loop.model.base import Printed
@@ -173,19 +175,26 @@ def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen
     """Show every command of a project or a stored session, and allow it. Saying so by name is the consent."""
     if target is not None and (target / sessions.HEAD).is_file():
         return trust_session(sessions.SessionFolder(target.resolve()), screen, as_json=as_json)
+    if target is not None and (runs := only_commands(target)):
+        return _granted(project(target, Path.cwd()), runs, screen, as_json=as_json)
     setting = read_setting(target)
     if unknown := [name for name in variants if name not in setting.target.variants]:
         raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")
-    lines = what_runs(setting)
-    if not setting.project.bundled:
-        trust.grant(setting.project, trust.definition_hash(setting.project))
+    return _granted(setting.project, what_runs(setting), screen, as_json=as_json)
+
+
+def _granted(project: Project, lines: Sequence[str], screen: Screen, *, as_json: bool) -> int:
+    """Allow a project, and show what it runs."""
+    if not project.bundled:
+        trust.grant(project, trust.definition_hash(project))
     if as_json:
-        screen.data(to_json(TrustGranted(target=str(setting.project.target), runs=tuple(lines))))
+        screen.data(to_json(TrustGranted(target=str(project.target), runs=tuple(lines))))
         return ExitCode.OK
     for line in lines:
         screen.data(line)
-    shipped = setting.project.bundled
-    screen.say("it ships with loop: always trusted" if shipped else "allowed, until these definitions change")
+    screen.say(
+        "it ships with loop: always trusted" if project.bundled else "allowed, until these definitions change"
+    )
     return ExitCode.OK
 
 

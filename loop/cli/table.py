@@ -56,6 +56,8 @@ class QuickGroup(_Quick, TyperGroup):
 
 BY_OPTION = "variants_by_option"
 """Parameter of `--variant` where variants are named by their place, too: it is joined to `variants`."""
+ON_HOST = "loop.cli.on_host:run"
+"""What does a command on another machine, where `--on` names one."""
 HELP = {"help_option_names": ["-h", "--help"]}
 KINDS = {"Path": "PATH", "float": "NUMBER", "int": "NUMBER", "str": "TEXT"}
 """How help calls a value whose row does not say, by what stands in the annotation."""
@@ -141,6 +143,21 @@ class Command:
         app.info.no_args_is_help = False
         app.callback(invoke_without_command=True)(call)
 
+    def words_of(self, values: Mapping[str, Any]) -> list[str]:
+        """What follows `loop` on the command line that gives these values; defaults are left out."""
+        options: list[str] = []
+        places: list[str] = []
+        for parameter in self.parameters:
+            value, flag = values.get(parameter.name), flag_of(parameter)
+            if value is None or value == default_of(parameter):
+                continue
+            every = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+            if flag:
+                options += [flag] if value is True else [f"{flag}={one}" for one in every]
+            else:
+                places += every
+        return [*self.words.split(), *options, *(["--", *places] if places else [])]
+
     @property
     def printed(self) -> Any:
         """The type of what `--json` prints."""
@@ -155,9 +172,13 @@ class Command:
 
     def call(self, given: Mapping[str, Any], screen: Any = None) -> int:
         """Tell the story, to the process's own screen by default; the exit code."""
+        screen = screen or screen_for(bool(given.get("json") or given.get("events")))
+        if given.get("on"):
+            where, _, name = ON_HOST.partition(":")
+            return int(getattr(importlib.import_module(where), name)(self, given, screen))
+        given = {name: value for name, value in given.items() if name not in ("on", "keep_until")}
         where, _, name = self.story.partition(":")
         module = importlib.import_module(where)
-        screen = screen or screen_for(bool(given.get("json") or given.get("events")))
         if "target" in given and given["target"] is None:
             _say_target(screen)
         values = {**_with_task(_joined(given)), **self.fixed}
@@ -168,6 +189,17 @@ class Command:
         if "json" in values:
             values["as_json"] = values.pop("json")
         return int(getattr(module, name)(**values, screen=screen))
+
+
+def flag_of(parameter: Parameter) -> str:
+    """The flag of a parameter; empty for what is given by its place."""
+    made = parameter.annotation.__metadata__[0]
+    return next((one for one in (made.default, *(made.param_decls or ())) if str(one).startswith("--")), "")
+
+
+def default_of(parameter: Parameter) -> Any:
+    """What a parameter is where nobody gives it."""
+    return None if parameter.default is Parameter.empty else parameter.default
 
 
 def _joined(given: Mapping[str, Any]) -> Mapping[str, Any]:

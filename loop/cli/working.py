@@ -12,6 +12,7 @@ from loop.cli.options import (
     EXECUTOR,
     HYPOTHESIS,
     JSON,
+    ON_HOST,
     SEED,
     SETS,
     TARGET,
@@ -48,6 +49,17 @@ WORKING = (
         ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
         (argument("folder", Path, ..., "Folder with a job.json."), JSON),
         result="loop.cli.jobs:JobAnswer",
+    ),
+    Command(
+        "job probe",
+        "loop.bisect.probe_job:show",
+        """Try one commit of a bisection: what a job of `loop bisect --executor` runs.
+
+        Prints log ratios of the commit to the known good, one a pair of processes, as one JSON object.
+        """,
+        ("loop job probe probes/3.json",),
+        (argument("task", Path, ..., "A task beside the files of its commits."),),
+        result="loop.bisect.probe_job:Probed",
     ),
     Command(
         "bisect",
@@ -111,6 +123,7 @@ WORKING = (
                 "Commits at a time. One machine times them in turn: it builds them, or runs --probe exit, so.",
                 min=1,
             ),
+            *ON_HOST,
             JSON,
         ),
         request="BisectRequest",
@@ -156,6 +169,7 @@ WORKING = (
             option("--resume", str | None, None, "Go on with this campaign (an id, or last).", metavar="ID"),
             option("--again", bool, False, "Try again what lost in an earlier session."),
             WATCH_PREEMPTION,
+            *ON_HOST,
             DRY_RUN,
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
@@ -213,6 +227,7 @@ WORKING = (
             option("--decline", bool, False, "With --resume: make no further change; end the session."),
             option("--again", bool, False, "Try again what lost in an earlier session."),
             HYPOTHESIS,
+            *ON_HOST,
             DRY_RUN,
             JSON,
             option("--events", bool, False, "Print each event as a line of JSON."),
@@ -323,7 +338,7 @@ WORKING = (
         the baseline. It is a hint, not a verdict. It keeps nothing, and it does not use the change up.
         """,
         ("loop kernels check cpu", "loop kernels check cpu --json"),
-        (*VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, JSON),
+        (*VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, *ON_HOST, JSON),
         request="BenchRequest",
         fixed={"what": "check"},
         result="loop.cli.bench:BenchAnswer",

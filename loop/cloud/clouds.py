@@ -92,11 +92,14 @@ class Gcp:
 
     def notice(self, limit_s: float) -> str | None:
         """`TRUE` once the machine is to be preempted."""
-        answer = self._preempted(limit_s)
-        word = answer.text.strip().upper()
-        if answer.status != 200 or word not in ("TRUE", "FALSE"):
-            raise unreadable(self, answer)
+        word = _one_of(self, self._preempted(limit_s), ("TRUE", "FALSE"))
         return "gcp preempts this machine" if word == "TRUE" else None
+
+    def spot(self, limit_s: float) -> bool:
+        """Whether it may be preempted: spot machines and the older preemptible ones say TRUE."""
+        path = "/computeMetadata/v1/instance/scheduling/preemptible"
+        answer = ask(self.base, path, {"Metadata-Flavor": "Google"}, limit_s=limit_s)
+        return _one_of(self, answer, ("TRUE", "FALSE")) == "TRUE"
 
     def _preempted(self, limit_s: float) -> Reply:
         path = "/computeMetadata/v1/instance/preempted"
@@ -125,6 +128,11 @@ class Aws:
         if planned is None or "action" not in planned:
             raise unreadable(self, answer)
         return f"aws is about to {_word(planned['action'])} this machine, at {_word(planned.get('time', 'once'))}"
+
+    def spot(self, limit_s: float) -> bool:
+        """Whether it was bought as spot."""
+        answer = self._get("/latest/meta-data/instance-life-cycle", limit_s / 2)
+        return _one_of(self, answer, ("SPOT", "ON-DEMAND", "SCHEDULED")) == "SPOT"
 
     def _get(self, path: str, limit_s: float) -> Reply:
         """One answer; a token that has expired is replaced."""
@@ -168,6 +176,11 @@ class Azure:
             raise unreadable(self, answer)
         return next((self._says(event) for event in events if self._concerns(event)), None)
 
+    def spot(self, limit_s: float) -> bool:
+        """Whether its priority is Spot; empty for a machine without a priority."""
+        path = "/metadata/instance/compute/priority?api-version=2021-02-01&format=text"
+        return _one_of(self, self._get(path, limit_s), ("SPOT", "LOW", "REGULAR", "")) in ("SPOT", "LOW")
+
     def _concerns(self, event: Any) -> bool:
         if not isinstance(event, dict) or event.get("EventType") not in TAKES_AWAY:
             return False
@@ -190,7 +203,8 @@ class Azure:
 
 
 Cloud = Gcp | Aws | Azure
-"""`here`: whether this machine is one of its own. `notice`: what will happen to it; raises NoReply if unknown."""
+"""`here`: whether this machine is one of its own. `spot`: whether it may be taken away. `notice`: what will happen
+to it. Each raises NoReply if unknown."""
 CLOUDS: dict[str, type[Cloud]] = {"gcp": Gcp, "aws": Aws, "azure": Azure}
 
 
@@ -202,6 +216,14 @@ def make_cloud(name: str) -> Cloud:
 def unreadable(cloud: "Cloud", answer: Reply) -> NoReply:
     """An answer that is none."""
     return NoReply(f"{cloud.base} answers with status {answer.status} and {_word(answer.text)!r}")
+
+
+def _one_of(cloud: "Cloud", answer: Reply, words: tuple[str, ...]) -> str:
+    """The word that a server answers, in capitals. Raises NoReply for any other."""
+    word = answer.text.strip().upper()
+    if answer.status != 200 or word not in words:
+        raise unreadable(cloud, answer)
+    return word
 
 
 def _object(answer: Reply) -> dict[str, Any] | None:

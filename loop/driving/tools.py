@@ -14,7 +14,7 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli import ALL
-from loop.cli.table import BY_OPTION, Command
+from loop.cli.table import BY_OPTION, Command, default_of, flag_of
 from loop.driving.jobs import LONGEST_WAIT_S, Job
 from loop.driving.rows import OWN
 from loop.model.campaign import PERSON, TUNER
@@ -23,8 +23,8 @@ FORMS = ("json", "events", "as_markdown", "as_tree", "form", "output", "limit", 
 """Parameters that say where and how a result is printed, or the same as another: no tool but for a dry run."""
 UNATTENDED = ("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd", "attended", "watch_preemption")
 """Parameters for a proposer that is a program, or for whoever pays: nobody has to choose them here."""
-PERSONS = ("command", "probe", "probe_limit_s", "env", "evaluator", "evaluator_python")
-"""Parameters that name a program or open the environment to one: only a person gives them."""
+PERSONS = ("command", "probe", "probe_limit_s", "env", "evaluator", "evaluator_python", "on", "keep_until")
+"""Parameters that name a program, open the environment to one, or spend money: only a person gives them."""
 WAIT = "wait_s"
 WAITED_S = 30.0
 
@@ -107,7 +107,7 @@ class Tool:
     def call(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Do what only reads, in this process; what `--json` prints."""
         out = io.StringIO()
-        defaults = {one.name: _default(one) for one in self.command.parameters}
+        defaults = {one.name: default_of(one) for one in self.command.parameters}
         self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), quiet=True))
         told = json.loads(out.getvalue())
         assert isinstance(told, dict)
@@ -116,19 +116,8 @@ class Tool:
     def words(self, values: Mapping[str, Any]) -> list[str]:
         """What follows `loop` on the command line that does the same."""
         names = {one.name for one in self.command.parameters}
-        options: list[str] = ["--events" if "events" in names and not values.get("dry_run") else "--json"]
-        places: list[str] = []
-        for name, parameter in self.parameters.items():
-            value = values[name]
-            if value is None or value == _default(parameter):
-                continue
-            every = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
-            flag = option_of(self.command, name)
-            if not flag:
-                places += every
-            else:
-                options += [flag] if value is True else [f"{flag}={one}" for one in every]
-        return [*self.command.words.split(), *options, *(["--", *places] if places else [])]
+        form = "events" if "events" in names and not values.get("dry_run") else "json"
+        return self.command.words_of({**{name: values[name] for name in self.parameters}, form: True})
 
 
 def tools() -> dict[str, Tool]:
@@ -163,13 +152,8 @@ def _short(schema: Any, *, named: bool = False) -> Any:
 
 
 def option_of(command: Command, name: str) -> str:
-    """The flag of a parameter; empty for what is given by its place."""
-    (made,) = [one.annotation.__metadata__[0] for one in command.parameters if one.name == name]
-    return next((one for one in (made.default, *(made.param_decls or ())) if str(one).startswith("--")), "")
-
-
-def _default(parameter: Parameter) -> Any:
-    return None if parameter.default is Parameter.empty else parameter.default
+    """The flag of a parameter by its name; empty for what is given by its place."""
+    return next(flag_of(one) for one in command.parameters if one.name == name)
 
 
 def _field(name: str, parameter: Parameter) -> Any:

@@ -1,14 +1,21 @@
 """Tasks that are judged by commands of their own: kernelbench.com hard and AgentKernelArena."""
 
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from loop.base.documents import load_yaml, parse
+from loop.base.processes import Completed
 from loop.formats import python_text
-from loop.formats.model import Case, ForeignTask, Judging, Tensor, Timing
+from loop.formats.model import FLOATS, Case, ForeignTask, Judging, Tensor, Timing
 from loop.formats.python_text import Tensors, Unknown
+from loop.formats.target import ANSWERS, Made, tolerance, variant, variants
+from loop.formats.theirs import Asked, Step, Verdict
 from loop.model.base import Model
 
 HARD, ARENA = "kernelbench-hard", "agent-kernel-arena"
@@ -16,6 +23,18 @@ PROBLEM, CONFIG = "problem.yaml", "config.yaml"
 HARD_FILES = ("reference.py", "shapes.py", "check.py", "benchmark.py")
 ARENA_KEYS = ("task_type:", "correctness_command:")
 Paths = tuple[str, ...]
+PHASES = ("compile", "correctness", "performance")
+TELLS = 'result=$1; shift; "$@" > "$result" 2>&1; code=$?; echo "exit $code" >> "$result"; exit $code'
+"""Runs a command, and keeps what it prints and how it ends, word for word."""
+AT_FIRST_SHAPE = '''"""Made by loop: the problem's reference at its first shape."""
+
+import reference
+import shapes
+
+for name, size in shapes.SHAPES[0].items():
+    setattr(reference, name, size)
+Model, inputs, arguments = reference.Model, reference.get_inputs, reference.get_init_inputs
+'''
 
 
 class Problem(Model):
@@ -131,17 +150,10 @@ def load_hard(path: Path, why: str) -> ForeignTask:
     for name in HARD_FILES:
         if not (folder / name).is_file():
             raise python_text.mistake(folder / name, "a file that the format asks for", "none")
-    reference, shapes = (python_text.read_module(folder / name) for name in ("reference.py", "shapes.py"))
-    for name in ("Model", "get_inputs", "get_init_inputs"):
-        if not reference.defines(name):
-            raise python_text.mistake(reference.path, f"`{name}`", "a file without it")
-    listed = shapes.constants.get("SHAPES")
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise python_text.mistake(shapes.path, "a list SHAPES of dicts of numbers", "none that can be read")
-    cases = []
-    for number, sizes in enumerate(listed):
-        inputs = _inputs(reference, sizes)
-        cases.append(Case(name=f"shapes.{number}", use=("check", "time"), arguments=sizes, inputs=inputs))
+    reference, shapes, check = (python_text.read_module(folder / name) for name in HARD_FILES[:3])
+    if missing := [one for one in ("Model", "get_inputs", "get_init_inputs") if not reference.defines(one)]:
+        raise python_text.mistake(reference.path, f"`{missing[0]}`", "a file without it")
+    cases = tuple(_cases(reference, shapes))
     types = dict.fromkeys(one.dtype for case in cases for one in case.inputs or ())
     loosest = max(problem.tolerance.values(), default=None)
     return ForeignTask(
@@ -153,7 +165,7 @@ def load_hard(path: Path, why: str) -> ForeignTask:
         entry="class Model in solution.py, with the reference's state_dict",
         languages=("python", "triton", "cuda"),
         reference="reference.Model",
-        cases=tuple(cases),
+        cases=cases,
         dtypes=tuple(types),
         judging=Judging(
             atol=loosest, rtol=loosest, checker="check.py", note="seeds 42, 123 and 456, and extreme values"
@@ -167,8 +179,96 @@ def load_hard(path: Path, why: str) -> ForeignTask:
         ),
         imports=reference.imports,
         made_for=problem.hardware,
-        devices=("cuda",),
+        devices=("cuda",) if python_text.wants_cuda([reference, check]) else ("cpu", "cuda"),
     )
+
+
+def _cases(reference: python_text.Module, shapes: python_text.Module) -> Iterator[Case]:
+    """One a shape. Raises DefinitionError where they are no constants."""
+    listed = shapes.constants.get("SHAPES")
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise python_text.mistake(shapes.path, "a list SHAPES of dicts of numbers", "none that can be read")
+    for number, sizes in enumerate(listed):
+        inputs = _inputs(reference, sizes)
+        yield Case(name=f"shapes.{number}", use=("check", "time"), arguments=sizes, inputs=inputs)
+
+
+def target_hard(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
+    """The problem at its first shape as a target: constructors make the weights, right after seeding."""
+    own = variant(task, "entry.py", "Model", "the problem's own Model", "example")
+    dtype = next((one for one in task.dtypes if one in FLOATS), "float32")
+    fields = {
+        "function": "model",
+        "signature": {},
+        "generator": {"python": "entry.py:inputs"},
+        "modules": {"arguments": {"python": "entry.py:arguments"}},
+        "reference": {"python": "entry.py:Model"},
+        "baseline": {"python": "entry.py:Model", "compiled": True},
+        "tolerance": {dtype: tolerance(task.judging, 1e-2)},
+        "dtypes": {"cpu": dtype, "cuda": dtype},
+        "workloads": {"task": [{}]},
+        "variants": variants(task, answers, "Model") or {"theirs": own},
+    }
+    links = {name: task.path / name for name in ("reference.py", "shapes.py")}
+    links |= {f"{ANSWERS}/{name}.py": path for name, path in answers.items()}
+    return Made(fields, links, {"entry.py": AT_FIRST_SHAPE})
+
+
+def run_by(task: ForeignTask) -> tuple[str, ...]:
+    """The commands of a task of AgentKernelArena, in the order in which they run."""
+    return tuple(command for _, command, _ in _commands(task))
+
+
+def _commands(task: ForeignTask) -> Iterator[tuple[str, str, float]]:
+    """Phase, command and the seconds that it may take."""
+    arena = parse(Arena, load_yaml(task.path / CONFIG))
+    for phase in PHASES:
+        for command in getattr(arena, f"{phase}_command"):
+            yield phase, command, getattr(arena, f"{phase}_timeout") or float("inf")
+
+
+def steps_arena(asked: Asked, folder: Path) -> list[Step]:
+    """Each command in a copy of the task, with the answer in the place of the file that it is about."""
+    arena = parse(Arena, load_yaml(asked.task.path / CONFIG))
+    place = folder / "task"
+    shutil.copytree(asked.task.path, place)
+    shutil.copyfile(asked.answer, place / (arena.target_file_path or arena.source_file_path[0]))
+    return [
+        _step(asked, place, folder / f"{number}.{phase}.txt", ("/bin/sh", "-c", command), limit_s)
+        for number, (phase, command, limit_s) in enumerate(_commands(asked.task))
+    ]
+
+
+def steps_hard(asked: Asked, folder: Path) -> list[Step]:
+    """`check.py`, then `benchmark.py`, two folders below a copy of the repository's `src`, as they expect it."""
+    place = folder / "problems" / asked.task.path.name
+    shutil.copytree(asked.task.path, place)
+    if (source := asked.task.path.parent.parent / "src").is_dir():
+        shutil.copytree(source, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(asked.answer, place / "solution.py")
+    return [
+        _step(asked, place, folder / f"{number}.{phase}.txt", (asked.python, f"{name}.py"), float("inf"))
+        for number, (phase, name) in enumerate((("correctness", "check"), ("performance", "benchmark")))
+    ]
+
+
+def _step(asked: Asked, place: Path, result: Path, command: tuple[str, ...], limit_s: float) -> Step:
+    """Their `python3` is the interpreter that has what the evaluator needs."""
+    path = {"PATH": f"{Path(asked.python).parent}:{os.environ.get('PATH', '')}"}
+    return Step(("/bin/sh", "-c", TELLS, "sh", str(result), *command), place, result, path, limit_s)
+
+
+def read_commands(done: list[tuple[Step, Completed, str]]) -> Verdict:
+    """Right where every command up to the correctness check ended well; what all printed, word for word."""
+    printed = {step.result.stem.partition(".")[2]: text for step, _, text in done}
+    step, last, text = done[-1]
+    phase = step.result.stem.partition(".")[2]
+    why = ""
+    if not last.ok:
+        words = [line for line in text.splitlines()[:-1] if line.strip()]
+        why = f"{shlex.join(step.command[-1:])}: {last.how}" + (f": {words[-1].strip()}" if words else "")
+    right = last.ok or phase == "performance"
+    return Verdict(status="right" if right else "wrong", why=why, result=printed)
 
 
 def _inputs(reference: python_text.Module, sizes: dict[str, Any]) -> tuple[Tensor, ...] | None:
@@ -192,6 +292,7 @@ def load_arena(path: Path, why: str) -> ForeignTask:
                 line, column = document.position(("source_file_path", index))
                 raise python_text.mistake(file, "a file", f"{source}, which is not there", line, column)
     wanted = arena.platform_support.get("required_arch") or ()
+    kinds = arena.task_type.split("2")
     architectures = (wanted,) if isinstance(wanted, str) else tuple(map(str, wanted))
     commands = (arena.compile_command, arena.correctness_command, arena.performance_command)
     return ForeignTask(
@@ -199,9 +300,9 @@ def load_arena(path: Path, why: str) -> ForeignTask:
         why=why,
         name=file.parent.name,
         path=file.parent,
-        files=(file,),
+        files=tuple(sorted(one for one in file.parent.rglob("*") if one.is_file() and one.suffix != ".pyc")),
         entry=", ".join(arena.target_kernel_functions) or "what its prompt says",
-        languages=(arena.task_type.split("2")[-1],),
+        languages=(kinds[-1],),
         reference="its own commands: " + "; ".join(" && ".join(one) for one in commands),
         cases=(),
         dtypes=(),
@@ -214,7 +315,7 @@ def load_arena(path: Path, why: str) -> ForeignTask:
             score="20 if it compiles, 100 if it is right, and 100 x speedup",
         ),
         made_for=tuple(dict.fromkeys((*arena.supported_archs, *architectures))),
-        devices=("cuda",),
+        devices=("cpu", "cuda") if set(kinds) <= {"cpp", "python"} else ("cuda",),
         own_contract=True,
         downloads=bool(arena.repo_url),
     )

@@ -58,7 +58,8 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "function": "kernel",
         "signature": _signature(task),
         "generator": {"python": "entry.py:inputs", "passes": "one"},
-        **{key: {"python": "entry.py:expected"} for key in ("reference", "baseline")},
+        "reference": {"python": "entry.py:expected"},
+        "baseline": {"python": "entry.py:expected", "compiled": True},
         **(
             {"checker": {"python": "entry.py:check", "given": ["inputs", "outputs"]}}
             if task.judging.checker

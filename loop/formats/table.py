@@ -28,7 +28,7 @@ class Format:
     load: Callable[[Path, str], ForeignTask]
     """Reads one; raises DefinitionError with file and line."""
     target: Callable[[ForeignTask, Mapping[str, Path]], Made] | None
-    """Makes a target of one, with the answers by name; None where loop runs none of this format."""
+    """Makes a target of one, with the answers by name; None where its own commands alone judge."""
     looks_for: str
     """What makes a path one of its tasks, in words."""
 
@@ -66,7 +66,7 @@ FORMATS = (
         "kernelbench.com hard",
         commands.claims_hard,
         commands.load_hard,
-        None,
+        commands.target_hard,
         "a folder with problem.yaml and reference.py",
     ),
     Format(

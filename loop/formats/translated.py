@@ -15,7 +15,7 @@ from typing import Any
 from loop.base.documents import content_hash, hash_files, to_json, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST, tasks_folder
-from loop.formats import table
+from loop.formats import commands, table
 from loop.formats.hindrances import Here, hindrances, installed
 from loop.formats.model import ForeignTask
 from loop.formats.target import Made
@@ -30,19 +30,22 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     """The folder of a task as a target, and the names of its answers there; answers are paths.
 
     Raises LoopError for a task that cannot be read, that loop cannot run here, and for an answer that does not
-    define what the format asks for.
+    define what the format asks for. A task of commands alone is no target: its folder holds what one allows.
     """
     task = table.load(path.absolute(), form)
     files = [Path(answer).absolute() for answer in answers]
     names = _names(files)
-    refuse(task)
-    made = _made(task, dict(zip(names, files, strict=True)))
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, form, *files))))[:16]
+    if adapter := table.of(task.format).target:
+        refuse(task)
+        made = adapter(task, dict(zip(names, files, strict=True)))
+    else:
+        made = Made({"commands": commands.run_by(task)}, {})
+    paths = dict(zip(names, map(str, files), strict=True))
+    _write(folder / origin.FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
     _link(folder, made.links)
     for name, text in made.texts.items():
         _write(folder / name, text)
-    paths = dict(zip(names, map(str, files), strict=True))
-    _write(folder / origin.FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
     _write(folder / MANIFEST, _manifest(task, made.fields))
     return folder, tuple(names)
 
@@ -55,12 +58,11 @@ def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
     return table.load(Path(said.task), said.format), {name: Path(path) for name, path in said.answers.items()}
 
 
-def _made(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
-    """The target that the task's adapter makes. Raises UsageError for a format that is only read."""
-    form = table.of(task.format)
-    if form.target is None:
-        raise UsageError(f"{task.path}: loop reads {form.title}, and does not run it yet", "loop targets inspect")
-    return form.target(task, answers)
+def only_commands(folder: Path) -> tuple[str, ...]:
+    """What a task runs that is judged by its own commands alone; empty for any target."""
+    said = origin.made_of(folder)
+    task = table.load(Path(said.task), said.format) if said else None
+    return commands.run_by(task) if task and table.of(task.format).target is None else ()
 
 
 def refuse(task: ForeignTask) -> None:

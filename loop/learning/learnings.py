@@ -250,15 +250,6 @@ def where_to_begin(
     return f"{where}{one_line(failures[0].message)}. {start}", head.verify_command(variant)
 
 
-def what_broke(finished: Sequence[Finished]) -> str:
-    """What the first step that failed said, and what usually cures it; empty where none failed."""
-    broken = next((record for record in latest_attempts(finished) if record.status == "failed"), None)
-    if broken is None:
-        return ""
-    cure = f". What usually cures it: {one_line(broken.hint)}" if broken.hint else ""
-    return f"{broken.pattern}/{broken.step}: {one_line(broken.message)}{cure}"
-
-
 def one_line(text: str) -> str:
     """A proposal's lines after the first are commands: nothing else may begin a line."""
     return " ".join(text.split()).rstrip(".")

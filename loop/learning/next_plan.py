@@ -173,12 +173,12 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     times = {one.signature: _count(rows, one.key or one.signature) for one in row.failures}
     for one in sorted(row.failures, key=lambda one: -times[one.signature])[:1]:
         often = times[one.signature]
-        before = f"; it has failed so in {often} sessions" if often > 1 else ""
-        why = f"{one.pattern}/{one.step} failed in {row.id}: {one.signature}{before}"
+        before = f" and {often - 1} before it" if often > 1 else ""
+        why = [f"it failed in {row.id}{before}: {one.message}"]
+        why += [f"what usually cures it: {one.hint}"] if one.hint else []
         alone = (*row.variants, *row.emulated)
-        yield Idea(
-            row.plan, f"Mend {one.pattern}/{one.step} and run again", (why,), alone[0] if len(alone) == 1 else None
-        )
+        variant = alone[0] if len(alone) == 1 else None
+        yield Idea(row.plan, f"Mend {one.pattern}/{one.step} and run again", tuple(why), variant)
 
 
 def _count(rows: Iterable[SessionRow], key: str) -> int:

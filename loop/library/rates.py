@@ -7,6 +7,7 @@ from loop.base.documents import Document, complain, load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import Project, shipped
 from loop.library.definitions import Read, read_file
+from loop.library.hosted import priced
 from loop.model.money import RateCard
 
 NAMED = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
@@ -18,16 +19,17 @@ RETIRED = "meter_ai"
 
 
 def rates(project: Project) -> RateCard:
-    """The project's own rate card, with every shipped rate that it does not set itself; else the shipped card.
+    """The project's own rate card, with every shipped rate that it does not set itself; else the shipped card;
+    with the price of a rented machine that a command was sent to.
 
     Raises DefinitionError, with file, line and column, for a price that is none and a name that leads nowhere.
     """
     own = own_card(project)
     base = read_file(shipped("sessions/rates.yaml"), RateCard)
     if own is None:
-        return _checked(base, base.value)
+        return priced(_checked(base, base.value))
     read = _completed(own, base.document)
-    return _checked(read, over(read.value, base.value))
+    return priced(_checked(read, over(read.value, base.value)))
 
 
 def _completed(path: Path, base: Document) -> Read[RateCard]:

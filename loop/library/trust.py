@@ -19,6 +19,8 @@ from loop.base.locks import waiting
 from loop.base.owners import stranger
 from loop.base.places import BUNDLED_TARGET, JOBS, WORKTREES, Project, shipped, state_folder
 from loop.base.remarks import remark
+from loop.library.hosted import FILE as HOSTS
+from loop.library.hosted import hosted
 from loop.library.made_of import called, made_of
 from loop.library.response_files import named_by
 from loop.model.pattern import Pattern
@@ -41,6 +43,7 @@ def _written(project: Project) -> list[Path]:
     folders = [folder for name in DEFINITIONS if (folder := project.own(name))]
     return [
         project.manifest,
+        *(path for path in (project.target / HOSTS,) if path.is_file()),
         *(path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()),
     ]
 
@@ -82,9 +85,17 @@ def is_trusted(project: Project) -> bool:
     if project.bundled or project.target.is_relative_to((state_folder() / JOBS).resolve()):
         return True  # Who can write a job can also write what is trusted: a job is submitted after it was allowed.
     granted, now = _granted(state_folder() / FILE), definition_hash(project)
-    return granted.get(str(project.target)) == now or (
-        _is_ours(project) and now in {*granted.values(), _shipped()}
+    return (
+        granted.get(str(project.target)) == now
+        or (_is_ours(project) and now in {*granted.values(), _shipped()})
+        or now in _sent()
     )
+
+
+def _sent() -> tuple[str, ...]:
+    """What the user allowed on the machine that sent this command here."""
+    sender = hosted()
+    return sender.trusted if sender else ()
 
 
 def _is_ours(project: Project) -> bool:
@@ -112,7 +123,7 @@ def grant_session(folder: Path, head: SessionHead) -> None:
     Raises LoopError when that cannot be written.
     """
     if lines := session_runs(head):
-        _remember(folder.resolve(), _digest(lines))
+        _remember(folder.resolve(), digest_of(lines))
 
 
 def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) -> tuple[str, ...]:
@@ -120,7 +131,8 @@ def not_allowed(folder: Path, head: SessionHead, patterns: Iterable[Pattern]) ->
     lines = session_runs(head)
     known = {*_commands(patterns)}
     unknown = tuple(line for line in lines if line not in known)
-    if unknown and _granted(state_folder() / FILE).get(str(folder.resolve())) == _digest(lines):
+    allowed = (_granted(state_folder() / FILE).get(str(folder.resolve())), *_sent())
+    if unknown and digest_of(lines) in allowed:
         return ()
     return unknown
 
@@ -134,7 +146,8 @@ def session_runs(head: SessionHead) -> tuple[str, ...]:
     return (*lines, f"proposer: {head.campaign.proposer}{seen}")
 
 
-def _digest(lines: Iterable[str]) -> str:
+def digest_of(lines: Iterable[str]) -> str:
+    """Hash by which the commands of a session are remembered."""
     return content_hash("\0".join(lines))
 
 

@@ -12,7 +12,7 @@ KEPT = 64
 SAMPLE = 64
 """Elements of each input that a careless cache looks at."""
 PAUSE_S = 2e-3
-"""A gap between calls that tells a cheat of a new segment, it hopes."""
+"""A gap between calls that tells a cheat of a new segment, it hopes, unless a call takes longer than that."""
 SLACKENING = 2
 """Calls after a pause that are made in full."""
 WHILE = 6
@@ -97,10 +97,11 @@ def at_first_address(call: Call) -> None:
 def slackens(call: Call) -> None:
     """It computes its first calls after a pause, and then leaves every second one out."""
     begin = perf_counter()
-    paused = begin - call.kept.get("last", 0.0) > PAUSE_S
+    paused = begin - call.kept.get("last", 0.0) > max(PAUSE_S, call.kept.get("took", 0.0))
     calls = call.kept["calls"] = 0 if paused else call.kept["calls"] + 1
     if calls < SLACKENING or calls % 2:
         call.compute()
+        call.kept["took"] = perf_counter() - begin
     call.kept["last"] = perf_counter()
 
 

@@ -15,6 +15,13 @@ class PythonFunction(Model):
     """A bundled function by name, or `module:function` found from the target's folder; also `file.py:function`."""
 
 
+class Baseline(PythonFunction):
+    """What the user would otherwise run."""
+
+    compiled: bool = False
+    """Whether variants are also timed against it under `torch.compile`."""
+
+
 class Fill(Model):
     """What one input tensor is filled with."""
 

@@ -97,6 +97,32 @@ Price = Annotated[float, Field(gt=0, lt=HIGHEST_USD_PER_HOUR)]
 OptionalPrice = Annotated[Price | None, BeforeValidator(_no_blank)]
 
 
+Terms = Literal["on_demand", "spot"]
+"""How a machine is rented: until it is given back, or until its cloud takes it away."""
+
+
+class HourPrices(Model):
+    """What an hour of one machine costs."""
+
+    on_demand: OptionalPrice = None
+    """Dollars an hour without a commitment."""
+    spot: OptionalPrice = None
+    """Dollars an hour of one that may be taken away."""
+
+    @model_validator(mode="after")
+    def _has_a_price(self) -> "HourPrices":
+        if self.on_demand is None and self.spot is None:
+            raise ValueError("expected on_demand, spot or both, got neither")
+        return self
+
+    def at(self, terms: Terms | None) -> tuple[float, Terms]:
+        """Dollars an hour and what they are for; the dearer price where the terms, or theirs, are not known."""
+        known: dict[Terms, float | None] = {"on_demand": self.on_demand, "spot": self.spot}
+        prices = {name: usd for name, usd in known.items() if usd is not None}
+        used = terms if terms in prices else max(prices, key=lambda name: prices[name])
+        return prices[used], used
+
+
 class Rate(Model):
     """The price of an hour of something, with its source and date."""
 
@@ -114,6 +140,8 @@ class Rate(Model):
     """The GPU that it is for, as its driver names it; where none is named it is for any."""
     cloud: Text | None = None
     """Who rents it out; `gcp` charges a minute at least."""
+    whole: bool = False
+    """Whether it is that of the whole rented machine: its processor costs as much as its GPU."""
 
     @property
     def minimum_s(self) -> float:

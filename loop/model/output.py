@@ -119,6 +119,8 @@ class MeasureOutput(Output):
     """Compiled variants called as PyTorch calls its own, on their shortest workloads."""
     both_ways: dict[str, str] = Field(default_factory=dict)
     """Variant to its ratio by either way of calling it, where they differ by more than a tenth."""
+    compiled: tuple[Measurement, ...] = ()
+    """One a variant and workload, against the baseline under `torch.compile`."""
     outputs: int = 0
     """Outputs of timed calls that were held against the reference."""
     warnings: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator, 
 from loop.model.base import Model
 from loop.model.device_profile import DeviceFacts
 from loop.model.dtypes import Device, Dtype
-from loop.model.functions import Fill, PythonFunction, Tolerance
+from loop.model.functions import Baseline, Fill, PythonFunction, Tolerance
 from loop.model.pattern import Identifier, Text
 from loop.model.promises import Instances, MustNotCompile, ResourceBudget
 from loop.model.signature import OUTPUT, Checker, Generator, Modules, Signature, Word
@@ -215,7 +215,7 @@ class Target(Model):
     """The trusted slow answer; it is given float64 tensors."""
     plain: PythonFunction | None = None
     """The function written out in the element type itself: its error bounds what a variant may lose."""
-    baseline: PythonFunction
+    baseline: Baseline
     """What the user would otherwise run."""
     generator: Generator | None = None
     """Makes the inputs of a call; without one they are filled as `values` says."""

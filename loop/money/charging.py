@@ -60,8 +60,13 @@ def charge(used: Used, card: RateCard, today: datetime.date | None = None) -> Ch
 
 def rates_of(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Rate, ...]:
     """The rates at which each second of a session is charged."""
-    held = gpu_rate(card, gpu) if device == "cuda" else None
-    return tuple(rate for rate in (held, card.find(card.waiting)) if rate is not None)
+    return tuple(rate for rate in (held_rate(card, device, gpu), card.find(card.waiting)) if rate is not None)
+
+
+def held_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:
+    """The rate of the machine that a session holds; None on a processor, unless the whole machine is rented."""
+    rate = gpu_rate(card, gpu)
+    return rate if rate is not None and (device == "cuda" or rate.whole) else None
 
 
 def hourly_usd(card: RateCard, head: SessionHead) -> float:
@@ -85,9 +90,9 @@ def is_for(rate: Rate, gpu: str | None) -> bool:
 
 
 def _gpu(used: Used, card: RateCard) -> Iterator[Priced]:
-    if used.device != "cuda":
+    rate = held_rate(card, used.device, used.gpu)
+    if rate is None and used.device != "cuda":
         return
-    rate = gpu_rate(card, used.gpu)
     if rate is not None:
         yield _by_time(rate, max(used.seconds, rate.minimum_s))
         return

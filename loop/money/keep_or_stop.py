@@ -5,9 +5,12 @@ Break-even hours = stop cost / rate; with nobody waiting that is the restart tim
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
 from loop.base.errors import UsageError
-from loop.base.stats import total_known
+from loop.base.stats import median, total_known
 from loop.gate.model import BuildOutput
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
@@ -15,6 +18,7 @@ from loop.model.money import RateCard
 from loop.model.output import read_output
 from loop.model.record import Finished, latest_attempts
 from loop.money.model import End, KeepOrStop, Restart, StopCost, Waiting, hours_text
+from loop.report import format as say
 
 ENVIRONMENT = "environment-validation"
 GOOD = ("verify", "measure")
@@ -160,3 +164,48 @@ def sentence(weighed: KeepOrStop) -> str:
         ends = f"${weighed.low.stop_usd:.2f} and ${weighed.high.stop_usd:.2f}"
         return f"It depends: idle ${weighed.idle_usd:.2f} lies between what a stop may cost, {ends} ({even})."
     return f"{weighed.decision.capitalize()} it: {both} ({even})."
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What becomes of a machine whose work is done: the ways with their dollars, and the one that is taken."""
+
+    decision: Literal["keep", "stop"]
+    lines: tuple[str, ...]
+
+
+def leave(
+    rate: float, stop: StopCost | None, gap_hours: float | None, planned: tuple[str, float] | None
+) -> Leaving:
+    """Decide for a machine at `rate` dollars an hour. `gap_hours`: what lies between two sessions as a rule.
+
+    `planned`: until when the user needs it, and the hours until then: it is kept. Where nobody knows when it will
+    be needed, or what a restart costs, it is stopped: that it costs money is all that is known.
+    """
+    lines = ["A stop it now: " + (_span(stop) if stop else "no restart was measured, so its cost is unknown")]
+    decision: Literal["keep", "stop"] = "stop"
+    hours = planned[1] if planned else gap_hours
+    if hours is not None:
+        until = f"until {planned[0]}, as planned" if planned else "until the next session, as gaps were so far"
+        lines.append(f"B keep it {until} ({hours_text(hours)}): {say.usd(hours * rate)}")
+        weighed = decide(hours, rate, stop) if stop else None
+        decision = "keep" if planned or (weighed and weighed.decision == "keep") else "stop"
+        if planned and weighed:
+            lines.append(f"  {agrees('keep', weighed)}")
+    if stop:
+        even = stop.high_usd / rate
+        lines.append(f"C keep it for {hours_text(even)}, then stop it: at most {say.usd(2 * stop.high_usd)}")
+    return Leaving(decision, tuple(lines))
+
+
+def _span(stop: StopCost) -> str:
+    low, high = say.usd(stop.low_usd), say.usd(stop.high_usd)
+    return f"{low if low == high else f'{low} to {high}'} for {stop.source}"
+
+
+def gap_hours(rows: Iterable[SessionRow]) -> float | None:
+    """Hours between the end of a session and the beginning of the next, the median of the last; None for none."""
+    timed = [(row.started.timestamp(), row.seconds) for row in rows if row.started is not None and row.seconds]
+    recent = sorted(timed)[-RECENT - 1 :]
+    gaps = [(later - begun - seconds) / 3600 for (begun, seconds), (later, _) in pairwise(recent)]
+    return median([gap for gap in gaps if gap > 0]) if any(gap > 0 for gap in gaps) else None

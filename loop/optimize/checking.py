@@ -150,7 +150,7 @@ def _speeds(
     speeds: list[QuickSpeed] = []
     unknown: list[str] = []
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
+        yield from hold_device(context.bench, stack)
         for one in made:
             try:
                 speeds += yield from _speed(context, one, note, arguments)

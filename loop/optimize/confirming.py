@@ -106,7 +106,7 @@ def _one(
         return failures, None, Timings()
     terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, fresh_seed(context), least=arguments.least)
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
+        yield from hold_device(context.bench, stack)
         room = fitting(bench, taken, sides, wide=True)
         timings = yield from schedule.measure(bench, sides, room.workloads, terms)
     return [], _summary(name, timings, timed, unseen), timings

@@ -108,7 +108,7 @@ def points(context: Context, arguments: PointTerms) -> Working[TuneOutput]:
         if INCUMBENT not in search.sides:
             return Result(nothing_to_beat(search))
         with ExitStack() as stack:
-            yield from hold_device(context, stack)
+            yield from hold_device(inner, stack)
             found = yield from _time(search, [one for one in search.sides if one != INCUMBENT], arguments.rounds)
     left = (one for label, one in found.items() if label in search.sides)
     return Result(TuneOutput(ok=True, message=f"{len(found)} timed", trials=(*search.trials, *left)))

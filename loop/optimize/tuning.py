@@ -107,7 +107,7 @@ def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, TriedPo
     """Time what is left beside the incumbent, the fastest of it once more; the best, if it beats the incumbent."""
     with ExitStack() as stack:
         if not search.apart:
-            yield from hold_device(search.context, stack)
+            yield from hold_device(search.context.bench, stack)
         rivals = [label for label in search.sides if label != INCUMBENT]
         found = yield from points.timed(search, rivals, arguments.rounds)
         fastest = sorted(found, key=lambda label: -(found[label].ratio or 0))[: arguments.finalists]

@@ -52,7 +52,7 @@ def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]
     profiles = []
     roofs: dict[Dtype, Known] = {}
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
+        yield from hold_device(context.bench, stack)
         for one in chosen:
             if one.workload.dtype not in roofs:
                 roofs[one.workload.dtype] = yield from _roof(context, chosen, one.workload.dtype)

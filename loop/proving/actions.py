@@ -118,14 +118,15 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
         return  # A gate is proved on an honest variant.
     if not target.is_plain:
-        proof.left_out.append(f"{side.name} controls that timing finds: inputs are draws of a generator")
-        return
+        proof.left_out.append(f"{side.name} controls that only timing finds: inputs are draws of a generator")
+        if not found.timed:
+            return
     largest = _largest([one for one in workloads if one.dtype == dtype and accepts(side, one)])
     if largest is None:
         proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in found.timed]
         return
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
+        yield from hold_device(context.bench, stack)
         setup = Setup(context.bench, side, largest, ends, context.task.seed)
         yield from _time(setup, found.timed, proof)
 

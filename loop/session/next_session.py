@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
 from loop.learning import statistics_command as statistics
-from loop.learning.learnings import one_line, what_broke, where_to_begin
+from loop.learning.learnings import one_line, where_to_begin
 from loop.learning.next_plan import Benefit, Idea, benefit, ideas
 from loop.learning.predicting import foresee
 from loop.learning.statistics import Statistics
@@ -142,8 +142,6 @@ def proposal(
         return f"{one_line(error.message)}\n{head.command()}"
     idea = first.idea
     begin = where_to_begin(head, finished, idea.variant, sources.get(idea.variant or "", ()))
-    judged = record.status != "failed" or ended.incorrect or ended.regressed
-    broken = "" if judged else what_broke(finished)
-    parts = [f"{idea.objective}: {'; '.join(map(one_line, idea.why))}", begin[0] if begin else "", broken]
+    parts = [f"{idea.objective}: {'; '.join(map(one_line, idea.why))}", begin[0] if begin else ""]
     sentence = ". ".join(filter(None, parts))
     return "\n".join([f"{sentence}.", *(begin[1:] if begin else ()), first.command])

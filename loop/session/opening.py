@@ -10,8 +10,10 @@ import loop
 from loop.agents.results import AiGiven
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError
+from loop.base.places import Project
 from loop.learning.predicting import expected, named
 from loop.library import definitions, targets
+from loop.library.hosted import hosted
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
@@ -111,7 +113,8 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         started=datetime.datetime.now(datetime.UTC),
         plan=resolved,
         target=setting.target.name,
-        target_folder="bundled" if setting.project.bundled else str(setting.project.target),
+        target_folder=target_folder(setting.project),
+        host=sender.name if (sender := hosted()) else "",
         baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),
         roles={name: one.role for name, one in setting.target.variants.items() if one.role != "main"},
@@ -127,6 +130,13 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         machine=machine(),
         loop_version=loop.__version__,
     )
+
+
+def target_folder(project: Project) -> str:
+    """Where whoever asked has the target: on the machine that sent this command here, if one did."""
+    sender = hosted()
+    own = None if project.bundled else str(project.target)
+    return (sender.target if sender else own) or "bundled"
 
 
 def announce(head: SessionHead) -> str:

@@ -1,7 +1,7 @@
 """What every command that runs something needs first: the project, its definitions, device and variants."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from loop.base.documents import did_you_mean, nearest
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, include_folder, project
 from loop.base.screen import Screen
+from loop.formats.translated import only_commands
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import gpus, no_gpu
 from loop.machine.machine import cores, machine
@@ -36,6 +37,11 @@ class Setting:
 def read_setting(target: Path | None) -> Setting:
     """Read all definitions of the project. Raises DefinitionError with every mistake of the first bad file."""
     chosen = project(target, Path.cwd())
+    if only_commands(chosen.target):
+        raise UsageError(
+            f"{trust.shown(chosen)}: not judged by us: its own commands make inputs and check outputs",
+            hint="loop targets judge TASK ANSWER",
+        )
     return Setting(
         project=chosen,
         target=targets.target(chosen).value,
@@ -47,22 +53,21 @@ def read_setting(target: Path | None) -> Setting:
 def trusted_setting(target: Path | None, screen: Screen) -> Setting:
     """The same, for a command that runs what the definitions say: they have to be allowed."""
     setting = read_setting(target)
-    if not trust.is_trusted(setting.project) and not ask_for_trust(setting, screen):
-        raise trust.refusal(setting.project)
-    allow_programs()
+    allow(setting.project, lambda: what_runs(setting), screen)
     return setting
 
 
-def ask_for_trust(setting: Setting, screen: Screen) -> bool:
-    """Show what would run and ask; remembers a yes."""
-    digest = trust.definition_hash(setting.project)
-    screen.say(f"{trust.shown(setting.project)} would run:")
-    for line in what_runs(setting):
-        screen.say(f"  {line}")
-    if not screen.confirm("Allow it, until these definitions change?"):
-        return False
-    trust.grant(setting.project, digest)
-    return True
+def allow(project: Project, lines: Callable[[], Sequence[str]], screen: Screen) -> None:
+    """Ask before what a project runs, `lines`, is run for the first time; remembers a yes. Raises Untrusted."""
+    if not trust.is_trusted(project):
+        digest = trust.definition_hash(project)
+        screen.say(f"{trust.shown(project)} would run:")
+        for line in lines():
+            screen.say(f"  {line}")
+        if not screen.confirm("Allow it, until these definitions change?"):
+            raise trust.refusal(project)
+        trust.grant(project, digest)
+    allow_programs()
 
 
 def allow_session(folder: Path, head: SessionHead, setting: Setting, screen: Screen) -> None:

@@ -20,6 +20,7 @@ from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.model.workloads import accepts
 from loop.steps.context import Context, Result, Working
 from loop.timing import ratios, schedule
+from loop.timing.compiled import Compiled, time_compiled
 from loop.timing.doubts import doubts
 from loop.timing.energy import sensed, taken
 from loop.timing.operators import Offered, both_ways, time_operators
@@ -65,7 +66,7 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         message = f"nothing to measure: {found.why_not}"
         return Result(MeasureOutput(ok=False, message=message, hint=found.hint, not_exercised=skipped))
     timed = yield from _measure(context, found, arguments)
-    samples = {"measure": timed.timings.segments, **_samples(timed.offered)}
+    samples = {"measure": timed.timings.segments, **_samples(timed)}
     return Result(_output(context.bench, timed, skipped), samples=samples)
 
 
@@ -81,6 +82,7 @@ class Timed:
     distrusted: tuple[NoSpeedVerdict, ...]
     """Verdicts on what cannot be trusted, as operators too."""
     offered: Sequence[Offered]
+    compiled: Compiled
     warned: tuple[str, ...]
     block_sd: float | None
 
@@ -91,9 +93,9 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generat
     limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and builds else IN_ROUNDS_ALONE)
     rounds = arguments.rounds or ROUNDS[bench.device]
     terms = Terms(rounds, limit_s, context.task.seed, cold=arguments.cold)
-    begun, offered = monotonic(), list[Offered]()
+    begun, offered, compiled = monotonic(), list[Offered](), Compiled()
     with ExitStack() as stack:
-        shared = yield from hold_device(context, stack)
+        shared = yield from hold_device(context.bench, stack)
         every = [bench.side(BASELINE), *sides]
         room = fitting(bench, workloads(context, context.task.plan.workloads), every, wide=True)
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
@@ -106,11 +108,15 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generat
         if arguments.as_operator and not distrusted:
             meant_s = min(context.budget_s, OPERATORS_IN_PLAN * context.task.plan.budget.minutes * 60)
             left_s = context.budget_s - (monotonic() - begun)
-            compiled = tuple(builds.values())
-            offered = yield from time_operators(bench, compiled, measured, meant_s, left_s, context.task.seed)
+            made = tuple(builds.values())
+            offered = yield from time_operators(bench, made, measured, meant_s, left_s, context.task.seed)
             distrusted = tuple(verdict for one in offered for verdict in one.distrusted)
+        if bench.target.baseline.compiled and not distrusted:
+            left_s = context.budget_s - (monotonic() - begun)
+            compiled = yield from time_compiled(bench, sides, room.workloads, left_s, context.task.seed)
+            distrusted = compiled.distrusted
     spread = _noise(pairs, room.workloads, timings)
-    return Timed(sides, room, timings, measured, distrusted, offered, warned, spread)
+    return Timed(sides, room, timings, measured, distrusted, offered, compiled, warned, spread)
 
 
 def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutput:
@@ -129,6 +135,7 @@ def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutp
             *(f"speed on {text}" for text in timed.room.left_out),
             *_untimed(timed.sides, timed.room.workloads),
             *(text for one in offered for text in one.missing),
+            *timed.compiled.missing,
             *bench.notes,
         ),
         measurements=timed.measured,
@@ -137,6 +144,7 @@ def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutp
         empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
         as_operator=speeds,
         both_ways=told,
+        compiled=() if distrusted else timed.compiled.measured,
         outputs=timings.outputs,
         threads=bench.threads,
         block_sd=timed.block_sd,
@@ -147,10 +155,11 @@ def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutp
     )
 
 
-def _samples(offered: Sequence[Offered]) -> dict[str, Sequence[Segment]]:
-    """Raw samples of what was timed as an operator."""
-    segments = [segment for one in offered for segment in one.segments]
-    return {"as_operator": segments} if segments else {}
+def _samples(timed: Timed) -> dict[str, Sequence[Segment]]:
+    """Raw samples of what was timed as an operator, and against what was compiled."""
+    offered = [segment for one in timed.offered for segment in one.segments]
+    found = {"as_operator": offered, "compiled": timed.compiled.segments}
+    return {name: segments for name, segments in found.items() if segments}
 
 
 @dataclass

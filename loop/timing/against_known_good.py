@@ -176,7 +176,7 @@ def _hold(
     sides = [side for contest in contests for side in contest.sides]
     every = list({one.name: one for contest in contests for one in contest.workloads}.values())
     with ExitStack() as stack:
-        shared = yield from hold_device(context, stack)
+        shared = yield from hold_device(context.bench, stack)
         begun = monotonic()
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:

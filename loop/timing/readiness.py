@@ -57,24 +57,24 @@ def changed_since(verified: Iterable[VariantChecks], made: Iterable[Build]) -> s
     return next((c.variant for c in verified if c.build_id and now.get(c.variant) != c.build_id), None)
 
 
-def hold_device(context: Context, stack: ExitStack) -> Generator[Tick, None, str]:
+def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     """Wait until no other session measures on this device; two at once would disturb each other.
 
     What else disturbs it is said, and what that will cost: who other than loop uses the GPU, or keeps the cores of
     a CPU busy. Empty when nobody does.
     """
-    folder = context.bench.cache / "locks"
+    folder = bench.cache / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    gpu = gpus().first if context.bench.device == "cuda" else None
+    gpu = gpus().first if bench.device == "cuda" else None
     while True:
         try:
-            stack.enter_context(locked(folder / (gpu.uuid if gpu else context.bench.device)))
+            stack.enter_context(locked(folder / (gpu.uuid if gpu else bench.device)))
         except Held as held:
             yield Tick(f"waiting for {held.holder} to finish measuring")
             time.sleep(0.1)
         else:
-            cpu = context.bench.device == "cpu"
-            return (yield from warn_of_programs() if cpu else warn_before(context.bench))
+            cpu = bench.device == "cpu"
+            return (yield from warn_of_programs() if cpu else warn_before(bench))
 
 
 def warnings(bench: Bench, before: str, timings: Timings) -> tuple[str, ...]:

@@ -11,13 +11,16 @@ UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
 
 
 def how_called(output: MeasureOutput) -> Iterator[str]:
-    """A line on the sides, one on empty calls, one a variant whose ratio hangs on the way of calling it."""
+    """Lines on sides, empty calls, ratios that hang on the way of calling, and ratios to `torch.compile`."""
     if output.called:
         yield "called: " + "; ".join(f"{side}: {way}" for side, way in output.called.items())
     if output.empty_us:
         yield "an empty call: " + ", ".join(f"{way} {say.latency(us)}" for way, us in output.empty_us.items())
     for variant, both in output.both_ways.items():
         yield f"{variant}: {both}"
+    for one in output.compiled:
+        ratio = say.ratio(one.ratio, one.interval)
+        yield f"{one.variant} on {one.workload.name}: {ratio} of torch.compile of the baseline"
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:

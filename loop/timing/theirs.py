@@ -43,6 +43,8 @@ class Both(Model):
     """`right`, `wrong` or `not judged`."""
     ratio: float | None = None
     """Time of the task's reference over that of the answer, as we timed them."""
+    compiled: float | None = None
+    """The same of the reference under `torch.compile`."""
     theirs: Verdict
     """What their evaluator said."""
     causes: tuple[str, ...] = ()
@@ -71,7 +73,7 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
     task, answers = made
     found = []
     with ExitStack() as stack:
-        yield from hold_device(context, stack)
+        yield from hold_device(context.bench, stack)
         for name in context.task.variants:
             verdict = yield from verdict_of(task, answers[name], arguments) if name in answers else _no_answer()
             found.append(two(task, name, context.finished, verdict))
@@ -99,15 +101,17 @@ def _no_answer() -> Judging:
 def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
     """Ours from the steps so far, beside theirs."""
     verified = outputs_of(finished, VerifyOutput)
-    measured = [one for output in outputs_of(finished, MeasureOutput) for one in output.measurements]
-    ratios = [one.ratio for one in measured if one.variant == name]
+    outputs = outputs_of(finished, MeasureOutput)
+    ratios = [one.ratio for output in outputs for one in output.measurements if one.variant == name]
+    compiled = [one.ratio for output in outputs for one in output.compiled if one.variant == name]
     ours = "not judged"
     if any(name in one.wrong for one in verified):
         ours = "wrong"
     elif any(name in one.right for one in verified):
         ours = "right"
     why = tuple(causes(task, ours, verdict))
-    return Both(answer=name, ours=ours, ratio=min(ratios, default=None), theirs=verdict, causes=why)
+    least, beside = min(ratios, default=None), min(compiled, default=None)
+    return Both(answer=name, ours=ours, ratio=least, compiled=beside, theirs=verdict, causes=why)
 
 
 def said(one: Both) -> str:
@@ -123,6 +127,7 @@ def line(one: Both) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
     same = {True: "yes", False: "no", None: ""}[one.same]
     ratio = f", {one.ratio:.2f}x" if one.ratio is not None else ""
+    ratio += f", {one.compiled:.2f}x torch.compile" if one.compiled is not None else ""
     speedup = f", {one.theirs.speedup:.2f}x" if one.theirs.speedup is not None else ""
     return one.answer, one.ours + ratio, one.theirs.status + speedup, same, one.theirs.why
 

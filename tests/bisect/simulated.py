@@ -105,7 +105,7 @@ class History:
 def until_enough(asked: Try, observe: Callable[[], float]) -> list[float]:
     """As many observations as are asked for, or as are enough."""
     values: list[float] = []
-    while len(values) < asked.batch and not enough(asked, values):
+    while len(values) < asked.batch and not enough(values, asked.stop, asked.claim, asked.relink):
         values.append(observe())
     return values
 

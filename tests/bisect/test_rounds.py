@@ -93,18 +93,17 @@ def test_nobody_is_blamed_by_rounds_where_nothing_changed() -> None:
 def test_a_probe_ends_when_its_side_is_evident() -> None:
     """Clear commits cost few pairs, one in the middle ends as unclear."""
     stop = Stop(step=0.05, sd=0.02)
-    asked = Try(1, 24, "", stop=stop)
     rng = random.Random(1)
     draw = functools.partial(rng.gauss, sigma=0.02)
     for level, said in ((0.0, "good"), (0.05, "bad")):
         values: list[float] = []
-        while not enough(asked, values):
+        while not enough(values, stop):
             values.append(draw(level))
         assert said == side(values, stop)
         assert len(values) <= 8
     assert "unclear" == side([0.025] * 24, stop)
     assert "unclear" == side([0.05], Stop(step=0.05, sd=0.0))  # One pair says nothing of its own noise.
-    assert not enough(Try(1, 24, ""), [1.0] * 23)
+    assert not enough([1.0] * 23, None)
 
 
 def test_a_confirmation_that_was_guessed_counts_only_where_it_is_asked_for() -> None:

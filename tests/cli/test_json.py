@@ -19,6 +19,8 @@ WITHOUT = {
     "patterns schema": "what it prints is JSON",
     "catalog serve": "it serves pages until Ctrl-C",
     "mcp": "it answers in JSON until its client closes",
+    "jobs follow": "it prints what the job's command prints",
+    "jobs cancel": "it prints what the job's command prints",
 }
 """Commands that have no `--json`, and why."""
 WORDS = {
@@ -59,8 +61,8 @@ SLOW = (
     "targets judge",
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
-REPLAYED = "sessions replayed"
-"""It needs what a recipe left: tests/replay has it."""
+ELSEWHERE = ("sessions replayed", "hosts setup")
+"""They need what a recipe left, or another machine: tests/replay and tests/jobs have them."""
 
 
 def answers(folder: Path, named: list[str]) -> list[str]:
@@ -97,7 +99,7 @@ def project(tmp_path: Path) -> Path:
     [
         pytest.param(one.words, marks=pytest.mark.slow if one.words in SLOW else ())
         for one in ALL
-        if one.words not in {*WITHOUT, REPLAYED}
+        if one.words not in {*WITHOUT, *ELSEWHERE}
     ],
 )
 def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_arguments_become_the_words_of_the_command_line() -> None:
     (command,) = [one for one in ALL if one.words == "kernels verify"]
     tool = Tool(command)
     values = tool.read({"variants": ["--help", "b"], "workloads": ["-x"], "emulate": True, "wait_s": 1})
-    words = ["kernels", "verify", "--json", "--workloads=-x", "--emulate", "--", "--help", "b"]
+    words = ["kernels", "verify", "--workloads=-x", "--emulate", "--json", "--", "--help", "b"]
     assert words == tool.words({key: value for key, value in values.items() if key != "wait_s"})
     assert "--device" == option_of(command, "device")
 

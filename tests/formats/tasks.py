@@ -98,12 +98,36 @@ hardware: [H100]
 peak_tflops_key: fp32
 tolerance: {float32: 0.001}
 """
+HARD_CHECK = """import sys
+
+import reference
+import shapes
+import solution
+import torch
+
+for sizes in shapes.SHAPES:
+    for name, size in sizes.items():
+        setattr(reference, name, size)
+    known, new = (module.Model(*reference.get_init_inputs()) for module in (reference, solution))
+    new.load_state_dict(known.state_dict(), strict=True)
+    inputs = reference.get_inputs()
+    if not torch.allclose(known(*inputs), new(*inputs)):
+        sys.exit(f"FAIL: {sizes}")
+print("PASS")
+"""
 CONFIG = """source_file_path: [source/kernel.py]
 target_kernel_functions: [double]
 compile_command: [python3 run.py compile]
 correctness_command: [python3 run.py correctness]
 performance_command: [python3 run.py performance]
-task_type: triton2triton
+task_type: python2python
+"""
+ARENA_RUN = """import sys
+
+from source.kernel import double
+
+assert double(2) == 4, f"2 doubled is {double(2)}"
+print(sys.argv[1], "done")
 """
 
 
@@ -158,8 +182,8 @@ def hard(folder: Path) -> Path:
         "problem.yaml": PROBLEM,
         "reference.py": KERNELBENCH.replace("rows = 2 * 4", "rows = 8"),
         "shapes.py": 'SHAPES = [{"rows": 4, "features": 8}, {"rows": 2, "features": 32}]\n',
-        "check.py": "",
-        "benchmark.py": "",
+        "check.py": HARD_CHECK,
+        "benchmark.py": "print('peak_fraction: 0.5')\n",
     }
     for name, text in files.items():
         (task / name).write_text(text)
@@ -170,6 +194,7 @@ def arena(folder: Path) -> Path:
     """A task of AgentKernelArena."""
     task = folder / "double"
     (task / "source").mkdir(parents=True)
-    (task / "source/kernel.py").write_text("")
+    (task / "source/kernel.py").write_text("def double(x):\n    return x + x\n")
+    (task / "run.py").write_text(ARENA_RUN)
     (task / "config.yaml").write_text(CONFIG)
     return task

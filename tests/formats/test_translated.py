@@ -229,12 +229,6 @@ def test_a_solution_in_another_language(tmp_path: Path) -> None:
         as_target(task, [str(tmp_path / "solutions/mine.json")])
 
 
-def test_a_command_style_task_is_only_read(tmp_path: Path) -> None:
-    """It says so."""
-    with pytest.raises(UsageError, match=r"loop reads kernelbench\.com hard, and does not run it yet"):
-        as_target(tasks.hard(tmp_path))
-
-
 @pytest.mark.parametrize(("layer", "state"), [("nn.BatchNorm2d(4)", "free"), ("nn.LayerNorm(4)", "fixed")])
 def test_layers_that_count_may_change(layer: str, state: str, tmp_path: Path) -> None:
     """BatchNorm in training changes its buffers in every call; other state has to stay."""

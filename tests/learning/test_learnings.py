@@ -3,7 +3,7 @@
 import pytest
 
 from loop.base.stats import ratio_interval
-from loop.learning.learnings import learnings, resolution, what_broke, where_to_begin
+from loop.learning.learnings import learnings, resolution, where_to_begin
 from loop.model.debugging import Smallest, SmallestOutput
 from tests.makers import (
     make_build,
@@ -102,14 +102,6 @@ def test_the_smallest_failing_workload_is_where_to_start() -> None:
     text, verify = where_to_begin(make_session_head(), finished, "cpu", []) or ("", "")
     assert text.endswith("Start from its smallest failing workload, B1 H1 S65 D1 float32")
     assert "loop kernels verify cpu --workloads 'B=1 S=65' --device cpu --threads 8 --seed 5" == verify
-
-
-def test_what_broke_is_told_with_what_cures_it() -> None:
-    """Many lines of error stay one line: what follows a proposal's first line are commands."""
-    broken = make_finished("torch", status="failed", message="no torch\nat all", hint="pip install torch")
-    told = "baseline-first/torch: no torch at all. What usually cures it: pip install torch"
-    assert told == what_broke([make_finished(), broken])
-    assert "" == what_broke([make_finished()])
 
 
 def test_steps_without_output_break_nothing() -> None:

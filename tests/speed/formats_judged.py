@@ -8,6 +8,7 @@ theirs is kept here. `--pack FOLDER` copies exactly the files that the sample ne
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -41,8 +42,6 @@ ON_CPU = Path(__file__).with_name("kernelbench_check.py")
 SEED = 20_261_123
 MEMORY = 16 * 10**9
 """Bytes that judging one task may take."""
-SPARE = 2.5e9
-"""Bytes that stay free for others."""
 LOOP = (sys.executable, "-c", "from loop.cli import main; main()")
 UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
 """Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
@@ -157,9 +156,15 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
     except Excluded as excluded:
         found = [{"excluded": str(excluded)}]
     except LoopError as error:
-        found = [{"excluded": error.message.replace(str(checkout), "")[:200]}]
+        found = [{"excluded": _short(error.message, checkout)}]
     seconds = round(time.monotonic() - begin, 1)
     return [{**head, **row, "seconds": seconds} for row in found]
+
+
+def _short(message: str, checkout: Path) -> str:
+    """Why a task is not judged, without the place where it lies; the end of a long reason says most."""
+    said = message.replace(f"{checkout}/", "")
+    return said if len(said) < 300 else f"{said[:150]} ... {said[-150:]}"
 
 
 class Excluded(Exception):
@@ -187,7 +192,8 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
     """Honest and wrong answers that loop makes."""
     kinds = [word for one in job.mistakes for word in ("--control", one)]
     said = _loop(run, job.option, ("targets", "audit", str(path), *kinds))
-    theirs = "stated rule" if "not its evaluator" in said["theirs"] else "evaluator"
+    _, replaced, why = said["theirs"].partition("not its evaluator")
+    theirs = f"stated rule{why[:160]}" if replaced else "evaluator"
     own = _own_check(run, job, path, [one["file"] for one in said["controls"]])
     for one in said["controls"]:
         kept = {name: one[name] for name in ("control", "make", "kind", "ours", "theirs", "why")}
@@ -233,7 +239,7 @@ def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
         more += ["--evaluator", str(run.checkouts[option])] if EVALUATORS.get(option) else []
     said: dict[str, Any] = json.loads(_run(run, (*LOOP, *words, *more)))
     if "error" in said:
-        raise Excluded(said["error"]["message"][:200])
+        raise Excluded(_short(said["error"]["message"], run.checkouts.get(option, ROOT)))
     return said
 
 
@@ -242,8 +248,8 @@ def interpreter(python: str, folder: Path) -> str:
     for name in UNUSED:
         if subprocess.run((python, "-c", f"import {name}"), capture_output=True, check=False).returncode:
             (folder / f"{name}.py").write_text(EMPTY)
-    program = folder / "python"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{folder}" exec {python} "$@"\n')
+    program, path = folder / "python", os.pathsep.join((str(folder), os.environ.get("PYTHONPATH", "")))
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{path}" exec {python} "$@"\n')
     program.chmod(0o755)
     return str(program)
 
@@ -275,7 +281,7 @@ def _run(run: Run, command: Sequence[str]) -> str:
             output, errors = child.communicate(timeout=0.5)
             break
         except subprocess.TimeoutExpired:
-            if not why and (why := _too_much(run, time.monotonic() - begin)):
+            if not why and (why := _too_much(run, child.pid, time.monotonic() - begin)):
                 _end(child.pid)
     if why:
         raise Cut if why == OVER else Excluded(why)
@@ -284,20 +290,35 @@ def _run(run: Run, command: Sequence[str]) -> str:
     return output
 
 
-def _too_much(run: Run, seconds: float) -> str:
+def _too_much(run: Run, pid: int, seconds: float) -> str:
     """Why a command has to end; empty where it may go on."""
     if time.monotonic() > run.ends:
         return OVER
     if seconds > run.limit_s:
         return f"time: more than {run.limit_s:g} s"
-    if run.device == "cpu" and psutil.virtual_memory().available < SPARE:
-        return "memory while it ran"
+    if _resident(pid) > MEMORY:
+        return f"memory: more than {MEMORY / 1e9:g} GB"
     return ""
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    """A command and all that it started."""
+    return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+
+
+def _resident(pid: int) -> int:
+    """Bytes that a command and all that it started keep in memory for themselves; what they share counts once."""
+    total = 0
+    with contextlib.suppress(psutil.NoSuchProcess):  # It has ended meanwhile.
+        for one in _tree(pid):
+            found = one.memory_info()
+            total += found.rss - (found.shared if one.pid != pid else 0)
+    return total
 
 
 def _end(pid: int) -> None:
     """End a command and all that it started."""
-    below = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    below = _tree(pid)
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for one in below:
             if one.is_running():

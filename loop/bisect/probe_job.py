@@ -1,0 +1,229 @@
+"""A probe of a bisection as a job: two commits and today's target as files, so that any machine can try one.
+
+Both commits are built and timed on one device, in pairs. What comes back are ratios, never times.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from loop.base.documents.files import plain
+from loop.base.documents.sums import read_sealed, write_sealed
+from loop.base.errors import WorkFailed
+from loop.base.interrupts import flagged
+from loop.base.processes import Tick, finish
+from loop.base.screen import Screen
+from loop.bisect.builds import Builder, Exported, Untestable
+from loop.bisect.gate import Logs, OnDevice
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Observed, Question, Tries, observed
+from loop.jobs.folder import Job, JobFolder, hashes, identity, prepare
+from loop.model.base import Model, Printed
+from loop.model.bisect import UNCOMMITTED, Candidate, Claim, Stop
+from loop.model.dtypes import Device
+from loop.model.target import Workload
+from loop.repository.reading import export
+from loop.repository.worktree import IGNORED
+from loop.steps.setting import choose_threads, open_bench, trusted_setting
+from loop.timing.readiness import hold_device
+from loop.workers.bench import Bench
+
+TODAY, TASKS = "today", "probes"
+BUILD_LIMIT_S = 600.0
+TTL_S = 1800.0
+"""A probe that takes longer is ended."""
+RunJobs = Callable[[Sequence[JobFolder]], Generator[Tick, None, Sequence[JobFolder]]]
+"""Runs jobs wherever an executor has room, and brings their folders back, in order."""
+
+
+class ProbeTask(Model):
+    """What a job tries: `probes/NUMBER.json` beside the files of the commits."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    variant: str
+    """The variant in question."""
+    metric: Literal["latency", "correctness"]
+    """What is asked of it."""
+    emulated: bool = False
+    """Whether it runs under the emulator."""
+    device: Device
+    """What it runs on."""
+    threads: int | None = None
+    """CPU threads of each process; None: as many as that machine has cores, less one."""
+    workloads: tuple[Workload, ...]
+    """Today's."""
+    seed: int
+    """Of the values, and of the order in which sides take turns."""
+    candidate: Candidate
+    """The commit to be tried."""
+    against: Candidate
+    """What a latency is held against."""
+    count: int
+    """Observations that are wanted; 0: as many as the gate needs for a verdict on each workload."""
+    again: int = 0
+    """Which layout of the code; 0 for the build as it is."""
+    stop: Stop | None = None
+    """When fewer observations are enough."""
+    claim: Claim | None = None
+    """What a confirmation has to show."""
+
+    @property
+    def question(self) -> Question:
+        """As a prober takes it."""
+        return Question(self.candidate, self.count, self.against, self.again, (), self.stop, self.claim)
+
+
+class Probed(Printed):
+    """What a probe found."""
+
+    status: Literal["measured", "broken", "lost"]
+    """As of a probe."""
+    values: tuple[float, ...] = ()
+    """Log ratios, one a pair; or 1 for right and 0 for wrong."""
+    reason: str = ""
+    """Why it is broken or lost."""
+    logs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """Workload to log ratios, where the gate asked."""
+
+
+def show(task: Path, screen: Screen) -> int:
+    """`loop job probe`: try a commit, print what was observed as JSON; the exit code."""
+    asked, root = read_sealed(ProbeTask, task), task.absolute().parent.parent
+    setting = trusted_setting(root / TODAY, screen)
+    with flagged(), ExitStack() as stack:
+        bench = stack.enter_context(open_bench(setting, asked.device, choose_threads(asked.threads)))
+        builder = Builder(
+            bench, [Exported(root), Exported(root)], asked.variant, BUILD_LIMIT_S, emulated=asked.emulated
+        )
+        finish(hold_device(bench, stack))
+        found = _found(asked, bench, builder)
+    screen.data(json.dumps(plain(found)))
+    return 0
+
+
+def _found(asked: ProbeTask, bench: Bench, builder: Builder) -> Probed:
+    """What is observed here."""
+    if asked.metric == "correctness":
+        prober = CorrectnessProbe(bench, builder, asked.workloads, asked.seed)
+        return _told(finish(observed(prober.tried(asked.question))))
+    timer = LatencyProbe(bench, builder, asked.workloads, asked.seed)
+    if asked.count:
+        return _told(finish(observed(timer.tried(asked.question))))
+    logs: dict[str, tuple[float, ...]] = {}
+
+    def ends() -> Tries:
+        found = yield from OnDevice(timer).ends(asked.candidate, asked.against)
+        logs.update((name, tuple(values)) for name, values in found.items())
+        return ()
+
+    return _told(finish(observed(ends()))).model_copy(update={"logs": logs})
+
+
+def _told(found: Observed) -> Probed:
+    return Probed(status=found.status, values=found.values, reason=found.reason)
+
+
+@dataclass
+class Spread:
+    """Probes as jobs of an executor, each with both of its commits on a device of its own."""
+
+    run: RunJobs
+    folder: Path
+    """Today's target."""
+    staging: Path
+    """An empty folder, where the commits are written out."""
+    terms: ProbeTask
+    """What all probes have in common; the rest is set for each."""
+    workloads: Sequence[Workload]
+    asked: int = 0
+    """Jobs so far."""
+    remark = ""
+    hangs = False
+
+    @property
+    def compiled(self) -> int:
+        """Unknown: other machines have caches of their own."""
+        return 0
+
+    def tried(self, asked: Question) -> Tries:
+        """One question, as the only one of its round."""
+        (found,) = yield from self.many([asked])
+        if found.status == "broken":
+            raise Untestable(found.reason)
+        return found.values
+
+    def many(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Observed]]:
+        """All of a round at the same time."""
+        answers = yield from self._answers(questions)
+        return [Observed(one.status, one.values, one.reason) for one in answers]
+
+    def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
+        """One job times both ends. Raises Untestable."""
+        (found,) = yield from self._answers([Question(bad, 0, good)])
+        if found.status != "measured":
+            raise Untestable(found.reason)
+        return found.logs
+
+    def _answers(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
+        done = yield from self.run([self._job(one) for one in questions])
+        return [_answer(one) for one in done]
+
+    def _job(self, question: Question) -> JobFolder:
+        """The job of a question; the same question of another search is the same job."""
+        self.asked += 1
+        task = self.terms.model_copy(
+            update={
+                "workloads": tuple(self.workloads),
+                "seed": self.terms.seed + self.asked,
+                "candidate": question.candidate,
+                "against": question.against,
+                "count": question.count,
+                "again": question.again,
+                "stop": question.stop,
+                "claim": question.claim,
+            }
+        )
+        path = self.staging / TASKS / f"{self.asked}.json"
+        path.parent.mkdir(exist_ok=True)
+        write_sealed(path, task)
+        folders = [self._written(question.candidate), self._written(question.against), self._today()]
+        files = [path, *(file for folder in dict.fromkeys(folders) for file in sorted(folder.rglob("*")))]
+        told = hashes(self.staging, files)
+        words, on_cpu = ("job", "probe", str(path.relative_to(self.staging))), task.device == "cpu"
+        job = Job(
+            id=identity(words, told),
+            words=words,
+            title=f"bisect: try {question.candidate.short} beside {question.against.short}",
+            files=told,
+            needs_gpu=not on_cpu,
+            alone=on_cpu and task.metric == "latency",
+            ttl_s=TTL_S,
+        )
+        return prepare(job, self.staging, [self.staging / name for name in told])
+
+    def _written(self, candidate: Candidate) -> Path:
+        """The files of a commit."""
+        place = self.staging / candidate.commit
+        if candidate.commit == UNCOMMITTED:
+            return self._today()
+        return place if place.exists() else export(self.folder, candidate.commit, place)
+
+    def _today(self) -> Path:
+        place = self.staging / TODAY
+        if not place.exists():
+            shutil.copytree(self.folder, place, ignore=IGNORED)
+        return place
+
+
+def _answer(job: JobFolder) -> Probed:
+    """What a job said; one that came to no answer is lost, and says nothing of its commit."""
+    try:
+        return Probed.model_validate(job.answer(), strict=False)
+    except (WorkFailed, ValidationError) as error:
+        return Probed(status="lost", reason=f"job {job.id}: {error}")

@@ -1,0 +1,189 @@
+"""A job on another machine, followed to its end: its lines, what it made, and what becomes of the machine then."""
+
+import datetime
+import os
+import re
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from loop.base.documents import write_atomic
+from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
+from loop.base.locks import Held, locked
+from loop.base.screen import Screen
+from loop.cli.leaving import leave
+from loop.jobs import hosts as known
+from loop.jobs import sent as noted
+from loop.jobs.folder import ENDED, LOCK, OUT, RC, TALK, JobFolder
+from loop.jobs.hosts import Listed
+from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
+from loop.jobs.sent import Sent
+from loop.jobs.there import Seen, There
+from loop.store.sessions import HEAD
+
+LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
+"""Between two looks at a job; the last is repeated. A look takes the other machine 10 ms."""
+AWAY_S = 3600.0 * 12
+"""For so long a machine is tried that does not answer."""
+CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
+
+
+def until(text: str | None, now: datetime.datetime) -> float | None:
+    """`16:00` as seconds since 1970, today or tomorrow. Raises UsageError for anything else."""
+    if text is None:
+        return None
+    found = CLOCK.fullmatch(text)
+    if not found or int(found[1]) > 23 or int(found[2]) > 59:
+        raise UsageError(f"--keep-until {text!r}: expected a time of day", hint="--keep-until 16:00")
+    moment = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+    return (moment if moment > now else moment + datetime.timedelta(days=1)).timestamp()
+
+
+def follow_job(job: str, screen: Screen) -> int:
+    """Follow a job by its id."""
+    return follow(_chosen(job), screen)
+
+
+def cancel_job(job: str, screen: Screen) -> int:
+    """Have a job end, and see it to its end."""
+    folder = _chosen(job)
+    sent = noted.read(folder)
+    assert sent is not None
+    with Connection(host_of(sent)) as connection:
+        there = There(connection)
+        there.cancel(folder.id)
+        try:
+            return follow(folder, screen, there)
+        except Held as busy:
+            screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
+            return ExitCode.OK
+
+
+def _chosen(name: str) -> JobFolder:
+    """A job that was sent to another machine and has not been brought back. Raises UsageError."""
+    found = {folder.id: folder for folder, _ in noted.away()}
+    chosen = [*found][-1:] if name == "last" else [one for one in found if one.startswith(name)]
+    if len(chosen) == 1:
+        return found[chosen[0]]
+    hint = f"there are {', '.join(found)}" if found else "loop hosts"
+    raise UsageError(f"no job {name!r} is on another machine" if name != "last" else "no job is away", hint=hint)
+
+
+def host_of(sent: Sent) -> Listed:
+    """The machine that a job was sent to. Raises UsageError where `hosts.yaml` names it no more."""
+    (host, *_) = known.choose(known.hosts(Path(sent.project) if sent.project else None), sent.host)
+    return host
+
+
+def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int:
+    """Show what a job on another machine says until it ends, and bring back what it made; its exit code.
+
+    A cut connection is made anew. Ctrl-C leaves the job at work there.
+    """
+    sent = noted.read(folder)
+    if sent is None:
+        raise UsageError(f"job {folder.id} runs on this machine", hint=f"loop jobs show {folder.id}")
+    host = host_of(sent)
+    with locked(folder.path / LOCK), ExitStack() as stack:
+        if folder.rc is not None:
+            raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
+        if there is None:
+            there = There(stack.enter_context(Connection(host)))
+        try:
+            last = _watched(folder, sent, there, screen)
+        except Stopped:
+            price = host.host.prices
+            costs = f", and {host.name} costs ${price.at(None)[0]:.2f} an hour" if price else ""
+            screen.say(f"job {folder.id} still runs on {host.name}{costs}")
+            screen.say(f"  follow it: loop jobs follow {folder.id}")
+            screen.say(f"  end it: loop jobs cancel {folder.id}")
+            raise
+        return _brought_back(folder, sent, host, there, last, screen)
+
+
+def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
+    """Show lines as they come, until there are no more; the last look."""
+    streams = _Streams(folder, sent, screen)
+    looks, failures, cut = 0, 0, 0.0
+    while True:
+        try:
+            seen = there.look({folder.id: streams.sizes})[folder.id]
+            if cut:
+                screen.say(f"{there.name} answers again")
+            cut, failures = 0.0, 0
+        except Unreachable as error:
+            cut = cut or time.time()
+            if time.time() - cut > AWAY_S:
+                raise
+            if failures == 1:  # The first attempt after a cut succeeds, as a rule.
+                screen.say(f"{error.message}; the job goes on there, and so does this command")
+            time.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
+            failures += 1
+            continue
+        streams.take(seen)
+        if seen.ended:
+            streams.rest()
+            return seen
+        if not seen.more:
+            time.sleep(LOOKS_S[min(looks, len(LOOKS_S) - 1)])
+            looks += 1
+
+
+class _Streams:
+    """What a job printed, kept in its folder here and shown line by line."""
+
+    def __init__(self, folder: JobFolder, sent: Sent, screen: Screen) -> None:
+        self.folder, self.sent, self.screen = folder, sent, screen
+        self.open = {OUT: b"", TALK: b""}
+        """The beginning of a line whose end has not come yet."""
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of both that are here."""
+        out, talk = ((self.folder.path / name) for name in (OUT, TALK))
+        return (out.stat().st_size if out.exists() else 0), (talk.stat().st_size if talk.exists() else 0)
+
+    def take(self, seen: Seen) -> None:
+        """Keep and show what came."""
+        for name, data in ((TALK, seen.talk), (OUT, seen.out)):
+            with (self.folder.path / name).open("ab") as file:
+                file.write(data)
+            *lines, self.open[name] = (self.open[name] + data).split(b"\n")
+            for line in lines:
+                self._show(name, line)
+
+    def rest(self) -> None:
+        """Show lines that have no end."""
+        for name, line in self.open.items():
+            if line:
+                self._show(name, line)
+
+    def _show(self, name: str, line: bytes) -> None:
+        text = self.sent.here(line.decode(errors="replace"), self.folder.id)
+        if name == OUT:
+            self.screen.data(text)
+        else:
+            self.screen.say(text)
+
+
+def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
+    """Take in what a job made; the exit code."""
+    patiently(lambda: there.collect(folder), AWAY_S)
+    if last.state in ENDED:
+        folder.check()
+    made = noted.take_in(folder, sent)
+    code = last.code if last.code is not None else ExitCode.PAUSED
+    write_atomic(folder.path / RC, str(code))
+    there.forget(folder.id)
+    for place in made:
+        screen.say(f"brought back from {host.name}: {os.path.relpath(place)}")
+    if made or code != last.code or sent.keep_until is not None:  # Else work goes on, as after `kernels check`.
+        leave(folder, sent, host, there, made, screen)
+    if last.state == "lost":
+        session = next((one.name for one in made if (one / HEAD).is_file()), "")
+        again = (
+            f"loop run session --resume {session} --on {host.name}" if session else "run the same command again"
+        )
+        why = last.why or "it was killed, or the machine was started again"
+        raise WorkFailed(f"job {folder.id} was lost on {host.name}: {why}", hint=again)
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,59 @@
+"""The table of commands about other machines: what there is, setting one up, following what runs there."""
+
+from loop.cli.options import JSON, TARGET
+from loop.cli.table import Command, argument
+
+JOB = argument("job", str, "last", "An id of a job, or last.", metavar="ID")
+
+HOSTING = (
+    Command(
+        "hosts",
+        "loop.cli.hosts:list_hosts",
+        """List the machines of hosts.yaml: in your configuration folder, and next to target.yaml.
+
+        The form of the file:
+
+          format: 1
+
+          hosts:
+
+            l4: {ssh: me@34.1.2.3, usd_per_hour: 0.7, stop: gcloud compute instances stop my-l4}
+        """,
+        ("loop hosts", "loop hosts --json"),
+        (TARGET, JSON),
+        result="loop.cli.hosts:HostList",
+    ),
+    Command(
+        "hosts setup",
+        "loop.cli.hosts:set_up",
+        """Install this loop on a machine, and name what is missing there.
+
+        It goes into an environment of its own, ~/.loop/venv. That sees the packages of `python:` and changes none.
+        """,
+        ("loop hosts setup l4",),
+        (argument("host", str, ..., "Name or label in hosts.yaml."), TARGET, JSON),
+        result="loop.cli.hosts:SetUp",
+    ),
+    Command(
+        "hosts stop",
+        "loop.cli.hosts:stop",
+        "Stop a machine by the command that hosts.yaml names.",
+        ("loop hosts stop l4",),
+        (argument("host", str, ..., "Name or label in hosts.yaml."), TARGET, JSON),
+        result="loop.cli.hosts:Stopped",
+    ),
+    Command(
+        "jobs follow",
+        "loop.cli.following:follow_job",
+        "Show what a job on another machine says until it ends, and bring back what it made.",
+        ("loop jobs follow", "loop jobs follow 20261123-120000-3fa9c1"),
+        (JOB,),
+    ),
+    Command(
+        "jobs cancel",
+        "loop.cli.following:cancel_job",
+        "End a job on another machine, as Ctrl-C does, and bring back what it made.",
+        ("loop jobs cancel 20261123-120000-3fa9c1",),
+        (JOB,),
+    ),
+)

@@ -1,0 +1,149 @@
+"""`loop hosts`: the machines of `hosts.yaml`, and what they need to run a session."""
+
+from pathlib import Path
+from typing import Literal
+
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode
+from loop.base.places import config_folder, project
+from loop.base.screen import Screen
+from loop.cli.leaving import stop_machine
+from loop.cli.on_host import own, reached
+from loop.jobs import hosts as known
+from loop.jobs import sent as noted
+from loop.jobs import setup
+from loop.jobs.hosts import Listed
+from loop.library.hosted import FILE
+from loop.library.trust import is_trusted, refusal
+from loop.model.base import Model, Printed
+from loop.model.money import HourPrices
+from loop.report import format as say
+
+
+class OneHost(Model):
+    """A machine that `--on` takes."""
+
+    name: str
+    """Its name."""
+    ssh: str
+    """Its address."""
+    labels: tuple[str, ...]
+    """What it is called besides."""
+    usd_per_hour: HourPrices | None
+    """What an hour of it costs."""
+    file: str
+    """The file that names it."""
+    jobs: tuple[str, ...]
+    """Jobs that were sent there and have not been brought back."""
+
+
+class HostList(Printed):
+    """All machines."""
+
+    hosts: tuple[OneHost, ...]
+    """By name."""
+
+
+class SetUp(Printed):
+    """A machine that can take sessions."""
+
+    host: str
+    """Its name."""
+    python: str
+    """Version of its Python."""
+    torch: str
+    """Version of the torch that is there; empty where it was installed with `loop`."""
+    gpus: str
+    """Its GPUs; empty for none."""
+    driver: str
+    """Version of its driver."""
+    lacks: tuple[str, ...]
+    """What is missing, with what mends it."""
+
+
+class Stopped(Printed):
+    """Machines whose `stop:` was run."""
+
+    host: str
+    """Their name or label."""
+    stopped: Literal[True] = True
+    """Always so."""
+
+
+def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """The machines, a row each. Nothing is connected to."""
+    found = known.hosts(own(project(target, Path.cwd())))
+    rows = tuple(
+        OneHost(
+            name=one.name,
+            ssh=one.host.ssh,
+            labels=one.host.labels,
+            usd_per_hour=one.host.prices,
+            file=str(one.path),
+            jobs=tuple(folder.id for folder, _ in noted.away(one.name)),
+        )
+        for one in found.values()
+    )
+    if as_json:
+        screen.data(to_json(HostList(hosts=rows)))
+        return ExitCode.OK
+    if not rows:
+        screen.say(f"no hosts; write {config_folder() / FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
+        return ExitCode.OK
+    cells = [(one.name, one.ssh, _price(one.usd_per_hour), ", ".join(one.jobs) or "-", one.file) for one in rows]
+    screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
+    return ExitCode.OK
+
+
+def _price(prices: HourPrices | None) -> str:
+    if prices is None:
+        return "?"
+    named = {"on demand": prices.on_demand, "spot": prices.spot}
+    if prices.on_demand == prices.spot:
+        return say.usd(prices.at(None)[0])
+    return ", ".join(f"{say.usd(usd)} {name}" for name, usd in named.items() if usd is not None)
+
+
+def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Install this `loop` on machines, and name what they lack."""
+    here = project(target, Path.cwd())
+    found = known.choose(known.hosts(own(here)), host)
+    if any(one.path.parent == here.target for one in found) and not is_trusted(here):
+        raise refusal(here)
+    for one in found:
+        made = _set_up(one, screen)
+        if as_json:
+            screen.data(to_json(made))
+    return ExitCode.OK
+
+
+def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Run `stop:` of machines."""
+    here = project(target, Path.cwd())
+    for one in known.choose(known.hosts(own(here)), host):
+        stop_machine(one, str(here.target), screen)
+    if as_json:
+        screen.data(to_json(Stopped(host=host)))
+    return ExitCode.OK
+
+
+def _set_up(host: Listed, screen: Screen) -> SetUp:
+    with reached(host, screen) as there:
+        found = setup.ask(there.connection)
+        setup.refuse_unfit(there.connection, found)
+        lacks = tuple(setup.lacks(there.connection, found))
+        for line in lacks:
+            screen.say(f"{host.name}: {line}")
+        screen.say(f"{host.name}: installing loop into ~/{setup.HOME}/venv, over Python {found['python']}")
+        setup.install(there.connection, found)
+        has = [f"torch {found['torch']}" if found["torch"] else "", found["gpus"], f"driver {found['driver']}"]
+        screen.say(f"{host.name}: ready ({', '.join(one for one in has if one.strip() != 'driver' and one)})")
+        screen.say(f"  next: loop run session --on {host.name}")
+    return SetUp(
+        host=host.name,
+        python=found["python"],
+        torch=found["torch"],
+        gpus=found["gpus"],
+        driver=found["driver"],
+        lacks=lacks,
+    )

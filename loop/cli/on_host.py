@@ -1,0 +1,220 @@
+"""`--on HOST`: the same command on another machine, its lines on this screen, its session in this folder."""
+
+import contextlib
+import datetime
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loop.base.documents import content_hash
+from loop.base.errors import UsageError
+from loop.base.locks import boot_id
+from loop.base.places import PACKAGE, Project
+from loop.base.screen import Screen
+from loop.cli import following
+from loop.cli.leaving import run_here
+from loop.cli.table import Command
+from loop.jobs import hosts as known
+from loop.jobs import sent as noted
+from loop.jobs.folder import SESSIONS, Job, JobFolder, prepare
+from loop.jobs.hosts import Listed
+from loop.jobs.remote import Connection, Unreachable, patiently
+from loop.jobs.sent import Sent
+from loop.jobs.setup import HOME
+from loop.jobs.there import There
+from loop.library import trust
+from loop.library.hosted import VARIABLE, Hosted
+from loop.library.made_of import made_of
+from loop.machine.gpus import VISIBLE
+from loop.repository import root_of
+from loop.repository.carried import carried
+from loop.steps.setting import trusted_setting
+from loop.store import sessions
+from loop.store.sessions import SessionFolder
+
+TTL_S = 12 * 3600.0
+"""A job is ended there after so long, where no budget is named: nobody may come back to it."""
+AFTER_BUDGET_S = 1800.0
+LARGEST_BYTES = 2 << 30
+"""Bytes of a project that are sent."""
+SPARE_KB = 512 << 10
+"""Room that a job needs there besides."""
+STARTS_S = 600.0
+"""Time for a machine to answer after it was started."""
+
+
+def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
+    """Do what a command line asks for on the machine that it names; the exit code of the command there."""
+    asked = {name: value for name, value in given.items() if name not in ("on", "keep_until")}
+    until = following.until(given.get("keep_until"), datetime.datetime.now().astimezone())
+    setting = trusted_setting(asked.get("target"), screen)
+    if made_of(setting.project.target):
+        raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
+    (host, *_) = known.choose(known.hosts(own(setting.project)), str(given["on"]))
+    resumed = _resumed(asked, setting.project)
+    if resumed is not None:
+        for folder, sent in noted.away(host.name):
+            if sent.sessions == str(setting.project.sessions):
+                screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
+                return following.follow(folder, screen)
+    with reached(host, screen) as there:
+        sending = _Sending.of(setting.project)
+        ready = there.ready(sending.tree)
+        if ready.free_kb < sending.kilobytes + SPARE_KB:
+            said = (
+                f"{host.name} has {ready.free_kb >> 10} MiB free; {sending.kilobytes + SPARE_KB >> 10} are needed"
+            )
+            raise UsageError(
+                said, hint=f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'"
+            )
+        if ready.skew_s:
+            screen.say(f"the clock of {host.name} is {ready.skew_s / 60:+.0f} min from here: dates there are off")
+        project = f"{ready.home}/{HOME}/trees/{sending.tree}"
+        if sending.target is not None:
+            asked["target"] = f"{project}/{sending.target}"
+        folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
+        sent = Sent(
+            host=host.name,
+            project=None if own(setting.project) is None else str(setting.project.target),
+            sessions=str(setting.project.sessions),
+            root=str(sending.root or ""),
+            tree=sending.tree,
+            home=ready.home,
+            resumed=resumed.id if resumed else "",
+            began=time.time(),
+            keep_until=until,
+        )
+        noted.write(folder, sent)
+        variables = _variables(host, setting.project, resumed)
+        patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names))
+        patiently(lambda: there.submit(folder, variables, sending.tree))
+        screen.say(f"on {host.name}: job {folder.id}")
+        return following.follow(folder, screen, there)
+
+
+def own(project: Project) -> Path | None:
+    """Folder of a project that may name hosts of its own."""
+    return None if project.bundled else project.target
+
+
+@contextlib.contextmanager
+def reached(host: Listed, screen: Screen) -> Iterator[There]:
+    """A machine that answers; it is started where it does not and `start:` says how."""
+    with Connection(host) as connection:
+        try:
+            connection.connect()
+        except Unreachable:
+            if host.host.start is None:
+                raise
+            screen.say(f"{host.name} does not answer; starting it: {host.host.start}")
+            run_here(host.host.start, host)
+            patiently(connection.connect, STARTS_S, screen.status)
+        yield There(connection)
+
+
+def _resumed(asked: Mapping[str, Any], project: Project) -> SessionFolder | None:
+    """The session that goes on, if one does."""
+    return sessions.find(project.sessions, asked["resume"]) if asked.get("resume") else None
+
+
+@dataclass(frozen=True)
+class _Sending:
+    """What is sent of a project: the checkout around it, else its folder; nothing of what ships with `loop`."""
+
+    root: Path | None
+    target: str | None
+    """The target's folder below it; None for one that ships with the other machine's `loop`, too."""
+    cwd: str
+    """Where the command was typed, below it."""
+    names: tuple[str, ...]
+    tree: str
+    """Name of the folder there: the same for every command of this checkout."""
+
+    @classmethod
+    def of(cls, project: Project) -> "_Sending":
+        """Raises UsageError for more than is sent."""
+        here = Path.cwd().resolve()
+        checkout = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
+        root = (root_of(project.target) or project.target).resolve() if checkout else root_of(here)
+        if root is None:
+            return cls(None, None, ".", (), "none")
+        names = tuple(name for name in carried(root) if not _is_session(root / name, project))
+        cwd = here.relative_to(root).as_posix() if here.is_relative_to(root) else "."
+        target = project.target.resolve().relative_to(root).as_posix() if checkout else None
+        digest = content_hash([boot_host(), str(root)])[:12]
+        word = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in root.name)[:40]
+        made = cls(root, target, cwd, names, f"{word or 'root'}-{digest}")
+        if made.kilobytes << 10 > LARGEST_BYTES:
+            said = f"{root}: {made.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
+            raise UsageError(said, hint="name what nobody needs there in .gitignore")
+        return made
+
+    @property
+    def kilobytes(self) -> int:
+        """Size of all that is sent."""
+        return sum(os.lstat(self.root / name).st_size for name in self.names if self.root) >> 10
+
+
+def boot_host() -> str:
+    """What tells this machine from others that send to the same one."""
+    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
+        with contextlib.suppress(OSError):
+            return path.read_text().strip()
+    return os.uname().nodename or boot_id()
+
+
+def _is_session(path: Path, project: Project) -> bool:
+    """Whether a file is one of a session of here."""
+    if not path.is_relative_to(project.sessions):
+        return False
+    first = path.relative_to(project.sessions).parts[0]
+    return (project.sessions / first / sessions.HEAD).is_file()
+
+
+def _prepared(command: Command, asked: Mapping[str, Any], cwd: str, resumed: SessionFolder | None) -> JobFolder:
+    """The job's folder here, with the session that it goes on with."""
+    words = command.words_of({**asked, **({"resume": resumed.id} if resumed else {})})
+    minutes = asked.get("budget_minutes") or asked.get("max_minutes")
+    now = datetime.datetime.now(datetime.UTC)
+    job = Job(
+        id=f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
+        words=tuple(words),
+        title=shlex.join(["loop", *words]),
+        folder=cwd,
+        ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
+    )
+    folder = prepare(job)
+    if resumed is not None:
+        import shutil
+
+        place = folder.path / SESSIONS / resumed.id
+        shutil.copytree(resumed.path, place, ignore=shutil.ignore_patterns("lock", ".reserve"))
+    return folder
+
+
+def _variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
+    """What the command there is told: price, trust, GPUs."""
+    trusted = [] if project.bundled and not _edited(project) else [trust.definition_hash(project)]
+    if resumed is not None:
+        head = resumed.head()
+        trusted += [trust.digest_of(trust.session_runs(head))]
+    written = datetime.datetime.fromtimestamp(host.path.stat().st_mtime, datetime.UTC).date()
+    told = Hosted(
+        name=host.name,
+        target=None if project.bundled else str(project.target),
+        prices=host.host.prices,
+        as_of=written,
+        trusted=tuple(trusted),
+    )
+    gpus = host.host.gpus
+    visible = {} if gpus is None else {VISIBLE: ",".join(map(str, gpus))}
+    return {VARIABLE: told.model_dump_json(), **visible}
+
+
+def _edited(project: Project) -> bool:
+    """Whether the bundled target is that of a checkout, which is sent."""
+    return (PACKAGE.parent / "pyproject.toml").is_file()

@@ -1,0 +1,124 @@
+"""`hosts.yaml`: machines that are reached by ssh, what they cost, and what starts and stops them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from loop.base.documents import did_you_mean
+from loop.base.errors import UsageError
+from loop.base.owners import stranger
+from loop.base.places import config_folder
+from loop.library.definitions import read_file
+from loop.library.hosted import FILE
+from loop.model.base import Model
+from loop.model.money import HourPrices, Price
+from loop.model.pattern import Text
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+ADDRESS = re.compile(r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+\]))(?::(?P<port>\d{1,5}))?")
+
+
+def _address(text: object) -> object:
+    """An address that ssh cannot take for an option, nor a shell for words."""
+    if isinstance(text, str) and not ADDRESS.fullmatch(text):
+        raise ValueError("expected [user@]address[:port], or a name of ~/.ssh/config")
+    return text
+
+
+class Host(Model):
+    """One machine."""
+
+    ssh: Annotated[str, BeforeValidator(_address)]
+    """`[user@]address[:port]`, or a name of `~/.ssh/config`."""
+    python: Text = "python3"
+    """Interpreter whose packages `loop` sees there; it installs nothing into it."""
+    gpus: tuple[Annotated[int, Field(ge=0, lt=64)], ...] | None = None
+    """Numbers of the GPUs that `loop` may use; all where none is named."""
+    usd_per_hour: Price | HourPrices | None = None
+    """What an hour costs; `{on_demand: 0.7, spot: 0.28}` where that differs."""
+    start: Text | None = None
+    """Command that starts the machine, run here when nobody answers there."""
+    stop: Text | None = None
+    """Command that stops the machine, run here after its last job."""
+    labels: tuple[Name, ...] = ()
+    """Words that `--on` takes as well as the name."""
+
+    @property
+    def prices(self) -> HourPrices | None:
+        """What an hour costs, on demand and as a spot machine."""
+        price = self.usd_per_hour
+        return HourPrices(on_demand=price, spot=price) if isinstance(price, float | int) else price
+
+
+class Hosts(Model):
+    """The file."""
+
+    format: Literal[1]
+    """Format number of this file."""
+    hosts: Annotated[dict[Name, Host], Field(min_length=1)]
+    """The machines, by the name that `--on` takes."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A machine with the file that names it."""
+
+    name: str
+    host: Host
+    path: Path
+
+    @property
+    def address(self) -> str:
+        """What ssh is called with."""
+        return self._parts["to"]
+
+    @property
+    def port(self) -> str | None:
+        """The port, where it is not that of ssh's own configuration."""
+        return self._parts.get("port")
+
+    @property
+    def _parts(self) -> Mapping[str, str]:
+        found = ADDRESS.fullmatch(self.host.ssh)
+        assert found is not None
+        return {name: text for name, text in found.groupdict().items() if text}
+
+
+def files(project: Path | None) -> Iterator[Path]:
+    """Where machines are named: the user's own file, then the project's, whose entries replace those before."""
+    yield config_folder() / FILE
+    if project is not None:
+        yield project / FILE
+
+
+def hosts(project: Path | None) -> dict[str, Listed]:
+    """All machines by name; `project`: folder of a target that is no bundled one.
+
+    Raises DefinitionError with file, line and column, and UsageError where others could change the user's file.
+    """
+    found: dict[str, Listed] = {}
+    for path in files(project):
+        if path.is_file():
+            why = stranger(path) if project is None or path.parent != project else ""
+            if why:
+                raise UsageError(
+                    f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}"
+                )
+            read = read_file(path, Hosts).value.hosts
+            found |= {name: Listed(name, host, path) for name, host in read.items()}
+    return found
+
+
+def choose(found: Mapping[str, Listed], word: str) -> list[Listed]:
+    """The machine of that name, else all with that label. Raises UsageError with the nearest name."""
+    chosen = [found[word]] if word in found else [one for one in found.values() if word in one.host.labels]
+    if chosen:
+        return chosen
+    if not found:
+        raise UsageError(f"no host {word!r}: there is no {FILE}", hint=f"write one: {config_folder() / FILE}")
+    known = [*found, *(label for one in found.values() for label in one.host.labels)]
+    raise UsageError(f"no host {word!r}", hint=did_you_mean(word, known) or f"there are {', '.join(found)}")

@@ -1,0 +1,281 @@
+"""A machine that is reached by ssh: scripts that run there, files that go there and come back.
+
+One OpenSSH master carries everything and ends with this process. A cut is noticed by a time limit, and the next
+call connects anew. Nothing there is believed: what it prints is bounded, and what it names is checked by callers.
+"""
+
+import contextlib
+import enum
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import IO, TypeVar
+
+from loop.base.errors import MachineFailure, UsageError, WorkFailed
+from loop.base.linux import die_with_parent
+from loop.base.locks import own_folder
+from loop.base.owners import private_folder
+from loop.jobs.hosts import Listed
+
+OPTIONS = (
+    "BatchMode=yes",  # No prompt: nobody may be there.
+    "ConnectTimeout=15",
+    "ServerAliveInterval=15",
+    "ServerAliveCountMax=4",
+    "ForwardAgent=no",  # The other machine has no business with the user's keys, nor with the user's screen.
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+)
+T = TypeVar("T")
+Pipe = int | IO[bytes]
+SSH = "LOOP_SSH"
+"""In the environment: the program and its options, instead of `ssh`."""
+BEGIN = b"loop-begins-here\n"
+"""What comes before it was printed by a login shell."""
+LONGEST_SOCKET = 85
+"""Bytes of a socket's path that leave room for the suffix under which ssh binds it."""
+ANSWER_S = 30.0
+"""Longest time for a short script."""
+ANSWER_CAP = 1 << 20
+"""Bytes of an answer that are read."""
+BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Waits between attempts to connect; the last is repeated."""
+
+
+class Reason(enum.Enum):
+    """Why a machine cannot be reached, as OpenSSH says it: it has one exit code for all of them."""
+
+    KEY_CHANGED = "REMOTE HOST IDENTIFICATION HAS CHANGED"
+    KEY_UNKNOWN = "Host key verification failed"
+    DENIED = "Permission denied"
+    NO_NAME = "Could not resolve hostname"
+    BAD_OPTION = "Bad configuration option"
+    FULL = "No space left on device"
+    CUT = ""
+
+
+MENDED_BY: dict[Reason, tuple[str, str]] = {
+    Reason.KEY_CHANGED: (
+        "its host key has changed: somebody may pose as it",
+        "if you made it anew: {forget}, then look at its key and accept it: ssh {words} true",
+    ),
+    Reason.KEY_UNKNOWN: ("its host key is not known here", "look at its key and accept it: ssh {words} true"),
+    Reason.DENIED: (
+        "it takes none of your keys, and loop answers no prompt for a password",
+        "ssh-copy-id {words}; or ssh-add the key that it knows",
+    ),
+    Reason.NO_NAME: ("no such address", "mend `ssh:` of {name} in {path}"),
+    Reason.BAD_OPTION: ("ssh refuses its configuration", "ssh {words} true"),
+}
+"""What that means, and what a person has to do; for any other reason another attempt may succeed."""
+FORGET = re.compile(r"^ *(ssh-keygen .*-R .*)$", re.MULTILINE)
+"""What Debian's ssh says that makes it forget a key."""
+
+
+class Unreachable(MachineFailure):
+    """The machine does not answer, or not any more: another attempt may succeed."""
+
+
+class Connection:
+    """A machine; use it as a context manager, so that its ssh ends."""
+
+    def __init__(self, listed: Listed) -> None:
+        self.listed = listed
+        self.name = listed.name
+        self._master: subprocess.Popen[bytes] | None = None
+        self._rooms = contextlib.ExitStack()
+        self._socket = self._made_socket()
+
+    def _made_socket(self) -> Path:
+        parent = private_folder("ssh")
+        if len(os.fsencode(parent)) > LONGEST_SOCKET - 16:
+            return Path(self._rooms.enter_context(tempfile.TemporaryDirectory(prefix="loop-", dir="/tmp"))) / "s"
+        return self._rooms.enter_context(own_folder(parent, "s")) / "s"
+
+    def __enter__(self) -> "Connection":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.hang_up()
+        self._rooms.close()
+
+    @property
+    def words(self) -> list[str]:
+        """How a person calls ssh for this machine."""
+        port = ["-p", self.listed.port] if self.listed.port else []
+        return [*port, self.listed.address]
+
+    @property
+    def _ssh(self) -> list[str]:
+        options = [word for one in OPTIONS for word in ("-o", one)]
+        port = ["-p", self.listed.port] if self.listed.port else []
+        return [*shlex.split(os.environ.get(SSH) or "ssh"), "-T", *options, *port, "-S", str(self._socket)]
+
+    def connect(self) -> None:
+        """Have a master that answers. Raises Unreachable, or UsageError for what a person has to mend."""
+        if self._master is not None and self._master.poll() is None and self._socket.exists():
+            return
+        self.hang_up()
+        with tempfile.TemporaryFile() as said:
+            self._master = _started([*self._ssh, "-M", "-N", self.listed.address], stderr=said)
+            end = time.monotonic() + ANSWER_S
+            while self._master.poll() is None and not self._socket.exists() and time.monotonic() < end:
+                time.sleep(0.005)
+            if self._master.poll() is None and self._socket.exists():
+                return
+            self.hang_up()
+            said.seek(0)
+            raise self._refused(said.read(ANSWER_CAP))
+
+    def hang_up(self) -> None:
+        """End the master; whatever runs through it fails."""
+        if self._master is not None:
+            self._master.kill()
+            self._master.wait()
+            self._master = None
+        self._socket.unlink(missing_ok=True)
+
+    def run(self, script: str, *, limit_s: float = ANSWER_S) -> bytes:
+        """What a script for `sh` prints there, at most 1 MiB.
+
+        Raises Unreachable, UsageError for what a person has to mend, and WorkFailed where the script fails.
+        """
+        self.connect()
+        done = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, _script(script))
+        _, begun, answer = done.stdout.partition(BEGIN)
+        if not begun:
+            raise self._refused(done.stderr)
+        if done.returncode == 255:
+            raise self._refused(done.stderr)
+        if done.returncode:
+            raise self._failed(done.stderr)
+        return answer[:ANSWER_CAP]
+
+    def send(
+        self, root: Path, names: Iterable[str], place: str, *, beside: str = "", limit_s: float = 3600.0
+    ) -> None:
+        """Copy files below `root` to a folder below the home there, which exists. Raises as `run`.
+
+        `beside`: a folder, as seen from that one, whose files stand in for those that are the same.
+        """
+        listed = "".join(f"{name}\0" for name in names).encode(errors="surrogateescape")
+        options = ["--files-from=-", "--from0", "--no-owner", "--no-group", "--partial"]
+        options += [f"--link-dest={beside}"] if beside else []
+        self._rsync([*options, f"{root}/", f"{self._there(place)}/"], limit_s, listed)
+
+    def fetch(
+        self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], limit_s: float = 3600.0
+    ) -> None:
+        """Copy plain files of these names and folders from there, none over so many bytes. Raises as `run`."""
+        options = ["--no-links", "--no-devices", "--no-specials", "--no-owner", "--no-group", "--partial"]
+        options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
+        options += [word for name in only for word in (f"--include=/{name}", f"--include=/{name}/**")]
+        self._rsync([*options, "--exclude=*", f"{self._there(place)}/", f"{into}/"], limit_s)
+
+    def _there(self, place: str) -> str:
+        return f"{self.listed.address}:{place}"
+
+    def _rsync(self, words: Sequence[str], limit_s: float, given: bytes = b"") -> None:
+        self.connect()
+        done = self._done(["rsync", "-a", "--timeout=60", "-e", shlex.join(self._ssh), *words], limit_s, given)
+        if done.returncode in RSYNC_CUT and Reason.FULL.value.encode() not in done.stderr:
+            raise self._refused(done.stderr)
+        if done.returncode:
+            raise self._failed(done.stderr)
+
+    def _done(self, command: Sequence[str], limit_s: float, given: bytes) -> subprocess.CompletedProcess[bytes]:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
+            child = _started(command, stdin=subprocess.PIPE, stdout=out, stderr=said)
+            try:
+                child.communicate(given, timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                self.hang_up()  # A connection that stands still is none.
+                raise Unreachable(f"{self.name} does not answer", self._try()) from None
+            finally:
+                child.kill()
+                child.wait()
+            out.seek(0)
+            said.seek(0)
+            return subprocess.CompletedProcess(
+                command, child.returncode, out.read(2 * ANSWER_CAP), said.read(ANSWER_CAP)
+            )
+
+    def _refused(self, said: bytes) -> MachineFailure | UsageError:
+        """What ssh says of a connection that is not there."""
+        text = said.decode(errors="replace")
+        reason = next(one for one in Reason if one.value in text)
+        if reason not in MENDED_BY:
+            why = _last_line(text) or "the connection was cut"
+            return Unreachable(f"{self.name} cannot be reached: {why}", self._try())
+        told, mend = MENDED_BY[reason]
+        forget = FORGET.search(text)
+        parts = {"words": shlex.join(self.words), "name": self.name, "path": self.listed.path}
+        parts["forget"] = (
+            forget[1].strip() if forget else f"ssh-keygen -R {self.listed.address.rpartition('@')[2]}"
+        )
+        return UsageError(f"{self.name} cannot be reached: {told}", mend.format(**parts))
+
+    def _failed(self, said: bytes) -> MachineFailure | WorkFailed:
+        """What a script or a copy says that failed there."""
+        text = said.decode(errors="replace")
+        if Reason.FULL.value in text:
+            hint = f"free some space there: ssh {shlex.join(self.words)} 'du -sh .loop/*'"
+            return MachineFailure(f"the disk of {self.name} is full", hint)
+        return WorkFailed(f"{self.name}: {_last_line(text) or 'a script failed there'}", self._try())
+
+    def _try(self) -> str:
+        return f"look whether it runs: ssh {shlex.join(self.words)} true"
+
+
+def patiently(call: Callable[[], T], seconds: float = 60.0, told: Callable[[str], None] = lambda why: None) -> T:
+    """What a call gives, tried again and again for so long while the machine does not answer; `told` hears why."""
+    end, attempt = time.monotonic() + seconds, 0
+    while True:
+        try:
+            return call()
+        except Unreachable as error:
+            wait = BACK_OFF_S[min(attempt, len(BACK_OFF_S) - 1)]
+            if time.monotonic() + wait > end:
+                raise
+            told(error.message)
+        time.sleep(wait)
+        attempt += 1
+
+
+RSYNC_CUT = (10, 12, 30, 35, 255)
+"""Exit codes of rsync for a connection that was cut or timed out."""
+
+
+def _script(text: str) -> bytes:
+    return b"echo " + BEGIN + text.encode()
+
+
+def _last_line(text: str) -> str:
+    """The line that says most: ssh's and rsync's last, without what rsync says of itself."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("rsync error:")]
+    return lines[-1][:300] if lines else ""
+
+
+def _started(
+    command: Sequence[str], stderr: IO[bytes], stdin: int = subprocess.DEVNULL, stdout: Pipe = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """A child that no terminal signals or asks, and that ends with this process."""
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+    except FileNotFoundError as error:
+        hint = f"install it: apt-get install {'rsync' if command[0] == 'rsync' else 'openssh-client'}"
+        raise UsageError(f"{command[0]} is not installed", hint) from error

@@ -1,0 +1,96 @@
+"""What is known here of a job that was sent to another machine: enough to find it again after anything."""
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from loop.base.documents.sums import read_sealed, write_sealed
+from loop.base.errors import WorkFailed
+from loop.jobs.folder import MADE, SESSIONS, JobFolder, every
+from loop.jobs.setup import HOME
+from loop.model.base import Model
+
+FILE = "sent.json"
+SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
+"""Name of a session's folder."""
+SEEN_OUT, SEEN_TALK = "seen-out", "seen-talk"
+"""Files with what was brought of stdout and stderr so far: their sizes say where the next look begins."""
+
+
+class Sent(Model):
+    """A job on another machine."""
+
+    format: int = 1
+    """Format number."""
+    host: str
+    """Name in `hosts.yaml`."""
+    project: str | None
+    """Folder of the target; None for the bundled one."""
+    sessions: str
+    """Where its session goes here."""
+    root: str = ""
+    """Folder that was sent; empty where none was."""
+    tree: str = ""
+    """Its name there."""
+    home: str
+    """Home of the user there."""
+    resumed: str = ""
+    """The session that it goes on with."""
+    began: float
+    """Seconds since 1970 by the clock here."""
+    keep_until: float | None = None
+    """Until when the machine is needed, by that clock."""
+
+    def here(self, text: str, job: str) -> str:
+        """A line that was printed there, with the paths of here."""
+        theirs = f"{self.home}/{HOME}"
+        text = text.replace(f"{theirs}/jobs/{job}/{SESSIONS}", self.sessions)
+        return text.replace(f"{theirs}/trees/{self.tree}", self.root) if self.root else text
+
+
+def write(folder: JobFolder, sent: Sent) -> None:
+    """Note where a job is, before it is sent."""
+    write_sealed(folder.path / FILE, sent)
+
+
+def read(folder: JobFolder) -> Sent | None:
+    """Where a job is; None for one of this machine."""
+    with contextlib.suppress(OSError):
+        return read_sealed(Sent, folder.path / FILE)
+    return None
+
+
+def away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
+    """Jobs that were sent away, to any machine or to one, and have not been brought back; the oldest first."""
+    for folder in every():
+        sent = read(folder) if folder.rc is None else None
+        if sent is not None and host in ("", sent.host):
+            yield folder, sent
+
+
+def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
+    """Put the sessions that a job made where those of here are; the folders.
+
+    Raises WorkFailed for one that is there already: only the session that it went on with is replaced.
+    """
+    made, root = [], Path(sent.sessions)
+    for session in sorted((folder.path / SESSIONS).glob("*")):
+        if not session.is_dir() or session.is_symlink() or not SESSION.fullmatch(session.name):
+            continue
+        place = root / session.name
+        if place.exists() and session.name != sent.resumed:
+            raise WorkFailed(f"{place} is there already", hint=f"look at what came back: {session}")
+        root.mkdir(parents=True, exist_ok=True)
+        fresh, old = root / f".{session.name}.new", root / f".{session.name}.old"
+        for left in (fresh, old):
+            shutil.rmtree(left, ignore_errors=True)
+        shutil.copytree(session, fresh)
+        if place.exists():
+            place.rename(old)
+        fresh.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
+        made.append(place)
+    shutil.rmtree(folder.path / MADE, ignore_errors=True)
+    return made

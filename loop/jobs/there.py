@@ -1,0 +1,229 @@
+"""Jobs in `~/.loop/jobs` of a machine that is reached by ssh: sent, begun apart from the connection, looked at,
+brought back. All of it may be done again after a cut.
+
+`~/.loop/trees` holds the projects that were sent, a folder each. It is replaced as a whole, never while a job runs
+in it.
+"""
+
+import base64
+import re
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loop.base.errors import UsageError, WorkFailed
+from loop.base.locks import Held
+from loop.jobs.folder import CANCEL, MADE, MANIFEST, TELLING, WHERE, JobFolder, State
+from loop.jobs.remote import Connection
+from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
+
+CHUNK = 1 << 16
+"""Bytes of one stream that one look brings."""
+BEGINS_S = 60.0
+"""Time for whoever runs a job to say so."""
+LARGEST_FILE = 1 << 30
+"""Bytes of a file that is brought back."""
+LARGEST_KB = 4 << 20
+"""KiB of a job's results that are brought back."""
+TERMS = "terms"
+"""File with the cloud and the terms of the machine, as `loop.cloud.terms` prints them."""
+TREE = "tree"
+"""File with the name of the project's folder in which a job runs."""
+
+# alive JOB: whether the process that its `pid` names runs: by number, start, and the run of the system.
+SHELL = f"""
+cd "$HOME" && mkdir -p -m 700 {HOME} && cd {HOME} && mkdir -p jobs trees || exit 1
+alive() {{
+  [ -s "$1/pid" ] || return 1
+  read -r name boot rest <"$1/pid"
+  [ "$boot" = "$(cat /proc/sys/kernel/random/boot_id)" ] || return 1
+  set -- $(sed 's/.*) //' "/proc/${{name%-*}}/stat" 2>/dev/null) || return 1
+  [ $# -ge 20 ] && [ "${{20}}" = "${{name#*-}}" ] && [ "$1" != Z ]
+}}
+"""
+READY = """
+printf '%s\\n' "$HOME" "$(head -c 64 venv/loop-digest 2>/dev/null)" "$(df -Pk . | awk 'NR == 2 {print $4}')" \
+  "$(date +%s)"
+for job in jobs/*/; do
+  job=${job%/}
+  [ "$(cat "$job/tree" 2>/dev/null)" = TREE ] && [ ! -e "$job/rc" ] && alive "$job" && echo "${job#jobs/}"
+done
+true
+"""
+BEGIN = """
+cd jobs/ID || exit 1
+[ -e rc ] || alive . || {
+  EXPORTS
+  export LOOP_SESSIONS="$PWD/out/sessions"
+  printf %s TREE >tree
+  rm -f pid
+  setsid nohup sh -c 'LOOP_TERMS=$(PYTHON -P -m loop.cloud.terms); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
+    exec PYTHON -P -c "from loop.cli import main; main()" job run .' </dev/null >begun 2>&1 &
+}
+"""
+LOOK = """
+look() {
+  [ -d "jobs/$1" ] || { echo "gone - 0 0 0"; printf '\\n\\n\\n'; return; }
+  state=queued; [ -s "jobs/$1/pid" ] && state=lost; alive "jobs/$1" && state=running
+  rc=$(head -c 8 "jobs/$1/rc" 2>/dev/null)
+  size() { wc -c <"jobs/$1" 2>/dev/null || echo 0; }
+  age=$(($(date +%s) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || date +%s)))
+  echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $age"
+  tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c CHUNK | base64 | tr -d '\\n'; echo
+  tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c CHUNK | base64 | tr -d '\\n'; echo
+  tail -n 1 "jobs/$1/begun" 2>/dev/null | head -c 300; echo
+}
+"""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A machine that can take a job."""
+
+    home: str
+    """Its user's home."""
+    free_kb: int
+    """Room there."""
+    skew_s: float
+    """How far its clock is ahead."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A job as one look found it."""
+
+    state: State
+    """Where it stands."""
+    code: int | None
+    """How its command ended."""
+    out: bytes
+    """What it printed since, at most 64 KiB."""
+    talk: bytes
+    """What it said since."""
+    more: bool
+    """Whether there is more than that."""
+    why: str = ""
+    """Why it did not begin."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes."""
+        return not self.more and self.state not in ("queued", "running")
+
+
+class There:
+    """The jobs of one machine."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.name = connection.name
+
+    def ready(self, tree: str = "-") -> Ready:
+        """What has to be known before anything is sent. Raises UsageError where this `loop` is not there."""
+        before = time.time()
+        script = SHELL + READY.replace("TREE", tree)
+        lines = self.connection.run(script).decode(errors="replace").splitlines()
+        home, theirs, free, now, *running = [*lines, "", "", "", ""][: max(4, len(lines))]
+        again = f"loop hosts setup {self.name}"
+        if not home.startswith("/"):
+            raise WorkFailed(f"{self.name} names no home", again)
+        if theirs != digest(contents()):
+            raise UsageError(f"{self.name} has {'another' if theirs else 'no'} loop", again)
+        if running:
+            raise Busy(self.name, running[0][:80])
+        skew_s = float(now) - (before + time.time()) / 2 if now.isdigit() else 0.0
+        return Ready(home, int(free) if free.isdigit() else 0, skew_s if abs(skew_s) > SKEW_S else 0.0)
+
+    def send_tree(self, tree: str, root: Path, names: Iterable[str]) -> None:
+        """Have the folder of a project hold these files and no others."""
+        self.connection.run(f"{SHELL} rm -rf trees/{tree}.new && mkdir -p trees/{tree} trees/{tree}.new")
+        self.connection.send(root, names, f"{HOME}/trees/{tree}.new", beside=f"../{tree}")
+        self.connection.run(f"{SHELL} rm -rf trees/{tree} && mv trees/{tree}.new trees/{tree}")
+
+    def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
+        """Send a job's folder and begin it there; nothing where it has been begun."""
+        place = f"{HOME}/jobs/{folder.id}"
+        self.connection.run(f"{SHELL} mkdir -p jobs/{folder.id}")
+        inside = [path.relative_to(folder.path).as_posix() for path in sorted(folder.path.rglob("*"))]
+        self.connection.send(folder.path, inside, place)
+        exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
+        script = BEGIN.replace("PYTHON", f'"$HOME/{PYTHON}"').replace("ID", folder.id).replace("TREE", tree)
+        self.connection.run(SHELL + script.replace("EXPORTS", exports))
+
+    def look(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
+        """Jobs by their ids, each with what it printed after so many bytes of both streams."""
+        calls = "\n".join(f"look {job} {out} {talk}" for job, (out, talk) in wanted.items())
+        text = self.connection.run(SHELL + LOOK.replace("CHUNK", str(CHUNK)) + calls)
+        lines = text.decode(errors="replace").split("\n")
+        return {job: _seen(lines[4 * n : 4 * n + 4], wanted[job]) for n, job in enumerate(wanted)}
+
+    def cancel(self, job: str) -> None:
+        """Ask a job to end, as Ctrl-C does."""
+        self.connection.run(f"{SHELL} touch jobs/{job}/{CANCEL}")
+
+    def collect(self, folder: JobFolder, *more: str) -> None:
+        """Bring what a job made into its folder here, with these files. Raises WorkFailed for too much."""
+        place = f"jobs/{folder.id}"
+        size = self.connection.run(f"{SHELL} du -sk {place} | cut -f 1").strip()
+        if not size.isdigit():
+            raise WorkFailed(f"{self.name} has no job {folder.id} any more", "loop hosts")
+        if int(size) > LARGEST_KB:
+            raise WorkFailed(
+                f"{self.name}: job {folder.id} made more than {LARGEST_KB >> 20} GiB",
+                f"look there: ~/{HOME}/{place}",
+            )
+        self.connection.fetch(
+            f"{HOME}/{place}", folder.path, most_bytes=LARGEST_FILE, only=(MADE, MANIFEST, WHERE, TERMS, *more)
+        )
+
+    def forget(self, *jobs: str) -> None:
+        """Remove jobs; what still runs is ended in good order first."""
+        names = " ".join(f"jobs/{job}" for job in jobs)
+        ends = f"for job in {names}; do [ -d $job ] && touch $job/{CANCEL}; done"
+        waits = "while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n + 1)); done"
+        self.connection.run(
+            f"{SHELL} {ends}\nn=0; for job in {names}; do {waits}; done\nrm -rf {names}", limit_s=60
+        )
+
+    def running(self) -> list[str]:
+        """Jobs that run there, whoever sent them."""
+        script = 'for job in jobs/*/; do [ ! -e "$job/rc" ] && alive "$job" && basename "$job"; done; true'
+        return self.connection.run(SHELL + script).decode(errors="replace").split()
+
+
+class Busy(Held):
+    """A job runs in that project's folder there."""
+
+    def __init__(self, host: str, job: str) -> None:
+        super().__init__(Path(host), f"job {job} of this project")
+        self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs cancel {job}"
+        self.job = job
+
+
+def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
+    """What four lines of a look say; nothing of them is believed without a look at its form."""
+    found = LOOKED.fullmatch(lines[0]) if len(lines) == 4 else None
+    if found is None:
+        raise WorkFailed("the machine answers nonsense", "run the same command again")
+    streams = out, talk = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
+    sizes = int(found["out"]), int(found["talk"])
+    more = any(begin + len(data) < size for begin, data, size in zip(after, streams, sizes, strict=True))
+    code = int(found["rc"]) if found["rc"] != "-" else None
+    return Seen(_state(found["state"], code, int(found["age"])), code, out, talk, more, lines[3])
+
+
+def _state(word: str, code: int | None, age_s: int) -> State:
+    """Where a job stands whose runner is gone, is there, or has not said a word for so long."""
+    if code is not None:
+        return "done" if code in TELLING else "failed"
+    begins = word == "queued" and age_s <= BEGINS_S
+    return "running" if word == "running" else "queued" if begins else "lost"
+
+
+LOOKED = re.compile(
+    r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
+    r"(?P<out>\d{1,15}) (?P<talk>\d{1,15}) (?P<age>-?\d{1,12})"
+)
+"""The first line of a look."""

@@ -1,0 +1,122 @@
+"""A probe of a bisection as a job: what it needs lies in its folder, and what comes back are ratios."""
+
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import pytest
+
+from loop.base.processes import Tick, finish
+from loop.bisect.candidates import Line, read_line
+from loop.bisect.probe_job import ProbeTask, Spread
+from loop.bisect.trying import Observed, Question
+from loop.jobs import running
+from loop.jobs.folder import JobFolder
+from loop.library.definitions import read_file
+from loop.model.bisect import Stop
+from loop.model.target import Target
+from loop.model.workloads import expand
+from tests.bisect.test_command import SLOW, WRONG, develop
+from tests.optimize.test_session import SIZES
+from tests.projects import KERNEL, make_project
+from tests.repository.test_reading import git
+
+BROKEN = KERNEL.replace("return 0;", "return oops;")
+
+
+def one_by_one(jobs: Sequence[JobFolder]) -> Generator[Tick, None, Sequence[JobFolder]]:
+    """As an executor with one place for work."""
+    for job in jobs:
+        yield Tick(job.id)
+        running.run(job)
+    return jobs
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
+    """Commits of a small kernel: the second is slow, the third does not build, the fourth is wrong."""
+    folder = make_project(tmp_path_factory.mktemp("jobs") / "project")
+    (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "good")
+    develop(folder, {1: SLOW, 2: BROKEN, 3: WRONG}, 6)
+    return read_line(folder, "HEAD~6", "HEAD")
+
+
+def spread(line: Line, staging: Path, **fields: object) -> Spread:
+    """The probes of a search, run in turn."""
+    target = read_file(line.folder / "target.yaml", Target).value
+    workloads = tuple(expand(target, ["small"], "float32"))
+    terms = {"variant": "ours", "metric": "latency", "device": "cpu", "threads": 1, "seed": 3, **fields}
+    ends = {"candidate": line.ends[-1], "against": line.good, "count": 0}
+    task = ProbeTask.model_validate({**terms, **ends, "workloads": workloads}, strict=False)
+    return Spread(one_by_one, line.folder, staging, task, workloads)
+
+
+def asked(line: Line, number: int, count: int = 3, stop: Stop | None = None) -> Question:
+    """A commit beside the good end."""
+    return Question(line.ends[number], count, line.good, stop=stop)
+
+
+@pytest.mark.slow
+def test_a_round_of_probes_runs_as_jobs(line: Line, tmp_path: Path) -> None:
+    """A slow commit is slower than the good end on that very device; one that does not build is broken."""
+    stop = Stop(step=0.5, sd=0.05)
+    found = finish(spread(line, tmp_path).many([asked(line, 2, 20, stop), asked(line, 3)]))
+    assert ["measured", "broken"] == [one.status for one in found]
+    assert len(found[0].values) < 20
+    assert min(found[0].values) > 0.5
+    assert "does not build" in found[1].reason
+
+
+@pytest.mark.slow
+def test_the_ends_are_judged_by_a_job(line: Line, tmp_path: Path) -> None:
+    """What the gate needs comes back workload by workload."""
+    made = spread(line, tmp_path)
+    logs = finish(made.ends(line.ends[2], line.good))
+    assert {one.name for one in made.workloads} == set(logs)
+    assert all(min(values) > 0.5 for values in logs.values())
+
+
+@pytest.mark.slow
+def test_a_wrong_commit_is_told_by_a_job(line: Line, tmp_path: Path) -> None:
+    """1 for right and 0 for wrong, as on one machine."""
+    (found,) = finish(spread(line, tmp_path, metric="correctness").many([asked(line, 4, 2)]))
+    assert ("measured", (0.0, 0.0)) == (found.status, found.values)
+
+
+def test_a_job_without_an_answer_says_nothing_of_its_commit(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is lost, whatever became of the machine; the next job of the same question is another one."""
+
+    def gone(jobs: Sequence[JobFolder]) -> Generator[Tick, None, Sequence[JobFolder]]:
+        yield Tick("gone")
+        for job in jobs:
+            (job.path / "rc").write_text("-9")
+        return jobs
+
+    made = spread(line, tmp_path)
+    monkeypatch.setattr(made, "run", gone)
+    found: list[Observed] = finish(made.many([asked(line, 1), asked(line, 1)]))
+    assert ["lost", "lost"] == [one.status for one in found]
+    assert found[0].reason != found[1].reason
+
+
+def test_what_a_job_needs_lies_in_its_folder(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both commits, today's target and the task: no repository."""
+    seen: list[JobFolder] = []
+
+    def look(jobs: Sequence[JobFolder]) -> Generator[Tick, None, Sequence[JobFolder]]:
+        seen.extend(jobs)
+        yield Tick("looked")
+        return jobs
+
+    made = spread(line, tmp_path)
+    monkeypatch.setattr(made, "run", look)
+    finish(made.many([asked(line, 1)]))
+    job = seen[0].job
+    folders = {line.good.commit, line.ends[1].commit, "today", "probes"}
+    assert folders == {name.partition("/")[0] for name in job.files}
+    assert not any(".git/" in name for name in job.files)
+    assert (job.alone, job.needs_gpu) == (True, False)

@@ -1,0 +1,100 @@
+"""`hosts.yaml`: machines by name and label, and every mistake at its line."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import DefinitionError, UsageError
+from loop.base.places import Project
+from loop.jobs import hosts
+from loop.library import trust
+
+TEXT = """format: 1
+hosts:
+  l4:
+    ssh: me@34.1.2.3:2222
+    usd_per_hour: {on_demand: 0.7, spot: 0.28}
+    stop: gcloud stop l4
+    labels: [ada]
+  h100: {ssh: h100, usd_per_hour: 3, gpus: [0, 1]}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    """A file that names hosts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    (folder / "hosts.yaml").write_text(text)
+    return folder / "hosts.yaml"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The user's own file."""
+    return write(tmp_path / ".config" / "loop", TEXT)
+
+
+def test_hosts_are_named(own: Path) -> None:
+    """By name and by label; with the address and port that ssh is called with, and a price for each kind."""
+    found = hosts.hosts(None)
+    assert ("me@34.1.2.3", "2222") == (found["l4"].address, found["l4"].port)
+    assert ("h100", None) == (found["h100"].address, found["h100"].port)
+    assert (0.28, "spot") == found["l4"].host.prices.at("spot")  # type: ignore[union-attr]
+    assert (3, "on_demand") == found["h100"].host.prices.at(None)  # type: ignore[union-attr]
+    assert [found["l4"]] == hosts.choose(found, "l4") == hosts.choose(found, "ada")
+    with pytest.raises(UsageError) as wrong:
+        hosts.choose(found, "h10")
+    assert "did you mean 'h100'?" == wrong.value.hint
+
+
+def test_the_dearer_price_counts_where_nobody_says_which(own: Path) -> None:
+    """Unknown is not the cheaper one."""
+    assert (0.7, "on_demand") == hosts.hosts(None)["l4"].host.prices.at(None)  # type: ignore[union-attr]
+
+
+def test_a_projects_host_goes_before_the_users(own: Path, tmp_path: Path) -> None:
+    """Both files are read; of one name, that of the project counts."""
+    write(tmp_path / "project", "format: 1\nhosts: {l4: {ssh: other}}\n")
+    found = hosts.hosts(tmp_path / "project")
+    assert {"l4": "other", "h100": "h100"} == {name: one.host.ssh for name, one in found.items()}
+
+
+def test_a_projects_hosts_are_trusted_with_it(tmp_path: Path) -> None:
+    """They name commands: a change of them is a change of what was allowed."""
+    project = Project(tmp_path / "project", tmp_path / "sessions", bundled=False)
+    path = write(project.target, "format: 1\nhosts: {l4: {ssh: other}}\n")
+    (project.target / "target.yaml").write_text("format: 2\n")
+    trust.grant(project, trust.definition_hash(project))
+    assert trust.is_trusted(project)
+    path.write_text("format: 1\nhosts: {l4: {ssh: other, stop: rm -rf /}}\n")
+    assert not trust.is_trusted(project)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ("hosts: {l4: {shh: a}}", "2:14", "did you mean 'ssh'?"),
+        ("host: {l4: {ssh: a}}", "2:1", "did you mean 'hosts'?"),
+        ("hosts: {l4: {ssh: -oProxyCommand=x}}", "2:19", "[user@]address[:port]"),
+        ("hosts: {l4: {ssh: a b}}", "2:19", "[user@]address[:port]"),
+        ("hosts: {l4: {ssh: a, usd_per_hour: 700}}", "2:36", "below 500"),
+        ("hosts: {l4: {ssh: a, usd_per_hour: cheap}}", "2:36", "number"),
+        ("hosts: {l4: {ssh: a, usd_per_hour: {on_demnd: 1}}}", "2:37", "did you mean 'on_demand'?"),
+        ("hosts: {}", "2:8", "at least 1"),
+    ],
+)
+def test_a_misspelt_file_is_refused_at_its_line(tmp_path: Path, text: str, place: str, says: str) -> None:
+    """With file, line and column, and the word that was meant."""
+    path = write(tmp_path / ".config" / "loop", f"format: 1\n{text}\n")
+    with pytest.raises(DefinitionError) as wrong:
+        hosts.hosts(None)
+    assert f"{path}:{place}: " in wrong.value.message
+    assert says in wrong.value.message
+
+
+def test_a_file_that_others_can_change_is_refused(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names commands that run as its user."""
+    monkeypatch.setattr(hosts, "stranger", lambda path: f"everybody can write {path}")
+    with pytest.raises(UsageError) as wrong:
+        hosts.hosts(None)
+    assert f"chmod go-w {own}" == wrong.value.hint

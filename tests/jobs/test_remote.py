@@ -1,0 +1,159 @@
+"""A machine that is reached by ssh: an OpenSSH server on a loopback port, cut, with other keys, and full."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import MachineFailure, UsageError, WorkFailed
+from loop.jobs.hosts import Host, Listed
+from loop.jobs.remote import ANSWER_CAP, Connection, Unreachable
+from tests.jobs.sshd import Server, missing
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A machine that listens."""
+    with Server(tmp_path_factory.mktemp("machine")) as server:
+        yield server
+
+
+@pytest.fixture
+def there(machine: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """A connection to it."""
+    monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
+    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+        yield connection
+
+
+def test_a_script_runs_there(there: Connection, machine: Server) -> None:
+    """What it prints comes back; how it fails is told in its own words."""
+    assert f"{machine.home}\n".encode() == there.run("pwd")
+    with pytest.raises(WorkFailed, match="l4: no such thing"):
+        there.run("echo no such thing >&2; exit 3")
+
+
+def test_an_answer_is_bounded(there: Connection) -> None:
+    """A machine that prints for ever is read to a limit."""
+    assert ANSWER_CAP == len(there.run("head -c 3000000 /dev/zero"))
+
+
+def test_what_a_login_shell_prints_is_left_out(there: Connection, machine: Server) -> None:
+    """Only what comes after the beginning of the script counts."""
+    machine.noise("Welcome!")
+    try:
+        assert b"ours\n" == there.run("echo ours")
+    finally:
+        machine.noise("")
+
+
+def test_a_cut_connection_is_made_anew(there: Connection, machine: Server) -> None:
+    """The call after a cut succeeds, if not at once; a network that is cut while a script runs is told as such."""
+    there.run("true")
+    assert machine.cut()
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with contextlib.suppress(Unreachable):
+            assert b"again\n" == there.run("echo again")
+            return
+    pytest.fail("it never answered again")
+
+
+def test_one_that_says_nothing_is_given_up(there: Connection, machine: Server) -> None:
+    """A connection that stands still ends at the limit, and the next call connects anew."""
+    with pytest.raises(Unreachable, match="l4 does not answer"):
+        there.run("sleep 60", limit_s=0.5)
+    assert b"ours\n" == there.run("echo ours")
+
+
+def test_nothing_of_ssh_is_left(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The master ends with its connection."""
+    monkeypatch.setenv("LOOP_SSH", f"ssh -F {machine.client}")
+    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+        connection.run("true")
+        master = connection._master
+        assert master is not None
+    assert -signal.SIGKILL == master.poll()
+
+
+@pytest.mark.parametrize("change", ["changed", "unknown", "refused", "nowhere"])
+def test_what_a_person_has_to_mend_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """A key that changed, one that is not known, a password prompt, a name that is none: each with its command."""
+    says = {
+        "changed": ("its host key has changed", "ssh-keygen"),
+        "unknown": ("its host key is not known here", "accept it: ssh there true"),
+        "refused": ("it takes none of your keys", "ssh-copy-id there"),
+        "nowhere": ("no such address", "mend `ssh:` of l4 in hosts.yaml"),
+    }
+    with Server(tmp_path / "machine") as server:
+        if change == "changed":
+            server.stop()
+            server.key("host")
+            server.start()
+        elif change == "unknown":
+            (server.folder / "known").write_text("")
+        elif change == "refused":
+            (server.folder / "authorized").write_text("")
+        monkeypatch.setenv("LOOP_SSH", f"ssh -F {server.client}")
+        address = "no-such-name.invalid" if change == "nowhere" else "there"
+        with (
+            Connection(Listed("l4", Host(ssh=address), Path("hosts.yaml"))) as connection,
+            pytest.raises(UsageError) as wrong,
+        ):
+            connection.run("true")
+    assert says[change][0] in wrong.value.message
+    assert says[change][1] in (wrong.value.hint or "")
+
+
+def test_a_machine_that_is_off_may_answer_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again and again, each time with the reason, until it answers."""
+    with Server(tmp_path / "machine") as server:
+        server.stop()
+        monkeypatch.setenv("LOOP_SSH", f"ssh -F {server.client}")
+        with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+            tries = connection.connect_patiently(30)
+            assert "Connection refused" in next(tries)
+            server.start()
+            assert [] == list(tries)
+            assert b"ours\n" == connection.run("echo ours")
+
+
+def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_path: Path) -> None:
+    """Plain files of the names that are asked for; no links, and nothing larger than the limit."""
+    root = tmp_path / "root"
+    (root / "in").mkdir(parents=True)
+    (root / "in" / "a b.txt").write_text("ours")
+    (root / "left").write_text("out")
+    place = machine.home / "place"
+    place.mkdir()
+    there.send(root, ["in/a b.txt"], "place")
+    assert ["in/a b.txt"] == [str(one.relative_to(place)) for one in place.rglob("*") if one.is_file()]
+    (place / "in" / "link").symlink_to("/etc/passwd")
+    (place / "in" / "large").write_bytes(bytes(5000))
+    (place / "other").write_text("not asked for")
+    back = tmp_path / "back"
+    back.mkdir()
+    there.fetch("place", back, most_bytes=1000, only=["in"])
+    assert ["in", "in/a b.txt"] == sorted(str(one.relative_to(back)) for one in back.rglob("*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+def test_a_full_disk_there_is_a_failure_of_the_machine(there: Connection, machine: Server, tmp_path: Path) -> None:
+    """Not a cut connection, and no bug: it says whose disk, and what frees some."""
+    place = machine.home / "small"
+    place.mkdir(exist_ok=True)
+    if os.system(f"mount -t tmpfs -o size=64k none {place} 2>/dev/null"):
+        pytest.skip("nothing may be mounted here")
+    try:
+        (tmp_path / "large").write_bytes(os.urandom(1 << 20))
+        with pytest.raises(MachineFailure, match="the disk of l4 is full") as failed:
+            there.send(tmp_path, ["large"], "small")
+        assert not isinstance(failed.value, Unreachable)
+    finally:
+        os.system(f"umount -l {place}")  # At once: what wrote there may still be ending.
