@@ -75,6 +75,9 @@ WORKING = (
         probe counts every commit that hangs as bad. Two builds of the same source may differ by 1 % or 2 %
         through the layout of their code. loop estimates by how much. It names a range of commits where a single
         one does not stand out.
+
+        With --executor K commits are tried at a time, each beside the good one on a GPU of its own. Ratios of
+        different GPUs are never paired.
         """,
         (
             "loop bisect --variant cpu",
@@ -82,6 +85,7 @@ WORKING = (
             "loop bisect --good HEAD~40 --metric correctness --workloads edges",
             "loop bisect --good HEAD~9 --probe exit -- make test",
             "loop bisect --good HEAD~9 --probe number -- ./bench.sh",
+            "loop bisect --good HEAD~900 --executor local --width 7",
         ),
         (
             argument("command", list[str] | None, None, "After --: the command that --probe runs."),
@@ -123,6 +127,7 @@ WORKING = (
                 "Commits at a time. One machine times them in turn: it builds them, or runs --probe exit, so.",
                 min=1,
             ),
+            EXECUTOR,
             *ON_HOST,
             JSON,
         ),
