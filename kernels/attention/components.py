@@ -1,6 +1,6 @@
 """What the parts of a kernel have to come to: references of the components of target.yaml, in float64.
 
-Each takes q [B, H, Sq, D], k and v [B, H, Sk, D] and the attributes. Scores are x = scale * q.k * log2(e), and
+Each takes q [B, Hq, Sq, D], k and v [B, Hk, Sk, D] and the attributes. Scores are x = scale * q.k * log2(e), and
 -inf where a query does not see the key. Weights are 2^x: the logarithm of one is x again. Up to `P` warps share a
 row, and the forms put their shares together.
 """
@@ -8,12 +8,12 @@ row, and the forms put their shares together.
 import math
 
 import torch
-from faults import scored
+from faults import scored, shared
 from torch import Tensor
 
 
 def scores(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
-    """Scores [B, H, Sq, Sk]."""
+    """Scores [B, Hq, Sq, Sk]."""
     found, seen = scored(q, k, causal, alignment, scale)
     return (found / math.log(2)).masked_fill(~seen, -math.inf)
 
@@ -21,7 +21,7 @@ def scores(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, sca
 def row_maximum(
     q: Tensor, k: Tensor, v: Tensor, *, sizes: dict[str, int], causal: bool, alignment: str, scale: float | None
 ) -> Tensor:
-    """The highest score of each query, [P, B, H, Sq]."""
+    """The highest score of each query, [P, B, Hq, Sq]."""
     found = scores(q, k, v, causal=causal, alignment=alignment, scale=scale)
     return found.amax(-1).expand(sizes["P"], -1, -1, -1)
 
@@ -29,7 +29,7 @@ def row_maximum(
 def row_sum(
     q: Tensor, k: Tensor, v: Tensor, *, sizes: dict[str, int], causal: bool, alignment: str, scale: float | None
 ) -> Tensor:
-    """The logarithm of the sum of each query's weights, as the first of `P` shares: [P, B, H, Sq]."""
+    """The logarithm of the sum of each query's weights, as the first of `P` shares: [P, B, Hq, Sq]."""
     total = log_sum(scores(q, k, v, causal=causal, alignment=alignment, scale=scale), -1)
     return torch.stack([total, *[torch.full_like(total, -math.inf)] * (sizes["P"] - 1)])
 
@@ -37,11 +37,11 @@ def row_sum(
 def weighted_values(
     q: Tensor, k: Tensor, v: Tensor, *, sizes: dict[str, int], causal: bool, alignment: str, scale: float | None
 ) -> Tensor:
-    """Sums of weighted values, of weights, and their reference; the first of `P` shares: [P, B, H, Sq, D + 2]."""
+    """Sums of weighted values, of weights, and their reference; the first of `P` shares: [P, B, Hq, Sq, D + 2]."""
     found = scores(q, k, v, causal=causal, alignment=alignment, scale=scale)
     top = found.amax(-1, keepdim=True)
     weights = torch.exp2(found - finite(top))
-    whole = torch.cat([weights @ v, weights.sum(-1, keepdim=True), top], -1)
+    whole = torch.cat([weights @ shared(v, q.shape[1]), weights.sum(-1, keepdim=True), top], -1)
     return torch.stack([whole, *[torch.zeros_like(whole)] * (sizes["P"] - 1)])
 
 

@@ -1,6 +1,6 @@
 """Wrong references: what attention comes to when one thing is done wrong. The fault dictionary of target.yaml.
 
-Each takes q [B, H, Sq, D], k and v [B, H, Sk, D] and the attributes, and returns [B, H, Sq, D], in float64.
+Each takes q [B, Hq, Sq, D], k and v [B, Hk, Sk, D] and the attributes, and returns [B, Hq, Sq, D], in float64.
 """
 
 import math
@@ -9,11 +9,16 @@ import torch
 from torch import Tensor
 
 
+def shared(one: Tensor, heads: int) -> Tensor:
+    """Keys or values [B, Hk, Sk, D] for each of `heads` heads of queries; neighbours share one."""
+    return one if one.shape[1] == heads else one.repeat_interleave(heads // one.shape[1], 1)
+
+
 def scored(
     q: Tensor, k: Tensor, causal: bool, alignment: str, scale: float | None, late: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Scores [B, H, Sq, Sk], and which key each query sees [Sq, Sk]: `late` too many under the mask."""
-    scores = (q @ k.transpose(-1, -2)) * factor_of(q, scale)
+    """Scores [B, Hq, Sq, Sk], and which key each query sees [Sq, Sk]: `late` too many under the mask."""
+    scores = (q @ shared(k, q.shape[1]).transpose(-1, -2)) * factor_of(q, scale)
     seen = torch.ones(scores.shape[-2:], dtype=torch.bool)
     if causal:
         seen = seen.tril(diagonal=late + (k.shape[-2] - q.shape[-2] if alignment == "bottom_right" else 0))
@@ -50,7 +55,7 @@ def attend(
 
 def divided(weights: Tensor, total: Tensor, v: Tensor) -> Tensor:
     """The weighted mean of the values; 0 in rows that see no key."""
-    return (weights / total.masked_fill(total == 0, 1.0)) @ v
+    return (weights / total.masked_fill(total == 0, 1.0)) @ shared(v, weights.shape[1])
 
 
 def early_mask(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
@@ -80,7 +85,7 @@ def wrong_base(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str,
 
 def not_divided(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """The weights, relative to the highest of their row, are not divided by their sum."""
-    return attend(q, k, v, causal, alignment, scale)[0] @ v
+    return attend(q, k, v, causal, alignment, scale)[0] @ shared(v, q.shape[1])
 
 
 def counted_twice(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
@@ -98,14 +103,14 @@ def divided_twice(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: s
 def mask_added(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """Masked keys weigh as much as a score of zero, in place of nothing."""
     scores, seen = scored(q, k, causal, alignment, scale)
-    return torch.softmax(scores.masked_fill(~seen, 0.0), -1) @ v
+    return torch.softmax(scores.masked_fill(~seen, 0.0), -1) @ shared(v, q.shape[1])
 
 
 def over_queries(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """The softmax runs over the queries of a key, in place of the keys of a query."""
     scores, seen = scored(q, k, causal, alignment, scale)
     weights = torch.softmax(scores.masked_fill(~seen, -math.inf), -2)
-    return weights.masked_fill(~seen, 0.0) @ v
+    return weights.masked_fill(~seen, 0.0) @ shared(v, q.shape[1])
 
 
 def positions_first(
@@ -115,6 +120,14 @@ def positions_first(
     swapped = [one.reshape(one.transpose(1, 2).shape).transpose(1, 2) for one in (q, k, v)]
     out = divided(*attend(swapped[0], swapped[1], swapped[2], causal, alignment, scale), swapped[2])
     return out.transpose(1, 2).reshape(q.shape)
+
+
+def heads_in_turn(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None
+) -> Tensor:
+    """Heads of queries take heads of keys in turn, in place of neighbours sharing one."""
+    k, v = (one.repeat(1, q.shape[1] // one.shape[1], 1, 1) if one.shape[1] else one for one in (k, v))
+    return divided(*attend(q, k, v, causal, alignment, scale), v)
 
 
 def first_keys(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
@@ -136,12 +149,12 @@ def tile_by_tile(
     scores, seen = scored(q, k, causal, alignment, scale)
     scores = scores.masked_fill(~seen, -math.inf)
     highest = torch.full(scores.shape[:-1], -1e300, dtype=scores.dtype)
-    total, out = torch.zeros_like(highest), torch.zeros_like(q)
+    total, out, values = torch.zeros_like(highest), torch.zeros_like(q), shared(v, q.shape[1])
     for first in range(0, k.shape[-2], tile):
         some = scores[..., first : first + tile]
         highest = torch.maximum(highest, some.amax(-1))
         part = (some - highest[..., None]).exp()
-        total, out = total + part.sum(-1), out + part @ v[..., first : first + tile, :]
+        total, out = total + part.sum(-1), out + part @ values[..., first : first + tile, :]
     return out / total.masked_fill(total == 0, 1.0)[..., None]
 
 

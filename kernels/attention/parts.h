@@ -2,9 +2,9 @@
 // exports it; without that flag nothing of it is compiled, and the kernels are what they were.
 //
 //   attention_<variant>_<part>    takes what the variant takes, and gives one part of its work as float32
-//   scores, weights               [B, H, Sq, Sk], of each query and key; -inf where a query does not see the key
-//   row_maximum, row_sum          [P, B, H, Sq], of each warp that works on a row; -inf where there is none
-//   weighted_values               [P, B, H, Sq, D + 2], before the division by the row sum; that sum, and the reference
+//   scores, weights               [B, Hq, Sq, Sk], of each query and key; -inf where a query does not see the key
+//   row_maximum, row_sum          [P, B, Hq, Sq], of each warp that works on a row; -inf where there is none
+//   weighted_values               [P, B, Hq, Sq, D + 2], before the division by the row sum; that sum, and the reference
 //
 // Scores are x = scale * q.k * log2(e). A weight is 2^(x - m), and kernels differ in the reference m: of weights and
 // their sums the logarithm is written down, plus m.

@@ -176,6 +176,13 @@ uint32_t pack(float low, float high) {
 
 // The host ---------------------------------------------------------------------------------------------------------
 
+// Into the file of launches, as a line of its own: why the launches after it are those that they are.
+template <typename... Values>
+void remark(const char *words, Values... values) {
+  if (const char *path = std::getenv("LOOP_EMULATOR_LAUNCHES"))
+    emulator::append(path, "{\"remark\": \"" + emulator::format(words, values...) + "\"}\n");
+}
+
 // What a kernel may touch: read only, or written too. Without any, global memory is not checked.
 inline void expose(const void *data, size_t bytes, const char *name, bool writable) {
   emulator::global_memory().expose(data, bytes, name, writable);

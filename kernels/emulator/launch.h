@@ -66,6 +66,13 @@ class Pool {
   std::vector<std::unique_ptr<Block>> idle_;
 };
 
+inline void append(const char *path, const std::string &line) {
+  FILE *file = std::fopen(path, "a");
+  if (!file) return;
+  std::fwrite(line.data(), 1, line.size(), file);
+  std::fclose(file);
+}
+
 class Launch {
  public:
   Launch(const void *kernel, const Shape &shape) : kernel_(kernel), shape_(shape) {}
@@ -158,15 +165,11 @@ class Launch {
   void write_down(const char *path) const {
     Dl_info found;
     const char *name = dladdr(kernel_, &found) && found.dli_sname ? found.dli_sname : "unknown";
-    FILE *file = std::fopen(path, "a");
-    if (!file) return;
     const Index3 grid = shape_.grid, block = shape_.block;
-    std::fprintf(file,
-                 "{\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"shared\": %zu, "
-                 "\"shared_static\": 0, \"ldmatrix\": %llu, \"conflicts\": %llu}\n",
-                 name, grid.x, grid.y, grid.z, block.x, block.y, block.z, shape_.shared_bytes,
-                 static_cast<unsigned long long>(fetches_), static_cast<unsigned long long>(conflicts_));
-    std::fclose(file);
+    append(path, format("{\"kernel\": \"%s\", \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"shared\": %zu, "
+                        "\"shared_static\": 0, \"ldmatrix\": %llu, \"conflicts\": %llu}\n",
+                        name, grid.x, grid.y, grid.z, block.x, block.y, block.z, shape_.shared_bytes,
+                        static_cast<unsigned long long>(fetches_), static_cast<unsigned long long>(conflicts_)));
   }
 
   const void *kernel_;

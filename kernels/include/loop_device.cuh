@@ -198,6 +198,10 @@ SIMT_DEVICE uint32_t pack(float low, float high) {
 
 // The host ---------------------------------------------------------------------------------------------------------
 
+// For `loop kernels choose`: why a call goes to the kernel that it goes to. Under the emulator it is written down.
+template <typename... Values>
+void remark(const char *, Values...) {}
+
 // For the emulator: what a kernel may touch. On a GPU compute-sanitizer sees that.
 inline void expose(const void *, size_t, const char *, bool) {}
 inline void withdraw_all() {}

@@ -40,6 +40,7 @@ PROPERTIES = (
     "linear_in_v",
     "causal_prefix",
     "split_merge",
+    "shared_heads",
     "by_hand",
 )
 BUNDLED |= {name: f"loop.workers.attention_properties:{name}" for name in PROPERTIES}

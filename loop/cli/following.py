@@ -15,7 +15,7 @@ from loop.jobs import hosts as known
 from loop.jobs import sent as noted
 from loop.jobs.folder import ENDED, OUT, RC, TALK, JobFolder
 from loop.jobs.hosts import Listed
-from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable
+from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
 from loop.jobs.there import Seen, There
 from loop.store.sessions import HEAD
@@ -161,14 +161,7 @@ class _Streams:
 
 def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
     """Take in what a job made; the exit code."""
-    for attempt in range(len(BACK_OFF_S)):
-        try:
-            there.collect(folder)
-            break
-        except Unreachable:
-            if attempt == len(BACK_OFF_S) - 1:
-                raise
-            time.sleep(BACK_OFF_S[attempt])
+    patiently(lambda: there.collect(folder), AWAY_S)
     if last.state in ENDED:
         folder.check()
     made = noted.take_in(folder, sent)

@@ -64,14 +64,18 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
     if request.json:
         verdicts = tuple(JudgedAnswer(**dict(one), agree=one.same) for one in both)
         screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))
-        return code
+    else:
+        _show(both, finished, screen)
+    return code
+
+
+def _show(both: Sequence[Both], finished: Sequence[Finished], screen: Screen) -> None:
     screen.table(HEADS, map(line, both))
     for text in (text for one in outputs_of(finished, MeasureOutput) for text in one.not_exercised):
         screen.data(f"not exercised: {text}")
     for one in both:
         for cause in one.causes:
             screen.data(f"{one.answer}: may be behind it: {cause}")
-    return code
 
 
 def _ours(

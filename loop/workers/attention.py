@@ -1,6 +1,7 @@
 """The bundled target's own functions: attention written out, whole and in parts, and PyTorch's library call."""
 
 import math
+from typing import Any
 
 import numpy
 import torch
@@ -18,11 +19,19 @@ def visible(queries: int, keys: int, alignment: str, device: torch.device) -> Te
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(diagonal=shift)
 
 
+def for_queries(shared: Tensor, q: Tensor) -> Tensor:
+    """k or v [B, Hk, Sk, D] as [B, Hq, Sk, D]: head h of the queries has head h // (Hq / Hk) of the keys."""
+    heads, kept = q.shape[-3], shared.shape[-3]
+    return shared if heads == kept else shared.repeat_interleave(heads // kept, dim=-3)
+
+
 def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """softmax(scale * Q K^T + mask) V in the type of the inputs; rows that see no key are zero.
 
-    q [B, H, Sq, D], k and v [B, H, Sk, D]; returns [B, H, Sq, D]. `scale` None is 1/sqrt(D).
+    q [B, Hq, Sq, D], k and v [B, Hk, Sk, D], Hq a multiple of Hk; returns [B, Hq, Sq, D].
+    `scale` None is 1/sqrt(D).
     """
+    k, v = for_queries(k, q), for_queries(v, q)
     scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if not causal:
         return torch.softmax(scores, dim=-1) @ v
@@ -39,10 +48,11 @@ def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str,
     mask beside a negative scale, with which `is_causal` gives NaN on a processor (torch 2.13).
     """
     negative = scale is not None and scale < 0
+    grouped: dict[str, Any] = {} if q.shape[-3] == k.shape[-3] else {"enable_gqa": True}  # From torch 2.5 on.
     if not causal or (alignment == "top_left" and not negative):
-        return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+        return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, **grouped)
     mask = visible(q.shape[-2], k.shape[-2], alignment, q.device)
-    return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, **grouped)
 
 
 TILE = 64

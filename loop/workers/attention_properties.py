@@ -1,6 +1,7 @@
 """What holds of attention without any reference: the bundled target's properties.
 
-q [B, H, Sq, D], k and v [B, H, Sk, D], outputs [B, H, Sq, D], all float64; `relations` says how they are walked.
+q [B, Hq, Sq, D], k and v [B, Hk, Sk, D], outputs [B, Hq, Sq, D], all float64; `relations`
+says how they are walked.
 """
 
 import math
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.workers.attention import visible
+from loop.workers.attention import for_queries, visible
 from loop.workers.relations import Property
 
 
@@ -32,7 +33,7 @@ def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property
     row = v[..., :1, :].expand_as(v)
     output = yield [q, k, row], attributes
     seen = _seen(q, k, causal=attributes["causal"], alignment=attributes["alignment"])
-    return output, torch.where(seen, row[..., :1, :], 0.0).expand_as(output)
+    return output, torch.where(seen, for_queries(row[..., :1, :], q), 0.0).expand_as(output)
 
 
 def key_permutation(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
@@ -89,9 +90,18 @@ def split_merge(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     whole = yield [q, k, v], attributes
     left = yield [q, k[..., :part, :], v[..., :part, :]], attributes
     right = yield [q, k[..., part:, :], v[..., part:, :]], attributes
-    logits = q @ k.transpose(-1, -2) * _scale(q, attributes["scale"])
+    logits = q @ for_queries(k, q).transpose(-1, -2) * _scale(q, attributes["scale"])
     share = torch.sigmoid(logits[..., :part].logsumexp(-1) - logits[..., part:].logsumexp(-1)).unsqueeze(-1)
     return share * left + (1 - share) * right, whole
+
+
+def shared_heads(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
+    """Heads of queries that share a head of keys and values see what each would see with a copy of its own."""
+    if q.shape[1] == k.shape[1]:
+        return None
+    shared = yield [q, k, v], attributes
+    own = yield [q, for_queries(k, q), for_queries(v, q)], attributes
+    return shared, own
 
 
 def by_hand(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
@@ -102,8 +112,7 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """
     if 0 in (q.numel(), k.numel()):
         return None
-    batch, heads, features = q.shape[0], q.shape[1], q.shape[-1]
-    queries, keys = (torch.zeros(batch, heads, 2, features, dtype=q.dtype) for _ in range(2))
+    queries, keys = (torch.zeros(*one.shape[:2], 2, q.shape[-1], dtype=q.dtype) for one in (q, k))
     queries[..., 0, 0] = math.log(3) / _scale(q, attributes["scale"])
     keys[..., 0, 0] = 1
     values = torch.full_like(keys, 8)

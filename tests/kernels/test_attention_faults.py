@@ -53,7 +53,7 @@ def cases() -> tuple[tuple[Workload, tuple[Tensor, ...], Tensor], ...]:
     made = []
     for workload in expand(TARGET, TARGET.workloads, "float32"):
         sizes = workload.sizes
-        if sizes["B"] * sizes["H"] * sizes["Sq"] * sizes["Sk"] <= SMALL:
+        if sizes["B"] * sizes["Hq"] * sizes["Sq"] * sizes["Sk"] <= SMALL:
             inputs = tuple(_inputs(workload))
             made.append((workload, inputs, REFERENCE(*inputs, **workload.attributes)))
     return tuple(made)

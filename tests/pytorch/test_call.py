@@ -92,13 +92,23 @@ def test_strided_inputs_are_taken_as_they_lie(op: Operator) -> None:
     assert torch.equal(op(q, shared.contiguous(), v), op(q, shared, v))
 
 
+def test_heads_of_queries_share_heads_of_keys(op: Operator) -> None:
+    """Neighbours share one, as with a copy for each; a number that cannot be shared out is declined."""
+    q, k, v = make_inputs(2, 6, 5, 8)
+    k, v = k[:, ::3], v[:, ::3]
+    copied = (one.repeat_interleave(3, 1) for one in (k, v))
+    assert torch.equal(op(q, *copied, causal=True), op(q, k, v, causal=True))
+    with pytest.raises(RuntimeError, match="that of k does not divide that of q"):
+        op(q[:, :5], k, v)
+
+
 Change = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
 WRONG: dict[str, Change] = {
     "q: expected float32 or bfloat16 or float16, got int64": lambda q, k, v: (q.long(), k, v),
     "k: expected float32, as q is, got float16": lambda q, k, v: (q, k.half(), v),
     "v: expected float32 or bfloat16 or float16, got complex64": lambda q, k, v: (q, k, v * 1j),
-    "v: expected 4 dimensions (B H Sk D), got 3": lambda q, k, v: (q, k, v[0]),
-    "k: expected H = 2, as in q, got 1": lambda q, k, v: (q, k[:, :1], v),
+    "v: expected 4 dimensions (B Hk Sk D), got 3": lambda q, k, v: (q, k, v[0]),
+    "v: expected Hk = 1, as in k, got 2": lambda q, k, v: (q, k[:, :1], v),
     "v: expected Sk = 7, as in k, got 6": lambda q, k, v: (q, k, v[:, :, :6]),
     "k: expected D = 8, as in q, got 4": lambda q, k, v: (q, k[..., :4], v),
     "q requires a gradient, and the operator has none: call it under torch.no_grad(), or detach q": (

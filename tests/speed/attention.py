@@ -7,14 +7,19 @@ float64, or with flash where that would not fit.
 """
 
 import argparse
+import contextlib
 import ctypes
 import datetime
 import functools
+import json
 import math
+import random
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -23,7 +28,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from loop.base.places import cache_folder, include_folder, shipped
 from loop.base.processes import finish, together
-from loop.base.stats import geometric_mean
 from loop.builds.build import build
 from loop.calls.tensors import LoopTensor, describe
 from loop.library.definitions import read_file
@@ -31,7 +35,7 @@ from loop.machine.machine import cores, machine
 from loop.model.target import Target
 from loop.pytorch import operator
 from loop.workers.attention import eager
-from tests.conftest import ROOT
+from tests.speed.attention_page import PAGE, RECORDED, page
 from tests.speed.decode import decode_rows
 from tests.speed.graphs import BACKENDS, REPLAY_US, Graph, Plain, Run, held_to, times
 
@@ -49,6 +53,21 @@ MORE = (
     *((2, 20, 1500, 64, False), (2, 20, 1500, 64, True), (1, 24, 4250, 128, False), (1, 24, 4250, 128, True)),
 )
 """Other numbers of features; sequences that no tile divides."""
+CHOICES = ("decode", "small", "split_k", "tensor_core")
+"""What `auto` chooses from."""
+EVERY = ("auto", *CHOICES, "fa1")
+SETS = (
+    ("History rows", HISTORY, EVERY, "best", torch.float16),
+    ("Large rows", LARGE, ("auto", "tensor_core"), "flash", torch.float16),
+    ("Other sizes", MORE, ("auto",), "flash", torch.float16),
+    ("History rows", HISTORY, ("auto",), "best", torch.bfloat16),
+    ("Large rows", LARGE, ("auto",), "flash", torch.bfloat16),
+)
+"""Titles, shapes, variants, what they are held against, and the type."""
+Shape = tuple[int, int, int, int, int, int, bool]
+"""Batches, heads of keys, heads of queries for each, queries, keys, features; causal."""
+RANDOM_US = 200.0
+"""A replay of a random shape takes about this long: there are many of them."""
 
 
 @dataclass(frozen=True)
@@ -172,28 +191,6 @@ def measure(case: Case, ours: dict[str, Ours], rounds: int) -> dict[str, Any]:
     }
 
 
-def rows(found: Sequence[dict[str, Any]], names: Sequence[str], kind: str) -> Iterator[str]:
-    """A Markdown table: times of the library, then of each variant with its ratios to flash and to the best."""
-    heads = ["workload", *BACKENDS, *(f"{name}: us, x flash, x best" for name in names)]
-    yield f"| {' | '.join(heads)} |"
-    yield "|---" * len(heads) + "|"
-    for one in found:
-        us = one[kind]
-        best = min(us[name] for name in BACKENDS)
-        mine = [f"{us[n]:.2f}, **{us['flash'] / us[n]:.2f}**, {best / us[n]:.2f}" for n in names]
-        yield f"| {' | '.join([one['case'], *(f'{us[name]:.2f}' for name in BACKENDS), *mine])} |"
-
-
-def summary(found: Sequence[dict[str, Any]], name: str, kind: str, against: str) -> str:
-    """Geometric mean and lowest ratio of a variant."""
-    ratios = []
-    for one in found:
-        us = one[kind]
-        theirs = us["flash"] if against == "flash" else min(us[b] for b in BACKENDS)
-        ratios.append(theirs / us[name])
-    return f"`{name}` against {against}: geometric mean **{geometric_mean(ratios):.2f}**, lowest {min(ratios):.2f}"
-
-
 def libraries(names: Sequence[str]) -> dict[str, Ours]:
     """The variants, built for the GPU at hand."""
     folder = shipped("kernels/attention")
@@ -205,23 +202,78 @@ def libraries(names: Sequence[str]) -> dict[str, Ours]:
     return {one.variant: Ours(one.variant, one.library, ready[one.variant].entry) for one in builds}
 
 
-def floor(plain: Plain) -> str:
+def floor(plain: Plain) -> dict[str, float]:
     """What an empty kernel costs: as a node of a graph, and as a call from Python through ctypes."""
     graph = Graph([plain.empty], 200)
-    found = times({"node": graph.time_us, "call": functools.partial(eager_us, "empty", plain.empty)}, 9)
-    node, call = found["node"], found["call"]
-    return f"The floor, an empty kernel: {node:.2f} us as a node of a graph, {call:.2f} us as a call by ctypes."
+    return times({"node": graph.time_us, "call": functools.partial(eager_us, "empty", plain.empty)}, 9)
 
 
-def long_rows(ours: dict[str, Ours], rounds: int) -> list[str]:
-    """Few queries and many keys: `split_k` beside `small`, and what `auto` takes."""
-    names = ("auto", "small", "split_k", "decode")
-    cases = [make_case(b, h, queries, 64, False, torch.float16, keys) for b, h, queries, keys in LONG]
-    found = [measure(case, {name: ours[name] for name in names}, rounds) for case in cases]
-    beside = [one["graph"]["small"] / one["graph"]["split_k"] for one in found]
-    said = f"`split_k` against `small`: geometric mean **{geometric_mean(beside):.2f}**, lowest {min(beside):.2f}"
-    title = "## Few queries, many keys, float16, graph replay"
-    return [title, "", *rows(found, names, "graph"), "", f"- {said}", ""]
+def draw_shapes(count: int = 200, seed: int = 200) -> list[Shape]:
+    """Shapes at random: at most 256 MiB of keys and values, and about a millisecond."""
+    draw = random.Random(seed)
+    made: list[Shape] = []
+
+    def between(low: int, high: int) -> int:
+        return round(math.exp(draw.uniform(math.log(low), math.log(high))))
+
+    while len(made) < count:
+        b, shared, group = between(1, 64), between(1, 32), draw.choice((1, 1, 1, 4, 8))
+        queries = draw.choice((1, between(1, 16), between(16, 128), between(128, 4096), between(128, 4096)))
+        keys = queries if draw.random() < 0.5 else between(1, 65536)
+        d, causal = draw.choice((64, 64, 64, 128, 128, 128, 96, 256, 32, 80, 192)), draw.random() < 0.5
+        work = 4 * b * shared * group * queries * keys * d
+        if 4 * b * shared * keys * d <= 256 << 20 and work <= 120e9:
+            made.append((b, shared, group, queries, keys, d, causal))
+    return made
+
+
+def random_row(shape: Shape, ours: dict[str, Ours]) -> dict[str, Any]:
+    """`auto` and those it chooses from, on one shape; without those that decline it."""
+    b, shared, group, queries, keys, d, causal = shape
+    q = torch.randn(b, shared * group, queries, d, device="cuda", dtype=torch.float16)
+    k, v = (torch.randn(b, shared, keys, d, device="cuda", dtype=torch.float16) for _ in "kv")
+    output, graphs = torch.empty_like(q), {}
+    for name in ("auto", *CHOICES):
+        run = ours[name].on(q, k, v, output, causal)
+        with contextlib.suppress(RuntimeError):  # It declines so many features.
+            run()
+            probe = Graph([run], 2)
+            graphs[name] = Graph([run], max(2, min(150, int(RANDOM_US / probe.time_us()))))
+    return {"shape": shape, "us": times({name: graph.time_us for name, graph in graphs.items()}, 7)}
+
+
+def host_us(run: Run, calls: int = 1500, rounds: int = 7) -> float:
+    """Microseconds that a call keeps the host, the median of some rounds."""
+    found = []
+    for _ in range(rounds + 1):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            run()
+        found.append((time.perf_counter() - begin) / calls * 1e6)
+    torch.cuda.synchronize()
+    return median(found[1:])
+
+
+def call_parts(ours: dict[str, Ours], plain: Plain) -> dict[str, float]:
+    """The host's time of a small call: PyTorch's own, the operator's, and that of its entry without PyTorch."""
+    case = make_case(1, 1, 128, 64, True, torch.float16)
+    q, k, v, whole = case.q, case.k, case.v, ours["auto"].operator
+    runs: dict[str, Run] = {
+        "`q + q`": lambda: q + q,
+        "`q.add_(0)`": lambda: q.add_(0),
+        "`torch.empty_like(q)`": lambda: torch.empty_like(q),
+        "`torch.ops.aten.alias(q)`": lambda: torch.ops.aten.alias(q),
+        "an empty kernel by ctypes": plain.empty,
+        "the entry by ctypes": ours["auto"].call(case),
+        "the raw operator": ours["auto"].eager(case),
+        "the operator": lambda: whole(q, k, v, causal=True),
+    }
+    found = {name: host_us(run) for name, run in runs.items()}
+    for name in BACKENDS:
+        with held_to(name):
+            found[f"SDPA, {name}"] = host_us(library_call(case))
+    return found
 
 
 USED_MEM_HIGH = 8
@@ -246,56 +298,51 @@ def peak_bytes(run: Run) -> int:
     return torch.cuda.max_memory_allocated() - before + high.value
 
 
-def memory_rows(ours: dict[str, Ours]) -> list[str]:
-    """What a call adds at its peak beside flash's: `auto`, and `split_k`, the one with a workspace."""
-    title = "## Peak memory of a call, float16, bytes (output included)"
-    lines = [title, "", "| workload | flash | auto | split_k |", "|---" * 4 + "|"]
+def memory_rows(ours: dict[str, Ours]) -> Iterator[dict[str, Any]]:
+    """What a call adds at its peak beside flash's: `auto`, and `split_k`, whose workspace is the largest."""
     cases = [make_case(*shape, torch.float16) for shape in (*HISTORY, *LARGE)]
     cases += [make_case(b, h, queries, 64, False, torch.float16, keys) for b, h, queries, keys in LONG]
     for case in cases:
         with held_to("flash"):
             flash = peak_bytes(library_call(case))
-        mine = [peak_bytes(ours[name].eager(case)) for name in ("auto", "split_k")]
-        lines.append(f"| {case.name} | {flash:,} | {mine[0]:,} | {mine[1]:,} |")
-    return [*lines, ""]
+        mine = {name: peak_bytes(ours[name].eager(case)) for name in ("auto", "split_k")}
+        yield {"case": case.name, "flash": flash, **mine}
+
+
+def record(rounds: int) -> dict[str, Any]:
+    """Everything that the page says, measured."""
+    ours, plain = libraries(EVERY), Plain()
+    found: dict[str, Any] = {"about": about(rounds), "floor": floor(plain)}
+    found["decode"] = list(decode_rows(ours["auto"].on, plain, rounds))
+    long = [make_case(b, h, queries, 64, False, torch.float16, keys) for b, h, queries, keys in LONG]
+    few = {name: ours[name] for name in ("auto", *CHOICES[:3])}
+    found["long"] = [measure(case, few, rounds) for case in long]
+    found["sets"] = []
+    for title, shapes, names, against, dtype in SETS:
+        chosen = {name: ours[name] for name in names}
+        measured = [measure(make_case(*shape, dtype), chosen, rounds) for shape in shapes]
+        found["sets"].append(
+            {"title": title, "dtype": str(dtype)[6:], "names": names, "against": against, "rows": measured}
+        )
+    found["random"] = [random_row(shape, ours) for shape in draw_shapes()]
+    found["calls"] = call_parts(ours, plain)
+    found["memory"] = list(memory_rows(ours))
+    return found
 
 
 def main() -> None:
-    """Measure, print, write down."""
+    """Measure if there is a GPU, and write the page of what was recorded last."""
     parser = argparse.ArgumentParser(prog="python -m tests.speed.attention")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--output", type=Path, default=ROOT / "tests/speed/ATTENTION.md")
+    parser.add_argument("--record", type=Path, default=RECORDED)
+    parser.add_argument("--output", type=Path, default=PAGE)
+    parser.add_argument("--page", action="store_true", help="measure nothing")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("no GPU: this measures CUDA kernels; `loop kernels verify --emulate` checks them without one")
-    small_names, large_names = (
-        ("auto", "small", "split_k", "decode", "tensor_core", "fa1"),
-        ("auto", "tensor_core"),
-    )
-    ours, plain = libraries(small_names), Plain()
-    lines = ["# CUDA attention against PyTorch", "", about(options.rounds), "", floor(plain), ""]
-    lines += decode_rows(ours["auto"].on, plain, options.rounds)
-    lines += long_rows(ours, options.rounds)
-    print("\n".join(lines), flush=True)
-    sets = (
-        ("History rows", HISTORY, small_names, "best"),
-        ("Large rows", LARGE, large_names, "flash"),
-        ("Other sizes", MORE, ("auto",), "flash"),
-    )
-    for dtype in (torch.float16, torch.bfloat16):
-        for title, shapes, names, against in sets:
-            chosen = {name: ours[name] for name in names}
-            found = [measure(make_case(*shape, dtype), chosen, options.rounds) for shape in shapes]
-            lines += [f"## {title}, {str(dtype)[6:]}, graph replay", "", *rows(found, names, "graph"), ""]
-            lines += [f"- {summary(found, name, 'graph', against)}" for name in names]
-            worst = max(error for one in found for error in one["error"].values())
-            lines += [f"- largest error {worst:.1e}", ""]
-            if title == "History rows":
-                lines += [f"## {title}, {str(dtype)[6:]}, eager calls", "", *rows(found, names, "eager"), ""]
-                lines += [f"- {summary(found, name, 'eager', against)}" for name in names] + [""]
-            print("\n".join(lines[-40:]), flush=True)
-    lines += memory_rows(ours)
-    options.output.write_text("\n".join(lines).rstrip() + "\n")
+    if not options.page:
+        if not torch.cuda.is_available():
+            sys.exit("no GPU: --page writes the page of what was recorded last")
+        options.record.write_text(json.dumps(record(options.rounds), indent=1) + "\n")
+    options.output.write_text(page(json.loads(options.record.read_text())))
 
 
 def about(rounds: int) -> str:

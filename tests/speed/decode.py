@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from loop.base.stats import geometric_mean
-from tests.speed.graphs import BACKENDS, READS, Graph, Plain, Run, held_to, times
+from tests.speed.graphs import READS, Graph, Plain, Run, held_to, times
 
 Call = Callable[[Tensor, Tensor, Tensor, Tensor], Run]
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -62,22 +61,7 @@ def measure_row(row: tuple[int, ...], ours: Call, plain: Plain, rounds: int) -> 
     return times({name: graph.time_us for name, graph in graphs.items()}, rounds)
 
 
-def decode_rows(ours: Call, plain: Plain, rounds: int) -> Iterator[str]:
-    """A Markdown table: the library, `read` and ours; then means over the rows."""
-    yield from ("## Decode: one query a head, float16, graph replay, inputs past the L2", "")
-    yield "| B, Hk, group, Sk, D | MiB | flash | cuDNN | read | auto: us, x best, of read |"
-    yield "|---" * 6 + "|"
-    best, shares = [], []
+def decode_rows(ours: Call, plain: Plain, rounds: int) -> Iterator[dict[str, Any]]:
+    """Each row and its microseconds."""
     for row in DECODE:
-        us: dict[str, Any] = measure_row(row, ours, plain, rounds)
-        b, heads, _, keys, d = row
-        best.append(min(us[name] for name in BACKENDS if name in us) / us["ours"])
-        shares.append(us["read"] / us["ours"])
-        said = f"{us['ours']:.2f}, **{best[-1]:.2f}**, {shares[-1]:.2f}"
-        sizes = ", ".join(map(str, row))
-        mib = (4 * b * heads * keys * d) >> 20
-        yield f"| {sizes} | {mib} | {us['flash']:.2f} | {us['cuDNN']:.2f} | {us['read']:.2f} | {said} |"
-    yield ""
-    for title, ratios in (("the faster of flash and cuDNN", best), ("what `read` takes", shares)):
-        yield f"- against {title}: geometric mean **{geometric_mean(ratios):.2f}**, lowest {min(ratios):.2f}"
-    yield ""
+        yield {"row": row, "us": measure_row(row, ours, plain, rounds)}

@@ -32,10 +32,17 @@ SHAPES = [(33, 33, 16), (8, 8, 64), (2, 2, 4), (5, 9, 8), (9, 5, 8), (1, 7, 4)]
 
 
 def make_workload(
-    queries: int, keys: int, features: int, *, dtype: Dtype = "float32", seed: int = 11, **attributes: Any
+    queries: int,
+    keys: int,
+    features: int,
+    *,
+    group: int = 1,
+    dtype: Dtype = "float32",
+    seed: int = 11,
+    **attributes: Any,
 ) -> Workload:
-    """Two heads."""
-    sizes = {"B": 1, "H": 2, "Sq": queries, "Sk": keys, "D": features}
+    """Two heads of keys, `group` heads of queries for each."""
+    sizes = {"B": 1, "Hq": 2 * group, "Hk": 2, "Sq": queries, "Sk": keys, "D": features}
     chosen = {"causal": False, "alignment": "top_left", "scale": None, **attributes}
     fields = {"name": "w", "sizes": sizes, "attributes": chosen, "dtype": dtype, "seed": seed}
     return Workload.model_validate(fields)
@@ -142,6 +149,12 @@ def clamped_values(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor
     return eager(q, k, v.clamp(-1, 1), **attributes)
 
 
+def heads_in_turn(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Tensor:
+    """Heads of queries take heads of keys in turn."""
+    times = q.shape[1] // k.shape[1]
+    return eager(q, k.repeat(1, times, 1, 1), v.repeat(1, times, 1, 1), **attributes)
+
+
 BITES: dict[str, tuple[Function, ...]] = {
     "by_hand": (
         mean_of_values,
@@ -158,6 +171,7 @@ BITES: dict[str, tuple[Function, ...]] = {
     "linear_in_v": (clamped_values,),
     "causal_prefix": (unmasked, a_key_ahead, mean_of_values),
     "split_merge": (mean_of_values, twice_normalised, last_key_left_out, unscaled),
+    "shared_heads": (heads_in_turn,),
 }
 """Each property, and mistakes that it has to find."""
 
@@ -175,8 +189,9 @@ def test_it_holds_of_attention(name: str, dtype: Dtype, tmp_path: Path) -> None:
     applied = 0
     choices: list[dict[str, Any]] = [{}, {"scale": 0.3}, {"causal": True}]
     choices.append({"causal": True, "alignment": "bottom_right"})
-    for (queries, keys, features), choice in itertools.product(SHAPES, choices):
-        workload = make_workload(queries, keys, features, dtype=dtype, seed=queries * 100 + features, **choice)
+    for (queries, keys, features), choice, group in itertools.product(SHAPES, choices, (1, 3)):
+        fields: dict[str, Any] = {"dtype": dtype, "seed": queries * 100 + features, "group": group}
+        workload = make_workload(queries, keys, features, **fields, **choice)
         for function in right_ones(workload):
             found = find(name, function, workload, tmp_path)
             applied += found is not None
@@ -198,7 +213,8 @@ def right_ones(workload: Workload) -> list[Function]:
 def test_it_bites(name: str, wrong: Function, dtype: Dtype, tmp_path: Path) -> None:
     """A plausible mistake breaks it, with a mask or without, on a small workload already."""
     cases = itertools.product((6, 33), (False, True))
-    chosen = [make_workload(size, size, 16, dtype=dtype, causal=causal) for size, causal in cases]
+    group = 2 if name == "shared_heads" else 1
+    chosen = [make_workload(size, size, 16, dtype=dtype, causal=causal, group=group) for size, causal in cases]
     found = [find(name, wrong, workload, tmp_path) for workload in chosen]
     assert any(one is not None and one.wrong for one in found), found
 
@@ -220,13 +236,14 @@ def test_nothing_is_asked_of_nothing(name: str, queries: int, keys: int, tmp_pat
         ("split_merge", make_workload(8, 8, 4, causal=True)),
         ("split_merge", make_workload(8, 1, 4)),
         ("key_permutation", make_workload(8, 1, 4)),
+        ("shared_heads", make_workload(8, 8, 4)),
         ("causal_prefix", make_workload(8, 8, 4)),
         ("causal_prefix", make_workload(8, 9, 4, causal=True)),
         ("causal_prefix", make_workload(1, 1, 4, causal=True)),
     ],
 )
 def test_where_it_means_nothing_it_does_not_apply(name: str, workload: Workload, tmp_path: Path) -> None:
-    """Under a mask keys have an order, and a single one has no halves."""
+    """Under a mask keys have an order, a single one has no halves, and heads may share nothing."""
     assert find(name, eager, workload, tmp_path) is None
 
 

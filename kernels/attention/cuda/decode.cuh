@@ -258,7 +258,8 @@ Error decode_reduce(const Problem &problem, const Partials &partials, cudaStream
 // `tuning` asks for, each with two steps at least, so that the workspace is no more than flash's: it cuts blocks of 64 KB
 // of keys and values, 64 KB being two steps, into at most 112 of 128 ranges, and has D + 1 floats for each row.
 template <class Shape>
-Cut cut_keys(const Problem &problem, int64_t blocks) {
+Cut cut_keys(const Problem &problem) {
+  const int64_t blocks = int64_t(problem.batches) * problem.heads * ((problem.queries - 1) / Shape::kRows + 1);
   const int64_t wanted = ATTENTION_DECODE_BLOCKS;
   const int visible = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
   const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys, steps = tiles / Shape::kWarps;
@@ -268,10 +269,31 @@ Cut cut_keys(const Problem &problem, int64_t blocks) {
   return {count, tiles / count, tiles % count};
 }
 
+// The shape for a number of features: values by the manifest's `tuning`, where there are some.
+template <int kDepth>
+struct DecodeBy {
+  using Shape = DecodeShape<kDepth, 16, 2, 3>;
+};
+template <>
+struct DecodeBy<64> {
+  using Shape =
+      DecodeShape<64, ATTENTION_DECODE_64_KEYS, ATTENTION_DECODE_64_WARPS, ATTENTION_DECODE_64_STAGES>;
+};
+template <>
+struct DecodeBy<128> {
+  using Shape =
+      DecodeShape<128, ATTENTION_DECODE_128_KEYS, ATTENTION_DECODE_128_WARPS, ATTENTION_DECODE_128_STAGES>;
+};
+
+template <int kDepth>
+Cut decode_cut(const Problem &problem) {
+  return cut_keys<typename DecodeBy<kDepth>::Shape>(problem);
+}
+
 template <typename T, class Shape>
 Error launch_decode(const Problem &problem, cudaStream_t stream) {
   const int64_t heads = int64_t(problem.batches) * problem.heads, tiles = (problem.queries - 1) / Shape::kRows + 1;
-  const Cut cut = cut_keys<Shape>(problem, heads * tiles);
+  const Cut cut = cut_keys<Shape>(problem);
   const dim3 grid(static_cast<unsigned>(tiles * cut.ranges), problem.heads, problem.batches), block(Shape::kThreads);
   Partials partials{nullptr, cut.ranges, problem.depth};
   const auto run = [&] {
@@ -287,14 +309,7 @@ Error launch_decode(const Problem &problem, cudaStream_t stream) {
 
 template <typename T, int kDepth>
 Error decode(const Problem &problem, cudaStream_t stream) {
-  if constexpr (kDepth == 64)
-    return launch_decode<T, DecodeShape<64, ATTENTION_DECODE_64_KEYS, ATTENTION_DECODE_64_WARPS, ATTENTION_DECODE_64_STAGES>>(
-        problem, stream);
-  else if constexpr (kDepth == 128)
-    return launch_decode<T, DecodeShape<128, ATTENTION_DECODE_128_KEYS, ATTENTION_DECODE_128_WARPS,
-                                        ATTENTION_DECODE_128_STAGES>>(problem, stream);
-  else
-    return launch_decode<T, DecodeShape<kDepth, 16, 2, 3>>(problem, stream);
+  return launch_decode<T, typename DecodeBy<kDepth>::Shape>(problem, stream);
 }
 
 }  // namespace attention

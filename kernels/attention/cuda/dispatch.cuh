@@ -48,7 +48,9 @@ inline Problem describe(const LoopTensor *inputs, const LoopTensor *outputs, con
   problem.lead = problem.causal ? static_cast<int>(diagonal_of(attributes, q.sizes[2], k.sizes[2]) - k.sizes[2]) : 0;
   // Never 0: a hidden logit is -inf, and has to stay so. A scale this small weighs all keys alike.
   problem.scale_log2 = std::max(static_cast<float>(std::fabs(scale)) * kLog2E, 1e-30f);
+#if !defined(ATTENTION_PARTS)  // Parts are written down by heads of queries.
   fold_heads(problem);
+#endif
   problem.share = 0xffffffffu / static_cast<uint32_t>(problem.group);
   return problem;
 }

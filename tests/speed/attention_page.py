@@ -1,0 +1,119 @@
+"""The page that `make bench-attention` writes, from the rows that it recorded."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from loop.base.stats import geometric_mean
+from tests.conftest import ROOT
+
+RECORDED = ROOT / "tests/speed/recorded/attention.json"
+PAGE = ROOT / "tests/speed/ATTENTION.md"
+BACKENDS = ("flash", "efficient", "cuDNN")
+ALIKE = 1.03
+"""`auto` may take so many times what the best variant takes."""
+WORST = 12
+"""Random shapes that are shown."""
+
+
+def page(found: dict[str, Any]) -> str:
+    """The whole page, as Markdown."""
+    node, call = found["floor"]["node"], found["floor"]["call"]
+    floor = f"The floor, an empty kernel: {node:.2f} us as a node of a graph, {call:.2f} us as a call by ctypes."
+    lines = ["# CUDA attention against PyTorch", "", found["about"], "", floor, ""]
+    lines += decode(found["decode"])
+    lines += ["## Few queries, many keys, float16, graph replay", ""]
+    lines += [*rows(found["long"], [*found["long"][0]["error"]], "graph"), ""]
+    for one in found["sets"]:
+        lines += table(one)
+    lines += [*choices(found["random"]), *calls(found["calls"]), *memory(found["memory"])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def decode(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Rows of one query a head, and their means."""
+    yield from ("## Decode: one query a head, float16, graph replay, inputs past the L2", "")
+    yield "| B, Hk, group, Sk, D | MiB | flash | cuDNN | read | auto: us, x best, of read |"
+    yield "|---" * 6 + "|"
+    best, shares = [], []
+    for one in found:
+        (b, heads, _, keys, d), us = one["row"], one["us"]
+        best.append(min(us[name] for name in BACKENDS if name in us) / us["ours"])
+        shares.append(us["read"] / us["ours"])
+        said = f"{us['ours']:.2f}, **{best[-1]:.2f}**, {shares[-1]:.2f}"
+        sizes, mib = ", ".join(map(str, one["row"])), (4 * b * heads * keys * d) >> 20
+        yield f"| {sizes} | {mib} | {us['flash']:.2f} | {us['cuDNN']:.2f} | {us['read']:.2f} | {said} |"
+    yield ""
+    for title, ratios in (("the faster of flash and cuDNN", best), ("what `read` takes", shares)):
+        yield f"- against {title}: geometric mean **{geometric_mean(ratios):.2f}**, lowest {min(ratios):.2f}"
+    yield ""
+
+
+def rows(found: Sequence[dict[str, Any]], names: Sequence[str], kind: str) -> Iterator[str]:
+    """A table: times of the library, then of each variant with its ratios to flash and to the best."""
+    heads = ["workload", *BACKENDS, *(f"{name}: us, x flash, x best" for name in names)]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    for one in found:
+        us = one[kind]
+        best = min(us[name] for name in BACKENDS)
+        mine = [f"{us[n]:.2f}, **{us['flash'] / us[n]:.2f}**, {best / us[n]:.2f}" for n in names]
+        yield f"| {' | '.join([one['case'], *(f'{us[name]:.2f}' for name in BACKENDS), *mine])} |"
+
+
+def summary(found: Sequence[dict[str, Any]], name: str, kind: str, against: str) -> str:
+    """Geometric mean and lowest ratio of a variant."""
+    ratios = []
+    for one in found:
+        us = one[kind]
+        theirs = us["flash"] if against == "flash" else min(us[b] for b in BACKENDS)
+        ratios.append(theirs / us[name])
+    return (
+        f"- `{name}` against {against}: geometric mean **{geometric_mean(ratios):.2f}**, lowest {min(ratios):.2f}"
+    )
+
+
+def table(one: dict[str, Any]) -> Iterator[str]:
+    """A set of rows, in graphs and eager where that was timed."""
+    for kind, words in (("graph", "graph replay"), ("eager", "eager calls")):
+        timed = [row for row in one["rows"] if row[kind]]
+        if len(timed) < len(one["rows"]):
+            continue
+        yield from (f"## {one['title']}, {one['dtype']}, {words}", "", *rows(timed, one["names"], kind), "")
+        yield from (summary(timed, name, kind, one["against"]) for name in one["names"])
+        if kind == "graph":
+            yield f"- largest error {max(error for row in timed for error in row['error'].values()):.1e}"
+        yield ""
+
+
+def choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How far `auto` is from the best variant on shapes drawn at random."""
+    off = []
+    for one in found:
+        us = dict(one["us"])
+        mine, best = us.pop("auto"), min(us, key=lambda name: us[name])
+        off.append((mine / us[best], best, one))
+    beyond = sum(ratio > ALIKE for ratio, *_ in off)
+    yield from ("## What `auto` chooses, float16, graph replay", "")
+    mean = geometric_mean([ratio for ratio, *_ in off])
+    more = f"{ALIKE - 1:.0%} more than by the best variant"
+    yield f"{len(off)} shapes drawn at random; {beyond} of them take over {more}."
+    yield f"The geometric mean is {mean:.3f} times the best. The last of them:"
+    yield from ("", "| B, Hk, group, Sq, Sk, D, causal | auto | best variant | x best |", "|---|---|---|---|")
+    for ratio, best, one in sorted(off, key=lambda each: -each[0])[:WORST]:
+        sizes, us = ", ".join(str(int(size)) for size in one["shape"]), one["us"]
+        yield f"| {sizes} | {us['auto']:.2f} | `{best}` {us[best]:.2f} | {ratio:.2f} |"
+    yield ""
+
+
+def calls(found: dict[str, float]) -> Iterator[str]:
+    """The host's time of small calls."""
+    yield from ("## A small call: B1 H1 S128 D64 causal, float16, microseconds of the host", "")
+    yield from ("| call | us |", "|---|---|", *(f"| {name} | {us:.2f} |" for name, us in found.items()), "")
+
+
+def memory(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Peak memory beside flash's."""
+    yield from ("## Peak memory of a call, float16, bytes (output included)", "")
+    yield from ("| workload | flash | auto | split_k |", "|---" * 4 + "|")
+    yield from (f"| {one['case']} | {one['flash']:,} | {one['auto']:,} | {one['split_k']:,} |" for one in found)
+    yield ""
