@@ -9,13 +9,14 @@ from pathlib import Path
 
 from loop.base.documents import write_atomic
 from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
+from loop.base.locks import Held, locked
 from loop.base.screen import Screen
 from loop.cli.leaving import leave
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
-from loop.jobs.folder import ENDED, OUT, RC, TALK, JobFolder
+from loop.jobs.folder import ENDED, LOCK, OUT, RC, TALK, JobFolder
 from loop.jobs.hosts import Listed
-from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable
+from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
 from loop.jobs.there import Seen, There
 from loop.store.sessions import HEAD
@@ -51,7 +52,11 @@ def cancel_job(job: str, screen: Screen) -> int:
     with Connection(host_of(sent)) as connection:
         there = There(connection)
         there.cancel(folder.id)
-        return follow(folder, screen, there)
+        try:
+            return follow(folder, screen, there)
+        except Held as busy:
+            screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
+            return ExitCode.OK
 
 
 def _chosen(name: str) -> JobFolder:
@@ -79,7 +84,9 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int
     if sent is None:
         raise UsageError(f"job {folder.id} runs on this machine", hint=f"loop jobs show {folder.id}")
     host = host_of(sent)
-    with ExitStack() as stack:
+    with locked(folder.path / LOCK), ExitStack() as stack:
+        if folder.rc is not None:
+            raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         if there is None:
             there = There(stack.enter_context(Connection(host)))
         try:
@@ -161,14 +168,7 @@ class _Streams:
 
 def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
     """Take in what a job made; the exit code."""
-    for attempt in range(len(BACK_OFF_S)):
-        try:
-            there.collect(folder)
-            break
-        except Unreachable:
-            if attempt == len(BACK_OFF_S) - 1:
-                raise
-            time.sleep(BACK_OFF_S[attempt])
+    patiently(lambda: there.collect(folder), AWAY_S)
     if last.state in ENDED:
         folder.check()
     made = noted.take_in(folder, sent)

@@ -22,7 +22,7 @@ from loop.jobs import hosts as known
 from loop.jobs import sent as noted
 from loop.jobs.folder import SESSIONS, Job, JobFolder, prepare
 from loop.jobs.hosts import Listed
-from loop.jobs.remote import Connection, Unreachable
+from loop.jobs.remote import Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
 from loop.jobs.setup import HOME
 from loop.jobs.there import There
@@ -89,8 +89,9 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
             keep_until=until,
         )
         noted.write(folder, sent)
-        there.send_tree(sending.tree, sending.root or PACKAGE, sending.names)
-        there.submit(folder, _variables(host, setting.project, resumed), sending.tree)
+        variables = _variables(host, setting.project, resumed)
+        patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names))
+        patiently(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
         return following.follow(folder, screen, there)
 
@@ -111,8 +112,7 @@ def reached(host: Listed, screen: Screen) -> Iterator[There]:
                 raise
             screen.say(f"{host.name} does not answer; starting it: {host.host.start}")
             run_here(host.host.start, host)
-            for why in connection.connect_patiently(STARTS_S):
-                screen.status(why)
+            patiently(connection.connect, STARTS_S, screen.status)
         yield There(connection)
 
 

@@ -153,13 +153,7 @@ def load_hard(path: Path, why: str) -> ForeignTask:
     reference, shapes, check = (python_text.read_module(folder / name) for name in HARD_FILES[:3])
     if missing := [one for one in ("Model", "get_inputs", "get_init_inputs") if not reference.defines(one)]:
         raise python_text.mistake(reference.path, f"`{missing[0]}`", "a file without it")
-    listed = shapes.constants.get("SHAPES")
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise python_text.mistake(shapes.path, "a list SHAPES of dicts of numbers", "none that can be read")
-    cases = []
-    for number, sizes in enumerate(listed):
-        inputs = _inputs(reference, sizes)
-        cases.append(Case(name=f"shapes.{number}", use=("check", "time"), arguments=sizes, inputs=inputs))
+    cases = tuple(_cases(reference, shapes))
     types = dict.fromkeys(one.dtype for case in cases for one in case.inputs or ())
     loosest = max(problem.tolerance.values(), default=None)
     return ForeignTask(
@@ -171,7 +165,7 @@ def load_hard(path: Path, why: str) -> ForeignTask:
         entry="class Model in solution.py, with the reference's state_dict",
         languages=("python", "triton", "cuda"),
         reference="reference.Model",
-        cases=tuple(cases),
+        cases=cases,
         dtypes=tuple(types),
         judging=Judging(
             atol=loosest, rtol=loosest, checker="check.py", note="seeds 42, 123 and 456, and extreme values"
@@ -187,6 +181,16 @@ def load_hard(path: Path, why: str) -> ForeignTask:
         made_for=problem.hardware,
         devices=("cuda",) if python_text.wants_cuda([reference, check]) else ("cpu", "cuda"),
     )
+
+
+def _cases(reference: python_text.Module, shapes: python_text.Module) -> Iterator[Case]:
+    """One a shape. Raises DefinitionError where they are no constants."""
+    listed = shapes.constants.get("SHAPES")
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise python_text.mistake(shapes.path, "a list SHAPES of dicts of numbers", "none that can be read")
+    for number, sizes in enumerate(listed):
+        inputs = _inputs(reference, sizes)
+        yield Case(name=f"shapes.{number}", use=("check", "time"), arguments=sizes, inputs=inputs)
 
 
 def target_hard(task: ForeignTask, answers: Mapping[str, Path]) -> Made:

@@ -12,9 +12,9 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from loop.base.errors import MachineFailure, UsageError, WorkFailed
 from loop.base.linux import die_with_parent
@@ -32,6 +32,7 @@ OPTIONS = (
     "ClearAllForwardings=yes",
     "PermitLocalCommand=no",
 )
+T = TypeVar("T")
 Pipe = int | IO[bytes]
 SSH = "LOOP_SSH"
 """In the environment: the program and its options, instead of `ssh`."""
@@ -132,20 +133,6 @@ class Connection:
             said.seek(0)
             raise self._refused(said.read(ANSWER_CAP))
 
-    def connect_patiently(self, seconds: float) -> Iterator[str]:
-        """The same, again and again for so long; why it had to wait, each time. Raises as `connect` does."""
-        end, attempt = time.monotonic() + seconds, 0
-        while True:
-            try:
-                return self.connect()
-            except Unreachable as error:
-                wait = BACK_OFF_S[min(attempt, len(BACK_OFF_S) - 1)]
-                if time.monotonic() + wait > end:
-                    raise
-                yield error.message
-            time.sleep(wait)
-            attempt += 1
-
     def hang_up(self) -> None:
         """End the master; whatever runs through it fails."""
         if self._master is not None:
@@ -244,6 +231,21 @@ class Connection:
 
     def _try(self) -> str:
         return f"look whether it runs: ssh {shlex.join(self.words)} true"
+
+
+def patiently(call: Callable[[], T], seconds: float = 60.0, told: Callable[[str], None] = lambda why: None) -> T:
+    """What a call gives, tried again and again for so long while the machine does not answer; `told` hears why."""
+    end, attempt = time.monotonic() + seconds, 0
+    while True:
+        try:
+            return call()
+        except Unreachable as error:
+            wait = BACK_OFF_S[min(attempt, len(BACK_OFF_S) - 1)]
+            if time.monotonic() + wait > end:
+                raise
+            told(error.message)
+        time.sleep(wait)
+        attempt += 1
 
 
 RSYNC_CUT = (10, 12, 30, 35, 255)

@@ -50,7 +50,7 @@ for job in jobs/*/; do
   job=${job%/}
   [ "$(cat "$job/tree" 2>/dev/null)" = TREE ] && [ ! -e "$job/rc" ] && alive "$job" && echo "${job#jobs/}"
 done
-rm -rf trees/TREE.new; mkdir trees/TREE.new
+true
 """
 BEGIN = """
 cd jobs/ID || exit 1
@@ -120,8 +120,8 @@ class There:
         self.connection = connection
         self.name = connection.name
 
-    def ready(self, tree: str) -> Ready:
-        """What has to be known before a project is sent. Raises UsageError where this `loop` is not there."""
+    def ready(self, tree: str = "-") -> Ready:
+        """What has to be known before anything is sent. Raises UsageError where this `loop` is not there."""
         before = time.time()
         script = SHELL + READY.replace("TREE", tree)
         lines = self.connection.run(script).decode(errors="replace").splitlines()
@@ -138,6 +138,7 @@ class There:
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str]) -> None:
         """Have the folder of a project hold these files and no others."""
+        self.connection.run(f"{SHELL} rm -rf trees/{tree}.new && mkdir -p trees/{tree} trees/{tree}.new")
         self.connection.send(root, names, f"{HOME}/trees/{tree}.new", beside=f"../{tree}")
         self.connection.run(f"{SHELL} rm -rf trees/{tree} && mv trees/{tree}.new trees/{tree}")
 
@@ -162,22 +163,29 @@ class There:
         """Ask a job to end, as Ctrl-C does."""
         self.connection.run(f"{SHELL} touch jobs/{job}/{CANCEL}")
 
-    def collect(self, folder: JobFolder) -> None:
-        """Bring what a job made into its folder here. Raises WorkFailed where that is too much."""
+    def collect(self, folder: JobFolder, *more: str) -> None:
+        """Bring what a job made into its folder here, with these files. Raises WorkFailed for too much."""
         place = f"jobs/{folder.id}"
         size = self.connection.run(f"{SHELL} du -sk {place} | cut -f 1").strip()
-        if not size.isdigit() or int(size) > LARGEST_KB:
+        if not size.isdigit():
+            raise WorkFailed(f"{self.name} has no job {folder.id} any more", "loop hosts")
+        if int(size) > LARGEST_KB:
             raise WorkFailed(
                 f"{self.name}: job {folder.id} made more than {LARGEST_KB >> 20} GiB",
                 f"look there: ~/{HOME}/{place}",
             )
         self.connection.fetch(
-            f"{HOME}/{place}", folder.path, most_bytes=LARGEST_FILE, only=(MADE, MANIFEST, WHERE, TERMS)
+            f"{HOME}/{place}", folder.path, most_bytes=LARGEST_FILE, only=(MADE, MANIFEST, WHERE, TERMS, *more)
         )
 
-    def forget(self, job: str) -> None:
-        """Remove a job that was brought back."""
-        self.connection.run(f"{SHELL} rm -rf jobs/{job}")
+    def forget(self, *jobs: str) -> None:
+        """Remove jobs; what still runs is ended in good order first."""
+        names = " ".join(f"jobs/{job}" for job in jobs)
+        ends = f"for job in {names}; do [ -d $job ] && touch $job/{CANCEL}; done"
+        waits = "while alive $job && [ $n -lt 350 ]; do sleep 0.1; n=$((n + 1)); done"
+        self.connection.run(
+            f"{SHELL} {ends}\nn=0; for job in {names}; do {waits}; done\nrm -rf {names}", limit_s=60
+        )
 
     def running(self) -> list[str]:
         """Jobs that run there, whoever sent them."""

@@ -5,12 +5,16 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
+
+import loop
+from loop.jobs import setup
 
 PROGRAMS = ("/usr/sbin/sshd", "rsync", "ssh-keygen")
 RUN = Path("/run/sshd")
@@ -56,6 +60,20 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def install(self) -> None:
+        """Have it run this very `loop`: by its sources, not by a wheel."""
+        place = self.home / setup.HOME / "venv" / "bin"
+        place.mkdir(parents=True)
+        python = place / "python"
+        root = Path(loop.__file__).parents[1]
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        (self.home / setup.DIGEST).write_text(setup.digest(setup.contents()))
+
+    def left(self) -> list[str]:
+        """Jobs that are still there."""
+        return sorted(os.listdir(self.home / setup.HOME / "jobs"))
 
     def noise(self, text: str) -> None:
         """Have the login shell print something before anything else."""

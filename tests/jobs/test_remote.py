@@ -156,4 +156,4 @@ def test_a_full_disk_there_is_a_failure_of_the_machine(there: Connection, machin
             there.send(tmp_path, ["large"], "small")
         assert not isinstance(failed.value, Unreachable)
     finally:
-        os.system(f"umount {place}")
+        os.system(f"umount -l {place}")  # At once: what wrote there may still be ending.

@@ -1,0 +1,162 @@
+"""The executor `ssh`: jobs on machines of `hosts.yaml`, one for each of their GPUs at a time.
+
+A connection that is cut is made anew with the next look. A machine that stays away loses its jobs to the others.
+Should it answer again, what it was at is ended, and not taken.
+"""
+
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from loop.base.documents import write_atomic
+from loop.base.errors import LoopError, UsageError
+from loop.base.remarks import remark
+from loop.jobs import hosts as known
+from loop.jobs.folder import OUT, RC, TALK, TRIES, JobFolder, State, read_text
+from loop.jobs.hosts import Listed
+from loop.jobs.remote import Connection, Unreachable, patiently
+from loop.jobs.there import There
+from loop.library.hosted import FILE
+from loop.machine.gpus import VISIBLE
+
+CHOSEN = "LOOP_HOSTS"
+"""In the environment: names or labels of the machines, separated by commas; all of the user's own without it."""
+AWAY_S = 120.0
+"""A machine that is away for so long loses its jobs."""
+LOOK_S = 0.3
+
+
+@dataclass
+class Machine:
+    """One machine, and what runs there."""
+
+    there: There
+    slots: Sequence[Mapping[str, str]]
+    """Variables of each job that may run there at a time, by which it knows its GPU."""
+    jobs: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Ids of jobs there with their slots."""
+    sending: dict[str, JobFolder] = field(default_factory=dict)
+    """Those that are on their way: after a cut they may have begun there, or not."""
+    left: set[str] = field(default_factory=set)
+    """Jobs there that nobody waits for any more."""
+    seen: float = field(default_factory=time.monotonic)
+    """When it last answered."""
+
+
+def opened(width: int) -> "Ssh":
+    """At most `width` jobs at a time, on the machines that LOOP_HOSTS names, else all of the user's own."""
+    found = known.hosts(None)
+    words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
+    chosen = {one.name: one for word in words or found for one in known.choose(found, word)}
+    if not chosen:
+        raise UsageError(f"no hosts: there is no {FILE}", hint="loop hosts --help")
+    return Ssh([*chosen.values()], width)
+
+
+def slots(host: Listed) -> list[Mapping[str, str]]:
+    """A job for each GPU that the file names; one where it names none."""
+    return [{VISIBLE: str(number)} for number in host.host.gpus or ()] or [{}]
+
+
+class Ssh:
+    """Jobs on several machines. One that cannot take any, as without this `loop`, is told before all begin."""
+
+    def __init__(self, hosts: Sequence[Listed], width: int) -> None:
+        self._open = contextlib.ExitStack()
+        self._queue: deque[JobFolder] = deque()
+        self._machines: list[Machine] = []
+        self._ended: dict[str, State] = {}
+        self._looked = 0.0
+        for host in hosts:
+            free = width - sum(len(one.slots) for one in self._machines)
+            if free > 0:
+                there = There(self._open.enter_context(Connection(host)))
+                there.ready()
+                self._machines.append(Machine(there, slots(host)[:free]))
+
+    def submit(self, job: JobFolder) -> None:
+        """Put it at the end of the queue."""
+        self._ended.pop(job.id, None)
+        self._queue.append(job)
+
+    def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
+        """Send what can be sent, and look at what runs."""
+        known_jobs = {job.id: job for job in jobs}
+        for machine in self._machines:
+            with contextlib.suppress(Unreachable):
+                self._fill(machine)
+        if time.monotonic() - self._looked >= LOOK_S:
+            for machine in self._machines:
+                self._look(machine, known_jobs)
+            self._looked = time.monotonic()
+        waiting = {job.id for job in self._queue}
+        return {id_: self._ended.get(id_, "queued" if id_ in waiting else "running") for id_ in known_jobs}
+
+    def _fill(self, machine: Machine) -> None:
+        """Send jobs as long as there is a slot for one. Raises Unreachable."""
+        if machine.left:
+            machine.there.forget(*machine.left)
+            machine.left.clear()
+        for slot in [slot for slot in machine.slots if slot not in machine.jobs.values()][: len(self._queue)]:
+            job = self._queue.popleft()
+            machine.jobs[job.id] = slot
+            machine.sending[job.id] = job
+        for id_, job in tuple(machine.sending.items()):
+            machine.there.submit(job, machine.jobs[id_])
+            del machine.sending[id_]
+
+    def _look(self, machine: Machine, jobs: Mapping[str, JobFolder]) -> None:
+        try:
+            there = dict.fromkeys(set(machine.jobs) - set(machine.sending), (0, 0))
+            found = machine.there.look(there) if there else {}
+            machine.seen = time.monotonic() if there or not machine.jobs else machine.seen
+        except Unreachable as error:
+            if time.monotonic() - machine.seen < AWAY_S:
+                return
+            remark(f"{error.message}: its jobs are done elsewhere")
+            lost = [*machine.jobs]
+            machine.sending.clear()
+        else:
+            ended: dict[str, State] = {id_: seen.state for id_, seen in found.items()}
+            self._ended |= {id_: state for id_, state in ended.items() if state in ("done", "failed")}
+            lost = [id_ for id_, state in ended.items() if state == "lost"]
+        for id_ in lost:
+            del machine.jobs[id_]
+            machine.left.add(id_)
+            self._ended[id_] = "lost"
+            if id_ in jobs:  # Wherever it is begun next counts on from here.
+                tries = jobs[id_].path / TRIES
+                write_atomic(tries, str(int(read_text(tries) or 0) + 1))
+
+    def _of(self, job: JobFolder) -> Machine | None:
+        return next((machine for machine in self._machines if job.id in machine.jobs), None)
+
+    def cancel(self, job: JobFolder) -> None:
+        """Take it out of the queue, or have it end there."""
+        job.cancel()
+        if job in self._queue:
+            self._queue.remove(job)
+        machine = self._of(job)
+        if machine is not None and machine.sending.pop(job.id, None) is None:
+            with contextlib.suppress(LoopError):
+                machine.there.cancel(job.id)
+
+    def collect(self, job: JobFolder) -> None:
+        """Bring back what it made and printed, and free its slot. Raises WorkFailed for what it did not make."""
+        machine = self._of(job)
+        if machine is not None:
+            patiently(lambda: machine.there.collect(job, OUT, TALK, RC), AWAY_S)
+            job.check()
+            del machine.jobs[job.id]
+            machine.left.add(job.id)
+
+    def close(self) -> None:
+        """End what still runs there, and every connection."""
+        with self._open:
+            for machine in self._machines:
+                if jobs := {*machine.jobs, *machine.left}:
+                    with contextlib.suppress(LoopError):
+                        patiently(lambda there=machine.there, jobs=jobs: there.forget(*jobs))  # type: ignore[misc]

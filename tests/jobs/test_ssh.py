@@ -1,0 +1,168 @@
+"""The executor `ssh`: jobs there, cut off, killed and brought back, each once."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from loop.base.errors import UsageError, WorkFailed
+from loop.jobs import setup
+from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, State, prepare
+from loop.jobs.hosts import Host, Listed
+from loop.jobs.remote import Connection
+from loop.jobs.ssh import Ssh
+from loop.jobs.there import There
+from tests.jobs.sshd import Server, missing
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
+HOST = Listed("l4", Host(ssh="there", gpus=(0, 1)), Path("hosts.yaml"))
+QUICK = ("patterns", "schema", "pattern")
+"""A command that prints a page and ends."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A machine with this `loop`."""
+    with Server(tmp_path_factory.mktemp("machine")) as made:
+        made.install()
+        yield made
+
+
+@pytest.fixture
+def machine(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The same, which ssh calls `there`."""
+    monkeypatch.setenv("LOOP_SSH", f"ssh -F {server.client}")
+    return server
+
+
+def make(name: str, *words: str, **fields: float) -> JobFolder:
+    """A job of these words."""
+    return prepare(Job(id=name, words=words or QUICK, **fields))  # type: ignore[arg-type]
+
+
+def wait(executor: Ssh, job: JobFolder, done: Callable[[State], bool]) -> State:
+    """Poll until a state is right."""
+    end = time.monotonic() + 60
+    while not done(state := executor.poll([job])[job.id]):
+        assert time.monotonic() < end, state
+        time.sleep(0.05)
+    return state
+
+
+def ended(state: State) -> bool:
+    """Whether nothing more comes of it."""
+    return state not in ("queued", "running")
+
+
+@pytest.mark.slow
+def test_jobs_are_done_there_and_brought_back(machine: Server) -> None:
+    """What they printed is here, checked; nothing of them stays there."""
+    executor = Ssh([HOST], 2)
+    jobs = [make(f"job{number}") for number in range(3)]
+    for job in jobs:
+        executor.submit(job)
+    for job in jobs:
+        assert "done" == wait(executor, job, ended)
+        executor.collect(job)
+        assert "done" == job.state
+        assert "schema" in str(job.answer())
+    executor.close()
+    assert [] == machine.left()
+
+
+@pytest.mark.slow
+def test_a_cut_line_loses_nothing(machine: Server) -> None:
+    """While connections are cut all the time, every job ends once."""
+    executor = Ssh([HOST], 2)
+    jobs = [make(f"cut{number}") for number in range(4)]
+    for job in jobs:
+        executor.submit(job)
+    over = threading.Event()
+
+    def cut() -> None:
+        while not over.wait(1.0):
+            machine.cut()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        for job in jobs:
+            assert "done" == wait(executor, job, ended)
+            executor.collect(job)
+    finally:
+        over.set()
+        thread.join()
+        executor.close()
+    assert [] == machine.left()
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_there_is_lost(machine: Server) -> None:
+    """Not done, and its attempt counts wherever it is begun next."""
+    executor = Ssh([HOST], 1)
+    job = make("killed", "mcp")
+    executor.submit(job)
+    place = machine.home / setup.HOME / "jobs" / job.id
+    wait(executor, job, lambda state: (place / HEARTBEAT).exists())
+    runner = psutil.Process(int((place / PID).read_text().split("-")[0]))
+    for process in (runner, *runner.children(recursive=True)):
+        process.kill()
+    assert "lost" == wait(executor, job, ended)
+    assert "1" == (job.path / "tries").read_text()
+    executor.close()
+    assert [] == machine.left()
+
+
+@pytest.mark.slow
+def test_a_job_ends_at_its_limit_and_when_it_is_cancelled(machine: Server) -> None:
+    """By the watchdog there, and by word from here."""
+    executor = Ssh([HOST], 2)
+    limited, cancelled = make("limited", "catalog", "serve", ttl_s=1.0), make("cancelled", "catalog", "serve")
+    executor.submit(limited)
+    executor.submit(cancelled)
+    assert "failed" == wait(executor, limited, ended)
+    executor.collect(limited)
+    assert 124 == limited.rc
+    executor.cancel(cancelled)
+    assert "failed" == wait(executor, cancelled, ended)
+    executor.collect(cancelled)
+    assert "cancelled" == cancelled.state
+    executor.close()
+    assert [] == machine.left()
+
+
+def test_another_loop_there_is_refused(machine: Server) -> None:
+    """Before anything is sent; so is none."""
+    digest = machine.home / setup.DIGEST
+    for text, says in (("0" * 32, "l4 has another loop"), ("", "l4 has no loop")):
+        digest.write_text(text)
+        with Connection(HOST) as connection, pytest.raises(UsageError) as wrong:
+            There(connection).ready()
+        assert (says, "loop hosts setup l4") == (wrong.value.message, wrong.value.hint)
+    digest.write_text(setup.digest(setup.contents()))
+
+
+def test_a_clock_that_is_off_is_noticed(machine: Server, tmp_path: Path) -> None:
+    """By what the machine itself says it is."""
+    ahead = tmp_path / "date"
+    ahead.write_text("#!/bin/sh\necho $(($(/bin/date +%s) + 3600))\n")
+    ahead.chmod(0o755)
+    with Connection(HOST) as connection:
+        there = There(connection)
+        assert 0 == there.ready().skew_s
+        run = connection.run
+        connection.run = lambda script, **more: run(f"PATH={tmp_path}:$PATH\n{script}", **more)  # type: ignore[method-assign]
+        assert 3600 == pytest.approx(there.ready().skew_s, abs=30)
+
+
+def test_nonsense_is_refused(machine: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a machine answers is believed by its form only."""
+    with Connection(HOST) as connection:
+        there = There(connection)
+        for answer in (b"", b"done 0 1 1\n", b"running - 0\n\n\n\n", b"running x 0 0 0\n\n\n\n"):
+            connection.run = lambda script, answer=answer, **more: answer  # type: ignore[method-assign]
+            with pytest.raises(WorkFailed, match="nonsense"):
+                there.look({"a": (0, 0)})
