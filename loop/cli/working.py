@@ -345,7 +345,7 @@ WORKING = (
         "kernels choose",
         BENCH,
         "Show which kernels a call launches and why, as a variant that picks among several says.",
-        ("loop kernels choose auto --workloads 'B=1 Hq=32 Hk=8 Sq=1 Sk=4096 D=128' --gpu sm_90",),
+        ("loop kernels choose auto --workloads 'B=1 H=8 Sq=1 Sk=4096 D=64'",),
         (
             *VARIANT_NAMES,
             TARGET,
