@@ -10,7 +10,7 @@ from loop.debug import causes, turns
 from loop.debug import causes as parts
 from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
-from loop.optimize import briefing, candidate, checking, confirming, tuning
+from loop.optimize import briefing, candidate, checking, confirming, points, tuning
 from loop.profile import actions as profile
 from loop.profile import choosing, parallelism, promises, resources_section
 from loop.profile import resource_actions as resources
@@ -53,6 +53,7 @@ ACTIONS: dict[str, Action] = {
     "debug.scope": Action(turns.scope),
     "change.brief": Action(briefing.brief),
     "change.tune": Action(tuning.tune),
+    "change.points": Action(points.points),
     "change.build": Action(candidate.build),
     "change.verify": Action(candidate.verify),
     "change.properties": Action(candidate.check_properties),

@@ -15,6 +15,7 @@ from loop.base.machine_failures import Folders
 from loop.base.places import include_folder, shipped
 from loop.base.remarks import remark
 from loop.base.screen import Screen
+from loop.cli.requests import campaign_of
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
 from loop.model.base import Model, Printed
@@ -62,6 +63,10 @@ class BenchRequest:
     """Run variants made for a GPU under the emulator, though a GPU may be at hand."""
     sanitize: bool = False
     """With sanitizers: on a GPU compute-sanitizer's tools, under the emulator those of g++."""
+    executor: str = ""
+    """Who runs parts of a verification as jobs; empty for nobody."""
+    width: int = 1
+    """Jobs at a time."""
     gpu: str = "sm_89"
     """The GPU that is reckoned with where kernels are held against one: its compute capability."""
     json: bool = False
@@ -182,8 +187,9 @@ def walk_alone(
     threads = choose_threads(request.threads)
     with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
         task = Task(
-            plan, chosen.variants, machine(), request.seed, setting.project.target, emulated=chosen.emulated
-        )
+            plan, chosen.variants, machine(), request.seed, setting.project.target, emulated=chosen.emulated,
+            campaign=campaign_of({"executor": request.executor, "width": request.width}, None),
+        )  # fmt: skip
         context = Context(bench, task)
         if warm:
             bench.warm_up()  # torch is imported while the compiler works

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
-from loop.jobs.folder import CANCEL, MADE, MANIFEST, TELLING, WHERE, JobFolder, State
+from loop.jobs.folder import CANCEL, MADE, MANIFEST, TELLING, WHERE, JobFolder
 from loop.jobs.remote import Connection
 from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
+from loop.model.jobs import State
 
 CHUNK = 1 << 16
 """Bytes of one stream that one look brings."""
