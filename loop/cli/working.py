@@ -9,6 +9,7 @@ from loop.cli.options import (
     DEVICE,
     DRY_RUN,
     EVALUATOR,
+    EXECUTOR,
     HYPOTHESIS,
     JSON,
     ON_HOST,
@@ -26,14 +27,28 @@ BENCH = "loop.cli.bench:run_bench"
 
 WORKING = (
     Command(
+        "jobs",
+        "loop.cli.jobs:list_jobs",
+        "List jobs: what waits, runs and has ended, where, and at what cost.",
+        ("loop jobs", "loop jobs --watch"),
+        (
+            option("--limit", int, 40, "The newest so many.", min=1),
+            option("--watch", bool, False, "Print the table again when it changes, until all have ended."),
+            JSON,
+        ),
+        result="loop.cli.jobs:JobList",
+        agents="reads",
+    ),
+    Command(
         "job run",
-        "loop.jobs.running:show",
+        "loop.cli.jobs:run_job",
         """Run the job in a folder: a `loop` command with the files it works on.
 
         Executors call it on the machine that does the work. A job that has ended is not run again.
         """,
         ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
-        (argument("folder", Path, ..., "Folder with a job.json."),),
+        (argument("folder", Path, ..., "Folder with a job.json."), JSON),
+        result="loop.cli.jobs:JobAnswer",
     ),
     Command(
         "job probe",
@@ -246,6 +261,30 @@ WORKING = (
         result="loop.cli.requests:SessionAnswer",
     ),
     Command(
+        "run step",
+        "loop.cli.parts:run_step",
+        """Do one step of a pattern by itself: an action with its arguments, without a session.
+
+        An executor has parts of a session done by it, each as a job.
+        """,
+        ("loop run step kernel.verify --variant cpu --json",),
+        (
+            argument("action", str, ..., "A name from docs/reference/actions.md."),
+            option("--with", str, "{}", "Its arguments as JSON.", name="given", metavar="JSON"),
+            TARGET,
+            DEVICE,
+            VARIANTS,
+            THREADS,
+            SEED,
+            SETS,
+            option("--checks", list[str] | None, None, "A set that is only checked.", metavar="NAME"),
+            option("--budget-s", float, 60, "Seconds that it is meant to take.", min=0.001),
+            option("--limit-s", float, 600, "Seconds after which it is killed.", min=0.001),
+            JSON,
+        ),
+        result="loop.cli.bench:BenchAnswer",
+    ),
+    Command(
         "kernels build",
         BENCH,
         "Compile variants into the cache.",
@@ -281,6 +320,8 @@ WORKING = (
                 False,
                 "On a GPU also compute-sanitizer on a few calls; else emulate with AddressSanitizer and UBSan.",
             ),
+            EXECUTOR,
+            option("--width", int, 1, "Jobs at a time.", min=1, max=256),
             JSON,
         ),
         request="BenchRequest",
@@ -340,6 +381,22 @@ WORKING = (
         fixed={"what": "resources"},
         result="loop.cli.bench:BenchAnswer",
         agents="starts",
+    ),
+    Command(
+        "kernels choose",
+        BENCH,
+        "Show which kernels a call launches and why, as a variant that picks among several says.",
+        ("loop kernels choose auto --workloads 'B=1 H=8 Sq=1 Sk=4096 D=64'",),
+        (
+            *VARIANT_NAMES,
+            TARGET,
+            option("--gpu", str, "sm_89", "The GPU whose values decide; it need not be at hand."),
+            SETS,
+            JSON,
+        ),
+        request="BenchRequest",
+        fixed={"what": "choose"},
+        result="loop.cli.bench:BenchAnswer",
     ),
     Command(
         "kernels prove-gate",
