@@ -48,7 +48,7 @@ class BenchRequest:
     """What the user asked for."""
 
     what: str = ""
-    """Which pattern of the bench: build, verify, measure, prove-gate or resources."""
+    """Which pattern of the bench: build, verify, measure, prove-gate, resources or choose."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -72,7 +72,7 @@ class BenchRequest:
     json: bool = False
 
 
-EMULATES = ("build", "verify", "resources")
+EMULATES = ("build", "verify", "resources", "choose")
 """Commands that also take variants which can only be emulated."""
 
 
@@ -146,8 +146,8 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Patt
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
     known = {"plan": parameters_of(request, chosen), "passed": True}
     given: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
-    if request.what == "resources":
-        given["resources"] = {"device": choose_gpu(request.gpu, target)}
+    if request.what in ("resources", "choose"):
+        given[request.what] = {"device": choose_gpu(request.gpu, target)}
     steps = tuple(
         step.model_copy(update={"arguments": {**step.arguments, **given.get(step.id, {})}})
         for step in pattern.steps

@@ -388,6 +388,22 @@ WORKING = (
         agents="starts",
     ),
     Command(
+        "kernels choose",
+        BENCH,
+        "Show which kernels a call launches and why, as a variant that picks among several says.",
+        ("loop kernels choose auto --workloads 'B=1 H=8 Sq=1 Sk=4096 D=64'",),
+        (
+            *VARIANT_NAMES,
+            TARGET,
+            option("--gpu", str, "sm_89", "The GPU whose values decide; it need not be at hand."),
+            SETS,
+            JSON,
+        ),
+        request="BenchRequest",
+        fixed={"what": "choose"},
+        result="loop.cli.bench:BenchAnswer",
+    ),
+    Command(
         "kernels prove-gate",
         BENCH,
         "Mutation-test the gate: inject bugs and cheats, report which it rejects.",

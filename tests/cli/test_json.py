@@ -53,6 +53,7 @@ SLOW = (
     "bisect",
     "doctor",
     "kernels check",
+    "kernels choose",
     "kernels measure",
     "kernels prove-gate",
     "kernels resources",
