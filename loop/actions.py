@@ -10,9 +10,9 @@ from loop.debug import causes, turns
 from loop.debug import causes as parts
 from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
-from loop.optimize import briefing, candidate, checking, confirming, tuning
+from loop.optimize import briefing, candidate, checking, confirming, points, tuning
 from loop.profile import actions as profile
-from loop.profile import parallelism, promises, resources_section
+from loop.profile import choosing, parallelism, promises, resources_section
 from loop.profile import resource_actions as resources
 from loop.proving import actions as proving
 from loop.steps import actions as session
@@ -40,6 +40,7 @@ ACTIONS: dict[str, Action] = {
     "kernel.prove_gate": Action(proving.prove_gate),
     "kernel.profile": Action(profile.profile),
     "kernel.parallelism": Action(parallelism.parallelism),
+    "kernel.choose": Action(choosing.choose),
     "kernel.resources": Action(resources.resources, resources_section.chapter),
     "kernel.must_not_compile": Action(promises.must_not_compile),
     "kernel.instances": Action(promises.instances),
@@ -52,6 +53,7 @@ ACTIONS: dict[str, Action] = {
     "debug.scope": Action(turns.scope),
     "change.brief": Action(briefing.brief),
     "change.tune": Action(tuning.tune),
+    "change.points": Action(points.points),
     "change.build": Action(candidate.build),
     "change.verify": Action(candidate.verify),
     "change.properties": Action(candidate.check_properties),

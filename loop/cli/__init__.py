@@ -39,7 +39,7 @@ GROUPS = {
     "plan": "Look at session plans.",
     "agents": "Files that tell a coding agent how to use loop.",
     "hosts": "Machines that are reached by ssh.",
-    "jobs": "Work that was sent to other machines.",
+    "jobs": "What waits, runs and has ended, here and on other machines.",
     "cost": "What sessions cost, and decisions with money.",
     "cache": "What the cache holds, and its size.",
     "catalog": "The catalogue of patterns, sessions and kernels as pages.",

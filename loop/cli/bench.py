@@ -15,6 +15,7 @@ from loop.base.machine_failures import Folders
 from loop.base.places import include_folder, shipped
 from loop.base.remarks import remark
 from loop.base.screen import Screen
+from loop.cli.requests import campaign_of
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
 from loop.model.base import Model, Printed
@@ -47,7 +48,7 @@ class BenchRequest:
     """What the user asked for."""
 
     what: str = ""
-    """Which pattern of the bench: build, verify, measure, prove-gate or resources."""
+    """Which pattern of the bench: build, verify, measure, prove-gate, resources or choose."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -62,12 +63,16 @@ class BenchRequest:
     """Run variants made for a GPU under the emulator, though a GPU may be at hand."""
     sanitize: bool = False
     """With sanitizers: on a GPU compute-sanitizer's tools, under the emulator those of g++."""
+    executor: str = ""
+    """Who runs parts of a verification as jobs; empty for nobody."""
+    width: int = 1
+    """Jobs at a time."""
     gpu: str = "sm_89"
     """The GPU that is reckoned with where kernels are held against one: its compute capability."""
     json: bool = False
 
 
-EMULATES = ("build", "verify", "resources")
+EMULATES = ("build", "verify", "resources", "choose")
 """Commands that also take variants which can only be emulated."""
 
 
@@ -141,8 +146,8 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Patt
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
     known = {"plan": parameters_of(request, chosen), "passed": True}
     given: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
-    if request.what == "resources":
-        given["resources"] = {"device": choose_gpu(request.gpu, target)}
+    if request.what in ("resources", "choose"):
+        given[request.what] = {"device": choose_gpu(request.gpu, target)}
     steps = tuple(
         step.model_copy(update={"arguments": {**step.arguments, **given.get(step.id, {})}})
         for step in pattern.steps
@@ -182,8 +187,9 @@ def walk_alone(
     threads = choose_threads(request.threads)
     with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
         task = Task(
-            plan, chosen.variants, machine(), request.seed, setting.project.target, emulated=chosen.emulated
-        )
+            plan, chosen.variants, machine(), request.seed, setting.project.target, emulated=chosen.emulated,
+            campaign=campaign_of({"executor": request.executor, "width": request.width}, None),
+        )  # fmt: skip
         context = Context(bench, task)
         if warm:
             bench.warm_up()  # torch is imported while the compiler works

@@ -87,6 +87,14 @@ EVALUATOR = (
     option("--evaluator-python", str | None, None, "Interpreter that has what it needs.", metavar="PATH"),
 )
 """Whose evaluator gives the second verdict on a task of another format."""
+EXECUTOR = option(
+    "--executor",
+    str,
+    "",
+    "Spread work over GPUs as jobs, `--width` at a time: local, ssh, ray or slurm.",
+    metavar="NAME",
+    autocompletion=lambda: ["local", "ssh", "ray", "slurm"],
+)
 CAMPAIGN = (
     option(
         "--proposer",
@@ -95,7 +103,8 @@ CAMPAIGN = (
         "Who proposes changes: a command ('CMD {brief} {workdir}'), claude, codex, tuner or person (it pauses).",
         metavar="COMMAND",
     ),
-    option("--width", int, 1, "Candidates that are proposed at a time.", min=1, max=16),
+    option("--width", int, 1, "Candidates, or jobs of --executor, at a time.", min=1, max=256),
+    EXECUTOR,
     option("--max-candidates", int | None, None, "End after so many candidates.", min=1),
     option("--max-minutes", float | None, None, "End after so many minutes."),
     option("--max-tokens", int | None, None, "End after so many tokens.", min=1),

@@ -54,6 +54,7 @@ CampaignAnswer = ExportedSession | Foreseen | Stopping
 CAMPAIGN_FIELDS = {
     "proposer": "proposer",
     "width": "width",
+    "executor": "executor",
     "max_candidates": "candidates",
     "max_minutes": "minutes",
     "max_tokens": "tokens",
@@ -109,7 +110,7 @@ def terms_of(evaluator: Path | None, python: str | None, target: Path | None) ->
 
 def campaign_of(given: dict[str, Any], usd: float | None) -> Campaign:
     """What the options of a campaign say; they are taken out of what was given."""
-    fields = {field: given.pop(option) for option, field in CAMPAIGN_FIELDS.items()}
+    fields = {field: given.pop(option) for option, field in CAMPAIGN_FIELDS.items() if option in given}
     try:
         return Campaign(usd=usd, **{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:

@@ -9,6 +9,7 @@ from loop.cli.options import (
     DEVICE,
     DRY_RUN,
     EVALUATOR,
+    EXECUTOR,
     HYPOTHESIS,
     JSON,
     ON_HOST,
@@ -26,27 +27,6 @@ BENCH = "loop.cli.bench:run_bench"
 
 WORKING = (
     Command(
-        "job run",
-        "loop.jobs.running:show",
-        """Run the job in a folder: a `loop` command with the files it works on.
-
-        Executors call it on the machine that does the work. A job that has ended is not run again.
-        """,
-        ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
-        (argument("folder", Path, ..., "Folder with a job.json."),),
-    ),
-    Command(
-        "job probe",
-        "loop.bisect.probe_job:show",
-        """Try one commit of a bisection: what a job of `loop bisect --executor` runs.
-
-        Prints log ratios of the commit to the known good, one a pair of processes, as one JSON object.
-        """,
-        ("loop job probe probes/3.json",),
-        (argument("task", Path, ..., "A task beside the files of its commits."),),
-        result="loop.bisect.probe_job:Probed",
-    ),
-    Command(
         "bisect",
         "loop.bisect.command:run_bisect",
         """Find the commit that made a kernel slower or wrong, or a command fail.
@@ -60,6 +40,9 @@ WORKING = (
         probe counts every commit that hangs as bad. Two builds of the same source may differ by 1 % or 2 %
         through the layout of their code. loop estimates by how much. It names a range of commits where a single
         one does not stand out.
+
+        With --executor K commits are tried at a time, each beside the good one on a GPU of its own. Ratios of
+        different GPUs are never paired.
         """,
         (
             "loop bisect --variant cpu",
@@ -67,6 +50,7 @@ WORKING = (
             "loop bisect --good HEAD~40 --metric correctness --workloads edges",
             "loop bisect --good HEAD~9 --probe exit -- make test",
             "loop bisect --good HEAD~9 --probe number -- ./bench.sh",
+            "loop bisect --good HEAD~900 --executor local --width 7",
         ),
         (
             argument("command", list[str] | None, None, "After --: the command that --probe runs."),
@@ -108,6 +92,7 @@ WORKING = (
                 "Commits at a time. One machine times them in turn: it builds them, or runs --probe exit, so.",
                 min=1,
             ),
+            EXECUTOR,
             *ON_HOST,
             JSON,
         ),
@@ -246,6 +231,30 @@ WORKING = (
         result="loop.cli.requests:SessionAnswer",
     ),
     Command(
+        "run step",
+        "loop.cli.parts:run_step",
+        """Do one step of a pattern by itself: an action with its arguments, without a session.
+
+        An executor has parts of a session done by it, each as a job.
+        """,
+        ("loop run step kernel.verify --variant cpu --json",),
+        (
+            argument("action", str, ..., "A name from docs/reference/actions.md."),
+            option("--with", str, "{}", "Its arguments as JSON.", name="given", metavar="JSON"),
+            TARGET,
+            DEVICE,
+            VARIANTS,
+            THREADS,
+            SEED,
+            SETS,
+            option("--checks", list[str] | None, None, "A set that is only checked.", metavar="NAME"),
+            option("--budget-s", float, 60, "Seconds that it is meant to take.", min=0.001),
+            option("--limit-s", float, 600, "Seconds after which it is killed.", min=0.001),
+            JSON,
+        ),
+        result="loop.cli.bench:BenchAnswer",
+    ),
+    Command(
         "kernels build",
         BENCH,
         "Compile variants into the cache.",
@@ -281,6 +290,8 @@ WORKING = (
                 False,
                 "On a GPU also compute-sanitizer on a few calls; else emulate with AddressSanitizer and UBSan.",
             ),
+            EXECUTOR,
+            option("--width", int, 1, "Jobs at a time.", min=1, max=256),
             JSON,
         ),
         request="BenchRequest",
@@ -365,6 +376,22 @@ WORKING = (
         fixed={"what": "resources"},
         result="loop.cli.bench:BenchAnswer",
         agents="starts",
+    ),
+    Command(
+        "kernels choose",
+        BENCH,
+        "Show which kernels a call launches and why, as a variant that picks among several says.",
+        ("loop kernels choose auto --workloads 'B=1 H=8 Sq=1 Sk=4096 D=64'",),
+        (
+            *VARIANT_NAMES,
+            TARGET,
+            option("--gpu", str, "sm_89", "The GPU whose values decide; it need not be at hand."),
+            SETS,
+            JSON,
+        ),
+        request="BenchRequest",
+        fixed={"what": "choose"},
+        result="loop.cli.bench:BenchAnswer",
     ),
     Command(
         "kernels prove-gate",

@@ -8,7 +8,6 @@ import contextlib
 import datetime
 import json
 import shlex
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -129,7 +128,7 @@ def _doing(printed: Sequence[dict[str, Any]]) -> str:
 
 def begin(words: Sequence[str], name: str) -> JobFolder:
     """Start `loop` with these words, apart from this process, and return at once."""
-    _forget_old()
+    folders.forget_old(KEPT, PREFIX)
     now = datetime.datetime.now(datetime.UTC)
     name = f"{PREFIX}{now:%Y%m%d-%H%M%S}-{now.microsecond:06}-{name.replace('_', '-')}"
     job = folders.prepare(folders.Job(id=name, words=tuple(words), folder=str(Path.cwd())))
@@ -171,8 +170,3 @@ def cancel(job: str, screen: Screen, *, as_json: bool = True) -> int:
 
 def _all() -> list[JobFolder]:
     return [job for job in folders.every() if job.id.startswith(PREFIX)]
-
-
-def _forget_old() -> None:
-    for job in [job for job in _all() if not runs(job)][:-KEPT]:
-        shutil.rmtree(job.path, ignore_errors=True)

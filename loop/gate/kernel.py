@@ -1,7 +1,9 @@
 """Build, load, verify and measure the selected variants."""
 
+import math
 import subprocess
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -17,11 +19,13 @@ from loop.gate.verify import verify as verify_sides
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
-from loop.model.measurement import BASELINE, Build
+from loop.model.jobs import JobRun
+from loop.model.measurement import BASELINE, Build, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
+from loop.steps.spread import Part, spread
 from loop.workers.bench import Bench
 from loop.workers.device_memory import fitting
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
@@ -181,8 +185,13 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     sides, baseline = [bench.side(name, by_name.get(name)) for name in names], bench.side(BASELINE)
     room = fitting(bench, wanted, [*sides, baseline])
     controlled = [one for one in timed if one in room.workloads]
-    jobs = [*(Job(side, room.workloads) for side in sides), Job(baseline, controlled, layouts=False)]
-    *found, control = yield from verify_sides(bench, jobs)
+    apart: Apart | None = None
+    if context.task.campaign.executor and len(names) > 1:
+        apart = yield from verify_apart(context, names, arguments)
+        found, control = apart.found, apart.control
+    else:
+        jobs = [*(Job(side, room.workloads) for side in sides), Job(baseline, controlled, layouts=False)]
+        *found, control = yield from verify_sides(bench, jobs)
     unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
     whole = Verification(
         found=tuple(found),
@@ -195,7 +204,43 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         untaken={side.name: untaken(side, wanted) for side in sides},
     )
     output = whole.output(VerifyOutput)
-    return Result(output.model_copy(update={"message": room.said_after(output.message)}))
+    update: dict[str, object] = {"message": room.said_after(output.message)}
+    if apart:
+        update["jobs"] = apart.jobs
+        update["not_exercised"] = tuple(dict.fromkeys([*output.not_exercised, *apart.not_exercised]))
+    return Result(output.model_copy(update=update))
+
+
+JOBS_EACH = 2
+"""Jobs for each place that runs one at a time: each starts processes, and they differ in length."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """What jobs found that verify some of the variants each."""
+
+    found: list[VariantChecks]
+    control: VariantChecks
+    """The first that failed, else the first: all are the same checks."""
+    not_exercised: tuple[str, ...]
+    jobs: tuple[JobRun, ...]
+
+
+def verify_apart(context: Context, names: Sequence[str], arguments: VerifyTerms) -> Generator[Tick, None, Apart]:
+    """The same checks of each variant, as jobs of the executor."""
+    plan = context.task.plan
+    size = math.ceil(len(names) / (JOBS_EACH * context.task.campaign.width))
+    pieces = [names[first : first + size] for first in range(0, len(names), size)]
+    parts = [Part(f"verify {', '.join(one)}", arguments, one, plan.workloads, plan.checks) for one in pieces]
+    answers, jobs = yield from spread(context, "kernel.verify", parts)
+    outputs = [VerifyOutput.model_validate(one, strict=False) for one in answers]
+    controls = [one.control for one in outputs if one.control]
+    return Apart(
+        found=[checks for one in outputs for checks in one.variants],
+        control=next((one for one in controls if not one.right), controls[0]),
+        not_exercised=tuple(text for one in outputs for text in one.not_exercised),
+        jobs=jobs,
+    )
 
 
 def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from loop.base.locks import boot_id
 from loop.base.places import JOBS, state_folder
 from loop.base.processes import name_of
 from loop.model.base import Model
+from loop.model.jobs import JobRun, State, Where
 
 WHAT, SRC, OUT, TALK, RC, PID = "job.json", "src", "stdout", "stderr", "rc", "pid"
 HEARTBEAT, CANCEL, LOCK, TRIES, WHERE, MADE, MANIFEST = (
@@ -42,7 +43,6 @@ MOST_TRIES = 3
 """So often a job is begun that ends without a word: a kernel that kills its machine must not go on for ever."""
 STALE_S = 30.0
 """A heartbeat of another machine that is older by the clock of the file system they share has ended."""
-State = Literal["queued", "running", "done", "failed", "lost", "cancelled"]
 ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 TELLING = frozenset({ExitCode.OK, ExitCode.GATE_FAILED})
 """Exit codes of a command that has an answer: a gate that failed is one."""
@@ -69,32 +69,12 @@ class Job(Model):
     """Whether nothing else may run on its host meanwhile: calls from the host, kernels for processors."""
     ttl_s: float | None = None
     """It is ended after so many seconds."""
+    anchor: bool = False
+    """Whether the device's anchor is timed before and after: for work that times something."""
     group: str = ""
     """Devices it asks for (`groups`); empty for any."""
-
-
-class Where(Model):
-    """What a job ran on: `where.json`. Empty for what nobody told."""
-
-    host: str
-    device: str = "cpu"
-    """Name of the GPU, or `cpu`."""
-    uuid: str = ""
-    """Of the GPU; of a processor what names it (`processor_identity`)."""
-    driver: str = ""
-    cuda: str = ""
-    torch: str = ""
-    loop: str = ""
-    """Version of `loop`."""
-    power_limit_w: float | None = None
-    clock_mhz: int | None = None
-    """Highest clock of the multiprocessors."""
-    began: float = 0.0
-    """Seconds since 1970, by the clock of whoever submitted it where that is known."""
-    seconds: float = 0.0
-    """How long it ran."""
-    anchor_us: tuple[float, ...] = ()
-    """Time of the anchor before and after; empty where none was taken."""
+    within: str = ""
+    """The session whose campaign it belongs to."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +116,30 @@ class JobFolder:
         return "running" if _alive(runner, self.path) else "lost"
 
     @property
+    def tries(self) -> int:
+        """How often it was begun."""
+        return int(read_text(self.path / TRIES) or 0)
+
+    @property
     def where(self) -> Where | None:
         """What it ran on, as far as that is known."""
         with contextlib.suppress(OSError):
             return read_sealed(Where, self.path / WHERE)
         return None
+
+    @property
+    def ran(self) -> JobRun:
+        """What became of it so far."""
+        what, where = self.job, self.where
+        known = where.model_dump() if where else self._so_far()
+        return JobRun(
+            id=self.id, title=what.title or " ".join(what.words), state=self.state, tries=self.tries, **known
+        )
+
+    def _so_far(self) -> dict[str, float]:
+        """When a job that runs was begun, and for how long it has been running."""
+        began = modified(self.path / PID)
+        return {"began": began, "seconds": max(0.0, modified(self.path / HEARTBEAT) - began)} if began else {}
 
     def answer(self) -> dict[str, Any]:
         """What the command printed as JSON. Raises WorkFailed where that is not all there."""
@@ -202,9 +201,14 @@ def prepare(
     return folder
 
 
-def identity(words: Sequence[str], files: Mapping[str, str], group: str = "") -> str:
-    """The id of work that may be repeated: a hash of its words, its files and the devices it asks for."""
-    return content_hash([*words, "", *(part for pair in sorted(files.items()) for part in pair), group])[:24]
+def identity(words: Sequence[str], files: Mapping[str, str], group: str = "", within: str = "") -> str:
+    """The id of work that may be repeated: a hash of its words, its files and the devices it asks for.
+
+    `within`: the campaign that may reuse its result.
+    """
+    return content_hash([*words, "", *(part for pair in sorted(files.items()) for part in pair), group, within])[
+        :24
+    ]
 
 
 def every(parent: Path | None = None) -> list[JobFolder]:
@@ -214,13 +218,20 @@ def every(parent: Path | None = None) -> list[JobFolder]:
     return [JobFolder(path) for path in sorted(found, key=lambda path: modified(path / WHAT))]
 
 
+def forget_old(kept: int, prefix: str = "") -> None:
+    """Remove the folders of jobs that have ended, but for the newest; `prefix`: only of ids that begin so."""
+    ended = [one for one in every() if one.id.startswith(prefix) and one.state not in ("queued", "running")]
+    for one in ended[:-kept]:
+        shutil.rmtree(one.path, ignore_errors=True)
+
+
 def hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
     """Path below `folder` to the SHA-256 of its content, for the files, or all that are there."""
     chosen = folder.rglob("*") if files is None else files
     return {
         path.relative_to(folder).as_posix(): content_hash(path.read_bytes())
         for path in sorted(chosen)
-        if path.is_file() and not path.is_symlink()
+        if path.is_file() and (files is not None or not path.is_symlink())
     }
 
 

@@ -14,14 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 from loop.base.documents import to_json, write_atomic
+from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode
 from loop.base.linux import die_with_parent
 from loop.base.locks import locked
 from loop.base.processes import python_path
-from loop.base.screen import TALKS, Screen
+from loop.base.screen import TALKS
 from loop.jobs.folder import (
     CANCEL,
     HEARTBEAT,
@@ -35,12 +35,14 @@ from loop.jobs.folder import (
     SRC,
     TALK,
     TRIES,
+    WHERE,
     Job,
     JobFolder,
     hashes,
-    read_text,
     write_runner,
 )
+from loop.jobs.groups import devices
+from loop.model.jobs import Where
 
 LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
 LOOK_S = 0.05
@@ -52,30 +54,34 @@ LEAST_BYTES = 64 << 20
 """Room on the disk without which no job begins."""
 
 
-def show(folder: Path, screen: Screen) -> int:
-    """`loop job run`: run the job in a folder; the exit code of its command."""
-    code = run(JobFolder(folder.absolute()))
-    return code if code >= 0 else 128 - code  # As a shell says it.
-
-
-def run(folder: JobFolder, env: Mapping[str, str] | None = None) -> int:
+def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:
     """The exit code of a job's command, which has run now or before; negative for a signal.
 
-    `env` stands on top of this process's environment. What this machine cannot do, as with a full disk, is exit
-    code 75, and the reason is in `stderr`. Raises Held where somebody else runs it, UsageError where none is.
+    `env` stands on top of this process's environment; `where` is what it runs on, where that is known. What this
+    machine cannot do, as with a full disk, is exit code 75, and the reason is in `stderr`. Raises Held where it is
+    run by somebody else, UsageError where none is.
     """
     job = folder.job
     with locked(folder.path / LOCK):
         if (code := folder.rc) is not None:
             return code
         write_runner(folder, os.getpid())
-        tries = int(read_text(folder.path / TRIES) or 0) + 1
-        if why := _why_not(folder, job, tries):
-            (folder.path / TALK).write_text(f"{why}\n")
-            return _ended(folder, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
+        tries = folder.tries + 1
         write_atomic(folder.path / TRIES, str(tries))
+        if why := _why_not(folder, job, tries):
+            return refuse(folder, why, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
         (folder.path / SESSIONS).mkdir(parents=True, exist_ok=True)
-        return _ended(folder, _run(folder, job, {**os.environ, **(env or {})}))
+        began, clock = time.time(), time.monotonic()
+        code = _run(folder, job, {**os.environ, **(env or {})})
+        told = {"began": began, "seconds": time.monotonic() - clock}
+        write_sealed(folder.path / WHERE, (where or devices(gpu=job.needs_gpu)[0]).model_copy(update=told))
+        return _ended(folder, code)
+
+
+def refuse(folder: JobFolder, why: str, code: int = ExitCode.PAUSED) -> int:
+    """Note that a job was not begun, and why; the exit code, which says that the machine failed."""
+    (folder.path / TALK).write_text(f"{why}\n")
+    return _ended(folder, code)
 
 
 def begin(folder: JobFolder) -> None:
@@ -96,7 +102,7 @@ def begin(folder: JobFolder) -> None:
 def _why_not(folder: JobFolder, job: Job, tries: int) -> str:
     """Why a job is not begun here; empty where it can be."""
     if tries > MOST_TRIES:
-        return f"begun {MOST_TRIES} times, and each time what ran it died: it is not begun again"
+        return f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
     found = hashes(folder.path / SRC)
     wrong = sorted(name for name in job.files if found.get(name) != job.files[name])
     if wrong:

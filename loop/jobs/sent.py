@@ -40,6 +40,8 @@ class Sent(Model):
     """The session that it goes on with."""
     began: float
     """Seconds since 1970 by the clock here."""
+    last: bool = True
+    """Whether a block of work ends with it; after `kernels check` it goes on."""
     keep_until: float | None = None
     """Until when the machine is needed, by that clock."""
 

@@ -15,12 +15,13 @@ from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, UsageError
 from loop.base.remarks import remark
 from loop.jobs import hosts as known
-from loop.jobs.folder import OUT, RC, TALK, TRIES, JobFolder, State, read_text
+from loop.jobs.folder import OUT, RC, TALK, TRIES, JobFolder, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
 from loop.jobs.there import There
 from loop.library.hosted import FILE
 from loop.machine.gpus import VISIBLE
+from loop.model.jobs import State
 
 CHOSEN = "LOOP_HOSTS"
 """In the environment: names or labels of the machines, separated by commas; all of the user's own without it."""

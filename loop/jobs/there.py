@@ -15,9 +15,10 @@ from pathlib import Path
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
-from loop.jobs.folder import CANCEL, MADE, MANIFEST, TELLING, WHERE, JobFolder, State
+from loop.jobs.folder import CANCEL, MADE, MANIFEST, TELLING, WHERE, JobFolder
 from loop.jobs.remote import Connection
 from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
+from loop.model.jobs import State
 
 CHUNK = 1 << 16
 """Bytes of one stream that one look brings."""
@@ -167,7 +168,9 @@ class There:
         """Bring what a job made into its folder here, with these files. Raises WorkFailed for too much."""
         place = f"jobs/{folder.id}"
         size = self.connection.run(f"{SHELL} du -sk {place} | cut -f 1").strip()
-        if not size.isdigit() or int(size) > LARGEST_KB:
+        if not size.isdigit():
+            raise WorkFailed(f"{self.name} has no job {folder.id} any more", "loop hosts")
+        if int(size) > LARGEST_KB:
             raise WorkFailed(
                 f"{self.name}: job {folder.id} made more than {LARGEST_KB >> 20} GiB",
                 f"look there: ~/{HOME}/{place}",

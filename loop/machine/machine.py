@@ -44,7 +44,7 @@ def machine() -> Machine:
         cores=cores(),
         memory_gb=round(psutil.virtual_memory().total / 2**30, 1),
         python=platform.python_version(),
-        torch=_installed("torch"),
+        torch=installed("torch"),
         compiler=compiler_version("g++"),
         nvcc=nvcc_release("nvcc"),
         gpus=tuple(gpu.name for gpu in found.usable),
@@ -81,7 +81,7 @@ def nvcc_release(compiler: str) -> str | None:
     return found[1] if found else None
 
 
-def _installed(package: str) -> str | None:
+def installed(package: str) -> str | None:
     """Version of a package by its metadata: importing torch takes seconds."""
     try:
         return importlib.metadata.version(package)

@@ -36,8 +36,10 @@ class Campaign(Model):
 
     proposer: str = PERSON
     """A command, a preset, `tuner` or `person`."""
-    width: Annotated[int, Field(ge=1, le=16)] = 1
-    """Candidates that are proposed at a time."""
+    width: Annotated[int, Field(ge=1, le=256)] = 1
+    """Candidates that are proposed at a time, and jobs of an executor."""
+    executor: Literal["", "local", "ssh", "ray", "slurm"] = ""
+    """Who runs parts of a step as jobs; empty: they are done in this process, one after the other."""
     proposer_minutes: Positive = 30.0
     """What a proposer may take for one candidate."""
     quiet_minutes: Positive = 10.0

@@ -9,6 +9,7 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.gain import GainOutcome
+from loop.model.jobs import JobRun
 from loop.model.output import Output, by_run, outputs_of, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, latest_attempts
@@ -321,8 +322,10 @@ class TriedPoint(Model):
 class TuneOutput(BriefOutput):
     """A search over values of a kernel: every point that was tried, and the edit that the best one makes."""
 
-    actions: ClassVar[tuple[str, ...]] = ("change.tune",)
+    actions: ClassVar[tuple[str, ...]] = ("change.tune", "change.points")
 
+    jobs: tuple[JobRun, ...] = ()
+    """What became of its parts, where an executor ran them."""
     trials: tuple[TriedPoint, ...] = ()
     """All of them: those that lost too."""
     ground: str = ""

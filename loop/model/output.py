@@ -6,6 +6,7 @@ from typing import ClassVar, TypeVar
 from pydantic import Field, ValidationError
 
 from loop.model.base import Model
+from loop.model.jobs import JobRun
 from loop.model.measurement import Measurement, SideSensors, VariantChecks
 from loop.model.record import Finished, latest_attempts
 from loop.model.verdict import Verdict
@@ -78,6 +79,8 @@ class VerifyOutput(Output):
     """Base seed of the inputs; the same seed replays them."""
     right: tuple[str, ...] = ()
     """Variants without a wrong answer."""
+    jobs: tuple[JobRun, ...] = ()
+    """What became of its parts, where an executor ran them."""
     wrong: tuple[str, ...] = ()
     """Variants that failed a check."""
 

@@ -260,6 +260,8 @@ class SessionHead(SessionFacts):
     """What the user thinks is wrong, and has changed something for."""
     ground: str = ""
     """Hash of the target's files; when it differs at a resume, no earlier step stands."""
+    host: str = ""
+    """Machine of hosts.yaml on which it runs; empty for one that runs where it was begun."""
     campaign: Campaign = Field(default_factory=Campaign)
     """Who proposes changes, and when that ends."""
 
@@ -285,7 +287,8 @@ class SessionHead(SessionFacts):
     @property
     def resume_command(self) -> str:
         """The command that goes on with this session."""
-        return shlex.join(["loop", "run", "session", "--resume", self.id, *self.target_words])
+        there = ["--on", self.host] if self.host else []
+        return shlex.join(["loop", "run", "session", "--resume", self.id, *self.target_words, *there])
 
     @property
     def report_command(self) -> str:

@@ -105,6 +105,8 @@ class WorkloadLaunches(Model):
     """The host code told what it launches; it returned an error; or it could not be asked, nor any call after."""
     launches: tuple[KernelLaunch, ...] = ()
     """In order."""
+    remarks: tuple[str, ...] = ()
+    """What the host code said of its choice."""
     why: str = ""
     """The error, or what went wrong."""
 

@@ -295,11 +295,11 @@ class Target(Model):
         assert isinstance(variant, CAbiVariant)
         return variant.compiled_for(architecture, self.tuned("cpu" if variant.device == "cpu" else architecture))
 
-    def emulation(self, name: str) -> CAbiVariant:
-        """A variant as it is built for the emulator, with the values of the first device."""
+    def emulation(self, name: str, device: str = "") -> CAbiVariant:
+        """A variant as it is built for the emulator, with the values of a device; empty: of the first."""
         variant = self.variants[name]
         assert isinstance(variant, CAbiVariant)
-        return variant.emulated(self.tuned(next(iter(self.devices), "sm_89")))
+        return variant.emulated(self.tuned(device or next(iter(self.devices), "sm_89")))
 
     def tuned(self, device: str) -> tuple[str, ...]:
         """The macros of everything that is tuned: for `cpu`, or a compute capability."""

@@ -18,6 +18,7 @@ from loop.model.money import RateCard
 from loop.model.output import read_output
 from loop.model.record import Finished, latest_attempts
 from loop.money.model import End, KeepOrStop, Restart, StopCost, Waiting, hours_text
+from loop.report import format as say
 
 ENVIRONMENT = "environment-validation"
 GOOD = ("verify", "measure")
@@ -186,19 +187,19 @@ def leave(
     hours = planned[1] if planned else gap_hours
     if hours is not None:
         until = f"until {planned[0]}, as planned" if planned else "until the next session, as gaps were so far"
-        lines.append(f"B keep it {until} ({hours_text(hours)}): ${hours * rate:.2f}")
+        lines.append(f"B keep it {until} ({hours_text(hours)}): {say.usd(hours * rate)}")
         weighed = decide(hours, rate, stop) if stop else None
         decision = "keep" if planned or (weighed and weighed.decision == "keep") else "stop"
         if planned and weighed:
             lines.append(f"  {agrees('keep', weighed)}")
     if stop:
         even = stop.high_usd / rate
-        lines.append(f"C keep it for {hours_text(even)}, then stop it: at most ${2 * stop.high_usd:.2f}")
+        lines.append(f"C keep it for {hours_text(even)}, then stop it: at most {say.usd(2 * stop.high_usd)}")
     return Leaving(decision, tuple(lines))
 
 
 def _span(stop: StopCost) -> str:
-    low, high = f"${stop.low_usd:.2f}", f"${stop.high_usd:.2f}"
+    low, high = say.usd(stop.low_usd), say.usd(stop.high_usd)
     return f"{low if low == high else f'{low} to {high}'} for {stop.source}"
 
 

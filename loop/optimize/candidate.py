@@ -20,7 +20,7 @@ from loop.model.gain import GainOutcome
 from loop.model.measurement import Build
 from loop.model.output import Output
 from loop.model.verdict import SpeedVerdict
-from loop.optimize import keeping
+from loop.optimize import campaign, keeping
 from loop.optimize.briefing import GainTerms
 from loop.optimize.session_changes import (
     ChangeAtHand,
@@ -30,6 +30,7 @@ from loop.optimize.session_changes import (
     unchanged,
     workshop,
 )
+from loop.optimize.stopping import left_s
 from loop.profile import actions as profile
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.steps.taken_over import Lasting
@@ -137,8 +138,13 @@ def measure(context: Context, arguments: against_baseline.MeasureTerms) -> Worki
 
 
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> Working[JudgedOutput]:
-    """The edited target against what it is to replace, under the sequential rule; each candidate needs more."""
-    terms = arguments.model_copy(update={"candidate": SessionChanges(context.finished).number})
+    """The edited target against what it is to replace, under the sequential rule; each candidate needs more.
+
+    One that is not clear is timed further, as far as the campaign's budgets allow.
+    """
+    number = SessionChanges(context.finished).number
+    left = left_s(context.task.campaign, campaign.spent_by(context), context.task.usd_per_hour)
+    terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, left)})
     return (yield from on_change(against_known_good.compare, context, terms))
 
 

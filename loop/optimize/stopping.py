@@ -1,5 +1,6 @@
 """When a campaign ends: its budgets, a stall, its target. Pure."""
 
+import math
 from dataclasses import dataclass
 
 from loop.model.campaign import Campaign
@@ -30,6 +31,14 @@ class Spent:
     """Whether the proposer said that it has nothing more."""
     stopped: bool = False
     """Whether the user said so: `loop optimize --stop`."""
+
+
+def left_s(campaign: Campaign, spent: Spent, usd_per_hour: float = 0.0) -> float:
+    """Seconds of measuring that its budgets leave; endless where none bounds them."""
+    bounds = [campaign.minutes * 60 - spent.seconds] if campaign.minutes else []
+    bounds += [campaign.gpu_s - spent.gpu_s] if campaign.gpu_s else []
+    bounds += [(campaign.usd - spent.usd) / usd_per_hour * 3600] if campaign.usd and usd_per_hour else []
+    return max(0.0, min(bounds, default=math.inf))
 
 
 def why_ended(campaign: Campaign, spent: Spent) -> str | None:

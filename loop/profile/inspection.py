@@ -119,17 +119,22 @@ def _unread(who: str, variant: CAbiVariant, kernels: Sequence[KernelResources], 
 
 
 def ask_host_code(
-    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings, *, built: bool
+    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings, *, built: bool, timed: bool = False
 ) -> Generator[Tick, None, None]:
-    """Ask the host code of variants that can be emulated what it launches; `built`: of those built already."""
+    """Ask the host code of variants that can be emulated what it launches, with the values of the GPU.
+
+    `built`: only of those that are built for the emulator already. `timed`: only on the plan's workloads.
+    """
     target, bench = context.bench.target, context.bench
-    wanted = {name: target.emulation(name) for name, one in chosen.items() if one.emulation is not None}
+    device = "" if built else found.architecture
+    wanted = {name: target.emulation(name, device) for name, one in chosen.items() if one.emulation is not None}
     for name in [*wanted] if built else []:
         if build.find(name, wanted[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
             found.missing.append(f"launches of {name}: it is not built for the emulator here")
             del wanted[name]
     made = yield from _build(context, wanted, "launches", found)
-    asked = (ask_launches(bench, one, _workloads(context, chosen[one.variant])) for one in made)
+    calls = timed_workloads if timed else _workloads
+    asked = (ask_launches(bench, one, calls(context, chosen[one.variant])) for one in made)
     for one, told in zip(made, (yield from together(asked, cores())), strict=True):
         _hear(one.variant, told, found)
     symbols = {one.kernel for told in found.told.values() for call in told for one in call.launches}

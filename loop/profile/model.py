@@ -2,10 +2,12 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from loop.model.base import Model
 from loop.model.output import Output
 from loop.model.profile import Filling, Profile
-from loop.model.resources import Bound, CompiledLibrary, Placement, Rise, Taken
+from loop.model.resources import Bound, CompiledLibrary, Placement, Rise, Taken, WorkloadLaunches
 
 
 class ProfileOutput(Output):
@@ -28,6 +30,17 @@ class ParallelismOutput(Output):
     """Variants that leave places empty on some workload."""
     least_share: float | None = None
     """Smallest share of the places that is taken; None where no launch is declared."""
+
+
+class ChooseOutput(Output):
+    """Which kernels calls launch, and why."""
+
+    actions = ("kernel.choose",)
+
+    device: str = ""
+    """The GPU by whose values it was chosen, as in `sm_89`."""
+    calls: dict[str, tuple[WorkloadLaunches, ...]] = Field(default_factory=dict)
+    """Variant to its calls; kernels by their short names."""
 
 
 class ResourcesOutput(Output):

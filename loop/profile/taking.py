@@ -179,7 +179,7 @@ def _ask(
     note = f"launches of {workload.name}"
     try:
         reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
-        launches = tuple(_launch(one) for one in reply.launches)
+        launches = tuple(_launch(one) for one in reply.launches if "remark" not in one)
     except Refusal as refusal:
         return WorkloadLaunches(workload=workload, status="lost", why=str(refusal))
     except WorkerLost as lost:
@@ -188,7 +188,10 @@ def _ask(
         why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
         return WorkloadLaunches(workload=workload, status="lost", why=why)
     status = "declined" if reply.declined else "told"
-    return WorkloadLaunches(workload=workload, status=status, launches=launches, why=reply.declined)
+    remarks = tuple(str(one["remark"]) for one in reply.launches if "remark" in one)
+    return WorkloadLaunches(
+        workload=workload, status=status, launches=launches, remarks=remarks, why=reply.declined
+    )
 
 
 def _launch(told: dict[str, Any]) -> KernelLaunch:

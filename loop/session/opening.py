@@ -114,6 +114,7 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         plan=resolved,
         target=setting.target.name,
         target_folder=target_folder(setting.project),
+        host=sender.name if (sender := hosted()) else "",
         baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),
         roles={name: one.role for name, one in setting.target.variants.items() if one.role != "main"},

@@ -1,5 +1,6 @@
 """What single steps of the bench found, as tables and lines on the screen."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from loop.base.screen import Screen
@@ -8,7 +9,7 @@ from loop.model.measurement import ControlResult, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
-from loop.profile.model import ResourcesOutput
+from loop.profile.model import ChooseOutput, ResourcesOutput
 from loop.profile.resources_section import kernel_rows, summary_lines
 from loop.proving.model import GateOutput
 from loop.timing.section import how_called
@@ -33,6 +34,8 @@ def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) ->
         _show_timings(measured, screen)
     for proved in outputs_of(finished, GateOutput):
         _show_gate(proved, screen)
+    for chosen in outputs_of(finished, ChooseOutput):
+        _show_choices(chosen, screen)
     for held in outputs_of(finished, ResourcesOutput):
         _show_resources(held, screen)
 
@@ -107,6 +110,15 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
         screen.table(heads, rows, wrap=1)
     for line in how_called(output):
         screen.data(line)
+
+
+def _show_choices(output: ChooseOutput, screen: Screen) -> None:
+    for variant, calls in output.calls.items():
+        for told in calls:
+            launched = (f"{one.kernel}, {one.blocks} x {math.prod(one.block)} threads" for one in told.launches)
+            screen.data(f"{variant} on {told.workload.name}: {'; '.join(launched) or told.why}")
+            if told.remarks:
+                screen.data(f"  for {output.device} it estimates {', '.join(told.remarks)}")
 
 
 def _show_gate(output: GateOutput, screen: Screen) -> None:

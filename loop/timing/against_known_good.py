@@ -47,6 +47,8 @@ class CompareTerms(Model):
     """Blocks that are made even when they take longer than the step's budget."""
     candidate: Annotated[int, Field(ge=0)] = 0
     """Which candidate of a campaign is judged: the more there were, the more evidence `faster` needs."""
+    more_s: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds in which a candidate that is not clear, and may be faster, is timed further before it is judged."""
     slowdown: Annotated[float, Field(gt=0.02, le=1)] = 0.05
     """Share by which the positive control is slower."""
 
@@ -152,7 +154,8 @@ def _contest(
         goods.append(Rival(good, timed))
     except KnownGoodGone as gone:
         missing.append(f"{name} against its known good: {gone}")
-    return Contest(candidate, goods, arguments.candidate)
+    most = verdicts.MORE_BLOCKS if arguments.more_s else verdicts.MAX_BLOCKS
+    return Contest(candidate, goods, arguments.candidate, most=most)
 
 
 def _still_right(context: Context, good: Side, timed: Sequence[Workload]) -> Generator[Tick, None, None]:
@@ -169,9 +172,13 @@ def _hold(
 
     Of the first variant, and of each that has a known good, as many blocks are made as a verdict needs, whatever
     they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
+
+    What may be kept and is not clear then is timed further, without the controls. Its blocks go on, and so does
+    its evidence: whenever one stops, nothing that is not faster reaches what `faster` needs more often.
     """
     least = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
-    terms = Terms(arguments.rounds, limit_s, context.task.seed, least=least)
+    most = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds
+    terms = Terms(most, limit_s + arguments.more_s, context.task.seed, least=least)
     essential = [one for one in contests if one is contests[0] or one.known_good]
     sides = [side for contest in contests for side in contest.sides]
     every = list({one.name: one for contest in contests for one in contest.workloads}.values())
@@ -181,6 +188,8 @@ def _hold(
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
             late = timings.rounds >= arguments.least and monotonic() - begun > limit_s
+            if arguments.more_s and (late or timings.rounds >= arguments.rounds):
+                return together(contests, timings, again=True)
             return together(essential if late else contests, timings)
 
         found = yield from schedule.measure(context.bench, sides, every, terms, pending)

@@ -1,14 +1,20 @@
 """One of our own binaries against others, block after block: what is decided, and what is still open."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
+from loop.base.stats import clipped
 from loop.model.measurement import NullControl, PositiveControl
 from loop.model.target import Workload
 from loop.timing import samples, verdicts
 from loop.timing.ratios import noise
 from loop.timing.samples import Timings
 from loop.workers.bench import Side
+
+HOPEFUL = math.log1p(verdicts.MARGIN) / 2
+"""Mean log ratio above which a candidate that is not clear may be faster by more than the margin."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,15 @@ def slowed(candidate: Side, share: float, workloads: Sequence[Workload]) -> Riva
     return Rival(candidate.renamed(f"{candidate.name} slowed by {share:.0%}", slow=share), workloads)
 
 
+def hopeful(words: Collection[verdicts.Word], logs: Sequence[Sequence[float]]) -> bool:
+    """Whether more blocks may keep a candidate: nowhere certainly faster or slower, and faster in the mean.
+
+    `words`: its verdict on each workload so far; `logs`: log ratios of the blocks of each.
+    """
+    means = [fmean(clipped(values).values) for values in logs if values]
+    return {"inconclusive"} <= {*words} <= {"inconclusive", "same"} and fmean(means) > HOPEFUL
+
+
 @dataclass
 class Contest:
     """Decides pair by pair; what is decided stays so, and is not timed any more."""
@@ -39,6 +54,8 @@ class Contest:
     """Which candidate of a campaign it is; 0 outside one."""
     controls: Sequence[Rival] = ()
     """The null and the positive control, where it has any of its own."""
+    most: int = verdicts.MAX_BLOCKS
+    """Blocks after which what is not clear stays so."""
     decided: dict[tuple[str, str], verdicts.Decision] = field(default_factory=dict)
 
     @property
@@ -61,19 +78,29 @@ class Contest:
         """Everything that any rival is compared on."""
         return list({one.name: one for rival in self.others for one in rival.workloads}.values())
 
-    def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Decide what can be decided, and name the sides that are still to be timed on each workload."""
+    def pending(self, timings: Timings, *, again: bool = False) -> Mapping[str, Sequence[str]]:
+        """Decide what can be decided, and name the sides that are still to be timed on each workload.
+
+        `again`: without the controls, and only where the candidate may still be kept.
+        """
+        if again and not self._hopeful(timings):
+            return {}
         open_: dict[str, list[str]] = {}
-        for rival in self.others:
+        for rival in self.rivals if again else self.others:
             for workload in rival.workloads:
                 if not self._decide(timings, workload, rival):
                     open_.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         return open_
 
+    def _hopeful(self, timings: Timings) -> bool:
+        pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
+        logs = [self.logs(timings, *pair) for pair in pairs]
+        return hopeful([self.decision(timings, *pair).verdict for pair in pairs], logs)
+
     def _decide(self, timings: Timings, workload: Workload, rival: Rival) -> bool:
         key = (workload.name, rival.side.name)
         if key not in self.decided:
-            found = verdicts.by_evidence(*self._evidence(timings, workload, rival))
+            found = verdicts.by_evidence(*self._evidence(timings, workload, rival), self.most)
             if found is not None:
                 self.decided[key] = found
         return key in self.decided
@@ -132,10 +159,10 @@ class Contest:
         )
 
 
-def together(contests: Iterable[Contest], timings: Timings) -> Mapping[str, Sequence[str]]:
+def together(contests: Iterable[Contest], timings: Timings, *, again: bool = False) -> Mapping[str, Sequence[str]]:
     """What is still to be timed of all of them: every contest gets its share of each round."""
     open_: dict[str, list[str]] = {}
     for contest in contests:
-        for workload, names in contest.pending(timings).items():
+        for workload, names in contest.pending(timings, again=again).items():
             open_.setdefault(workload, []).extend(names)
     return open_

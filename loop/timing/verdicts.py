@@ -55,6 +55,8 @@ MIN_BLOCKS = 8
 """The first count at which the evidence can be well above what a verdict needs."""
 MAX_BLOCKS = 60
 """What is not clear by then is not worth the time."""
+MORE_BLOCKS = 150
+"""The same, of a candidate that may still be kept."""
 SAME_EVIDENCE = 100.0
 """`same` needs as much on either side."""
 TOO_NOISY = 0.03
@@ -159,14 +161,14 @@ def allowance(variance: float) -> float:
 
 
 def by_evidence(
-    logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0
+    logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0, most: int = MAX_BLOCKS
 ) -> Decision | None:
-    """The verdict that `logs` allow, or None: go on measuring. At the limit of blocks there is always one.
+    """The verdict that `logs` allow, or None: go on measuring. From `most` blocks on there is always one.
 
     `allowed` is the `allowance` for what the blocks share; `candidate`: which one of a campaign, 0 outside one.
     """
     found = _evident(logs, workloads, allowed, candidate) if len(logs) >= MIN_BLOCKS else None
-    return found or (_unclear(logs, workloads, allowed) if len(logs) >= MAX_BLOCKS else None)
+    return found or (_unclear(logs, workloads, allowed) if len(logs) >= most else None)
 
 
 def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:

@@ -154,7 +154,7 @@ class Launched(Plain):
     """What a call would launch."""
 
     launches: tuple[dict[str, Any], ...]
-    """Each as the emulator tells it."""
+    """Each as the emulator tells it, and between them remarks on their choice."""
     declined: str
     """The error that the entry returned, in its words; empty where it returned none."""
 

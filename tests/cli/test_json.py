@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from loop.cli import ALL, app
 from loop.formats.translated import as_target
+from loop.jobs.folder import Job, prepare
 from tests.cli.test_drafts import three
 from tests.formats.tasks import ANSWER, kernelbench
 from tests.projects import add_commands, loop, make_project
@@ -27,6 +28,7 @@ WORDS = {
     "cost pivot": "--recorded",
     "catalog build": "--out pages",
     "init": "mine --command true --like x=N",
+    "job run": "JOB",
     "kernels show": "ours",
     "optimize": "PROJECT --dry-run",
     "patterns drafts accept": "DRAFT",
@@ -36,6 +38,7 @@ WORDS = {
     "patterns show": "baseline-first",
     "plan show": "quick",
     "run pattern": "mine --dry-run",
+    "run step": "session.audit",
     "run session": "mine --dry-run",
     "sessions compare": "last~1 last",
     "sessions import": "history",
@@ -50,6 +53,7 @@ SLOW = (
     "bisect",
     "doctor",
     "kernels check",
+    "kernels choose",
     "kernels measure",
     "kernels prove-gate",
     "kernels resources",
@@ -105,6 +109,8 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
     named = ["PROJECT"] if words == "trust" else WORDS.get(words, "").split()
     if "DRAFT" in named:
         named = [three(tmp_path / "sessions")]
+    if "JOB" in named:
+        named = [str(prepare(Job(id="one", words=("cache", "--json"))).path)]
     if "TASK" in named:
         named = [str(kernelbench(tmp_path)), *answers(tmp_path, named)]
         assert 0 == CliRunner().invoke(app, ["trust", named[0]]).exit_code

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,40 +13,10 @@ import pytest
 from loop.base.errors import UsageError, WorkFailed
 from loop.jobs import folder as jobs
 from loop.jobs import running
-from loop.jobs.folder import Job, JobFolder
+from loop.jobs.folder import JobFolder
+from tests.jobs.small import Make, make
 
-Make = Callable[..., JobFolder]
-STANDS_IN = """
-import json, os, signal, sys, time
-from pathlib import Path
-what, out = sys.argv[1], Path(os.environ["LOOP_SESSIONS"])
-(out / "made.txt").write_text(what)
-print(json.dumps({"said": what, "source": Path("a.txt").read_text()}), flush=True)
-if what == "die": os.kill(os.getpid(), signal.SIGKILL)
-if what == "sleep": time.sleep(60)
-if what == "stubborn":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(60)
-sys.exit(1 if what == "fail" else 2 if what == "wrong" else 0)
-"""
-"""What stands for `loop`: it starts a hundred times as quickly."""
-
-
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Makes jobs of one word whose command is small."""
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "a.txt").write_text("a")
-    (tmp_path / "loop.py").write_text(STANDS_IN)
-    monkeypatch.setattr(running, "LOOP", (sys.executable, "-S", "-P", str(tmp_path / "loop.py")))
-
-    def made(word: str, **settings: object) -> JobFolder:
-        source = tmp_path / "source"
-        files = jobs.hashes(source)
-        job = Job(id=jobs.identity([word], files), words=(word,), files=files, **settings)
-        return jobs.prepare(job, source, [source / "a.txt"], parent=tmp_path / "jobs")
-
-    return made
+__all__ = ["make"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +29,7 @@ def test_a_job_ends_as_its_command_does(make: Make, word: str, code: int, state:
     assert "queued" == job.state
     assert code == running.run(job)
     assert (code, state) == (job.rc, job.state)
-    assert {"said": word, "source": "a"} == job.answer()
+    assert (word, "a") == (job.answer()["said"], job.answer()["source"])
     job.check()
 
 
@@ -115,12 +84,13 @@ def test_a_job_ends_at_its_limit(make: Make, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_job_whose_runner_is_killed_is_lost_and_its_command_ends(make: Make, tmp_path: Path) -> None:
     """Nobody says how it ended. It is begun three times; after that it is not begun again."""
     job = make("sleep")
-    runs = "running.LOOP = tuple(sys.argv[2:]); running.run(JobFolder(Path(sys.argv[1])))"
-    code = f"import sys; from loop.jobs.running import *; from loop.jobs import running; {runs}"
+    runs = "running.LOOP = tuple(sys.argv[2:]); running.run(running.JobFolder(Path(sys.argv[1])))"
+    code = f"import sys; from pathlib import Path; from loop.jobs import running; {runs}"
     for _ in range(jobs.MOST_TRIES):
         (job.path / "stdout").unlink(missing_ok=True)
         runner = subprocess.Popen([sys.executable, "-c", code, str(job.path), *running.LOOP])
         while not jobs.read_text(job.path / "stdout"):
+            assert runner.poll() is None
             time.sleep(0.01)
         runner.kill()
         runner.wait()

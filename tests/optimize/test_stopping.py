@@ -1,9 +1,11 @@
 """When a campaign ends: each bound by itself, and what waits is judged first."""
 
+import math
+
 import pytest
 
 from loop.model.campaign import Campaign
-from loop.optimize.stopping import Spent, why_ended
+from loop.optimize.stopping import Spent, left_s, why_ended
 
 
 @pytest.mark.parametrize(
@@ -24,3 +26,13 @@ def test_each_bound_ends_it_and_nothing_before(campaign: Campaign, spent: Spent,
     """With what it has come to; a campaign that has just begun goes on."""
     assert why == why_ended(campaign, spent)
     assert why_ended(campaign, Spent()) is None
+
+
+def test_what_is_not_clear_is_measured_further_within_the_budgets() -> None:
+    """Wall time, time on the GPU and dollars of the machine, whichever ends first; else without end."""
+    spent = Spent(seconds=60, gpu_s=20, usd=1.0)
+    assert math.inf == left_s(Campaign(), spent, 2.0)
+    assert 60 == left_s(Campaign(minutes=2), spent)
+    assert 10 == left_s(Campaign(minutes=2, gpu_s=30), spent)
+    assert 1800 == left_s(Campaign(usd=2.0), spent, 2.0)
+    assert 0 == left_s(Campaign(minutes=0.5), spent)

@@ -28,13 +28,14 @@ from loop.machine.machine import machine
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import keeping
 from loop.timing import samples, verdicts
+from loop.timing.contest import hopeful
 from tests.speed.busy import RECORDED, replay
 from tests.speed.optimize_live import live
 from tests.speed.optimize_live import page as live_page
 
 RESULTS = Path(__file__).parent / "OPTIMIZE.md"
 DONE = Path(__file__).parent / "recorded" / "optimize.json"
-CAMPAIGNS, LIVE, CANDIDATES, WORKLOADS, ROUNDS = 200, 10, 40, 2, 60
+CAMPAIGNS, LIVE, CANDIDATES, WORKLOADS, ROUNDS = 200, 10, 40, 2, verdicts.MORE_BLOCKS
 WITH_MEMORY = 100
 """Pairs of sessions at most."""
 KINDS = {"faster": 0.2, "neutral": 0.5, "layout": 0.15, "wrong": 0.15}
@@ -74,23 +75,35 @@ def rounds(logs: Sequence[float], true: float, scatter: float, draw: random.Rand
 
 
 def judged(logs: Sequence[float], true: float, scatter: float, number: int, draw: random.Random) -> bool:
-    """Whether the shipped rules keep it, as the `number`-th of its campaign."""
-    found = []
-    for place in range(WORKLOADS):
-        drawn = rounds(logs, true, scatter, draw)
-        for count in range(verdicts.MIN_BLOCKS, ROUNDS + 1):
-            decision = verdicts.by_evidence(drawn[:count], WORKLOADS, 0.0, number)
-            if decision is not None:
-                break
-        assert decision is not None
-        ratio, low, high = ratio_interval(clipped(drawn[:count]).values)
-        found.append(
+    """Whether the shipped rules keep it, as the `number`-th of its campaign; if not clear it is timed further."""
+    drawn = [rounds(logs, true, scatter, draw) for _ in range(WORKLOADS)]
+    found = [decided(one, number, range(verdicts.MIN_BLOCKS, verdicts.MAX_BLOCKS + 1)) for one in drawn]
+    if hopeful(
+        [one.verdict for one, _ in found], [one[:count] for one, (_, count) in zip(drawn, found, strict=True)]
+    ):
+        more = range(verdicts.MAX_BLOCKS, ROUNDS + 1)
+        found = [
+            before if before[0].verdict == "same" else decided(one, number, more)
+            for one, before in zip(drawn, found, strict=True)
+        ]
+    speeds = []
+    for place, (one, (decision, count)) in enumerate(zip(drawn, found, strict=True)):
+        ratio, low, high = ratio_interval(clipped(one[:count]).values)
+        speeds.append(
             SpeedVerdict(
                 variant="cpu", workload=f"w{place}", against="known_good", verdict=decision.verdict, ratio=ratio,
                 interval=(low, high), e_value=decision.e_value, reason=decision.reason,
             )
         )  # fmt: skip
-    return keeping.decision_on(keeping.Judged(None, found, measured=True), 0.01).kept
+    return keeping.decision_on(keeping.Judged(None, speeds, measured=True), 0.01).kept
+
+
+def decided(drawn: Sequence[float], number: int, counts: range) -> tuple[verdicts.Decision, int]:
+    """The first decision after one of these counts of rounds, and after how many."""
+    for count in counts:
+        if decision := verdicts.by_evidence(drawn[:count], WORKLOADS, 0.0, number, counts[-1]):
+            return decision, count
+    raise AssertionError("at the last count there is always one")
 
 
 def campaign(logs: Sequence[float], scatter: float, seed: int) -> dict[str, Any]:

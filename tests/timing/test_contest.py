@@ -3,12 +3,14 @@
 import random
 from collections.abc import Mapping
 
+import pytest
+
 from loop.calls.call import LibraryTerms
 from loop.model.measurement import Segment
 from loop.model.target import Workload
-from loop.timing.contest import Contest, Rival, itself, slowed, together
+from loop.timing.contest import Contest, Rival, hopeful, itself, slowed, together
 from loop.timing.samples import Timings
-from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS
+from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, MORE_BLOCKS, by_evidence
 from loop.workers.bench import Side
 from tests.makers import make_workload
 
@@ -81,6 +83,52 @@ def test_a_pair_that_is_never_clear_ends_at_the_limit() -> None:
     noisy = make_timings(MAX_BLOCKS, {}, noise=0.2)
     assert {} == contest.pending(noisy)
     assert "inconclusive" == contest.decision(noisy, ONE, contest.rivals[0]).verdict
+
+
+def of_a_campaign() -> Contest:
+    """One whose candidate is timed further where that may keep it."""
+    return Contest(
+        CANDIDATE, [Rival(OLD, [ONE, TWO])], 3, controls=[itself(CANDIDATE, [ONE, TWO])], most=MORE_BLOCKS
+    )
+
+
+@pytest.mark.parametrize(
+    ("known_good", "noise", "again"),
+    [
+        (1.02, 0.04, True),
+        (1.0, 0.04, False),
+        (0.98, 0.04, False),
+        (1.3, 0.01, False),
+    ],
+)
+def test_a_candidate_that_is_not_clear_is_timed_further(known_good: float, noise: float, again: bool) -> None:
+    """Where it seems to gain; beside the incumbent alone, whatever became of its controls."""
+    timings = make_timings(20, {"new known good": known_good}, noise)
+    found = of_a_campaign().pending(timings, again=True)
+    assert again == bool(found)
+    assert all({"new", "new known good"} == {*names} for names in found.values())
+
+
+def test_what_is_faster_on_one_workload_and_slower_on_another_is_not_timed_further() -> None:
+    """No block more would keep it."""
+    blocks = [[0.03, 0.05, 0.01] * 6]
+    assert hopeful(["inconclusive", "same"], blocks * 2)
+    assert not hopeful(["inconclusive", "slower"], blocks * 2)
+    assert not hopeful(["inconclusive", "faster"], blocks * 2)
+    assert not hopeful(["same", "same"], blocks * 2)
+
+
+def test_evidence_goes_on_where_a_candidate_is_timed_further() -> None:
+    """The blocks before count as those after: nothing begins anew, and nothing ends at the first limit."""
+    contest, most = of_a_campaign(), make_timings(MORE_BLOCKS, {"new known good": 1.02}, 0.04)
+    early = [one for one in most.segments if one.round < MAX_BLOCKS]
+    first = Timings(rounds=MAX_BLOCKS, segments=early)
+    assert contest.pending(first, again=True)
+    contest.pending(most, again=True)
+    found = contest.decision(most, ONE, contest.rivals[0])
+    logs = contest.logs(most, ONE, contest.rivals[0])
+    assert len(logs) == MORE_BLOCKS
+    assert found == by_evidence(logs, 2, 0.0, 3, MORE_BLOCKS)
 
 
 def test_when_time_is_over_the_rest_is_inconclusive() -> None:

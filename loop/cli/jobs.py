@@ -1,0 +1,87 @@
+"""`loop jobs` and `loop job run`: what waits, runs and has ended, where, and at what cost."""
+
+import time
+from pathlib import Path
+
+from loop.base.documents import to_json
+from loop.base.errors import ExitCode
+from loop.base.places import project
+from loop.base.screen import Screen
+from loop.jobs import folder as jobs
+from loop.jobs.folder import JobFolder
+from loop.jobs.running import run
+from loop.library.rates import rates
+from loop.model.base import Printed
+from loop.model.jobs import JobRun
+from loop.model.money import RateCard
+from loop.money.charging import rates_of
+
+SHOWN = 40
+"""Jobs of a table, the newest."""
+LOOK_S = 1.0
+
+
+class JobAnswer(Printed):
+    """One job that was run."""
+
+    job: JobRun
+    """What became of it."""
+
+
+class JobList(Printed):
+    """Jobs of this user on this machine, the oldest first."""
+
+    jobs: tuple[JobRun, ...]
+    """Each of them."""
+    usd: dict[str, float]
+    """Id to dollars so far, by the rate card or its host's price; those that cost something."""
+
+
+def run_job(folder: Path, screen: Screen, *, as_json: bool) -> int:
+    """Run the job in a folder; the exit code of its command."""
+    job = JobFolder(folder.absolute())
+    code = run(job)
+    if as_json:
+        screen.data(to_json(JobAnswer(job=job.ran)))
+    else:
+        screen.say(f"job {job.id} {job.state}")
+    return code if code >= 0 else 128 - code  # As a shell says it.
+
+
+def list_jobs(screen: Screen, *, limit: int, watch: bool, as_json: bool) -> int:
+    """A table of jobs; with `watch` again whenever it has changed, until all have ended."""
+    card, shown = rates(project(None, Path.cwd())), ""
+    while True:
+        found = _found(card, limit)
+        text = to_json(found) if as_json else "\n".join(map(str, found.jobs))
+        if text != shown:
+            if as_json:
+                screen.data(text)
+            else:
+                _table(found, screen)
+        shown = text
+        if not watch or not any(one.state in ("queued", "running") for one in found.jobs):
+            return ExitCode.OK
+        time.sleep(LOOK_S)
+
+
+def _found(card: RateCard, limit: int) -> JobList:
+    ran = tuple(one.ran for one in jobs.every()[-limit:])
+    costs = {one.id: _usd_per_hour(one, card) * one.seconds / 3600 for one in ran}
+    return JobList(jobs=ran, usd={id_: usd for id_, usd in costs.items() if usd})
+
+
+def _usd_per_hour(job: JobRun, card: RateCard) -> float:
+    if job.usd_per_hour is not None:
+        return job.usd_per_hour
+    found = rates_of(card, "cpu") if job.device == "cpu" else rates_of(card, "cuda", job.device)
+    return sum((rate.usd_per_hour for rate in found), 0.0)
+
+
+def _table(found: JobList, screen: Screen) -> None:
+    rows = [
+        (one.id[:12], one.state, one.title, f"{one.device} of {one.host}" if one.host else "",
+         f"{one.seconds:.0f}", f"{found.usd.get(one.id, 0.0):.3f}", str(one.tries))
+        for one in found.jobs
+    ]  # fmt: skip
+    screen.table(("job", "state", "work", "where", "s", "$", "begun"), rows, wrap=2)

@@ -1,0 +1,61 @@
+"""`loop run step`: one action of the table by itself, as a part of a session that is done elsewhere."""
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loop.base.documents import did_you_mean
+from loop.base.errors import UsageError
+from loop.base.screen import Screen
+from loop.cli.bench import BenchRequest, choose, shown, walk_alone
+from loop.model.pattern import Estimate, Pattern, Step
+from loop.model.plan import Plan, PlanBudget
+from loop.steps.setting import trusted_setting, with_given
+
+
+def run_step(
+    *,
+    action: str,
+    given: str,
+    target: Path | None,
+    device: str,
+    variants: Sequence[str],
+    threads: int | None,
+    seed: int,
+    workloads: Sequence[str],
+    checks: Sequence[str],
+    budget_s: float,
+    limit_s: float,
+    as_json: bool,
+    screen: Screen,
+) -> int:
+    """Do one step on the target; the exit code."""
+    from loop.actions import ACTIONS
+
+    if action not in ACTIONS:
+        raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
+    setting = with_given(trusted_setting(target, screen), [*workloads, *checks])
+    step = Step(id="step", title=action, action=action, arguments=_read(given), budget_s=budget_s, limit_s=limit_s)
+    pattern = Pattern(
+        format=1, name="step", number=1, title=action, problem=action, use_when=(action,),
+        estimate=Estimate(minutes=1), steps=(step,),
+    )  # fmt: skip
+    sets = tuple(workloads) or (next(iter(setting.target.workloads)),)
+    plan = Plan(
+        format=1, name="step", title=action, patterns=("step",), workloads=sets, checks=tuple(checks),
+        budget=PlanBudget(minutes=limit_s / 60),
+    )  # fmt: skip
+    request = BenchRequest("step", variants, target, device, workloads, threads, seed, json=as_json)
+    chosen = choose(request, setting.target)
+    return shown(request, *walk_alone(setting, plan, pattern, chosen, request, screen, warm=True), screen)
+
+
+def _read(given: str) -> dict[str, Any]:
+    """The arguments of the action. Raises UsageError for what is no JSON object."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(given)
+        if isinstance(found, dict):
+            return found
+    raise UsageError(f"--with {given!r}: expected a JSON object", hint="""--with '{"seeds": 2}'""")

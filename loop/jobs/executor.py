@@ -1,0 +1,102 @@
+"""Whoever runs jobs: submit, poll, cancel, collect. And one way to have a list of jobs done, whoever runs them.
+
+A job that is lost is begun again elsewhere, `folder.MOST_TRIES` times in all. Its folder here is the truth: after
+a head has died, the next one finds there what had ended.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from loop.base.errors import ExitCode, UsageError
+from loop.base.processes import Tick
+from loop.base.remarks import remark
+from loop.jobs.folder import ENDED, JobFolder
+from loop.model.jobs import State
+
+POLL_S = 0.02
+AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
+"""Exit codes of a machine that failed, or of a job that hung: it is begun again elsewhere."""
+NAMES = {"local": "loop.jobs.local", "ssh": "loop.jobs.ssh", "ray": "loop.jobs.ray", "slurm": "loop.jobs.slurm"}
+"""Executor to its module; each has a function `opened(width)`."""
+
+
+class Executor(Protocol):
+    """Runs jobs. Their folders are here; what runs elsewhere is brought back into them."""
+
+    def submit(self, job: JobFolder) -> None:
+        """Have a job run, some time. Returns at once."""
+
+    def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
+        """Id to state. Raises LoopError where nobody can be asked any more."""
+
+    def cancel(self, job: JobFolder) -> None:
+        """Have a job end. Returns at once."""
+
+    def collect(self, job: JobFolder) -> None:
+        """Bring back what a job that has ended made. Raises WorkFailed for what does not fit its manifest."""
+
+    def close(self) -> None:
+        """End what still runs, and leave nothing behind."""
+
+
+def opened(name: str, width: int) -> Executor:
+    """The executor of this name; at most `width` jobs run at a time. Raises UsageError where it cannot work."""
+    import importlib
+
+    if name not in NAMES:
+        raise UsageError(f"no executor {name!r}", hint=f"there are {', '.join(NAMES)}")
+    made: Executor = importlib.import_module(NAMES[name]).opened(width)
+    return made
+
+
+def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
+    """Have all of them done, each once; those that have ended before are not run again.
+
+    When it is closed, what still runs is ended. A job that could not be done is not `done`: its state says why.
+    """
+    open_ = {job.id: job for job in jobs if job.state != "done"}
+    for job in open_.values():
+        job.forget()
+        executor.submit(job)
+    try:
+        while open_:
+            for id_, state in executor.poll(list(open_.values())).items():
+                if state in (*ENDED, "lost"):
+                    _settle(executor, open_, id_, state)
+            yield Tick(f"{len(jobs) - len(open_)} of {len(jobs)} jobs done")
+            time.sleep(POLL_S)
+    finally:
+        for job in open_.values():
+            executor.cancel(job)
+
+
+def _settle(executor: Executor, open_: dict[str, JobFolder], id_: str, state: State) -> None:
+    """Take a job over that has ended, or have it begun again."""
+    job = open_[id_]
+    if state in ENDED:
+        executor.collect(job)
+    if again(job, state):
+        remark(f"job {id_} is begun again: {_why(job, state)}")
+        job.forget()
+        executor.submit(job)
+    else:
+        del open_[id_]
+
+
+def again(job: JobFolder, state: State) -> bool:
+    """Whether it ended through no fault of its own. Its tries are counted where it is begun."""
+    code = job.rc
+    return state == "lost" or (state == "failed" and code is not None and (code in AGAIN or code < 0))
+
+
+def _why(job: JobFolder, state: State) -> str:
+    return "who ran it died" if state == "lost" else f"it ended with {job.rc}"
+
+
+def disagreement(
+    one: Mapping[str, object], other: Mapping[str, object], alike: Callable[[object, object], bool]
+) -> str:
+    """In what two results of one job differ that have to agree; empty where they do."""
+    wrong: Iterable[str] = (name for name in one if not alike(one[name], other.get(name)))
+    return ", ".join(sorted(wrong))

@@ -1,0 +1,78 @@
+"""Devices and what may be compared: a group is devices of one kind, one driver and one speed."""
+
+import functools
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+
+import loop
+from loop.machine.gpus import gpus
+from loop.machine.machine import installed, processor_identity
+from loop.model.jobs import Where
+
+FIELDS = ("uuid", "power.limit", "clocks.max.sm")
+ASK_LIMIT_S = 60
+
+
+@functools.cache
+def devices(*, gpu: bool) -> tuple[Where, ...]:
+    """The GPUs of this machine that a CUDA program may use, in its order; its processor where there is none."""
+    found = gpus() if gpu else None
+    known = {"host": platform.node(), "torch": installed("torch") or "", "loop": loop.__version__}
+    if found is None or not found.usable:
+        return (Where(uuid=processor_identity()[:16], **known),)
+    cuda = ".".join(map(str, found.cuda)) if found.cuda else ""
+    limits = _limits()
+    return tuple(
+        Where(
+            device=one.name,
+            uuid=one.uuid,
+            driver=found.driver or "",
+            cuda=cuda,
+            **limits.get(one.uuid, {}),
+            **known,
+        )
+        for one in found.usable
+    )
+
+
+def _limits() -> Mapping[str, Mapping[str, float | int]]:
+    """UUID to power limit and highest clock, as far as nvidia-smi tells."""
+    if shutil.which("nvidia-smi") is None:
+        return {}
+    command = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    found: dict[str, dict[str, float | int]] = {}
+    for line in done.stdout.splitlines():
+        uuid, power, clock = (*(cell.strip() for cell in line.split(",")), "", "")[:3]
+        told = {"power_limit_w": _number(power), "clock_mhz": _number(clock)}
+        found[uuid] = {name: value for name, value in told.items() if value is not None}
+    return found
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:  # `[N/A]`
+        return None
+
+
+def group_of(where: Where) -> str:
+    """What a device has to share with another for their ratios to stand in one mean, in words."""
+    named = {"driver": where.driver, "CUDA": where.cuda, "torch": where.torch}
+    parts = [where.device, *(f"{name} {value}" for name, value in named.items() if value)]
+    parts += [f"{where.power_limit_w:g} W"] if where.power_limit_w else []
+    parts += [f"{where.clock_mhz} MHz"] if where.clock_mhz else []
+    return ", ".join(parts if where.device != "cpu" else [*parts, f"processor {where.uuid}"])
+
+
+def groups(found: Iterable[Where]) -> dict[str, list[Where]]:
+    """Devices by their group."""
+    made: dict[str, list[Where]] = {}
+    for one in found:
+        made.setdefault(group_of(one), []).append(one)
+    return made

@@ -1,0 +1,270 @@
+"""The points of a search over values: compiled, verified, timed beside the values that run now; or in jobs."""
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Annotated
+
+from pydantic import Field
+
+from loop.base.documents import content_hash
+from loop.base.processes import Tick, together
+from loop.base.stats import geometric_mean
+from loop.builds import build
+from loop.builds.compiler_errors import BuildFailed
+from loop.debug.turns import lost_points, point
+from loop.gate.verify import Job
+from loop.gate.verify import verify as verify_sides
+from loop.machine.machine import cores
+from loop.model.base import Model
+from loop.model.change import TriedPoint, TuneOutput
+from loop.model.jobs import JobRun
+from loop.model.measurement import Build
+from loop.model.pattern import Identifier
+from loop.model.target import Workload
+from loop.model.tuning import Tuning, Values
+from loop.model.workloads import expand
+from loop.optimize.session_changes import tuning_set, with_tuning_set
+from loop.steps.context import Context, Result, Working
+from loop.steps.spread import Part, spread
+from loop.timing import samples, schedule
+from loop.timing.readiness import hold_device
+from loop.timing.round import Untimed
+from loop.timing.samples import Timings
+from loop.timing.terms import Terms
+from loop.workers.bench import Bench, Side
+
+TOGETHER = 6
+"""Points that are timed beside the incumbent at a time: each side has a process."""
+INCUMBENT = "incumbent"
+
+
+@dataclass
+class Search:
+    """One search: what is tuned, where it is built, and what became of each point so far."""
+
+    context: Context
+    bench: Bench
+    name: str
+    tuning: Tuning
+    device: str
+    trials: list[TriedPoint] = field(default_factory=list)
+    sides: dict[str, tuple[Values, Side]] = field(default_factory=dict)
+    """Points that may still win, by label."""
+    jobs: list[JobRun] = field(default_factory=list)
+    ground: str = ""
+    """What a point has to stand on for an earlier search to tell of it; empty before the compiler was asked."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether an executor has points verified and timed."""
+        return bool(self.context.task.campaign.executor)
+
+    @property
+    def incumbent(self) -> Values:
+        """The values that run now."""
+        found = self.tuning.best_on(self.device)
+        assert found is not None
+        return found
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """What the points are verified and timed on."""
+        target = self.bench.target
+        return expand(target, [tuning_set(self.name)], target.dtypes[self.bench.device], self.context.task.seed)
+
+    def drop(self, label: str, outcome: str, reason: str) -> None:
+        """A point is out of the search."""
+        values, _ = self.sides.pop(label)
+        self.lost(values, outcome, reason)
+
+    def lost(self, values: Values, outcome: str, reason: str) -> None:
+        """What became of a point that was not timed."""
+        fields = {"tuning": self.name, "values": values, "outcome": outcome, "reason": reason}
+        self.trials.append(TriedPoint.model_validate(fields))
+
+
+class PointTerms(Model):
+    """Points of one search."""
+
+    name: Identifier
+    """What is tuned."""
+    points: tuple[Values, ...]
+    """The values that are tried."""
+    rounds: Annotated[int, Field(ge=2, le=150)] = 3
+    """Fresh processes of each point."""
+
+
+def points(context: Context, arguments: PointTerms) -> Working[TuneOutput]:
+    """Compile, verify and time some points of a search beside the values that run now."""
+    bench = context.bench
+    target = with_tuning_set(bench.target, arguments.name)
+    with bench.at(bench.folder, target) as inner:
+        search = Search(context, inner, arguments.name, target.tuning[arguments.name], device_of(context))
+        yield from compile_points(search, arguments.points)
+        yield from verify(search)
+        if INCUMBENT not in search.sides:
+            return Result(nothing_to_beat(search))
+        with ExitStack() as stack:
+            yield from hold_device(inner, stack)
+            found = yield from _time(search, [one for one in search.sides if one != INCUMBENT], arguments.rounds)
+    left = (one for label, one in found.items() if label in search.sides)
+    return Result(TuneOutput(ok=True, message=f"{len(found)} timed", trials=(*search.trials, *left)))
+
+
+def device_of(context: Context) -> str:
+    """The device by the name under which its best values stand."""
+    return "cpu" if context.bench.device == "cpu" else context.bench.architecture
+
+
+def label_of(values: Values) -> str:
+    """`rows 64, held true`."""
+    return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
+
+
+def nothing_to_beat(search: Search) -> TuneOutput:
+    """What to say where the values that run now do not compile, or are wrong."""
+    why = next(one.reason for one in search.trials if one.values == search.incumbent)
+    return TuneOutput(
+        ok=False,
+        message=f"{search.name}: what runs now ({label_of(search.incumbent)}) is not right: {why}",
+        hint=f"mend it, or change tuning.{search.name}.best: nothing can be held against it",
+        trials=tuple(search.trials),
+    )
+
+
+def compile_points(search: Search, only: Sequence[Values] | None = None) -> Generator[Tick, None, None]:
+    """Every point, or these, that has not lost before, and the incumbent; a compiler a core runs at a time."""
+    search.ground = yield from _ground(search)
+    lost = (
+        {} if search.context.task.again else lost_points(search.context.past.searches, search.name, search.ground)
+    )
+    points = [search.incumbent]
+    for values in search.tuning.points if only is None else only:
+        if values != search.incumbent and point(values) in lost:
+            search.lost(values, "lost", lost[point(values)])
+        elif values != search.incumbent:
+            points.append(values)
+    attempts = yield from together((_attempt(search, values) for values in points), cores())
+    for values, made in zip(points, attempts, strict=True):
+        label = INCUMBENT if values == search.incumbent else label_of(values)
+        if isinstance(made, BuildFailed):
+            search.lost(values, "refused", made.message)
+        else:
+            search.sides[label] = (values, search.bench.side(search.tuning.variant, made).renamed(label))
+
+
+def _ground(search: Search) -> Generator[Tick, None, str]:
+    """Hash of sources, recipe, toolchain and workloads, whatever the values; empty where the compiler refuses."""
+    bench, one = search.bench, search.tuning
+    variant = bench.target.compiled(one.variant, bench.architecture)
+    try:
+        made = yield from build.ground(
+            one.variant, variant, bench.folder, one.defines(search.incumbent), cache=bench.cache,
+            include=bench.include, limit_s=search.context.kill_after_s,
+        )  # fmt: skip
+    except BuildFailed:
+        return ""
+    return content_hash("\0".join([made, *(workload.name for workload in search.workloads)]))[:32]
+
+
+def _attempt(search: Search, values: Values) -> Generator[Tick, None, Build | BuildFailed]:
+    bench, one = search.bench, search.tuning
+    tuned = one.model_copy(update={"best": {search.device: values}})
+    target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, search.name: tuned}})
+    variant = target.compiled(one.variant, bench.architecture)
+    limit_s = search.context.kill_after_s
+    try:
+        return (
+            yield from build.build(
+                one.variant, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
+            )
+        )
+    except BuildFailed as failed:
+        return failed
+
+
+def verify(search: Search) -> Generator[Tick, None, None]:
+    """Points that are wrong, hang or crash are out."""
+    for labels in _chunks(list(search.sides)):
+        jobs = [Job(search.sides[label][1], search.workloads, layouts=False, enough=True) for label in labels]
+        for label, checks in zip(labels, (yield from verify_sides(search.bench, jobs)), strict=True):
+            if checks.first_failure:
+                search.drop(label, "wrong", checks.first_failure.message)
+
+
+def timed(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
+    """Points beside the incumbent, a few at a time; where there is an executor, each few as a job."""
+    found: dict[str, TriedPoint] = {}
+    if not search.apart:
+        for some in _chunks(labels):
+            found |= yield from _time(search, some, rounds)
+        return found
+    width, context = search.context.task.campaign.width, replace(search.context, bench=search.bench)
+    parts = []
+    for some in _chunks(labels, min(TOGETHER, math.ceil(len(labels) / width))):
+        terms = PointTerms(name=search.name, points=tuple(search.sides[one][0] for one in some), rounds=rounds)
+        names = [search.tuning.variant]
+        parts.append(Part(f"time {'; '.join(some)}", terms, names, context.task.plan.workloads[:1], times=True))
+    answers, jobs = yield from spread(context, "change.points", parts)
+    search.jobs += jobs
+    for answer in answers:
+        for trial in TuneOutput.model_validate(answer, strict=False).trials:
+            label = INCUMBENT if trial.values == search.incumbent else label_of(trial.values)
+            if trial.outcome == "timed":
+                found[label] = trial
+            elif label in search.sides:
+                search.drop(label, trial.outcome, trial.reason)
+    return found
+
+
+def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
+    """Points beside the incumbent; where one of them cannot be timed, each by itself, so that it alone is out."""
+    try:
+        return (yield from _time_together(search, labels, rounds))
+    except Untimed as error:
+        if error.side not in labels:
+            raise
+        if len(labels) == 1:
+            search.drop(labels[0], "wrong", error.message)
+            return {}
+    found: dict[str, TriedPoint] = {}
+    for label in labels:
+        found |= yield from _time(search, [label], rounds)
+    return found
+
+
+def _time_together(
+    search: Search, labels: Sequence[str], rounds: int
+) -> Generator[Tick, None, dict[str, TriedPoint]]:
+    """Points beside the incumbent: the mean ratio over the workloads, and the lowest."""
+    sides = [search.sides[label][1] for label in (INCUMBENT, *labels)]
+    terms = Terms(rounds, search.context.budget_s, search.context.task.seed)
+    timings = yield from schedule.measure(search.bench, sides, search.workloads, terms)
+    for label, check in timings.wrong:
+        if label in labels and label in search.sides:
+            search.drop(label, "wrong", f"while it was timed: {check.message}")
+    right = [label for label in labels if label in search.sides]
+    return {label: _trial(search, label, list(_ratios(search, timings, label))) for label in right}
+
+
+def _ratios(search: Search, timings: Timings, label: str) -> Iterator[float]:
+    for workload in search.workloads:
+        logs = samples.log_ratios(timings.of(workload.name), INCUMBENT, label)
+        if logs:
+            yield math.exp(fmean(logs))
+
+
+def _trial(search: Search, label: str, ratios: Sequence[float]) -> TriedPoint:
+    values, _ = search.sides[label]
+    if not ratios:
+        return TriedPoint(tuning=search.name, values=values, outcome="timed", reason="no round of it was sound")
+    mean, worst = geometric_mean(ratios), min(ratios)
+    return TriedPoint(tuning=search.name, values=values, outcome="timed", ratio=mean, worst=worst)
+
+
+def _chunks(labels: Sequence[str], size: int = TOGETHER) -> Iterator[Sequence[str]]:
+    for begin in range(0, len(labels), max(1, size)):
+        yield labels[begin : begin + max(1, size)]

@@ -1,0 +1,93 @@
+"""A step that is done in parts by an executor: each part is a job that runs `loop run step` on the same files."""
+
+import os
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loop.base.errors import WorkFailed
+from loop.base.places import Project
+from loop.base.processes import Tick
+from loop.jobs import executor, folder
+from loop.jobs.folder import Job, JobFolder
+from loop.library import targets
+from loop.model.base import Model
+from loop.model.jobs import JobRun
+from loop.steps.context import Context
+
+START_S = 60.0
+"""What a command may take beside its step."""
+KEPT = 1000
+"""Folders of jobs that are kept for a campaign that is resumed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One job of a step."""
+
+    title: str
+    arguments: Model
+    """What stands under `with`."""
+    variants: Sequence[str]
+    sets: Sequence[str]
+    """Workload sets that are timed."""
+    checks: Sequence[str] = ()
+    """Those that are only checked."""
+    times: bool = False
+    """Whether it times something: it is kept from what would disturb it, and its device's anchor is taken."""
+
+
+def spread(
+    context: Context, action: str, parts: Sequence[Part]
+) -> Generator[Tick, None, tuple[list[dict[str, Any]], tuple[JobRun, ...]]]:
+    """What an action found in each part, in order, and what became of the jobs.
+
+    Raises WorkFailed where a part came to no result after all its tries.
+    """
+    campaign = context.task.campaign
+    folder.forget_old(KEPT)
+    jobs = [_job(context, action, part) for part in parts]
+    runner = executor.opened(campaign.executor, campaign.width)
+    try:
+        yield from executor.all_done(runner, list({job.id: job for job in jobs}.values()))
+    finally:
+        runner.close()
+    return [_found(job) for job in jobs], tuple(job.ran for job in jobs)
+
+
+def _job(context: Context, action: str, part: Part) -> JobFolder:
+    bench, task = context.bench, context.task
+    project = Project(bench.folder, bench.folder / "sessions", bundled=False)
+    files = targets.ground_files(project)
+    given = part.arguments.model_dump_json(exclude_defaults=True)
+    words = ["run", "step", action, "--json", f"--with={given}", f"--device={bench.device}", "--target=."]
+    words += [f"--budget-s={context.budget_s:g}", f"--limit-s={context.kill_after_s:g}"]
+    words += [f"--threads={bench.threads}", f"--seed={task.seed}"]
+    words += [f"--variant={name}" for name in part.variants]
+    words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]
+    hashes = folder.hashes(bench.folder, files)
+    job = Job(
+        id=folder.identity(words, hashes, within=task.session or f"{os.getpid()} {time.time()}"),
+        words=tuple(words),
+        title=part.title,
+        files=hashes,
+        needs_gpu=bench.device == "cuda",
+        alone=part.times and bench.device == "cpu",
+        anchor=part.times,
+        ttl_s=context.kill_after_s + START_S,
+        within=task.session,
+    )
+    return folder.prepare(job, bench.folder, files)
+
+
+def _found(job: JobFolder) -> dict[str, Any]:
+    """The output of a job's step. Raises WorkFailed where there is none."""
+    answer = job.answer()
+    if "error" in answer:
+        raise WorkFailed(f"job {job.id}: {answer['error']['message']}", hint=answer["error"]["next"])
+    step = answer["steps"][0]
+    if not step["output"]:
+        raise WorkFailed(f"job {job.id} ({job.job.title}): {step['message']}", hint=step["hint"])
+    output: dict[str, Any] = step["output"]
+    return output

@@ -1,0 +1,46 @@
+"""Jobs whose command is small, and starts a hundred times as quickly as `loop`."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from loop.jobs import folder as jobs
+from loop.jobs import running
+from loop.jobs.folder import Job, JobFolder
+
+Make = Callable[..., JobFolder]
+STANDS_IN = """
+import json, os, signal, sys, time
+from pathlib import Path
+what, out = sys.argv[1], Path(os.environ["LOOP_SESSIONS"])
+gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+(out / "made.txt").write_text(what)
+print(json.dumps({"said": what, "source": Path("a.txt").read_text(), "gpu": gpu}), flush=True)
+if what == "die" or what.startswith("dies-on") and gpu in what: os.kill(os.getpid(), signal.SIGKILL)
+if what.startswith("nap"): time.sleep(0.1)
+if what == "sleep": time.sleep(60)
+if what == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(60)
+sys.exit(1 if what == "fail" else 2 if what == "wrong" else 0)
+"""
+"""What stands for `loop`: it starts a hundred times as quickly."""
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes jobs of one word whose command is small."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a.txt").write_text("a")
+    (tmp_path / "loop.py").write_text(STANDS_IN)
+    monkeypatch.setattr(running, "LOOP", (sys.executable, "-S", "-P", str(tmp_path / "loop.py")))
+
+    def made(word: str, **settings: object) -> JobFolder:
+        source = tmp_path / "source"
+        files = jobs.hashes(source)
+        job = Job(id=jobs.identity([word], files), words=(word,), files=files, **settings)
+        return jobs.prepare(job, source, [source / "a.txt"], parent=tmp_path / "jobs")
+
+    return made

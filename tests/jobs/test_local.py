@@ -1,0 +1,121 @@
+"""The local executor: a job a slot, one user a GPU, what disturbs kept apart, what died begun again."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import UsageError
+from loop.base.processes import finish
+from loop.jobs import executor
+from loop.jobs.folder import MOST_TRIES, JobFolder
+from loop.jobs.local import Local, Slot
+from loop.machine.gpus import VISIBLE
+from loop.model.jobs import Where
+from tests.jobs.small import Make, make
+
+__all__ = ["make"]
+
+
+def slots(gpus: int, processors: int) -> list[Slot]:
+    """Slots of a machine with so many GPUs."""
+    made = [Slot(Where(host="h", device="L4", uuid=f"GPU-{n}"), {VISIBLE: f"GPU-{n}"}) for n in range(gpus)]
+    return [*made, *(Slot(Where(host="h", uuid="x86"), {}) for _ in range(processors))]
+
+
+def done(jobs: list[JobFolder], gpus: int, processors: int, locks: Path) -> None:
+    """All of them done by an executor with so many slots."""
+    local = Local(slots(gpus, processors), locks)
+    try:
+        finish(executor.all_done(local, jobs))
+    finally:
+        local.close()
+
+
+def overlaps(one: JobFolder, other: JobFolder) -> bool:
+    """Whether two jobs ran at the same time."""
+    first, second = sorted((job.where for job in (one, other)), key=lambda where: where.began)
+    return second.began < first.began + first.seconds
+
+
+def test_jobs_run_side_by_side_one_a_gpu(make: Make, tmp_path: Path) -> None:
+    """Each sees its own GPU only, and says which one it had."""
+    jobs = [make(f"nap {n}", needs_gpu=True) for n in range(4)]
+    done(jobs, 2, 0, tmp_path)
+    seen = [job.answer()["gpu"] for job in jobs]
+    assert ["GPU-0", "GPU-0", "GPU-1", "GPU-1"] == sorted(seen)
+    assert seen == [job.where.uuid for job in jobs]
+    for gpu in set(seen):
+        same = [job for job, one in zip(jobs, seen, strict=True) if one == gpu]
+        assert not overlaps(*same)
+
+
+def test_two_executors_share_a_gpu(make: Make, tmp_path: Path) -> None:
+    """The lock on its UUID lets one job in at a time."""
+    jobs = [make(f"nap {n}", needs_gpu=True) for n in range(2)]
+    two = [Local(slots(1, 0), tmp_path) for _ in jobs]
+    for local, job in zip(two, jobs, strict=True):
+        local.submit(job)
+    while {"done"} != {job.state for job in jobs}:
+        time.sleep(0.01)
+    for local in two:
+        local.close()
+    assert not overlaps(*jobs)
+
+
+def test_a_job_that_has_to_be_alone_runs_alone(make: Make, tmp_path: Path) -> None:
+    """Others wait for it, and it for them: calls from the host nearly double in time beside others."""
+    jobs = [make("nap 0"), make("nap 1", alone=True), make("nap 2"), make("nap 3")]
+    done(jobs, 0, 3, tmp_path)
+    assert not [one.id for one in jobs if one is not jobs[1] and overlaps(one, jobs[1])]
+    assert overlaps(jobs[2], jobs[3])
+
+
+def test_a_job_for_a_gpu_runs_where_there_is_none_and_says_so_itself(make: Make, tmp_path: Path) -> None:
+    """It is not left waiting for ever."""
+    job = make("go", needs_gpu=True)
+    done([job], 0, 1, tmp_path)
+    assert "done" == job.state
+
+
+def test_a_job_that_kills_what_runs_it_is_begun_three_times(make: Make, tmp_path: Path) -> None:
+    """After that it is given up, and the others are done all the same."""
+    jobs = [make("die"), make("go")]
+    done(jobs, 0, 1, tmp_path)
+    assert ["failed", "done"] == [job.state for job in jobs]
+    assert (MOST_TRIES + 1, 1) == (jobs[0].tries, jobs[1].tries)
+
+
+def test_a_gpu_that_loses_job_after_job_is_set_aside(make: Make, tmp_path: Path) -> None:
+    """The other one does the work, so that a broken GPU costs retries and no result."""
+    jobs = [make(f"dies-on GPU-0 {n}", needs_gpu=True) for n in range(4)]
+    done(jobs, 2, 0, tmp_path)
+    assert {"done"} == {job.state for job in jobs}
+    assert {"GPU-1"} == {job.where.uuid for job in jobs}
+
+
+def test_what_has_ended_is_not_done_again_by_the_next_head(make: Make, tmp_path: Path) -> None:
+    """A campaign that is resumed finds the results of the jobs that had one."""
+    jobs = [make("go"), make("nap 1")]
+    done(jobs[:1], 0, 1, tmp_path)
+    done(jobs, 0, 1, tmp_path)
+    assert [1, 1] == [job.tries for job in jobs]
+
+
+def test_closing_ends_what_runs(make: Make, tmp_path: Path) -> None:
+    """Ctrl-C leaves no process behind, and what waited is not begun."""
+    jobs = [make("sleep"), make("go")]
+    local = Local(slots(0, 1), tmp_path)
+    working = executor.all_done(local, jobs)
+    while "running" != jobs[0].state or not (jobs[0].path / "stdout").is_file():
+        next(working)
+    working.close()
+    local.close()
+    assert ["cancelled", "cancelled"] == [job.state for job in jobs]
+
+
+def test_an_executor_that_is_none_is_named() -> None:
+    """With those that there are."""
+    with pytest.raises(UsageError, match="no executor 'kubernetes'") as caught:
+        executor.opened("kubernetes", 1)
+    assert "local" in str(caught.value.hint)

@@ -1,0 +1,39 @@
+"""`loop kernels choose`: a variant that picks among kernels says which one a call launches, and why."""
+
+from pathlib import Path
+
+import pytest
+
+from loop.base.places import shipped
+from tests.projects import loop
+from tests.tiny_cuda import cuda, nvcc, write_cuda_target
+
+DECODES, SHORT = "B=1 Hq=32 Hk=8 Sq=1 Sk=4096 D=128", "B=1 H=1 S=64 D=64 causal=true"
+
+
+@pytest.mark.slow
+def test_it_says_what_is_launched_and_what_each_kernel_would_take() -> None:
+    """With the values of the GPU that is named: more multiprocessors make more ranges."""
+    words = ("--workloads", DECODES, "--workloads", SHORT, "--target", str(shipped("kernels/attention")))
+    ranges = []
+    for gpu in ("sm_89", "sm_90"):
+        done = loop("kernels", "choose", "auto", *words, "--gpu", gpu)
+        assert 0 == done.returncode, done.stderr
+        first, why, second, _ = done.stdout.splitlines()
+        assert first.startswith("auto on B1 Hq32 Sq1 D128 Hk8 Sk4096 float16: attention::decode_kernel<")
+        assert "decode_reduce_kernel" in first
+        assert why.startswith(f"  for {gpu} it estimates tensor_core ")
+        assert "attention::small_kernel<" in second
+        ranges.append(int(first.partition(" x 128 threads")[0].rpartition(" ")[2]))
+    assert ranges == sorted(set(ranges))
+
+
+@pytest.mark.slow
+def test_a_variant_with_one_kernel_gives_no_reason(tmp_path: Path) -> None:
+    """Only its launch is shown."""
+    write_cuda_target(tmp_path / "p", {"v": cuda(build=nvcc(compiler="/nowhere/nvcc"))})
+    assert 0 == loop("trust", str(tmp_path / "p")).returncode
+    done = loop("kernels", "choose", "v", "--target", str(tmp_path / "p"))
+    assert 0 == done.returncode, done.stderr
+    assert "estimates" not in done.stdout
+    assert "tiny::rows<float, 128>" in done.stdout
