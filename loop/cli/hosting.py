@@ -1,4 +1,4 @@
-"""The table of commands about jobs and other machines: what there is, setting one up, following what runs there."""
+"""The table of commands about jobs and other machines: what there is, setting one up, what runs there."""
 
 from pathlib import Path
 
