@@ -93,6 +93,17 @@ HOSTING = (
         result="loop.cli.hosts:Stopped",
     ),
     Command(
+        "job probe",
+        "loop.bisect.probe_job:show",
+        """Try one commit of a bisection: what a job of `loop bisect --executor` runs.
+
+        Prints log ratios of the commit to the known good, one a pair of processes, as one JSON object.
+        """,
+        ("loop job probe probes/3.json",),
+        (argument("task", Path, ..., "A task beside the files of its commits."),),
+        result="loop.bisect.probe_job:Probed",
+    ),
+    Command(
         "jobs follow",
         "loop.cli.following:follow_job",
         "Show what a job on another machine says until it ends, and bring back what it made.",
