@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from loop.base.documents import write_atomic
-from loop.base.errors import ExitCode, Stopped, UsageError, WorkFailed
+from loop.base.errors import ExitCode, MachineFailure, Stopped, UsageError
 from loop.base.locks import Held, locked
 from loop.base.screen import Screen
 from loop.cli.leaving import leave
@@ -19,10 +19,10 @@ from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
 from loop.jobs.there import Seen, There
-from loop.store.sessions import HEAD
+from loop.store.sessions import HEAD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
-"""Between two looks at a job; the last is repeated. A look takes the other machine 10 ms."""
+"""Between two looks at a job; the last is repeated. A look takes the other machine 20 ms."""
 AWAY_S = 3600.0 * 12
 """For so long a machine is tried that does not answer."""
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
@@ -177,13 +177,11 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
     there.forget(folder.id)
     for place in made:
         screen.say(f"brought back from {host.name}: {os.path.relpath(place)}")
-    if made or code != last.code or sent.keep_until is not None:  # Else work goes on, as after `kernels check`.
+    if sent.last:
         leave(folder, sent, host, there, made, screen)
-    if last.state == "lost":
-        session = next((one.name for one in made if (one / HEAD).is_file()), "")
-        again = (
-            f"loop run session --resume {session} --on {host.name}" if session else "run the same command again"
-        )
-        why = last.why or "it was killed, or the machine was started again"
-        raise WorkFailed(f"job {folder.id} was lost on {host.name}: {why}", hint=again)
-    return code if code >= 0 else 128 - code
+    if last.code is None or last.code < 0:
+        heads = [SessionFolder(place).head() for place in made if (place / HEAD).is_file()]
+        again = heads[0].resume_command if heads else "run the same command again"
+        why = last.why or "it was killed, as for lack of memory, or the machine was started again"
+        raise MachineFailure(f"job {folder.id} was lost on {host.name}: {why}", hint=again)
+    return code

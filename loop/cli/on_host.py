@@ -43,6 +43,8 @@ LARGEST_BYTES = 2 << 30
 """Bytes of a project that are sent."""
 SPARE_KB = 512 << 10
 """Room that a job needs there besides."""
+CHECK = "kernels check"
+"""The command after which work goes on."""
 STARTS_S = 600.0
 """Time for a machine to answer after it was started."""
 
@@ -86,6 +88,7 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
             home=ready.home,
             resumed=resumed.id if resumed else "",
             began=time.time(),
+            last=command.words != CHECK,
             keep_until=until,
         )
         noted.write(folder, sent)
@@ -212,7 +215,7 @@ def _variables(host: Listed, project: Project, resumed: SessionFolder | None) ->
     )
     gpus = host.host.gpus
     visible = {} if gpus is None else {VISIBLE: ",".join(map(str, gpus))}
-    return {VARIABLE: told.model_dump_json(), **visible}
+    return {VARIABLE: told.as_text(), **visible}
 
 
 def _edited(project: Project) -> bool:

@@ -28,6 +28,10 @@ class Hosted(Model):
     trusted: tuple[str, ...] = ()
     """Hashes of what the user allowed there."""
 
+    def as_text(self) -> str:
+        """What stands in the environment."""
+        return self.model_dump_json(exclude_none=True)  # A price that is named has to be there.
+
     def rate(self, terms: Terms | None, cloud: str | None) -> Rate | None:
         """The price of this machine; the dearer one where no metadata server says which it is."""
         if self.prices is None:

@@ -7,6 +7,7 @@ import pytest
 
 from loop.cloud import CLOUDS, Watch, make_cloud
 from loop.cloud.clouds import NoReply, ask
+from loop.cloud.terms import terms
 from loop.cloud.watch import FOUND_WITHIN_S, find
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
@@ -161,3 +162,20 @@ def test_a_server_that_falls_silent_for_long_is_said(fake: FakeCloud) -> None:
     watch.close()
     watch._answered -= 60
     assert "preemption watch of gcp, for the last 6" in watch.unwatched()[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_spot_machine_is_told_from_one_on_demand(name: str, fake: FakeCloud) -> None:
+    """By its own metadata server; the price of its hour rests on that."""
+    fake.name = name
+    assert f"{name} on_demand" == terms()
+    fake.spot = True
+    assert f"{name} spot" == terms()
+
+
+@pytest.mark.parametrize("trouble", ["garbage", "500", "reset"])
+def test_terms_that_nobody_tells_are_unknown(trouble: str, fake: FakeCloud) -> None:
+    """Neither one nor the other."""
+    assert "" == terms()
+    fake.trouble = trouble
+    assert "" == terms()

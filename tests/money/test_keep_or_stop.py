@@ -151,3 +151,37 @@ def test_who_waits_is_the_card_s_business_unless_somebody_says() -> None:
     assert ("nobody", 0.0) == keeping.who_waits(card, "nobody")
     with pytest.raises(LoopError, match="no price for an agent"):
         keeping.who_waits(card, "agent")
+
+
+def test_a_machine_is_kept_while_a_stop_costs_more_than_the_usual_gap() -> None:
+    """The ways with their dollars; the decision is that of the money."""
+    kept = keeping.leave(0.7, given(0.8, 1.2), 0.5, None)
+    assert "keep" == kept.decision
+    assert "B keep it until the next session, as gaps were so far (30 min): $0.35" == kept.lines[1]
+    assert "C keep it for 1.7 h, then stop it: at most $2.40" == kept.lines[2]
+    assert "stop" == keeping.leave(0.7, given(0.8, 1.2), 5.0, None).decision
+    assert "stop" == keeping.leave(0.7, given(0.8, 1.2), 1.4, None).decision, "it depends: an idle machine costs"
+
+
+def test_a_machine_is_stopped_where_nobody_knows_when_it_is_needed() -> None:
+    """Nor what a restart costs: that it costs money is all that is known."""
+    for stop, gap in ((None, None), (given(0.8), None), (None, 0.1)):
+        assert "stop" == keeping.leave(0.7, stop, gap, None).decision
+    assert "unknown" in keeping.leave(0.7, None, None, None).lines[0]
+
+
+def test_a_machine_that_is_needed_is_kept_whatever_the_money_says() -> None:
+    """With the planned idle cost, and what a stop would cost."""
+    planned = keeping.leave(0.7, given(0.8, 1.2), 0.1, ("16:00", 4.0))
+    assert "keep" == planned.decision
+    assert "B keep it until 16:00, as planned (4.0 h): $2.80" == planned.lines[1]
+    assert "the money says stop" in planned.lines[2]
+
+
+def test_a_gap_is_the_median_of_the_last() -> None:
+    """From the end of a session to the beginning of the next; none where there is one session only."""
+    starts = [NOON + datetime.timedelta(hours=hours) for hours in (0, 2, 3, 8)]
+    rows = [row(started=start, seconds=3600.0) for start in starts]
+    assert 1.0 == keeping.gap_hours(rows[:2])
+    assert 2.5 == keeping.gap_hours(rows)
+    assert keeping.gap_hours(rows[:1]) is None

@@ -1,0 +1,257 @@
+"""`--on HOST`: the same command on another machine, an OpenSSH server on a loopback port; cut, killed, stopped."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from loop.jobs import setup
+from loop.store.sessions import SessionFolder, every
+from tests.jobs.sshd import Server, missing
+from tests.projects import LOOP, add_commands, loop, make_project
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing()), reason=missing() or "there is one"),
+]
+HOSTS = """format: 1
+hosts:
+  l4: {{ssh: there, usd_per_hour: {{on_demand: 36, spot: 18}}, stop: "{stop}"}}
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A machine with this `loop`, which the user's `hosts.yaml` calls l4."""
+    with Server(tmp_path / "there", {"LOOP_WATCH_PREEMPTION": "off"}) as made:
+        made.install()
+        monkeypatch.setenv("LOOP_SSH", f"ssh -F {made.client}")
+        monkeypatch.delenv("LOOP_SESSIONS")
+        name_hosts(tmp_path, f"touch {tmp_path}/stopped")
+        yield made
+
+
+def name_hosts(folder: Path, stop: str) -> None:
+    """Write the user's own file."""
+    place = folder / ".config" / "loop"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "hosts.yaml").write_text(HOSTS.format(stop=stop))
+
+
+@pytest.fixture
+def project(tmp_path: Path, server: Server) -> Path:
+    """A trusted project under git. Its plan `quick` is over at once, `long` waits until a file is there."""
+    made = make_project(tmp_path / "project")
+    add_commands(made, "hello", ["cat left.txt 2>/dev/null || echo hello"])
+    add_commands(made, "long", [f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"], number=101)
+    (made / ".gitignore").write_text("left.txt\nsessions/\n")
+    (made / "left.txt").write_text("not sent")
+    git = ["git", "-C", str(made), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True)
+    assert 0 == loop("trust", str(made)).returncode
+    return made
+
+
+def begin(project: Path, *words: str) -> "subprocess.Popen[str]":
+    """A command that runs beside the test."""
+    command = [*LOOP, "run", "session", *words, "--target", str(project), "--on", "l4"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def wait(done: Callable[[], object]) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def at_work(server: Server) -> list[psutil.Process]:
+    """What runs there of the plan `long`."""
+    found = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"]]
+    return [one for one in found if str(server.home) in " ".join(one.info["cmdline"])]
+
+
+def sleeping(server: Server) -> bool:
+    """Whether the step of the plan `long` is at work there."""
+    try:
+        return any("sleep" in child.name() for one in at_work(server) for child in one.children(recursive=True))
+    except psutil.NoSuchProcess:  # It ended while it was looked at.
+        return False
+
+
+def sessions(project: Path) -> list[SessionFolder]:
+    """What is here."""
+    return every(project / "sessions")
+
+
+def test_a_session_on_a_host_is_here_when_it_ends(project: Path, server: Server, tmp_path: Path) -> None:
+    """Its folder and its report, by the paths of here; charged by the host's price; the machine is stopped."""
+    done = loop("run", "session", "hello", "--target", str(project), "--on", "l4")
+    assert 0 == done.returncode, done.stderr
+    (session,) = sessions(project)
+    record = session.record()
+    assert record is not None
+    assert ("passed", str(project), "l4") == (record.status, record.head.target_folder, record.head.host)
+    assert ["l4/on_demand"] == [one.rate for one in record.bill.charges]
+    assert 36 * record.seconds / 3600 == pytest.approx(record.bill.usd)
+    assert f"Report: {session.report}" in done.stderr
+    assert "hello" in "".join(step.message for step in session.finished()), "what git ignores was sent"
+    assert [] == server.left()
+    assert (tmp_path / "stopped").exists()
+    assert 0 == loop("report", "last", "--target", str(project)).returncode
+    assert 0 == loop("cost", "show", "--target", str(project), "--json").returncode
+
+
+def test_ctrl_c_leaves_it_at_work(project: Path, server: Server, tmp_path: Path) -> None:
+    """It says so, with the commands; whoever follows brings it back."""
+    client = begin(project, "long")
+    wait(lambda: sleeping(server))
+    client.send_signal(signal.SIGINT)
+    said, _ = client.communicate(timeout=60)
+    assert 130 == client.returncode
+    assert "still runs on l4, and l4 costs $36.00 an hour" in said
+    (job,) = server.left()
+    assert f"loop jobs follow {job}" in said
+    assert f"loop jobs cancel {job}" in said
+    assert sleeping(server)
+    (tmp_path / "go").touch()
+    followed = loop("jobs", "follow")
+    assert 0 == followed.returncode, followed.stderr
+    assert [] == server.left()
+    assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
+
+
+def test_a_cancelled_job_ends_in_good_order(project: Path, server: Server) -> None:
+    """Its session is here, and can be resumed."""
+    client = begin(project, "long")
+    wait(lambda: sleeping(server))
+    assert 0 == loop("jobs", "cancel").returncode
+    said, _ = client.communicate(timeout=60)
+    assert 130 == client.returncode, said
+    (session,) = sessions(project)
+    assert session.record().status == "aborted"  # type: ignore[union-attr]
+    assert f"--resume {session.id} --target {project} --on l4" in said
+    assert [] == server.left()
+    assert [] == at_work(server)
+
+
+def test_a_closed_laptop_and_a_cut_line_lose_nothing(project: Path, server: Server, tmp_path: Path) -> None:
+    """The client stands still while every connection is cut and the job ends; then it goes on by itself."""
+    client = begin(project, "long")
+    wait(lambda: sleeping(server))
+    ours = [psutil.Process(client.pid), *psutil.Process(client.pid).children(recursive=True)]
+    for process in ours:
+        process.suspend()
+    server.cut()
+    (tmp_path / "go").touch()
+    wait(lambda: not sleeping(server))
+    for process in reversed(ours):
+        process.resume()
+    server.cut()
+    said, _ = client.communicate(timeout=120)
+    assert 0 == client.returncode, said
+    assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
+    assert [] == server.left()
+
+
+def test_what_is_killed_there_is_resumed(project: Path, server: Server, tmp_path: Path) -> None:
+    """As by a machine that is started again: the job is lost, its session is here, and it goes on there."""
+    client = begin(project, "long")
+    wait(lambda: sleeping(server))
+    for process in at_work(server):
+        for one in (*process.children(recursive=True), process):
+            with_no_error(one.kill)
+    said, _ = client.communicate(timeout=120)
+    assert 75 == client.returncode, said
+    (session,) = sessions(project)
+    assert f"loop run session --resume {session.id} --target {project} --on l4" in said
+    (tmp_path / "go").touch()
+    resumed = begin(project, "--resume", "last")
+    said, _ = resumed.communicate(timeout=120)
+    assert 0 == resumed.returncode, said
+    assert [(session.id, "passed")] == [
+        (one.id, one.record().status)  # type: ignore[union-attr]
+        for one in sessions(project)
+    ]
+
+
+def with_no_error(call: Callable[[], None]) -> None:
+    """Do it unless the process is gone."""
+    try:
+        call()
+    except psutil.NoSuchProcess:
+        return
+
+
+def test_a_machine_that_cannot_be_stopped_is_said_loudly(project: Path, server: Server, tmp_path: Path) -> None:
+    """It still costs money; the session is here all the same."""
+    name_hosts(tmp_path, "echo no such zone >&2; exit 1")
+    done = loop("run", "session", "hello", "--target", str(project), "--on", "l4")
+    assert 1 == done.returncode
+    assert "l4 STILL RUNS AND COSTS $36.00 an hour" in done.stderr
+    assert "no such zone" in done.stderr
+    assert "next: stop it yourself: echo no such zone" in done.stderr
+    assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
+
+
+def test_a_machine_that_is_needed_is_kept(project: Path, server: Server, tmp_path: Path) -> None:
+    """With its planned idle cost, and the command that stops it then."""
+    done = loop("run", "session", "hello", "--target", str(project), "--on", "l4", "--keep-until", "23:59")
+    assert 0 == done.returncode, done.stderr
+    assert "B keep it until 23:59, as planned (" in done.stderr
+    assert "loop hosts stop l4" in done.stderr
+    assert not (tmp_path / "stopped").exists()
+    assert 0 == loop("hosts", "stop", "l4").returncode
+    assert (tmp_path / "stopped").exists()
+
+
+def test_a_projects_own_host_is_allowed_first(project: Path, server: Server, tmp_path: Path) -> None:
+    """Its commands run here, and its machine gets the code: nothing happens before it is trusted."""
+    (project / "hosts.yaml").write_text("format: 1\nhosts: {mine: {ssh: there, stop: touch owned}}\n")
+    done = loop("run", "session", "hello", "--target", str(project), "--on", "mine")
+    assert (2, []) == (done.returncode, sessions(project))
+    assert "loop trust" in done.stderr
+    assert 2 == loop("hosts", "setup", "mine", "--target", str(project)).returncode
+
+
+def test_a_bisection_runs_there(project: Path, server: Server) -> None:
+    """With the checkout's history, which is sent."""
+    for number in range(2, 5):
+        (project / "state").write_text(str(number))
+        git = ["git", "-C", str(project), "-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run([*git, "add", "state"], check=True)
+        subprocess.run([*git, "commit", "-qm", f"change {number}"], check=True)
+    words = ["--good", "HEAD~3", "--probe", "exit", "--target", str(project), "--on", "l4"]
+    done = loop("bisect", *words, "--", "sh", "-c", "test $(cat state 2>/dev/null || echo 0) -lt 3")
+    assert 0 == done.returncode, done.stderr
+    assert "change 3" in done.stdout + done.stderr
+
+
+def test_a_machine_is_set_up_by_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`loop` is in an environment of its own there, and sees the packages of the interpreter that is named."""
+    import sys
+
+    with Server(tmp_path / "there") as made:
+        monkeypatch.setenv("LOOP_SSH", f"ssh -F {made.client}")
+        place = tmp_path / ".config" / "loop"
+        place.mkdir(parents=True)
+        (place / "hosts.yaml").write_text(f"format: 1\nhosts: {{l4: {{ssh: there, python: {sys.executable}}}}}\n")
+        done = loop("hosts", "setup", "l4", "--json")
+        assert 0 == done.returncode, done.stderr
+        python = made.home / setup.PYTHON
+        where = subprocess.run(
+            [python, "-P", "-c", "import loop, torch; print(loop.__file__)"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PATH": os.environ["PATH"]},
+        ).stdout
+        assert str(made.home) in where
+        assert setup.digest(setup.contents()) == (made.home / setup.DIGEST).read_text()
