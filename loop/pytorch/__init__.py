@@ -76,7 +76,7 @@ class Operator:
         return output
 
     def _usual(self) -> Iterator[dict[str, object]]:
-        """Attributes whose values are looked up as a whole: none, or one flag or choice. A number equals a flag."""
+        """Attributes whose values are looked up as a whole: none, or one that is not a number."""
         yield {}
         for name, known in self._meanings.items():
             yield from ({name: said} for said in known if said is not None and name not in self._numbers)

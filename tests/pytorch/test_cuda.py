@@ -76,15 +76,16 @@ def test_a_call_goes_to_the_current_stream(op: Operator) -> None:
 def test_a_call_waits_for_the_call_before_it(op: Operator, captured: bool) -> None:
     """Though its blocks may come before that one has ended: the output of each is the input of the next."""
     q, k, v = make(1, 2, 64, 64)
+    turns = [(8 * k, v), (8 * v, k)] * 20
     slowly = q
-    for _ in range(40):
-        slowly = op(slowly, k, v) + 0
+    for keys, values in turns:
+        slowly = op(slowly, keys, values)
         torch.cuda.synchronize()
 
     def quickly() -> torch.Tensor:
         found = q
-        for _ in range(40):
-            found = op(found, k, v)
+        for keys, values in turns:
+            found = op(found, keys, values)
         return found
 
     found = quickly()
