@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shlex
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,13 +18,16 @@ from loop.base.processes import Tick
 from loop.base.screen import Screen, seconds_text
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.kernels import kernel_hunt, own_tree, own_trees, resource_hunt
+from loop.bisect.kernels import kernel_hunt, own_tree, own_trees, resource_hunt, spread_hunt
 from loop.bisect.model import Costs, Noise, SearchMetric
+from loop.bisect.probe_job import KEPT, PREFIX, ProbeTask
 from loop.bisect.regressions import Regression, was_good
 from loop.bisect.trying import memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
+from loop.jobs.executor import opened
+from loop.jobs.folder import forget_old
 from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Probe
@@ -71,6 +75,8 @@ class BisectRequest:
     budget_minutes: float | None = None
     width: int = 1
     """Commits at a time."""
+    executor: str = ""
+    """Who runs the probes as jobs; empty: this process, one after the other."""
     json: bool = False
 
 
@@ -109,19 +115,38 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
     if request.metric == "resources":
+        if request.executor:
+            raise UsageError("resources are read from builds, on this machine", hint="without --executor")
         return _resources(request, setting, device, stack)
     name = choose_variant(request, setting, device)
     variant = setting.target.variants[name]
     emulated = name not in setting.target.variants_on(device)
     metric = "correctness" if emulated else cast(SearchMetric, request.metric)
     line = line_of(request, setting, Regression(name, metric, emulated=emulated))
-    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     sets = choose_sets(request.workloads, setting.target)
     workloads = expand(setting.target, sets, setting.target.dtypes["cuda" if emulated else device], request.seed)
     workloads = tuple(one for one in workloads if accepts(variant, one)) or workloads
     if emulated:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
         workloads = tuple(one for one in workloads if not too_much(setting.target, one))
+    if request.executor:
+        stack.callback(forget_old, KEPT, PREFIX)
+        executor = stack.enter_context(contextlib.closing(opened(request.executor, request.width)))
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loop-bisect-")))
+        terms = ProbeTask(
+            variant=name,
+            metric="correctness" if metric == "correctness" else "latency",
+            emulated=emulated,
+            device=device,
+            threads=request.threads,
+            workloads=workloads,
+            seed=request.seed,
+            candidate=line.candidates[-1],
+            against=line.good,
+            count=0,
+        )
+        return spread_hunt(executor, line, staging, terms, request.width)
+    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     trees = stack.enter_context(own_trees(line, "trial", request.width))
     return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)
 
@@ -169,6 +194,8 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     """A search in any repository, judged by a command."""
     if request.probe not in ("exit", "number"):
         raise UsageError(f"unknown probe {request.probe!r}", hint="--probe exit or --probe number")
+    if request.executor:
+        raise UsageError("a command is run on this machine", hint="--probe exit --width K runs K at a time here")
     if not request.command:
         raise UsageError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
     folder = (request.target or Path.cwd()).absolute()

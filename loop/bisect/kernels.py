@@ -1,9 +1,11 @@
 """A search for what made a kernel slower or wrong: its worktree, its probes, its noise."""
 
 import contextlib
+import functools
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import psutil
 
@@ -13,7 +15,9 @@ from loop.bisect.candidates import Line
 from loop.bisect.gate import Gate, OnDevice
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import Costs, Noise, SearchMetric
+from loop.bisect.probe_job import ProbeTask, Spread
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ProbeMemory, ResourceProbe, memory_of
+from loop.jobs.executor import Executor, all_done
 from loop.machine.machine import cores, machine
 from loop.model.target import CAbiVariant, Workload
 from loop.profile.taking import calls_of
@@ -63,6 +67,22 @@ def kernel_hunt(
     gate = Gate(OnDevice(timer), question)
     noise = Noise(relinks=RELINKS) if processor else Noise()
     return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate, device=bench, width=len(trees))
+
+
+def spread_hunt(executor: Executor, line: Line, staging: Path, terms: ProbeTask, width: int) -> Hunt:
+    """The search by jobs: `width` commits at a time, each beside the good end on a device of its own.
+
+    `staging`: an empty folder. Ratios of one search are of one kind of device; the first answer says which.
+    """
+    metric, names = terms.metric, [one.name for one in terms.workloads]
+    jobs = Spread(functools.partial(all_done, executor), line.folder, staging, terms, terms.workloads)
+    question = (str(line.folder), terms.variant, "jobs", terms.device, str(terms.threads))
+    if metric == "correctness":
+        memory, noise, gate = memory_of(metric, *question, *names), Noise(), None
+    else:
+        gate, noise = Gate(jobs, question), Noise(relinks=RELINKS) if terms.device == "cpu" else Noise()
+        memory = gate.memory()
+    return Hunt(line, jobs, memory, metric, Costs(), noise, gate=gate, many=jobs.many, width=width)
 
 
 def resource_hunt(bench: Bench, line: Line, trees: Sequence[Worktree], variant: str) -> Hunt:

@@ -23,6 +23,7 @@ from loop.bisect.builds import Builder, Exported, Untestable
 from loop.bisect.gate import Logs, OnDevice
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Observed, Question, Tries, observed
 from loop.jobs.folder import Job, JobFolder, hashes, identity, prepare
+from loop.jobs.groups import group_of
 from loop.model.base import Model, Printed
 from loop.model.bisect import UNCOMMITTED, Candidate, Claim, Stop
 from loop.model.dtypes import Device
@@ -34,11 +35,13 @@ from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 
 TODAY, TASKS = "today", "probes"
+PREFIX, KEPT = "bisect-", 50
+"""How the ids of such jobs begin, and how many that have ended are kept."""
 BUILD_LIMIT_S = 600.0
 TTL_S = 1800.0
 """A probe that takes longer is ended."""
-RunJobs = Callable[[Sequence[JobFolder]], Generator[Tick, None, Sequence[JobFolder]]]
-"""Runs jobs wherever an executor has room, and brings their folders back, in order."""
+RunJobs = Callable[[Sequence[JobFolder]], Generator[Tick, None, None]]
+"""Has jobs done, wherever there is room: their folders hold what came of them."""
 
 
 class ProbeTask(Model):
@@ -143,6 +146,8 @@ class Spread:
     workloads: Sequence[Workload]
     asked: int = 0
     """Jobs so far."""
+    group: str = ""
+    """Devices that the search is about: those of its first answer. Ratios of others are not taken."""
     remark = ""
     hangs = False
 
@@ -171,11 +176,21 @@ class Spread:
         return found.logs
 
     def _answers(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
-        done = yield from self.run([self._job(one) for one in questions])
-        return [_answer(one) for one in done]
+        jobs = [self._job(one) for one in questions]
+        yield from self.run(jobs)
+        return [self._comparable(job, _answer(job)) for job in jobs]
+
+    def _comparable(self, job: JobFolder, found: Probed) -> Probed:
+        """The answer; of a latency on devices of another group it is lost."""
+        if found.status == "lost" or self.terms.metric == "correctness" or job.where is None:
+            return found
+        group = group_of(job.where)
+        self.group = self.group or group
+        why = f"job {job.id} ran on {group}, and this search is about {self.group}"
+        return found if group == self.group else Probed(status="lost", reason=why)
 
     def _job(self, question: Question) -> JobFolder:
-        """The job of a question; the same question of another search is the same job."""
+        """The job of a question, in this search alone: another day the devices may be others."""
         self.asked += 1
         task = self.terms.model_copy(
             update={
@@ -197,7 +212,7 @@ class Spread:
         told = hashes(self.staging, files)
         words, on_cpu = ("job", "probe", str(path.relative_to(self.staging))), task.device == "cpu"
         job = Job(
-            id=identity(words, told),
+            id=PREFIX + identity(words, told, within=str(self.staging)),
             words=words,
             title=f"bisect: try {question.candidate.short} beside {question.against.short}",
             files=told,

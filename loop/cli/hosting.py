@@ -1,7 +1,9 @@
-"""The table of commands about other machines: what there is, setting one up, following what runs there."""
+"""The table of commands about jobs and other machines: what there is, setting one up, what runs there."""
+
+from pathlib import Path
 
 from loop.cli.options import JSON, TARGET
-from loop.cli.table import Command, argument
+from loop.cli.table import Command, argument, option
 
 JOB = argument("job", str, "last", "An id of a job, or last.", metavar="ID")
 
@@ -41,6 +43,41 @@ HOSTING = (
         ("loop hosts stop l4",),
         (argument("host", str, ..., "Name or label in hosts.yaml."), TARGET, JSON),
         result="loop.cli.hosts:Stopped",
+    ),
+    Command(
+        "jobs",
+        "loop.cli.jobs:list_jobs",
+        "List jobs: what waits, runs and has ended, where, and at what cost.",
+        ("loop jobs", "loop jobs --watch"),
+        (
+            option("--limit", int, 40, "The newest so many.", min=1),
+            option("--watch", bool, False, "Print the table again when it changes, until all have ended."),
+            JSON,
+        ),
+        result="loop.cli.jobs:JobList",
+        agents="reads",
+    ),
+    Command(
+        "job run",
+        "loop.cli.jobs:run_job",
+        """Run the job in a folder: a `loop` command with the files it works on.
+
+        Executors call it on the machine that does the work. A job that has ended is not run again.
+        """,
+        ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
+        (argument("folder", Path, ..., "Folder with a job.json."), JSON),
+        result="loop.cli.jobs:JobAnswer",
+    ),
+    Command(
+        "job probe",
+        "loop.bisect.probe_job:show",
+        """Try one commit of a bisection: what a job of `loop bisect --executor` runs.
+
+        Prints log ratios of the commit to the known good, one a pair of processes, as one JSON object.
+        """,
+        ("loop job probe probes/3.json",),
+        (argument("task", Path, ..., "A task beside the files of its commits."),),
+        result="loop.bisect.probe_job:Probed",
     ),
     Command(
         "jobs follow",

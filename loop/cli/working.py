@@ -27,41 +27,6 @@ BENCH = "loop.cli.bench:run_bench"
 
 WORKING = (
     Command(
-        "jobs",
-        "loop.cli.jobs:list_jobs",
-        "List jobs: what waits, runs and has ended, where, and at what cost.",
-        ("loop jobs", "loop jobs --watch"),
-        (
-            option("--limit", int, 40, "The newest so many.", min=1),
-            option("--watch", bool, False, "Print the table again when it changes, until all have ended."),
-            JSON,
-        ),
-        result="loop.cli.jobs:JobList",
-        agents="reads",
-    ),
-    Command(
-        "job run",
-        "loop.cli.jobs:run_job",
-        """Run the job in a folder: a `loop` command with the files it works on.
-
-        Executors call it on the machine that does the work. A job that has ended is not run again.
-        """,
-        ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
-        (argument("folder", Path, ..., "Folder with a job.json."), JSON),
-        result="loop.cli.jobs:JobAnswer",
-    ),
-    Command(
-        "job probe",
-        "loop.bisect.probe_job:show",
-        """Try one commit of a bisection: what a job of `loop bisect --executor` runs.
-
-        Prints log ratios of the commit to the known good, one a pair of processes, as one JSON object.
-        """,
-        ("loop job probe probes/3.json",),
-        (argument("task", Path, ..., "A task beside the files of its commits."),),
-        result="loop.bisect.probe_job:Probed",
-    ),
-    Command(
         "bisect",
         "loop.bisect.command:run_bisect",
         """Find the commit that made a kernel slower or wrong, or a command fail.
@@ -75,6 +40,9 @@ WORKING = (
         probe counts every commit that hangs as bad. Two builds of the same source may differ by 1 % or 2 %
         through the layout of their code. loop estimates by how much. It names a range of commits where a single
         one does not stand out.
+
+        With --executor K commits are tried at a time, each beside the good one on a GPU of its own. Ratios of
+        different GPUs are never paired.
         """,
         (
             "loop bisect --variant cpu",
@@ -82,6 +50,7 @@ WORKING = (
             "loop bisect --good HEAD~40 --metric correctness --workloads edges",
             "loop bisect --good HEAD~9 --probe exit -- make test",
             "loop bisect --good HEAD~9 --probe number -- ./bench.sh",
+            "loop bisect --good HEAD~900 --executor local --width 7",
         ),
         (
             argument("command", list[str] | None, None, "After --: the command that --probe runs."),
@@ -123,6 +92,7 @@ WORKING = (
                 "Commits at a time. One machine times them in turn: it builds them, or runs --probe exit, so.",
                 min=1,
             ),
+            EXECUTOR,
             *ON_HOST,
             JSON,
         ),
@@ -328,6 +298,31 @@ WORKING = (
         fixed={"what": "verify"},
         result="loop.cli.bench:BenchAnswer",
         agents="starts",
+    ),
+    Command(
+        "kernels export",
+        "loop.cli.exporting:export",
+        """Write a variant as an answer in another format, with the task that it answers.
+
+        Formats: kernelbench, gpumode, flashinfer-trace, sol-execbench. The files need nothing of loop. What a
+        format has no word for is refused or told. With --session, a FlashInfer Trace holds what that session
+        verified and timed.
+        """,
+        (
+            "loop kernels export mine --as kernelbench --output out",
+            "loop kernels export mine --as flashinfer-trace --session last --output out",
+        ),
+        (
+            argument("variant", str, ..., "Name of a variant.", autocompletion=names.variants),
+            option("--as", str, ..., "The format.", name="form", metavar="FORMAT"),
+            option("--output", Path, ..., "Folder for the files.", metavar="DIR"),
+            TARGET,
+            SETS,
+            option("--session", str | None, None, "The session whose measurements go with it.", metavar="ID"),
+            JSON,
+        ),
+        request="ExportRequest",
+        result="loop.cli.exporting:WrittenAnswer",
     ),
     Command(
         "kernels check",

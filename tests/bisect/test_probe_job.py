@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.documents.sums import write_sealed
 from loop.base.processes import Tick, finish
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.probe_job import ProbeTask, Spread
@@ -13,22 +14,22 @@ from loop.jobs import running
 from loop.jobs.folder import JobFolder
 from loop.library.definitions import read_file
 from loop.model.bisect import Stop
+from loop.model.jobs import Where
 from loop.model.target import Target
 from loop.model.workloads import expand
-from tests.bisect.test_command import SLOW, WRONG, develop
+from tests.bisect.test_command import SLOW, WRONG, bisected, develop
 from tests.optimize.test_session import SIZES
-from tests.projects import KERNEL, make_project
+from tests.projects import KERNEL, loop, make_project
 from tests.repository.test_reading import git
 
 BROKEN = KERNEL.replace("return 0;", "return oops;")
 
 
-def one_by_one(jobs: Sequence[JobFolder]) -> Generator[Tick, None, Sequence[JobFolder]]:
+def one_by_one(jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
     """As an executor with one place for work."""
     for job in jobs:
         yield Tick(job.id)
         running.run(job)
-    return jobs
 
 
 @pytest.fixture(scope="module")
@@ -90,11 +91,10 @@ def test_a_job_without_an_answer_says_nothing_of_its_commit(
 ) -> None:
     """It is lost, whatever became of the machine; the next job of the same question is another one."""
 
-    def gone(jobs: Sequence[JobFolder]) -> Generator[Tick, None, Sequence[JobFolder]]:
+    def gone(jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
         yield Tick("gone")
         for job in jobs:
             (job.path / "rc").write_text("-9")
-        return jobs
 
     made = spread(line, tmp_path)
     monkeypatch.setattr(made, "run", gone)
@@ -103,14 +103,32 @@ def test_a_job_without_an_answer_says_nothing_of_its_commit(
     assert found[0].reason != found[1].reason
 
 
+def test_ratios_of_another_kind_of_device_are_not_taken(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer says which devices a search is about; the commit is asked for again elsewhere."""
+
+    def mixed(jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
+        yield Tick("mixed")
+        for job, device in zip(jobs, ("L4", "H100", "L4"), strict=True):
+            write_sealed(job.path / "where.json", Where(host="h", device=device))
+            (job.path / "stdout").write_text('{"status": "measured", "values": [0.01]}')
+            (job.path / "rc").write_text("0")
+
+    made = spread(line, tmp_path)
+    monkeypatch.setattr(made, "run", mixed)
+    found = finish(made.many([asked(line, 1), asked(line, 2), asked(line, 3)]))
+    assert ["measured", "lost", "measured"] == [one.status for one in found]
+    assert "H100" in found[1].reason
+
+
 def test_what_a_job_needs_lies_in_its_folder(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both commits, today's target and the task: no repository."""
     seen: list[JobFolder] = []
 
-    def look(jobs: Sequence[JobFolder]) -> Generator[Tick, None, Sequence[JobFolder]]:
+    def look(jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
         seen.extend(jobs)
         yield Tick("looked")
-        return jobs
 
     made = spread(line, tmp_path)
     monkeypatch.setattr(made, "run", look)
@@ -120,3 +138,26 @@ def test_what_a_job_needs_lies_in_its_folder(line: Line, tmp_path: Path, monkeyp
     assert folders == {name.partition("/")[0] for name in job.files}
     assert not any(".git/" in name for name in job.files)
     assert (job.alone, job.needs_gpu) == (True, False)
+
+
+@pytest.mark.slow
+def test_a_search_by_an_executor_names_the_commit_of_one_machine(line: Line) -> None:
+    """The gate is a job, each probe is one, and the answer has the same form."""
+    assert 0 == loop("trust", str(line.folder)).returncode
+    ends = ("--good", line.good.commit, "--bad", line.ends[2].commit, "--target", str(line.folder))
+    code, found = bisected(line.folder, *ends, "--threads", "1", "--executor", "local", "--width", "3")
+    assert (0, "culprit", [line.ends[2].commit]) == (
+        code,
+        found["outcome"],
+        [one["commit"] for one in found["culprits"]],
+    )
+    assert found["ratio"] < 0.5
+
+
+@pytest.mark.parametrize("words", [("--metric", "resources"), ("--probe", "exit", "--", "true")])
+def test_what_no_job_can_tell_is_refused(line: Line, words: tuple[str, ...]) -> None:
+    """Before anything is begun."""
+    ends = ("--good", line.good.commit, "--target", str(line.folder), "--executor", "local")
+    assert 0 == loop("trust", str(line.folder)).returncode
+    code, found = bisected(line.folder, *ends, *words)
+    assert (2, "refused") == (code, found["outcome"])

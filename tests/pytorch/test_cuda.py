@@ -72,6 +72,31 @@ def test_a_call_goes_to_the_current_stream(op: Operator) -> None:
     assert 2e-3 > worst(found, exact((later, k, v)))
 
 
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "in a graph"])
+def test_a_call_waits_for_the_call_before_it(op: Operator, captured: bool) -> None:
+    """Though its blocks may come before that one has ended: the output of each is the input of the next."""
+    q, k, v = make(1, 2, 64, 64)
+    slowly = q
+    for _ in range(40):
+        slowly = op(slowly, k, v) + 0
+        torch.cuda.synchronize()
+
+    def quickly() -> torch.Tensor:
+        found = q
+        for _ in range(40):
+            found = op(found, k, v)
+        return found
+
+    found = quickly()
+    if captured:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = quickly()
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(slowly, found)
+
+
 def test_a_call_can_be_captured(op: Operator) -> None:
     """A replay computes anew from what is in the inputs then."""
     q, k, v = make(1, 2, 96, 64)

@@ -1,0 +1,86 @@
+"""The executor of a Ray cluster: nodes that die cost a retry, never a job."""
+
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.base.errors import UsageError
+from loop.jobs import executor
+from loop.jobs import ray as on_ray
+from loop.jobs.folder import JobFolder
+from tests.jobs.small import Make, make
+from tests.jobs.small_ray import COMMAND, Small
+
+__all__ = ["make"]
+NO_RAY = "needs the package `ray`: pip install 'kernel-loop[ray]'"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Four nodes on this machine, of one processor each; their jobs are small."""
+    pytest.importorskip("ray", reason=NO_RAY)
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(on_ray, "Supervisor", Small)
+    seen = {COMMAND: f"{sys.executable} -S -P {tmp_path / 'loop.py'}", **on_ray.variables()}
+    monkeypatch.setattr(on_ray, "variables", lambda: seen)
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    for _ in range(4):
+        made.add_node(num_cpus=1)
+    monkeypatch.setenv("RAY_ADDRESS", made.address)
+    yield made
+    import ray
+
+    ray.shutdown()
+    made.shutdown()
+
+
+def work(jobs: list[JobFolder], cluster: Any, kills: int) -> None:
+    """All of them done while nodes die, and others come."""
+    runner, begun = on_ray.opened(4), time.monotonic()
+    chosen = random.Random(7)
+    try:
+        for _ in executor.all_done(runner, jobs):
+            if kills and time.monotonic() - begun > 2:
+                nodes = sorted(cluster.worker_nodes, key=lambda node: node.unique_id)
+                cluster.remove_node(chosen.choice(nodes), allow_graceful=False)
+                cluster.add_node(num_cpus=1)
+                begun, kills = time.monotonic(), kills - 1
+    finally:
+        runner.close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_no_job_is_lost_when_nodes_die(make: Make, cluster: Any) -> None:
+    """200 jobs, three nodes killed: each has one result, that of its own words."""
+    jobs = [make(f"nap {number}") for number in range(200)]
+    work(jobs, cluster, 3)
+    assert {"done"} == {job.state for job in jobs}
+    assert [f"nap {number}" for number in range(200)] == [job.answer()["said"] for job in jobs]
+    assert 3 >= max(job.tries for job in jobs)
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is begun."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="needs the package `ray`") as caught:
+        executor.opened("ray", 1)
+    assert "kernel-loop[ray]" in str(caught.value.hint)
+
+
+def test_what_travels_arrives_with_its_exit_code_last(make: Make, tmp_path: Path) -> None:
+    """A folder that is torn on its way has no result."""
+    job = make("go")
+    (job.path / "rc").write_text("0")
+    packed = on_ray.pack(job.path, but=("src",))
+    on_ray.unpack(packed, tmp_path / "there")
+    assert ["job.json", "rc"] == sorted(os.listdir(tmp_path / "there"))
+    assert packed.rindex(b"rc\0") > packed.rindex(b"job.json\0")
