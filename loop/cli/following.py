@@ -22,7 +22,7 @@ from loop.jobs.there import Seen, There
 from loop.store.sessions import HEAD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
-"""Between two looks at a job; the last is repeated. A look takes the other machine 10 ms."""
+"""Between two looks at a job; the last is repeated. A look takes the other machine 20 ms."""
 AWAY_S = 3600.0 * 12
 """For so long a machine is tried that does not answer."""
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})")

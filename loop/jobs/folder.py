@@ -39,6 +39,8 @@ HEARTBEAT, CANCEL, LOCK, TRIES, WHERE, MADE, MANIFEST = (
     "heartbeat", "cancel", "lock", "tries", "where.json", "out", "manifest.json",
 )  # fmt: skip
 SESSIONS = f"{MADE}/sessions"
+SENT = "sent.json"
+"""There for a job that one command sent to another machine (`sent`)."""
 MOST_TRIES = 3
 """So often a job is begun that ends without a word: a kernel that kills its machine must not go on for ever."""
 STALE_S = 30.0
@@ -111,6 +113,8 @@ class JobFolder:
             cancelled = code not in TELLING and (self.path / CANCEL).exists()
             return "cancelled" if cancelled else "done" if code in TELLING else "failed"
         runner = read_text(self.path / PID)
+        if (self.path / SENT).exists():
+            return "running"  # On another machine, as far as is known here.
         if not runner:
             return "cancelled" if (self.path / CANCEL).exists() else "queued"
         return "running" if _alive(runner, self.path) else "lost"

@@ -36,8 +36,8 @@ T = TypeVar("T")
 Pipe = int | IO[bytes]
 SSH = "LOOP_SSH"
 """In the environment: the program and its options, instead of `ssh`."""
-BEGIN = b"loop-begins-here\n"
-"""What comes before it was printed by a login shell."""
+BEGIN, END = b"loop-begins-here\n", b"loop-ends-here\n"
+"""What comes before the first was printed by a login shell; an answer without the second was cut."""
 LONGEST_SOCKET = 85
 """Bytes of a socket's path that leave room for the suffix under which ssh binds it."""
 ANSWER_S = 30.0
@@ -155,7 +155,9 @@ class Connection:
             raise self._refused(done.stderr)
         if done.returncode:
             raise self._failed(done.stderr)
-        return answer[:ANSWER_CAP]
+        if not answer.endswith(END) and len(answer) < ANSWER_CAP:
+            raise self._refused(b"")
+        return answer.removesuffix(END)[:ANSWER_CAP]
 
     def send(
         self, root: Path, names: Iterable[str], place: str, *, beside: str = "", limit_s: float = 3600.0
@@ -253,7 +255,7 @@ RSYNC_CUT = (10, 12, 30, 35, 255)
 
 
 def _script(text: str) -> bytes:
-    return b"echo " + BEGIN + text.encode()
+    return b"echo " + BEGIN + text.encode() + b"\necho " + END
 
 
 def _last_line(text: str) -> str:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import WorkFailed
-from loop.jobs.folder import MADE, SESSIONS, JobFolder, every
+from loop.jobs.folder import MADE, SENT, SESSIONS, JobFolder, every
 from loop.jobs.setup import HOME
 from loop.model.base import Model
 
-FILE = "sent.json"
 SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
 """Name of a session's folder."""
 SEEN_OUT, SEEN_TALK = "seen-out", "seen-talk"
@@ -54,13 +53,13 @@ class Sent(Model):
 
 def write(folder: JobFolder, sent: Sent) -> None:
     """Note where a job is, before it is sent."""
-    write_sealed(folder.path / FILE, sent)
+    write_sealed(folder.path / SENT, sent)
 
 
 def read(folder: JobFolder) -> Sent | None:
     """Where a job is; None for one of this machine."""
     with contextlib.suppress(OSError):
-        return read_sealed(Sent, folder.path / FILE)
+        return read_sealed(Sent, folder.path / SENT)
     return None
 
 

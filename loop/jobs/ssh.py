@@ -149,10 +149,14 @@ class Ssh:
         """Bring back what it made and printed, and free its slot. Raises WorkFailed for what it did not make."""
         machine = self._of(job)
         if machine is not None:
-            patiently(lambda: machine.there.collect(job, OUT, TALK, RC), AWAY_S)
+            patiently(lambda: machine.there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
             job.check()
             del machine.jobs[job.id]
             machine.left.add(job.id)
+
+    def avoid(self, uuid: str) -> bool:
+        """Its slots are numbers of GPUs: which device that is, is not known before a job ran there."""
+        return False
 
     def close(self) -> None:
         """End what still runs there, and every connection."""

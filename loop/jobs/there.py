@@ -13,12 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from loop.base.documents.sums import write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
-from loop.jobs.folder import CANCEL, MADE, MANIFEST, TELLING, WHERE, JobFolder
+from loop.jobs.folder import CANCEL, MADE, MANIFEST, TELLING, WHERE, JobFolder, read_text
 from loop.jobs.remote import Connection
 from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
-from loop.model.jobs import State
+from loop.library.hosted import read_terms
+from loop.model.jobs import State, Where
 
 CHUNK = 1 << 16
 """Bytes of one stream that one look brings."""
@@ -74,7 +76,7 @@ look() {
   echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $age"
   tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c CHUNK | base64 | tr -d '\\n'; echo
   tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c CHUNK | base64 | tr -d '\\n'; echo
-  tail -n 1 "jobs/$1/begun" 2>/dev/null | head -c 300; echo
+  tail -n 1 "jobs/$1/begun" 2>/dev/null | head -c 300 | tr -d '\\n'; echo
 }
 """
 
@@ -178,6 +180,15 @@ class There:
         self.connection.fetch(
             f"{HOME}/{place}", folder.path, most_bytes=LARGEST_FILE, only=(MADE, MANIFEST, WHERE, TERMS, *more)
         )
+        self._write_where(folder)
+
+    def _write_where(self, folder: JobFolder) -> None:
+        """Note what the job ran on, by the name that the machine has here, and what an hour of it costs."""
+        prices = self.connection.listed.host.prices
+        _, terms = read_terms(read_text(folder.path / TERMS))
+        usd = prices.at(terms)[0] if prices else None
+        where = folder.where or Where(host=self.name)
+        write_sealed(folder.path / WHERE, where.model_copy(update={"host": self.name, "usd_per_hour": usd}))
 
     def forget(self, *jobs: str) -> None:
         """Remove jobs; what still runs is ended in good order first."""

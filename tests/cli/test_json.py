@@ -62,7 +62,7 @@ SLOW = (
     "targets judge",
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
-ELSEWHERE = ("sessions replayed", "hosts setup")
+ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop")
 """They need what a recipe left, or another machine: tests/replay and tests/jobs have them."""
 
 

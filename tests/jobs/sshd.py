@@ -113,7 +113,8 @@ class Server:
 
     def cut(self) -> int:
         """End every connection, as a network does; how many there were. What runs detached goes on."""
-        assert self.process is not None
+        if self.process is None:
+            return 0
         children = psutil.Process(self.process.pid).children()
         for child in children:
             with suppress(psutil.Error):

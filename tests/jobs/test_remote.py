@@ -11,7 +11,7 @@ import pytest
 
 from loop.base.errors import MachineFailure, UsageError, WorkFailed
 from loop.jobs.hosts import Host, Listed
-from loop.jobs.remote import ANSWER_CAP, Connection, Unreachable
+from loop.jobs.remote import ANSWER_CAP, Connection, Unreachable, patiently
 from tests.jobs.sshd import Server, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
@@ -117,10 +117,14 @@ def test_a_machine_that_is_off_may_answer_later(tmp_path: Path, monkeypatch: pyt
         server.stop()
         monkeypatch.setenv("LOOP_SSH", f"ssh -F {server.client}")
         with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
-            tries = connection.connect_patiently(30)
-            assert "Connection refused" in next(tries)
-            server.start()
-            assert [] == list(tries)
+            why: list[str] = []
+
+            def told(text: str) -> None:
+                why.append(text)
+                server.start()
+
+            patiently(connection.connect, 30, told)
+            assert ["Connection refused" in one for one in why] == [True]
             assert b"ours\n" == connection.run("echo ours")
 
 

@@ -1,0 +1,105 @@
+"""`loop` for another machine: a wheel of what runs here, and what a machine lacks."""
+
+import subprocess
+import sys
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from loop import __version__
+from loop.base.errors import UsageError
+from loop.jobs import setup
+from loop.jobs.hosts import Host, Listed
+from loop.jobs.remote import Connection
+from loop.jobs.setup import Found
+
+FIT = {
+    "now": "1000", "free_kb": "20000000", "python": "3.12.1", "venv": "yes", "torch": "2.9", "gcc": "g++ 12",
+    "nvcc": "release 13.0", "gpus": "NVIDIA L4", "driver": "580", "rsync": "rsync 3", "setsid": "/usr/bin/setsid",
+}  # fmt: skip
+
+
+def connection(**fields: object) -> Connection:
+    """A machine that nobody talks to."""
+    return Connection(Listed("l4", Host.model_validate({"ssh": "me@there", **fields}), Path("hosts.yaml")))
+
+
+def found(**facts: str) -> Found:
+    """A machine that has all, but for these."""
+    return Found({**FIT, **facts}, 1000.0)
+
+
+def test_the_same_package_makes_the_same_wheel(tmp_path: Path) -> None:
+    """With its data and its entry point; Python finds it there without the sources."""
+    files = setup.contents()
+    name, data = setup.wheel(files)
+    assert (name, data) == setup.wheel(files)
+    with zipfile.ZipFile(BytesIO(data)) as whole:
+        whole.extractall(tmp_path / "site")
+    assert f"kernel_loop-{__version__}-py3-none-any.whl" == name
+    script = "import loop.base.places as p; print(p.shipped('kernels/attention').is_dir(), p.PACKAGE)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        env={"PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"True {tmp_path}/site/loop\n" == done.stdout
+
+
+def test_two_machines_know_that_they_run_the_same_loop() -> None:
+    """By all that it is made of, but for its kernels: those are sent with the checkout."""
+    files = {"loop/a.py": b"1", "loop/_data/kernels/attention/x.h": b"1", "loop/_data/kernels/include/y.h": b"1"}
+    same = setup.digest(files)
+    assert same == setup.digest({**files, "loop/_data/kernels/attention/x.h": b"2"})
+    for name in ("loop/a.py", "loop/_data/kernels/include/y.h"):
+        assert same != setup.digest({**files, name: b"2"})
+
+
+def test_a_machine_that_has_all_lacks_nothing() -> None:
+    """Nothing is said."""
+    setup.refuse_unfit(connection(), found())
+    assert [] == list(setup.lacks(connection(gpus=[0]), found()))
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        (
+            {"gcc": ""},
+            "no compiler: kernels in C and C++ cannot be built; ssh me@there 'sudo apt-get install -y g++'",
+        ),
+        ({"nvcc": ""}, "no nvcc"),
+        ({"gpus": "", "nvcc": ""}, "no NVIDIA driver answers"),
+        ({"torch": ""}, "no torch for `python3`"),
+        ({"now": "4600"}, "its clock is 60 min ahead"),
+        ({"now": "-2600"}, "its clock is 60 min behind"),
+    ],
+)
+def test_what_is_missing_is_named(facts: dict[str, str], says: str) -> None:
+    """With what mends it; `loop` runs all the same."""
+    (line,) = setup.lacks(connection(gpus=[0]), found(**facts))
+    assert says in line
+    setup.refuse_unfit(connection(), found(**facts))
+
+
+@pytest.mark.parametrize(
+    ("facts", "says", "mend"),
+    [
+        ({"python": ""}, "l4 has no `python3`", "python: in hosts.yaml"),
+        ({"python": "3.9.2"}, "Python 3.9.2; loop needs 3.11 or newer", "python: in hosts.yaml"),
+        ({"rsync": ""}, "l4 has no rsync", "ssh me@there 'sudo apt-get install -y rsync'"),
+        ({"venv": ""}, "makes no environments", "install -y python3-venv"),
+        ({"free_kb": "100000"}, "l4 has 0.1 GB free", "du -xh"),
+        ({"torch": "", "free_kb": "5000000"}, "an installation needs 12", "du -xh"),
+    ],
+)
+def test_a_machine_on_which_nothing_can_run_is_refused(facts: dict[str, str], says: str, mend: str) -> None:
+    """Before anything is sent there."""
+    with pytest.raises(UsageError) as wrong:
+        setup.refuse_unfit(connection(), found(**facts))
+    assert says in wrong.value.message
+    assert mend in (wrong.value.hint or "")
