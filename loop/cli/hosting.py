@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""The table of commands about jobs and machines: what there is, setting one up, following what runs there."""
-=======
 """The table of commands about jobs and other machines: what there is, running one, setting a machine up."""
->>>>>>> 186624f03d9f59dc4f9169a51001ddfe8f6b833f
 
 from pathlib import Path
 
