@@ -18,7 +18,8 @@ from loop.jobs.folder import ENDED, LOCK, OUT, RC, TALK, JobFolder
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
-from loop.jobs.there import Seen, There
+from loop.jobs.there import BRANCHES, Seen, There
+from loop.repository.carried import take_branches
 from loop.store.sessions import HEAD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
@@ -168,15 +169,21 @@ class _Streams:
 
 def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
     """Take in what a job made; the exit code."""
-    patiently(lambda: there.collect(folder), AWAY_S)
+    if sent.root:
+        patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
+    patiently(lambda: there.collect(folder, BRANCHES), AWAY_S)
     if last.state in ENDED:
         folder.check()
     made = noted.take_in(folder, sent)
+    branches = folder.path / BRANCHES
+    taken = take_branches(Path(sent.root), branches) if sent.root and branches.exists() else ()
     code = last.code if last.code is not None else ExitCode.PAUSED
     write_atomic(folder.path / RC, str(code))
     there.forget(folder.id)
     for place in made:
         screen.say(f"brought back from {host.name}: {os.path.relpath(place)}")
+    if taken:
+        screen.say(f"branches from {host.name}: {', '.join(taken)}")
     if sent.last:
         leave(folder, sent, host, there, made, screen)
     if last.code is None or last.code < 0:

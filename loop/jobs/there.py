@@ -32,6 +32,8 @@ LARGEST_KB = 4 << 20
 """KiB of a job's results that are brought back."""
 TERMS = "terms"
 """File with the cloud and the terms of the machine, as `loop.cloud.terms` prints them."""
+BRANCHES = "branches.bundle"
+"""File with the branches of sessions that were kept there."""
 TREE = "tree"
 """File with the name of the project's folder in which a job runs."""
 
@@ -65,6 +67,16 @@ cd jobs/ID || exit 1
   setsid nohup sh -c 'LOOP_TERMS=$(PYTHON -P -m loop.cloud.terms); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
     exec PYTHON -P -c "from loop.cli import main; main()" job run .' </dev/null >begun 2>&1 &
 }
+"""
+# A session's worktrees there stay known to git, and its branches, which have come back, are those of here.
+SWAP = """
+[ -d trees/TREE/.git/worktrees ] && mv trees/TREE/.git/worktrees trees/TREE.new/.git/
+rm -rf trees/TREE && mv trees/TREE.new trees/TREE
+"""
+BUNDLE = f"""
+rm -f jobs/ID/{BRANCHES}
+[ -d trees/TREE/.git ] || exit 0
+git -C trees/TREE bundle create --quiet ../../jobs/ID/{BRANCHES} --branches='loop/*' --not HEAD 2>/dev/null || true
 """
 LOOK = """
 look() {
@@ -143,7 +155,7 @@ class There:
         """Have the folder of a project hold these files and no others."""
         self.connection.run(f"{SHELL} rm -rf trees/{tree}.new && mkdir -p trees/{tree} trees/{tree}.new")
         self.connection.send(root, names, f"{HOME}/trees/{tree}.new", beside=f"../{tree}")
-        self.connection.run(f"{SHELL} rm -rf trees/{tree} && mv trees/{tree}.new trees/{tree}")
+        self.connection.run(SHELL + SWAP.replace("TREE", tree))
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
         """Send a job's folder and begin it there; nothing where it has been begun."""
@@ -165,6 +177,10 @@ class There:
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
         self.connection.run(f"{SHELL} touch jobs/{job}/{CANCEL}")
+
+    def bundle(self, job: str, tree: str) -> None:
+        """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
+        self.connection.run(SHELL + BUNDLE.replace("ID", job).replace("TREE", tree))
 
     def collect(self, folder: JobFolder, *more: str) -> None:
         """Bring what a job made into its folder here, with these files. Raises WorkFailed for too much."""
