@@ -14,7 +14,7 @@ from loop.base.screen import Screen
 from loop.cli.leaving import leave
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
-from loop.jobs.folder import ENDED, LOCK, OUT, RC, TALK, JobFolder
+from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, TALK, JobFolder
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
@@ -171,9 +171,10 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
     """Take in what a job made; the exit code."""
     if sent.root:
         patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
-    patiently(lambda: there.collect(folder, BRANCHES), AWAY_S)
+    given = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.given]
+    patiently(lambda: there.collect(folder, BRANCHES, given=given), AWAY_S)
     if last.state in ENDED:
-        folder.check()
+        folder.check(given)
     made = noted.take_in(folder, sent)
     branches = folder.path / BRANCHES
     taken = take_branches(Path(sent.root), branches) if sent.root and branches.exists() else ()

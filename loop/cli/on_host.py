@@ -5,7 +5,7 @@ import datetime
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from loop.cli.leaving import run_here
 from loop.cli.table import Command
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
-from loop.jobs.folder import SESSIONS, Job, JobFolder, prepare
+from loop.jobs.folder import Job, JobFolder, prepare
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
@@ -34,6 +34,7 @@ from loop.repository import root_of
 from loop.repository.carried import carried
 from loop.steps.setting import trusted_setting
 from loop.store import sessions
+from loop.store.past_changes import needed
 from loop.store.sessions import SessionFolder
 
 TTL_S = 12 * 3600.0
@@ -43,6 +44,9 @@ LARGEST_BYTES = 2 << 30
 """Bytes of a project that are sent."""
 SPARE_KB = 512 << 10
 """Room that a job needs there besides."""
+PAST = 20
+"""Sessions that are sent besides those that the next one needs."""
+UNSENT = ("lock", ".reserve")
 CHECK = "kernels check"
 """The command after which work goes on."""
 STARTS_S = 600.0
@@ -79,6 +83,7 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         if sending.target is not None:
             asked["target"] = f"{project}/{sending.target}"
         folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
+        past = _past(setting.project, resumed)
         sent = Sent(
             host=host.name,
             project=None if own(setting.project) is None else str(setting.project.target),
@@ -87,12 +92,15 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
             tree=sending.tree,
             home=ready.home,
             resumed=resumed.id if resumed else "",
+            given=tuple(one for one in past if resumed is None or one != resumed.id),
             began=time.time(),
             last=command.words != CHECK,
             keep_until=until,
         )
         noted.write(folder, sent)
         variables = _variables(host, setting.project, resumed)
+        files = _files(setting.project, past)
+        patiently(lambda: there.send_past(sending.tree, setting.project.sessions, files, past))
         patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names))
         patiently(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
@@ -190,13 +198,20 @@ def _prepared(command: Command, asked: Mapping[str, Any], cwd: str, resumed: Ses
         folder=cwd,
         ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
     )
-    folder = prepare(job)
-    if resumed is not None:
-        import shutil
+    return prepare(job)
 
-        place = folder.path / SESSIONS / resumed.id
-        shutil.copytree(resumed.path, place, ignore=shutil.ignore_patterns("lock", ".reserve"))
-    return folder
+
+def _past(project: Project, resumed: SessionFolder | None) -> list[str]:
+    """Sessions that the next one looks back on, and the one that goes on."""
+    recent = [one.id for one in sessions.every(project.sessions)[-PAST:]]
+    found = {*recent, *needed(project.sessions), *([resumed.id] if resumed else [])}
+    return sorted(name for name in found if noted.SESSION.fullmatch(name))
+
+
+def _files(project: Project, past: Sequence[str]) -> list[str]:
+    """The files of these sessions, as paths below the folder of all."""
+    found = (path for name in past for path in (project.sessions / name).rglob("*"))
+    return [path.relative_to(project.sessions).as_posix() for path in found if path.name not in UNSENT]
 
 
 def _variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:

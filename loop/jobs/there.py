@@ -62,6 +62,7 @@ cd jobs/ID || exit 1
 [ -e rc ] || alive . || {
   EXPORTS
   export LOOP_SESSIONS="$PWD/out/sessions"
+  [ -d ../../trees/TREE.past ] && mkdir -p out/sessions && cp -a ../../trees/TREE.past/. out/sessions/
   printf %s TREE >tree
   rm -f pid
   setsid nohup sh -c 'LOOP_TERMS=$(PYTHON -P -m loop.cloud.terms); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
@@ -77,6 +78,10 @@ BUNDLE = f"""
 rm -f jobs/ID/{BRANCHES}
 [ -d trees/TREE/.git ] || exit 0
 git -C trees/TREE bundle create --quiet ../../jobs/ID/{BRANCHES} --branches='loop/*' --not HEAD 2>/dev/null || true
+"""
+PAST = """
+mkdir -p trees/TREE.past && cd trees/TREE.past || exit 1
+for one in *; do case " KEPT " in *" $one "*) ;; *) rm -rf "./$one" ;; esac; done
 """
 LOOK = """
 look() {
@@ -157,6 +162,13 @@ class There:
         self.connection.send(root, names, f"{HOME}/trees/{tree}.new", beside=f"../{tree}")
         self.connection.run(SHELL + SWAP.replace("TREE", tree))
 
+    def send_past(self, tree: str, root: Path, names: Iterable[str], kept: Sequence[str]) -> None:
+        """Have these sessions, and no others, lie beside a project's folder: its jobs look back on them."""
+        script = PAST.replace("TREE", tree).replace("KEPT", " ".join(kept))
+        self.connection.run(SHELL + script)
+        if kept:
+            self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
+
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
         """Send a job's folder and begin it there; nothing where it has been begun."""
         place = f"{HOME}/jobs/{folder.id}"
@@ -182,8 +194,11 @@ class There:
         """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
         self.connection.run(SHELL + BUNDLE.replace("ID", job).replace("TREE", tree))
 
-    def collect(self, folder: JobFolder, *more: str) -> None:
-        """Bring what a job made into its folder here, with these files. Raises WorkFailed for too much."""
+    def collect(self, folder: JobFolder, *more: str, given: Sequence[str] = ()) -> None:
+        """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
+
+        Raises WorkFailed for too much.
+        """
         place = f"jobs/{folder.id}"
         size = self.connection.run(f"{SHELL} du -sk {place} | cut -f 1").strip()
         if not size.isdigit():
@@ -194,7 +209,11 @@ class There:
                 f"look there: ~/{HOME}/{place}",
             )
         self.connection.fetch(
-            f"{HOME}/{place}", folder.path, most_bytes=LARGEST_FILE, only=(MADE, MANIFEST, WHERE, TERMS, *more)
+            f"{HOME}/{place}",
+            folder.path,
+            most_bytes=LARGEST_FILE,
+            only=(MADE, MANIFEST, WHERE, TERMS, *more),
+            but=[f"{MADE}/{one}" for one in given],
         )
         self._write_where(folder)
 

@@ -110,6 +110,17 @@ def test_a_session_on_a_host_is_here_when_it_ends(project: Path, server: Server,
     assert 0 == loop("cost", "show", "--target", str(project), "--json").returncode
 
 
+def test_a_session_there_looks_back_on_those_of_here(project: Path, server: Server) -> None:
+    """As on this machine: what it expects to take is what they took. None of them comes twice."""
+    for _ in range(2):
+        done = loop("run", "session", "hello", "--target", str(project), "--on", "l4")
+        assert 0 == done.returncode, done.stderr
+    first, second = (one.head().predicted for one in sessions(project))
+    assert first is not None
+    assert second is not None
+    assert second.seconds < first.seconds
+
+
 def test_ctrl_c_leaves_it_at_work(project: Path, server: Server, tmp_path: Path) -> None:
     """It says so, with the commands; whoever follows brings it back."""
     client = begin(project, "long")
@@ -236,7 +247,7 @@ def test_a_bisection_runs_there(project: Path, server: Server) -> None:
 
 
 def test_what_a_campaign_keeps_there_is_a_branch_here(tmp_path: Path, server: Server) -> None:
-    """With its commit, beside the session; the checkout stays as it is, and the next job has the branch there."""
+    """With its commit, beside the session; the checkout stays as it is."""
     made = make_project(tmp_path / "slow", SLOW)
     (made / "target.yaml").write_text((made / "target.yaml").read_text().replace(*SIZES))
     commit_plan(made)
