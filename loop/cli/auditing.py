@@ -160,10 +160,10 @@ def _row(task: ForeignTask, control: Control, path: Path, ours: str, theirs: Ver
 
 
 def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
-    """Controls of those short names, and the honest ones. Raises UsageError for a name that is none."""
+    """Controls of those short names that fit, and the honest ones. Raises UsageError for a name that is none."""
     makes = [one.make for one in chosen]
     for name in names:
-        if name not in makes:
+        if name not in makes and name not in {one.make for one, _ in of_structure(((2, 2),), (2, 2))}:
             hint = did_you_mean(name, makes) or f"there are {', '.join(makes)}"
             raise UsageError(f"no control {name!r} for this task", hint=hint)
     return [one for one in chosen if not names or one.make in names or one.theme == "honest"]

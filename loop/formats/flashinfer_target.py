@@ -1,11 +1,12 @@
-"""A definition of FlashInfer Trace or SOL-ExecBench as a target; answers are solutions in Python or Triton."""
+"""A definition of FlashInfer Trace or SOL-ExecBench as a target; answers are solutions in Python, C++ or CUDA."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loop.base.errors import UsageError
+from loop.formats import flashinfer_compiled as compiled
 from loop.formats import python_text
 from loop.formats.flashinfer import check_sources
 from loop.formats.flashinfer_files import Computed, Constant, Definition, Input, Line, Solution, Variable, Workload
@@ -36,7 +37,7 @@ expected = foreign.by_position(foreign.from_file(HERE / "reference.py", "run"), 
 '''
 )
 AT_RANDOM = "foreign.at_random(SPECS, SIZES)"
-CUSTOM = 'foreign.of_axes(foreign.from_file(HERE / "reference.py", "{name}"))'
+CUSTOM = 'foreign.of_axes(foreign.from_file(HERE / "reference.py", "{name}"), list(SPECS))'
 ANSWER = (
     HEAD
     + '''INPUTS = json.loads("""{inputs}""")
@@ -70,10 +71,10 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "entry.py": ENTRY.format(what="the task", specs=_json(specs), sizes=_json(sizes), generator=generator),
     }
     own = variant(task, "entry.py", "expected", "the task's own reference", "example")
-    named = {}
+    named: dict[str, Any] = {}
     for name, path in answers.items():
-        texts |= _answer(definition, name, path, sizes)
-        named[name] = variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}")
+        named[name], files = _answer(task, definition, name, path, entries)
+        texts |= files
     scalars = [name for name, one in definition.inputs.items() if one.shape is None]
     axes = [name for name, axis in definition.axes.items() if not isinstance(axis, Computed)]
     fields = {
@@ -137,29 +138,73 @@ def _is_scalar(one: Input) -> bool:
     return one.type == "scalar"
 
 
-def _answer(definition: Definition, name: str, path: Path, sizes: Mapping[str, int | str]) -> dict[str, str]:
-    """The files of a solution. Raises LoopError for one that loop cannot run."""
-    solution, _ = read_json(path, Solution)
-    _check(definition, solution, path)
+def _answer(
+    task: ForeignTask, definition: Definition, name: str, path: Path, entries: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """A solution as a variant, and its files. Raises LoopError for one that loop cannot run."""
+    solution = _solution(definition, path)
+    texts = {f"{ANSWERS}/{name}/{one.path}": one.content for one in solution.sources}
+    if _languages(solution) & set(compiled.LANGUAGES):
+        (unit, text), own = _compiled(definition, name, path, solution, entries)
+        return own, {**texts, f"{ANSWERS}/{name}/{unit}": text}
+    texts[f"{name}_answer.py"] = _imported(definition, name, solution, _sizes(definition))
+    return variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}"), texts
+
+
+def _imported(definition: Definition, name: str, solution: Solution, sizes: Mapping[str, int | str]) -> str:
+    """The module that calls a solution in Python."""
     file, _, function = solution.spec.entry_point.partition("::")
     inputs = {key: one.shape for key, one in definition.inputs.items()}
     outputs = {key: (one.shape or (), one.dtype) for key, one in definition.outputs.items()}
     words = {"inputs": _json(inputs), "outputs": _json(outputs), "sizes": _json(sizes), "function": function}
     run = PASSED if solution.spec.destination_passing_style else RETURNED
-    text = ANSWER.format(what=f"the solution {name}", file=f"{ANSWERS}/{name}/{file}", run=run, **words)
-    return {f"{name}_answer.py": text, **{f"{ANSWERS}/{name}/{one.path}": one.content for one in solution.sources}}
+    return ANSWER.format(what=f"the solution {name}", file=f"{ANSWERS}/{name}/{file}", run=run, **words)
 
 
-def _check(definition: Definition, solution: Solution, path: Path) -> None:
-    """Raise LoopError for a solution of another definition, in another language, or without its entry."""
+def _compiled(
+    definition: Definition, name: str, path: Path, solution: Solution, entries: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[str, str], dict[str, Any]]:
+    """The translation unit that calls a solution in C++ or CUDA, with its name, and the variant."""
+    if solution.spec.binding != "torch" and not solution.spec.languages:
+        raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
+    scalars = {key for key, one in definition.inputs.items() if one.shape is None}
+    given = {tuple(entry[key] for key in scalars) for entry in entries}
+    if len(given) > 1:
+        raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload")
+    file, folder = solution.spec.entry_point.partition("::")[0], f"{ANSWERS}/{name}"
+    made = f"loop_unit{Path(file).suffix}"
+    others = [one.path for one in solution.sources if one.path != file and one.path.endswith(compiled.UNITS)]
+    fields = {
+        "kind": "c_abi",
+        "title": f"the solution {path.name}",
+        "device": "cuda" if compiled.is_cuda(solution) else "cpu",
+        "dtypes": list(TYPES),
+        "sources": [f"{folder}/{one}" for one in (made, *others)],
+        "entry": compiled.ENTRY,
+        "build": compiled.recipe(solution, folder),
+    }
+    values = dict(zip(scalars, *given, strict=True)) if scalars else {}
+    return (made, compiled.unit(definition, solution, file, values)), fields
+
+
+def _languages(solution: Solution) -> set[str]:
+    return set(solution.spec.languages or (solution.spec.language or "",))
+
+
+def _solution(definition: Definition, path: Path) -> Solution:
+    """A solution's file. Raises LoopError for one of another definition or language, or without its entry."""
+    solution, _ = read_json(path, Solution)
     if solution.definition != definition.name:
         raise python_text.mistake(path, f"a solution of {definition.name}", f"one of {solution.definition}")
-    languages = solution.spec.languages or (solution.spec.language or "",)
-    if not set(languages) <= set(LANGUAGES):
-        written = ", ".join(languages)
-        raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(LANGUAGES)}")
+    runs = (*LANGUAGES, *compiled.LANGUAGES)
+    if not _languages(solution) <= set(runs):
+        written = ", ".join(sorted(_languages(solution)))
+        raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(runs)}")
     check_sources(solution, path)
     file, _, function = solution.spec.entry_point.partition("::")
     content = next(one.content for one in solution.sources if one.path == file)
+    if _languages(solution) & set(compiled.LANGUAGES):
+        return solution
     if not python_text.read_module(path, content).defines(function):
         raise python_text.mistake(path, f"{file} with a function {function}", "no such function")
+    return solution

@@ -62,11 +62,12 @@ def _tensor(buffer: Buffer, device: torch.device, *, exact: bool) -> torch.Tenso
     return torch.empty(buffer.shape, dtype=dtype, device=device)
 
 
-def of_axes(generate: Function) -> Function:
-    """A generator of SOL-ExecBench, which takes axes and scalars as one dict."""
+def of_axes(generate: Function, order: Sequence[str]) -> Function:
+    """A generator of SOL-ExecBench, which takes axes and scalars as one dict; its inputs in their order."""
 
     def made(device: Any, **axes_and_scalars: Any) -> Any:
-        return generate(axes_and_scalars, torch.device(device))
+        found = generate(axes_and_scalars, torch.device(device))
+        return {name: found[name] for name in order if name in found} | found
 
     return made
 

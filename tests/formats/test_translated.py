@@ -223,9 +223,9 @@ def test_inputs_of_a_definitions_own(tmp_path: Path) -> None:
 def test_a_solution_in_another_language(tmp_path: Path) -> None:
     """What loop runs is said."""
     task = tasks.trace(tmp_path)
-    spec = {**tasks.SOLUTION["spec"], "language": "cuda"}  # type: ignore[dict-item]
+    spec = {**tasks.SOLUTION["spec"], "language": "tilelang"}  # type: ignore[dict-item]
     (tmp_path / "solutions/mine.json").write_text(json.dumps({**tasks.SOLUTION, "spec": spec}))
-    with pytest.raises(UsageError, match="written in cuda; loop runs solutions in python, triton, pytorch"):
+    with pytest.raises(UsageError, match="written in tilelang; loop runs solutions in python, triton"):
         as_target(task, [str(tmp_path / "solutions/mine.json")])
 
 

@@ -36,7 +36,7 @@ class Memory:
     """A tensor [B, H, S, D] of two-byte elements, with strides of its own."""
 
     def __init__(self, one: Workload, tensor: int, bits: Array | None) -> None:
-        shape = (one.batches, one.heads, one.queries if tensor in (0, 3) else one.keys, one.depth)
+        shape = (one.batches, one.heads_of(tensor), one.queries if tensor in (0, 3) else one.keys, one.depth)
         steps = strides(one, tensor)
         reach = sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
         extent = 1 + reach if math.prod(shape) else 0

@@ -296,7 +296,7 @@ def _too_much(run: Run, pid: int, seconds: float) -> str:
         return OVER
     if seconds > run.limit_s:
         return f"time: more than {run.limit_s:g} s"
-    if _resident(pid) > MEMORY:
+    if run.device == "cpu" and _resident(pid) > MEMORY:
         return f"memory: more than {MEMORY / 1e9:g} GB"
     return ""
 
