@@ -41,7 +41,7 @@ from loop.jobs.folder import (
     hashes,
     write_runner,
 )
-from loop.jobs.groups import devices
+from loop.jobs.groups import anchor, devices
 from loop.model.jobs import Where
 
 LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
@@ -72,9 +72,12 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
             return refuse(folder, why, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
         (folder.path / SESSIONS).mkdir(parents=True, exist_ok=True)
         began, clock = time.time(), time.monotonic()
-        code = _run(folder, job, {**os.environ, **(env or {})})
-        told = {"began": began, "seconds": time.monotonic() - clock}
-        write_sealed(folder.path / WHERE, (where or devices(gpu=job.needs_gpu)[0]).model_copy(update=told))
+        known, env = where or devices(gpu=job.needs_gpu)[0], {**os.environ, **(env or {})}
+        before = anchor(known, env) if job.anchor else ()
+        code = _run(folder, job, env)
+        after = anchor(known, env) if job.anchor else ()
+        told = {"began": began, "seconds": time.monotonic() - clock, "anchor_us": (*before, *after)}
+        write_sealed(folder.path / WHERE, known.model_copy(update=told))
         return _ended(folder, code)
 
 

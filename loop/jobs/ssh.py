@@ -154,6 +154,10 @@ class Ssh:
             del machine.jobs[job.id]
             machine.left.add(job.id)
 
+    def avoid(self, uuid: str) -> bool:
+        """Its slots are numbers of GPUs: which device that is, is not known before a job ran there."""
+        return False
+
     def close(self) -> None:
         """End what still runs there, and every connection."""
         with self._open:

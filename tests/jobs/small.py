@@ -20,7 +20,7 @@ gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
 print(json.dumps({"said": what, "source": Path("a.txt").read_text(), "gpu": gpu}), flush=True)
 if what == "die" or what.startswith("dies-on") and gpu in what: os.kill(os.getpid(), signal.SIGKILL)
 if what.startswith("nap"): time.sleep(0.1)
-if what == "sleep": time.sleep(60)
+if what == "sleep" or what.startswith("once") and not Path("go").exists(): time.sleep(60)
 if what == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(60)

@@ -133,10 +133,19 @@ SPECIAL = {
 }
 
 
+WIDEST = {"fa1": 1024, "tensor_core": 256, "decode": 256, "small": 128, "split_k": 128}
+
+
+def takes(variant: str, one: Workload) -> bool:
+    """Whether a variant is for so many features."""
+    whole = variant == "fa1" or one.depth % 8 == 0 or (variant != "decode" and one.depth <= 16)
+    return whole and one.depth <= WIDEST[variant]
+
+
 def workloads(variant: str) -> tuple[Workload, ...]:
     """What a variant is run on, in this order."""
     name = variant.partition("@")[0]
-    return tuple(one for one in GENERAL if name != "decode" or one.depth % 8 == 0) + SPECIAL[name]
+    return tuple(one for one in GENERAL + SPECIAL[name] if takes(name, one))
 
 
 # The values ---------------------------------------------------------------------------------------------------
