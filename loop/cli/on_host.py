@@ -25,7 +25,7 @@ from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
 from loop.jobs.setup import HOME
-from loop.jobs.there import There
+from loop.jobs.there import Ready, There
 from loop.library import trust
 from loop.library.hosted import VARIABLE, Hosted
 from loop.library.made_of import made_of
@@ -62,28 +62,21 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
     (host, *_) = known.choose(known.hosts(own(setting.project)), str(given["on"]))
     resumed = _resumed(asked, setting.project)
-    if resumed is not None:
-        for folder, sent in noted.away(host.name):
-            if sent.sessions == str(setting.project.sessions):
-                screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
-                return following.follow(folder, screen)
+    if resumed is not None and (folder := _away(host, setting.project)):
+        screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
+        return following.follow(folder, screen)
     with reached(host, screen) as there:
         sending = _Sending.of(setting.project)
         ready = there.ready(sending.tree)
-        if ready.free_kb < sending.kilobytes + SPARE_KB:
-            said = (
-                f"{host.name} has {ready.free_kb >> 10} MiB free; {sending.kilobytes + SPARE_KB >> 10} are needed"
-            )
-            raise UsageError(
-                said, hint=f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'"
-            )
-        if ready.skew_s:
-            screen.say(f"the clock of {host.name} is {ready.skew_s / 60:+.0f} min from here: dates there are off")
+        _check(ready, sending, there, screen)
         project = f"{ready.home}/{HOME}/trees/{sending.tree}"
         if sending.target is not None:
             asked["target"] = f"{project}/{sending.target}"
-        folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
         past = _past(setting.project, resumed)
+        files = _files(setting.project, past)
+        patiently(lambda: there.send_past(sending.tree, setting.project.sessions, files, past))
+        patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names))
+        folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
         sent = Sent(
             host=host.name,
             project=None if own(setting.project) is None else str(setting.project.target),
@@ -99,12 +92,25 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         )
         noted.write(folder, sent)
         variables = _variables(host, setting.project, resumed)
-        files = _files(setting.project, past)
-        patiently(lambda: there.send_past(sending.tree, setting.project.sessions, files, past))
-        patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names))
         patiently(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
         return following.follow(folder, screen, there)
+
+
+def _away(host: Listed, project: Project) -> JobFolder | None:
+    """A job of this project that has not been brought back from a machine."""
+    found = (folder for folder, sent in noted.away(host.name) if sent.sessions == str(project.sessions))
+    return next(found, None)
+
+
+def _check(ready: Ready, sending: "_Sending", there: There, screen: Screen) -> None:
+    """Say that a clock is off. Raises UsageError where there is no room for what would be sent."""
+    needed_kb = sending.kilobytes + SPARE_KB
+    if ready.free_kb < needed_kb:
+        said = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
+        raise UsageError(said, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
+    if ready.skew_s:
+        screen.say(f"the clock of {there.name} is {ready.skew_s / 60:+.0f} min from here: dates there are off")
 
 
 def own(project: Project) -> Path | None:

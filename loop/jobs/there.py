@@ -65,10 +65,11 @@ cd jobs/ID || exit 1
   [ -d ../../trees/TREE.past ] && mkdir -p out/sessions && cp -a ../../trees/TREE.past/. out/sessions/
   printf %s TREE >tree
   rm -f pid
-  setsid nohup sh -c 'LOOP_TERMS=$(PYTHON -P -m loop.cloud.terms); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
-    exec PYTHON -P -c "from loop.cli import main; main()" job run .' </dev/null >begun 2>&1 &
+  setsid nohup sh -c 'LOOP_TERMS=$(PYTHON -P -c "$1"); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
+    exec PYTHON -P -c "from loop.cli import main; main()" job run .' sh ASKED </dev/null >begun 2>&1 &
 }
 """
+ASKED = "import sys, loop.cloud.terms as here; sys.stdout.write(here.terms())"
 # A session's worktrees there stay known to git, and its branches, which have come back, are those of here.
 SWAP = """
 [ -d trees/TREE/.git/worktrees ] && mv trees/TREE/.git/worktrees trees/TREE.new/.git/
@@ -177,7 +178,7 @@ class There:
         self.connection.send(folder.path, inside, place)
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
         script = BEGIN.replace("PYTHON", f'"$HOME/{PYTHON}"').replace("ID", folder.id).replace("TREE", tree)
-        self.connection.run(SHELL + script.replace("EXPORTS", exports))
+        self.connection.run(SHELL + script.replace("EXPORTS", exports).replace("ASKED", shlex.quote(ASKED)))
 
     def look(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
         """Jobs by their ids, each with what it printed after so many bytes of both streams."""
