@@ -3,5 +3,8 @@
 Begin with `folder`, which says what lies in a job's folder and what its state is. `running` runs one wherever it
 lies; `loop job run DIR` is its door.
 
+`hosts`, `remote` and `setup` are machines that are reached by ssh, `there` is the jobs on one of them. `ssh`, the
+executor, spreads jobs over several. `sent` is a single command that was sent away, as by `--on`.
+
 A job knows no feature: it is words after `loop`, and its answer is what that command prints.
 """
