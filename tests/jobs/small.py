@@ -29,18 +29,24 @@ sys.exit(1 if what == "fail" else 2 if what == "wrong" else 0)
 """What stands for `loop`: it starts a hundred times as quickly."""
 
 
+def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
+    """Makes jobs of one word in a folder; and what runs them in the place of `loop`."""
+    source, command = folder / "source", folder / "loop.py"
+    source.mkdir()
+    (source / "a.txt").write_text("a")
+    command.write_text(STANDS_IN)
+    files = jobs.hashes(source)
+
+    def made(word: str, **settings: object) -> JobFolder:
+        fields = {"id": jobs.identity([word], files), "words": (word,), "files": files, **settings}
+        return jobs.prepare(Job.model_validate(fields), source, [source / "a.txt"], parent=folder / "jobs")
+
+    return made, (sys.executable, "-S", "-P", str(command))
+
+
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes jobs of one word whose command is small."""
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "a.txt").write_text("a")
-    (tmp_path / "loop.py").write_text(STANDS_IN)
-    monkeypatch.setattr(running, "LOOP", (sys.executable, "-S", "-P", str(tmp_path / "loop.py")))
-
-    def made(word: str, **settings: object) -> JobFolder:
-        source = tmp_path / "source"
-        files = jobs.hashes(source)
-        job = Job(id=jobs.identity([word], files), words=(word,), files=files, **settings)
-        return jobs.prepare(job, source, [source / "a.txt"], parent=tmp_path / "jobs")
-
+    made, command = maker(tmp_path)
+    monkeypatch.setattr(running, "LOOP", command)
     return made
