@@ -12,7 +12,7 @@ from loop.jobs.folder import Job, JobFolder
 
 Make = Callable[..., JobFolder]
 STANDS_IN = """
-import json, os, signal, sys, time
+import ctypes, json, os, signal, sys, time
 from pathlib import Path
 what, out = sys.argv[1], Path(os.environ["LOOP_SESSIONS"])
 gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -20,6 +20,7 @@ gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
 print(json.dumps({"said": what, "source": Path("a.txt").read_text(), "gpu": gpu}), flush=True)
 if what == "die" or what.startswith("dies-on") and gpu in what: os.kill(os.getpid(), signal.SIGKILL)
 if what.startswith("nap"): time.sleep(0.1)
+if what == "sleep": ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # As `loop` does.
 if what == "sleep" or what.startswith("once") and not Path("go").exists(): time.sleep(60)
 if what == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -48,5 +49,5 @@ def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes jobs of one word whose command is small."""
     made, command = maker(tmp_path)
-    monkeypatch.setattr(running, "LOOP", command)
+    monkeypatch.setattr(running, "TIED", command)
     return made

@@ -26,7 +26,7 @@ needs_slurm = pytest.mark.skipif(
 
 def runs(command: tuple[str, ...]) -> tuple[str, ...]:
     """What a task runs before its job's folder, where a small command stands for `loop`."""
-    code = f"import sys; from pathlib import Path; from loop.jobs import running; running.LOOP = {command!r}; "
+    code = f"import sys; from pathlib import Path; from loop.jobs import running; running.TIED = {command!r}; "
     return sys.executable, "-c", f"{code}running.run(running.JobFolder(Path(sys.argv[1])))"
 
 

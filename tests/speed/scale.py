@@ -29,7 +29,8 @@ from tests.jobs.small_ray import COMMAND, Small
 
 PAGE = Path(__file__).with_name("SCALE.md")
 LOCAL_JOBS, RAY_JOBS, SLURM_JOBS = 200, (200, 2000), 40
-KILL_EVERY_S = 5.0
+KILLS = ((RAY_JOBS[0], 0.0), (RAY_JOBS[0], 5.0), (RAY_JOBS[1], 20.0))
+"""Jobs, and seconds between two nodes that are killed; 0 for none."""
 SHARE_MS = 50.0
 """The executor's own share of a job, at most; its child is not counted."""
 GPU_S = 30.0
@@ -77,7 +78,7 @@ def on_local() -> Iterator[str]:
     yield ""
     yield from TABLE
     with tempfile.TemporaryDirectory() as folder:
-        make, running.LOOP = maker(Path(folder))
+        make, running.TIED = maker(Path(folder))
         for slots in (1, 2):
             jobs = [make(f"go {slots} {number}") for number in range(LOCAL_JOBS)]
             runner = Local([Slot(Where(host="here"), {}) for _ in range(slots)], Path(folder))
@@ -97,7 +98,7 @@ def with_ray() -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
     yield from TABLE
-    for count, every_s in ((RAY_JOBS[0], 0.0), *((count, KILL_EVERY_S) for count in RAY_JOBS)):
+    for count, every_s in KILLS:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             yield _ray_row(Path(folder), Cluster, count, every_s)
     yield ""
@@ -127,7 +128,9 @@ def _ray_row(folder: Path, kind: type, count: int, every_s: float) -> str:
     try:
         jobs = [make(f"go {number}") for number in range(count)]
         wall_s = done(on_ray.opened(4), jobs, disturb)
-        return row(f"4 nodes, {kills[0]} killed", jobs, wall_s, 4)
+        told = row(f"4 nodes, {kills[0]} killed", jobs, wall_s, 4)
+        sys.stderr.write(f"{told}\n")
+        return told
     finally:
         ray.shutdown()
         cluster.shutdown()
