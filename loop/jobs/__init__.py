@@ -5,5 +5,8 @@ lies; `loop job run DIR` is its door. `executor` says what runs many: `local`, `
 each. `groups` says which devices may be compared. `hosts`, `remote`, `there` and `setup` are about machines that
 are reached by ssh.
 
+`hosts`, `remote` and `setup` are machines that are reached by ssh, `there` is the jobs on one of them. `ssh`, the
+executor, spreads jobs over several. `sent` is a single command that was sent away, as by `--on`.
+
 A job knows no feature: it is words after `loop`, and its answer is what that command prints.
 """
