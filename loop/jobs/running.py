@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from loop.base.documents import to_json, write_atomic
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode
-from loop.base.linux import die_with_parent
 from loop.base.locks import locked
 from loop.base.processes import python_path
 from loop.base.screen import TALKS
@@ -45,6 +44,12 @@ from loop.jobs.groups import anchor, devices
 from loop.model.jobs import Where
 
 LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
+TIED = (
+    *LOOP[:-1],
+    f"from loop.base.linux import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {LOOP[-1]}",
+)
+"""The same, ended in good order with who runs it. It says so itself: between fork and exec that may
+deadlock, for an executor has threads."""
 LOOK_S = 0.05
 """Between two looks at a command that runs."""
 BEAT_S = 1.0
@@ -120,14 +125,13 @@ def _run(folder: JobFolder, job: Job, env: dict[str, str]) -> int:
     env = {**env, **own, TALKS: "1", "PYTHONPATH": python_path()}
     with (folder.path / OUT).open("wb") as out, (folder.path / TALK).open("wb") as talk:
         command = subprocess.Popen(
-            [*LOOP, *job.words],
+            [*TIED, *job.words],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=talk,
             cwd=job.folder or folder.path / SRC,
             env=env,
             start_new_session=True,
-            preexec_fn=lambda: die_with_parent(signal.SIGTERM),
         )
         try:
             return _watched(folder, job, command)

@@ -22,6 +22,8 @@ from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
 from loop.library.hosted import read_terms
 from loop.model.jobs import State, Where
 
+HOMES = re.compile(r"/[\w./+@-]{1,200}")
+"""Paths that a script takes for one word."""
 CHUNK = 1 << 16
 """Bytes of one stream that one look brings."""
 BEGINS_S = 60.0
@@ -148,7 +150,7 @@ class There:
         lines = self.connection.run(script).decode(errors="replace").splitlines()
         home, theirs, free, now, *running = [*lines, "", "", "", ""][: max(4, len(lines))]
         again = f"loop hosts setup {self.name}"
-        if not home.startswith("/"):
+        if not HOMES.fullmatch(home):
             raise WorkFailed(f"{self.name} names no home", again)
         if theirs != digest(contents()):
             raise UsageError(f"{self.name} has {'another' if theirs else 'no'} loop", again)

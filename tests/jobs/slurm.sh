@@ -16,7 +16,7 @@ start)
 ClusterName=loop
 SlurmctldHost=$host(127.0.0.1)
 AuthType=auth/munge
-AuthInfo=socket=$folder/munge/socket
+AuthInfo=socket=$folder/munge/socket,cred_expire=10
 CryptoType=crypto/munge
 SlurmUser=root
 SlurmdUser=root
@@ -51,8 +51,9 @@ END
   ;;
 stop)
   scancel --user=root >/dev/null 2>&1 || true
+  started sh -c 'test -z "$(squeue --noheader)"' || true
   for one in slurmd.pid slurmctld.pid munge/pid; do
-    [ ! -s "$folder/$one" ] || kill "$(cat "$folder/$one")" 2>/dev/null || true
+    [ ! -s "$folder/$one" ] || kill -9 "$(cat "$folder/$one")" 2>/dev/null || true
   done
   ;;
 esac

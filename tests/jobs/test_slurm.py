@@ -24,6 +24,12 @@ needs_slurm = pytest.mark.skipif(
 )
 
 
+def runs(command: tuple[str, ...]) -> tuple[str, ...]:
+    """What a task runs before its job's folder, where a small command stands for `loop`."""
+    code = f"import sys; from pathlib import Path; from loop.jobs import running; running.TIED = {command!r}; "
+    return sys.executable, "-c", f"{code}running.run(running.JobFolder(Path(sys.argv[1])))"
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A cluster of this machine; its jobs are small."""
@@ -31,10 +37,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     subprocess.run(["sh", SCRIPT, "start", str(folder)], check=True, timeout=60)
     monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
-    loop = (sys.executable, "-S", "-P", str(tmp_path / "loop.py"))
-    code = f"import sys; from pathlib import Path; from loop.jobs import running; running.LOOP = {loop!r}; "
-    code += "running.run(running.JobFolder(Path(sys.argv[1])))"
-    monkeypatch.setattr(slurm, "RUN", (sys.executable, "-c", code))
+    monkeypatch.setattr(slurm, "RUN", runs((sys.executable, "-S", "-P", str(tmp_path / "loop.py"))))
     yield
     subprocess.run(["sh", SCRIPT, "stop", str(folder)], check=True, timeout=60)
 
