@@ -16,6 +16,9 @@ namespace emulator SIMT_PRIVATE {
 
 constexpr uint64_t kPatience = 100'000'000;  // Memory accesses of one thread between meetings: more is a spin.
 
+constexpr const char *kTooEarly =
+    "race: a kernel of launch_early touches global memory before wait_for_previous; the one before may still run";
+
 // A kernel with its arguments.
 struct Kernel {
   void (*call)(const void *arguments);
@@ -84,11 +87,13 @@ class Block {
   }
   void read_global(Lane &lane, const void *data, unsigned bytes, unsigned alignment, Where where) {
     count(lane, where);
+    if (!lane.may_touch) fail(lane, where, kTooEarly);
     const std::string fault = global_->read({data, bytes, alignment, number_, stamp(lane, where), sites_});
     if (!fault.empty()) fail(lane, where, fault);
   }
   void write_global(Lane &lane, void *data, const void *value, unsigned bytes, unsigned alignment, Where where) {
     count(lane, where);
+    if (!lane.may_touch) fail(lane, where, kTooEarly);
     const std::string fault = global_->write({data, bytes, alignment, number_, stamp(lane, where), sites_}, value);
     if (!fault.empty()) fail(lane, where, fault);
   }

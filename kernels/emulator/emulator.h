@@ -140,9 +140,9 @@ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
   lane.block->meet(lane, kHalf ? emulator::kMmaHalf : emulator::kMmaBfloat, where);
 }
 
-// One kernel after another: here each has ended before the next begins.
+// One kernel after another: here each has ended before the next begins, and one of launch_early has to wait all the same.
 inline void allow_next() {}
-inline void wait_for_previous() {}
+inline void wait_for_previous() { emulator::Block::lane().may_touch = true; }
 
 // Arithmetic -------------------------------------------------------------------------------------------------------
 
@@ -189,16 +189,20 @@ inline void expose(const void *data, size_t bytes, const char *name, bool writab
 }
 inline void withdraw_all() { emulator::global_memory().clear(); }
 
-template <auto kKernel, typename... Arguments>
-bool launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t, const Arguments &...arguments) {
-  const emulator::Shape shape{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes};
+template <bool kEarly, auto kKernel, typename... Arguments>
+bool launch_when(dim3 grid, dim3 block, size_t shared_bytes, const Arguments &...arguments) {
+  const emulator::Shape shape{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes, kEarly};
   const auto call = [&arguments...] { kKernel(arguments...); };
   const emulator::Kernel kernel{[](const void *bound) { (*static_cast<decltype(&call)>(bound))(); }, &call};
   return emulator::Launch(reinterpret_cast<const void *>(kKernel), shape).run(kernel);
 }
 template <auto kKernel, typename... Arguments>
-bool launch_early(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const Arguments &...arguments) {
-  return launch<kKernel>(grid, block, shared_bytes, stream, arguments...);
+bool launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t, const Arguments &...arguments) {
+  return launch_when<false, kKernel>(grid, block, shared_bytes, arguments...);
+}
+template <auto kKernel, typename... Arguments>
+bool launch_early(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t, const Arguments &...arguments) {
+  return launch_when<true, kKernel>(grid, block, shared_bytes, arguments...);
 }
 inline const char *launch_error() { return emulator::launch_fault().c_str(); }
 

@@ -20,6 +20,7 @@ struct Index3 {
 struct Shape {
   Index3 grid, block;
   size_t shared_bytes = 0;
+  bool early = false;  // It may have begun before the kernel before it ended.
   uint64_t threads() const { return uint64_t(block.x) * block.y * block.z; }
   uint64_t blocks() const { return uint64_t(grid.x) * grid.y * grid.z; }
 };
@@ -52,6 +53,7 @@ struct Lane {
   unsigned thread = 0;
   Index3 index;
   State state = kReady;
+  bool may_touch = true;  // Global memory: not before it has waited for the kernel before.
   const Collective *collective = nullptr;
   Where where{"", 0};
   uint64_t accesses = 0;                  // Of memory, since it last met others.

@@ -19,6 +19,7 @@ inline void Block::begin_lanes() {
     lane.index = {i % shape_.block.x, i / shape_.block.x % shape_.block.y, i / shape_.block.x / shape_.block.y};
     lane.state = i < threads ? Lane::kReady : Lane::kDone;
     lane.groups.clear(), lane.copies.clear();
+    lane.may_touch = !shape_.early;
     if (i < threads) lane.fiber.reset(&Block::enter);
   }
 }

@@ -197,21 +197,21 @@ def _of_source(path: Path) -> _Start:
     """A compiled kernel, with the headers beside it."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
+    files, hint = tuple(_with_headers(path, set())), "loop kernels header prints the header that declares it"
     found = list(dict.fromkeys(ENTRY.findall(read_text(path))))
     chosen = found if len(found) < 2 else [one for one in found if one == path.stem]
     if len(chosen) != 1:
-        got = f"several: {', '.join(found)}" if found else "none"
-        raise UsageError(
-            f"{path}: expected one exported entry `LOOP_EXPORT int {_identifier(path.stem)}"
-            f"(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream)`, got {got}",
-            hint="loop kernels header prints the header that declares it",
-        )
+        terms = "const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream"
+        wanted, got = f"`LOOP_EXPORT int {_identifier(path.stem)}({terms})`", ", ".join(found) or "none"
+        raise UsageError(f"{path}: expected one exported entry {wanted}, got {got}", hint=hint)
+    if not any("loop_error" in read_text(one) for one in files):
+        raise UsageError(f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none", hint=hint)
     device, build = BUILDS[path.suffix]
     entry = chosen[0]
     if entry != _identifier(entry):
         raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {_identifier(entry)}")
     variant = f"mine: {{kind: c_abi, device: {device}, sources: [{path.name}], entry: {entry}, build: {build}}}"
-    return _Start(entry, variant, tuple(_with_headers(path, set())))
+    return _Start(entry, variant, files)
 
 
 def _with_headers(path: Path, seen: set[Path]) -> Iterator[Path]:

@@ -231,30 +231,6 @@ WORKING = (
         result="loop.cli.requests:SessionAnswer",
     ),
     Command(
-        "run step",
-        "loop.cli.parts:run_step",
-        """Do one step of a pattern by itself: an action with its arguments, without a session.
-
-        An executor has parts of a session done by it, each as a job.
-        """,
-        ("loop run step kernel.verify --variant cpu --json",),
-        (
-            argument("action", str, ..., "A name from docs/reference/actions.md."),
-            option("--with", str, "{}", "Its arguments as JSON.", name="given", metavar="JSON"),
-            TARGET,
-            DEVICE,
-            VARIANTS,
-            THREADS,
-            SEED,
-            SETS,
-            option("--checks", list[str] | None, None, "A set that is only checked.", metavar="NAME"),
-            option("--budget-s", float, 60, "Seconds that it is meant to take.", min=0.001),
-            option("--limit-s", float, 600, "Seconds after which it is killed.", min=0.001),
-            JSON,
-        ),
-        result="loop.cli.bench:BenchAnswer",
-    ),
-    Command(
         "kernels build",
         BENCH,
         "Compile variants into the cache.",

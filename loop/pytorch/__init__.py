@@ -11,9 +11,10 @@ imports torch.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,6 +53,7 @@ class Operator:
         self._meanings = {name: meanings(one) for name, one in contract.attributes.items()}
         self._defaults = {name: known[None] for name, known in self._meanings.items()}
         self._numbers = tuple(name for name, one in contract.attributes.items() if one.kind == "number")
+        self._known = {tuple(one.items()): self._values(one) for one in self._usual()}
         self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {' or '.join(contract.dtypes)}; forward only."
 
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
@@ -66,13 +68,27 @@ class Operator:
         for tensor in tensors:
             if not isinstance(tensor, Tensor):
                 raise self._no_tensor(tensors)
+        try:
+            values = self._known.get(tuple(attributes.items()))
+        except TypeError:  # What cannot be looked up is none of them.
+            values = None
+        output: Tensor = self.op(*tensors, *(self._values(attributes) if values is None else values))
+        return output
+
+    def _usual(self) -> Iterator[dict[str, object]]:
+        """Attributes whose values are looked up as a whole: none, or one that is not a number."""
+        yield {}
+        for name, known in self._meanings.items():
+            yield from ({name: said} for said in known if said is not None and name not in self._numbers)
+
+    def _values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
+        """Every attribute's number, in the signature's order; raises TypeError or ValueError."""
         values = self._defaults.copy()
         for name, said in attributes.items():
             known = self._meanings.get(name)
             plain = known is not None and isinstance(said, PLAIN) and said in known
             values[name] = known[said] if known is not None and plain else self._value(name, said)
-        output: Tensor = self.op(*tensors, *values.values())
-        return output
+        return tuple(values.values())
 
     def _value(self, name: str, said: object) -> float:
         """A number that an attribute is given; raises TypeError or ValueError for what is none."""

@@ -144,12 +144,17 @@ def test_without_a_reference_the_next_step_is_to_write_it() -> None:
         (("--from", "ops:softmax", "--like", "x"), "by name or by number"),
         (("--from", "factor.cu", "--like", "x=N"), "factor.cu: no such file"),
         (("--from", "empty.c", "--like", "x=N"), "expected one exported entry `LOOP_EXPORT int empty("),
+        (
+            ("--from", "mute.c", "--like", "x=N"),
+            "expected `LOOP_EXPORT const char *loop_error(int error)`, got none",
+        ),
         (("--command", "'", "--like", "x=N"), "cannot be read"),
     ],
 )
 def test_a_mistake_is_named(words: tuple[str, ...], said: str) -> None:
     """Nothing is written."""
     Path("empty.c").write_text("int f(void) { return 0; }")
+    Path("mute.c").write_text("LOOP_EXPORT int mute(const LoopTensor *inputs) { return 0; }")
     assert said in loop("init", "mine", *words, code=2)
     assert not Path("mine").exists()
 

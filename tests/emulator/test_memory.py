@@ -111,3 +111,13 @@ def test_a_launch_begins_with_nothing_written(emulated: Fixtures) -> None:
     for _ in range(2):
         assert "" == emulated.fault("scale", given, given.nbytes, output, output.nbytes, 0)
     assert (output == 2 * given).all()
+
+
+def test_a_kernel_that_begins_early_may_touch_nothing_before_it_waits(emulated: Fixtures) -> None:
+    """The kernel before may still read and write: no load, store or copy."""
+    given, output = tensors()
+    assert "" == emulated.fault("waits_first", given, given.nbytes, output, output.nbytes, 0)
+    assert (output[:8] == 2 * given[:8]).all()
+    for name in ("reads_too_early", "writes_too_early", "copies_too_early"):
+        said = emulated.fault(name, given, given.nbytes, output, output.nbytes, 0)
+        assert "race: a kernel of launch_early touches global memory before wait_for_previous" in said

@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from loop.calls.tensors import DTYPES, LoopTensor
-from tests.mutants.workloads import Array, Workload, load, strides, widened
+from tests.mutants.workloads import Array, Workload, load, strides, takes, widened
 
 GUARD, POISON = 0xFFFF, 0x7FFF
 """NaN between and around the elements of a tensor, and another NaN in an output's elements."""
@@ -36,7 +36,7 @@ class Memory:
     """A tensor [B, H, S, D] of two-byte elements, with strides of its own."""
 
     def __init__(self, one: Workload, tensor: int, bits: Array | None) -> None:
-        shape = (one.batches, one.heads, one.queries if tensor in (0, 3) else one.keys, one.depth)
+        shape = (one.batches, one.heads_of(tensor), one.queries if tensor in (0, 3) else one.keys, one.depth)
         steps = strides(one, tensor)
         reach = sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
         extent = 1 + reach if math.prod(shape) else 0
@@ -150,6 +150,8 @@ def main() -> None:
     variant = Variant(Path(library), name, Path(launches))
     for number, file in enumerate(sorted(Path(folder).glob("*.npz"))):
         one, arrays = load(file)
+        if not takes(variant.name, one):
+            continue
         tell(workload=one.name)
         try:
             variant.run(one, arrays, seed=number + 1)

@@ -18,11 +18,13 @@ COVERED = {
     "small.cuh": ("small",),
     "split_k.cuh": ("split_k",),
     "split_k.cu": ("split_k",),
+    "partials.cuh": ("split_k", "decode"),
+    "decode.cuh": ("decode",),
     "shape.cuh": ("tensor_core", "tensor_core@sm_90", "split_k"),
     "tensor_core.cuh": ("tensor_core", "tensor_core@sm_90", "split_k"),
     "warp.cuh": ("tensor_core", "tensor_core@sm_90", "small", "split_k"),
     "tile.cuh": ("tensor_core", "tensor_core@sm_90", "small", "split_k"),
-    "problem.cuh": ("fa1", "tensor_core", "small", "split_k"),
+    "problem.cuh": ("fa1", "tensor_core", "small", "split_k", "decode"),
 }
 """Files that are mutated, and the variants that include them: tried in this order until one shows the mistake."""
 

@@ -17,7 +17,7 @@ from tests.conftest import ROOT
 from tests.mutants.mutants import COVERED, CUDA, KERNELS, Mutant, Sources, sources
 from tests.mutants.truth import prepare
 
-VARIANTS = ("fa1", "tensor_core", "tensor_core@sm_90", "small", "split_k")
+VARIANTS = ("fa1", "tensor_core", "tensor_core@sm_90", "small", "split_k", "decode")
 """Each as the manifest emulates it; `@sm_90`: with the tiles of that device, and those for large grids always."""
 MORE_FLAGS = {"fa1": ["-O1"]}
 """It is quickly compiled and slow to run; the others are the other way round."""

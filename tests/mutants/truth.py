@@ -79,12 +79,13 @@ def _converted(one: Shaped) -> Workload:
         sizes["Sk"],
         sizes["D"],
         sizes["B"],
-        sizes["H"],
+        sizes["Hq"],
         bool(attributes["causal"]),
         attributes["alignment"] == "bottom_right",
         None if scale is None else float(scale),
         one.dtype,
         one.values,
+        group=sizes["Hq"] // max(1, sizes["Hk"]),
     )
 
 

@@ -31,6 +31,12 @@ class Workload:
     layout: str = "contiguous"
     ranges: int = 0
     """When not 0: split_k's two passes are called one by one, with this many ranges."""
+    group: int = 1
+    """Heads of queries that share one of keys."""
+
+    def heads_of(self, tensor: int) -> int:
+        """Of q, k, v or o."""
+        return self.heads if tensor in (0, 3) else self.heads // self.group
 
     @property
     def name(self) -> str:
@@ -97,6 +103,19 @@ SPECIAL = {
         Workload(33, 290, 16, heads=2),
         *(Workload(16, keys, 64) for keys in (128, 129, 256, 257)),
     ),
+    "decode": (
+        causal(3, 1300, 64, right=True, heads=2, batches=2, layout="mixed"),
+        causal(17, 700, 128, heads=2, layout="mixed", dtype="bfloat16"),
+        Workload(1, 1300, 128, heads=8, batches=2, group=4, layout="mixed"),
+        causal(1, 900, 64, right=True, heads=6, group=3, layout="mixed"),
+        causal(5, 600, 256, right=True, heads=2, group=2),
+        Workload(1, 8192, 64),
+        Workload(3, 8192, 40, values="falling"),
+        Workload(2, 2500, 128, values="rising"),
+        Workload(2, 2500, 64, values="low", dtype="bfloat16"),
+        Workload(9, 1300, 64, values="huge"),
+        causal(2, 1300, 64, right=True, values="nan"),
+    ),
     "split_k": (
         causal(20, 1300, 64, right=True, heads=2, layout="mixed"),
         causal(65, 700, 32, heads=3, batches=2, layout="mixed"),
@@ -114,9 +133,19 @@ SPECIAL = {
 }
 
 
+WIDEST = {"fa1": 1024, "tensor_core": 256, "decode": 256, "small": 128, "split_k": 128}
+
+
+def takes(variant: str, one: Workload) -> bool:
+    """Whether a variant is for so many features."""
+    whole = variant == "fa1" or one.depth % 8 == 0 or (variant != "decode" and one.depth <= 16)
+    return whole and one.depth <= WIDEST[variant]
+
+
 def workloads(variant: str) -> tuple[Workload, ...]:
     """What a variant is run on, in this order."""
-    return GENERAL + SPECIAL[variant.partition("@")[0]]
+    name = variant.partition("@")[0]
+    return tuple(one for one in GENERAL + SPECIAL[name] if takes(name, one))
 
 
 # The values ---------------------------------------------------------------------------------------------------
@@ -125,8 +154,10 @@ def workloads(variant: str) -> tuple[Workload, ...]:
 def inputs(one: Workload, seed: int) -> tuple[Array, Array, Array]:
     """q, k and v, [B, H, S, D], float32."""
     draw = numpy.random.RandomState(seed)
-    heads = one.batches, one.heads
-    q, k, v = (draw.standard_normal((*heads, n, one.depth)) for n in (one.queries, one.keys, one.keys))
+    rows = (one.queries, one.keys, one.keys)
+    q, k, v = (
+        draw.standard_normal((one.batches, one.heads_of(tensor), n, one.depth)) for tensor, n in enumerate(rows)
+    )
     q, k, v = MAKERS[one.values](q, k, v)
     if one.layout == "shared":
         k, v = (numpy.broadcast_to(x[:, :1], x.shape) for x in (k, v))
@@ -192,7 +223,7 @@ PADS = {
 def strides(one: Workload, tensor: int) -> tuple[int, int, int, int]:
     """In elements, of q, k, v or o."""
     rows = one.queries if tensor in (0, 3) else one.keys
-    sizes = one.batches, one.heads, rows
+    sizes = one.batches, one.heads_of(tensor), rows
     order = _order(one.layout, tensor)
     found, step = [0, 0, 0], one.depth + PADS[one.layout][tensor]
     for axis in reversed(order):

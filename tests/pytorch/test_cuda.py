@@ -72,6 +72,32 @@ def test_a_call_goes_to_the_current_stream(op: Operator) -> None:
     assert 2e-3 > worst(found, exact((later, k, v)))
 
 
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "in a graph"])
+def test_a_call_waits_for_the_call_before_it(op: Operator, captured: bool) -> None:
+    """Though its blocks may come before that one has ended: the output of each is the input of the next."""
+    q, k, v = make(1, 2, 64, 64)
+    turns = [(8 * k, v), (8 * v, k)] * 20
+    slowly = q
+    for keys, values in turns:
+        slowly = op(slowly, keys, values)
+        torch.cuda.synchronize()
+
+    def quickly() -> torch.Tensor:
+        found = q
+        for keys, values in turns:
+            found = op(found, keys, values)
+        return found
+
+    found = quickly()
+    if captured:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = quickly()
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(slowly, found)
+
+
 def test_a_call_can_be_captured(op: Operator) -> None:
     """A replay computes anew from what is in the inputs then."""
     q, k, v = make(1, 2, 96, 64)

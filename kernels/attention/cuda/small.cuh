@@ -12,6 +12,7 @@
 
 #include "dispatch.cuh"
 #include "parts.cuh"
+#include "tiles.cuh"
 #include "warp.cuh"
 
 namespace attention {
@@ -165,6 +166,7 @@ struct SmallWalk {
 
 template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem problem) {
+  allow_next();
   using State = Warp<T, Shape::kDepth, 1, Shape::kKeys>;
   const SharedAddress shared = shared_base();
   const unsigned thread = threadIdx.x, lane = thread % 32;
@@ -181,6 +183,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
   const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys;
   int tile = warp;
 
+  wait_for_previous();
   // Everything that the first products need is asked for at once: the queries by all, its own tiles by each warp.
   TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_of<T>(problem), thread).copy(query_tile, first_row);
   if (tile < tiles) keys.copy(key_tile, tile * Shape::kKeys);
@@ -208,11 +211,18 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
   merge.store(output_of<T>(problem), first_row, problem.scale_log2, thread);
 }
 
+// Whether a grid leaves most of the device to the kernel before it: then its blocks may come and wait for that one's
+// end, which hides 0.6 of 2.2 us on an H200. Of 128 blocks it took 0.4 us longer.
+inline bool is_few(const Problem &problem) {
+  return 4 * int64_t(problem.batches) * problem.heads * ((problem.queries - 1) / 16 + 1) <= kSms;
+}
+
 template <typename T, class Shape>
 Error launch_small(const Problem &problem, cudaStream_t stream) {
   const dim3 grid((problem.queries + Shape::kRows - 1) / Shape::kRows, problem.heads, problem.batches);
   const dim3 block(Shape::kThreads);
-  const bool launched = launch<small_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem);
+  const auto run = is_few(problem) ? launch_early<small_kernel<T, Shape>, Problem> : launch<small_kernel<T, Shape>, Problem>;
+  const bool launched = run(grid, block, Shape::kSharedBytes, stream, problem);
   return launched ? kSuccess : kLaunchFailed;
 }
 

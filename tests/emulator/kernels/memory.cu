@@ -19,18 +19,19 @@ struct Tensors {
   int offset;  // What a kernel adds to where it reads or writes; in elements, or in bytes.
 };
 
-#define GLOBAL(name, blocks, threads)                                                                        \
+#define GLOBAL_BY(how, name, blocks, threads)                                                                \
   __global__ void name##_kernel(const Tensors tensors);                                                      \
   extern "C" const char *name(const float *input, long in_bytes, float *output, long out_bytes, int offset) { \
     withdraw_all();                                                                                          \
     expose(input, static_cast<size_t>(in_bytes), "the input", false);                                        \
     expose(output, static_cast<size_t>(out_bytes), "the output", true);                                      \
     const Tensors tensors{input, output, offset};                                                            \
-    launch<name##_kernel>(dim3(blocks), dim3(threads), 64, nullptr, tensors);                                \
+    how<name##_kernel>(dim3(blocks), dim3(threads), 64, nullptr, tensors);                                   \
     withdraw_all();                                                                                          \
     return launch_error();                                                                                   \
   }                                                                                                          \
   __global__ void name##_kernel(const Tensors tensors)
+#define GLOBAL(name, blocks, threads) GLOBAL_BY(launch, name, blocks, threads)
 
 SIMT_DEVICE int position() { return blockIdx.x * blockDim.x + threadIdx.x; }
 SIMT_DEVICE char *bytes(const void *data, int offset) { return static_cast<char *>(const_cast<void *>(data)) + offset; }
@@ -94,3 +95,18 @@ GLOBAL(global_memory_with_barriers, 1, 64) {
   __syncwarp();
   global_load(tensors.output + thread);
 }
+
+// Kernels that may begin while the one before them runs.
+GLOBAL_BY(launch_early, waits_first, 1, 8) {
+  allow_next();
+  shared_store(word(threadIdx.x), 2.0f);
+  wait_for_previous();
+  global_store(tensors.output + threadIdx.x, shared_load<float>(word(threadIdx.x)) * global_load(tensors.input + threadIdx.x));
+}
+GLOBAL_BY(launch_early, reads_too_early, 1, 8) {
+  const float value = global_load(tensors.input + threadIdx.x);
+  wait_for_previous();
+  global_store(tensors.output + threadIdx.x, value);
+}
+GLOBAL_BY(launch_early, writes_too_early, 1, 8) { global_store(tensors.output + threadIdx.x, 1.0f); }
+GLOBAL_BY(launch_early, copies_too_early, 1, 1) { cp_async_16(shared_base(), tensors.input, true); }
