@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-optimize bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-scale bench-optimize bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -96,6 +96,9 @@ CAMPAIGNS ?= 200
 LIVE ?= 10
 bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does every proposer end? writes tests/speed/OPTIMIZE.md
 	$(BIN)/python -m tests.speed.optimize --campaigns $(CAMPAIGNS) --live $(LIVE)
+
+bench-scale: $(VENV)/.tools  ## many jobs on many machines, with machines killed (a quarter of an hour); writes tests/speed/SCALE.md
+	$(BIN)/python -m tests.speed.scale  # --only ray: this section alone
 
 bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/speed/STORE.md
 	$(BIN)/python -m tests.speed.store

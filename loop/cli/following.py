@@ -8,17 +8,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from loop.base.documents import write_atomic
-from loop.base.errors import ExitCode, MachineFailure, Stopped, UsageError
+from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.locks import Held, locked
 from loop.base.screen import Screen
 from loop.cli.leaving import leave
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
-from loop.jobs.folder import ENDED, LOCK, OUT, RC, TALK, JobFolder
+from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, TALK, JobFolder
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
-from loop.jobs.there import Seen, There
+from loop.jobs.there import BRANCHES, Seen, There
+from loop.repository.carried import take_branches
 from loop.store.sessions import HEAD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
@@ -168,15 +169,18 @@ class _Streams:
 
 def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
     """Take in what a job made; the exit code."""
-    patiently(lambda: there.collect(folder), AWAY_S)
+    if sent.root:
+        patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
+    given = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.given]
+    patiently(lambda: there.collect(folder, BRANCHES, given=given), AWAY_S)
     if last.state in ENDED:
-        folder.check()
+        folder.check(given)
     made = noted.take_in(folder, sent)
-    code = last.code if last.code is not None else ExitCode.PAUSED
-    write_atomic(folder.path / RC, str(code))
-    there.forget(folder.id)
     for place in made:
         screen.say(f"brought back from {host.name}: {os.path.relpath(place)}")
+    _take_branches(folder, sent, screen)
+    write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
+    there.forget(folder.id)
     if sent.last:
         leave(folder, sent, host, there, made, screen)
     if last.code is None or last.code < 0:
@@ -184,4 +188,17 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
         again = heads[0].resume_command if heads else "run the same command again"
         why = last.why or "it was killed, as for lack of memory, or the machine was started again"
         raise MachineFailure(f"job {folder.id} was lost on {host.name}: {why}", hint=again)
-    return code
+    return last.code
+
+
+def _take_branches(folder: JobFolder, sent: Sent, screen: Screen) -> None:
+    """Take over the branches of sessions; one that cannot be is told: its patch is in the session's folder."""
+    bundle = folder.path / BRANCHES
+    if sent.root and bundle.exists():
+        try:
+            taken = take_branches(Path(sent.root), bundle)
+        except LoopError as error:
+            screen.say(f"{error.message}; the branches are in {bundle}")
+            return
+        if taken:
+            screen.say(f"branches from {sent.host}: {', '.join(taken)}")

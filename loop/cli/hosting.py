@@ -1,13 +1,61 @@
-"""The table of commands about jobs and other machines: what there is, setting one up, what runs there."""
+"""The table of commands about jobs and other machines: what there is, running one, setting a machine up."""
 
 from pathlib import Path
 
-from loop.cli.options import JSON, TARGET
+from loop.cli.options import DEVICE, JSON, SEED, SETS, TARGET, THREADS, VARIANTS
 from loop.cli.table import Command, argument, option
 
 JOB = argument("job", str, "last", "An id of a job, or last.", metavar="ID")
 
 HOSTING = (
+    Command(
+        "jobs",
+        "loop.cli.jobs:list_jobs",
+        "List jobs: what waits, runs and has ended, where, and at what cost.",
+        ("loop jobs", "loop jobs --watch"),
+        (
+            option("--limit", int, 40, "The newest so many.", min=1),
+            option("--watch", bool, False, "Print the table again when it changes, until all have ended."),
+            JSON,
+        ),
+        result="loop.cli.jobs:JobList",
+        agents="reads",
+    ),
+    Command(
+        "job run",
+        "loop.cli.jobs:run_job",
+        """Run the job in a folder: a `loop` command with the files it works on.
+
+        Executors call it on the machine that does the work. A job that has ended is not run again.
+        """,
+        ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
+        (argument("folder", Path, ..., "Folder with a job.json."), JSON),
+        result="loop.cli.jobs:JobAnswer",
+    ),
+    Command(
+        "run step",
+        "loop.cli.parts:run_step",
+        """Do one step of a pattern by itself: an action with its arguments, without a session.
+
+        An executor has parts of a session done by it, each as a job.
+        """,
+        ("loop run step kernel.verify --variant cpu --json",),
+        (
+            argument("action", str, ..., "A name from docs/reference/actions.md."),
+            option("--with", str, "{}", "Its arguments as JSON.", name="given", metavar="JSON"),
+            TARGET,
+            DEVICE,
+            VARIANTS,
+            THREADS,
+            SEED,
+            SETS,
+            option("--checks", list[str] | None, None, "A set that is only checked.", metavar="NAME"),
+            option("--budget-s", float, 60, "Seconds that it is meant to take.", min=0.001),
+            option("--limit-s", float, 600, "Seconds after which it is killed.", min=0.001),
+            JSON,
+        ),
+        result="loop.cli.bench:BenchAnswer",
+    ),
     Command(
         "hosts",
         "loop.cli.hosts:list_hosts",
@@ -43,30 +91,6 @@ HOSTING = (
         ("loop hosts stop l4",),
         (argument("host", str, ..., "Name or label in hosts.yaml."), TARGET, JSON),
         result="loop.cli.hosts:Stopped",
-    ),
-    Command(
-        "jobs",
-        "loop.cli.jobs:list_jobs",
-        "List jobs: what waits, runs and has ended, where, and at what cost.",
-        ("loop jobs", "loop jobs --watch"),
-        (
-            option("--limit", int, 40, "The newest so many.", min=1),
-            option("--watch", bool, False, "Print the table again when it changes, until all have ended."),
-            JSON,
-        ),
-        result="loop.cli.jobs:JobList",
-        agents="reads",
-    ),
-    Command(
-        "job run",
-        "loop.cli.jobs:run_job",
-        """Run the job in a folder: a `loop` command with the files it works on.
-
-        Executors call it on the machine that does the work. A job that has ended is not run again.
-        """,
-        ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
-        (argument("folder", Path, ..., "Folder with a job.json."), JSON),
-        result="loop.cli.jobs:JobAnswer",
     ),
     Command(
         "job probe",

@@ -5,7 +5,7 @@ import datetime
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ from loop.cli.leaving import run_here
 from loop.cli.table import Command
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
-from loop.jobs.folder import SESSIONS, Job, JobFolder, prepare
+from loop.jobs.folder import Job, JobFolder, prepare
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
 from loop.jobs.setup import HOME
-from loop.jobs.there import There
+from loop.jobs.there import Ready, There
 from loop.library import trust
 from loop.library.hosted import VARIABLE, Hosted
 from loop.library.made_of import made_of
@@ -34,6 +34,7 @@ from loop.repository import root_of
 from loop.repository.carried import carried
 from loop.steps.setting import trusted_setting
 from loop.store import sessions
+from loop.store.past_changes import needed
 from loop.store.sessions import SessionFolder
 
 TTL_S = 12 * 3600.0
@@ -43,6 +44,9 @@ LARGEST_BYTES = 2 << 30
 """Bytes of a project that are sent."""
 SPARE_KB = 512 << 10
 """Room that a job needs there besides."""
+PAST = 20
+"""Sessions that are sent besides those that the next one needs."""
+UNSENT = ("lock", ".reserve")
 CHECK = "kernels check"
 """The command after which work goes on."""
 STARTS_S = 600.0
@@ -58,26 +62,20 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
     (host, *_) = known.choose(known.hosts(own(setting.project)), str(given["on"]))
     resumed = _resumed(asked, setting.project)
-    if resumed is not None:
-        for folder, sent in noted.away(host.name):
-            if sent.sessions == str(setting.project.sessions):
-                screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
-                return following.follow(folder, screen)
+    if resumed is not None and (folder := _away(host, setting.project)):
+        screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
+        return following.follow(folder, screen)
     with reached(host, screen) as there:
         sending = _Sending.of(setting.project)
         ready = there.ready(sending.tree)
-        if ready.free_kb < sending.kilobytes + SPARE_KB:
-            said = (
-                f"{host.name} has {ready.free_kb >> 10} MiB free; {sending.kilobytes + SPARE_KB >> 10} are needed"
-            )
-            raise UsageError(
-                said, hint=f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'"
-            )
-        if ready.skew_s:
-            screen.say(f"the clock of {host.name} is {ready.skew_s / 60:+.0f} min from here: dates there are off")
+        _check(ready, sending, there, screen)
         project = f"{ready.home}/{HOME}/trees/{sending.tree}"
         if sending.target is not None:
             asked["target"] = f"{project}/{sending.target}"
+        past = _past(setting.project, resumed)
+        files = _files(setting.project, past)
+        patiently(lambda: there.send_past(sending.tree, setting.project.sessions, files, past))
+        patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names))
         folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
         sent = Sent(
             host=host.name,
@@ -87,16 +85,32 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
             tree=sending.tree,
             home=ready.home,
             resumed=resumed.id if resumed else "",
+            given=tuple(one for one in past if resumed is None or one != resumed.id),
             began=time.time(),
             last=command.words != CHECK,
             keep_until=until,
         )
         noted.write(folder, sent)
         variables = _variables(host, setting.project, resumed)
-        patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names))
         patiently(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
         return following.follow(folder, screen, there)
+
+
+def _away(host: Listed, project: Project) -> JobFolder | None:
+    """A job of this project that has not been brought back from a machine."""
+    found = (folder for folder, sent in noted.away(host.name) if sent.sessions == str(project.sessions))
+    return next(found, None)
+
+
+def _check(ready: Ready, sending: "_Sending", there: There, screen: Screen) -> None:
+    """Say that a clock is off. Raises UsageError where there is no room for what would be sent."""
+    needed_kb = sending.kilobytes + SPARE_KB
+    if ready.free_kb < needed_kb:
+        said = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
+        raise UsageError(said, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
+    if ready.skew_s:
+        screen.say(f"the clock of {there.name} is {ready.skew_s / 60:+.0f} min from here: dates there are off")
 
 
 def own(project: Project) -> Path | None:
@@ -190,13 +204,20 @@ def _prepared(command: Command, asked: Mapping[str, Any], cwd: str, resumed: Ses
         folder=cwd,
         ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
     )
-    folder = prepare(job)
-    if resumed is not None:
-        import shutil
+    return prepare(job)
 
-        place = folder.path / SESSIONS / resumed.id
-        shutil.copytree(resumed.path, place, ignore=shutil.ignore_patterns("lock", ".reserve"))
-    return folder
+
+def _past(project: Project, resumed: SessionFolder | None) -> list[str]:
+    """Sessions that the next one looks back on, and the one that goes on."""
+    recent = [one.id for one in sessions.every(project.sessions)[-PAST:]]
+    found = {*recent, *needed(project.sessions), *([resumed.id] if resumed else [])}
+    return sorted(name for name in found if noted.SESSION.fullmatch(name))
+
+
+def _files(project: Project, past: Sequence[str]) -> list[str]:
+    """The files of these sessions, as paths below the folder of all."""
+    found = (path for name in past for path in (project.sessions / name).rglob("*"))
+    return [path.relative_to(project.sessions).as_posix() for path in found if path.name not in UNSENT]
 
 
 def _variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:

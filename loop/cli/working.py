@@ -231,30 +231,6 @@ WORKING = (
         result="loop.cli.requests:SessionAnswer",
     ),
     Command(
-        "run step",
-        "loop.cli.parts:run_step",
-        """Do one step of a pattern by itself: an action with its arguments, without a session.
-
-        An executor has parts of a session done by it, each as a job.
-        """,
-        ("loop run step kernel.verify --variant cpu --json",),
-        (
-            argument("action", str, ..., "A name from docs/reference/actions.md."),
-            option("--with", str, "{}", "Its arguments as JSON.", name="given", metavar="JSON"),
-            TARGET,
-            DEVICE,
-            VARIANTS,
-            THREADS,
-            SEED,
-            SETS,
-            option("--checks", list[str] | None, None, "A set that is only checked.", metavar="NAME"),
-            option("--budget-s", float, 60, "Seconds that it is meant to take.", min=0.001),
-            option("--limit-s", float, 600, "Seconds after which it is killed.", min=0.001),
-            JSON,
-        ),
-        result="loop.cli.bench:BenchAnswer",
-    ),
-    Command(
         "kernels build",
         BENCH,
         "Compile variants into the cache.",
@@ -298,31 +274,6 @@ WORKING = (
         fixed={"what": "verify"},
         result="loop.cli.bench:BenchAnswer",
         agents="starts",
-    ),
-    Command(
-        "kernels export",
-        "loop.cli.exporting:export",
-        """Write a variant as an answer in another format, with the task that it answers.
-
-        Formats: kernelbench, gpumode, flashinfer-trace, sol-execbench. The files need nothing of loop. What a
-        format has no word for is refused or told. With --session, a FlashInfer Trace holds what that session
-        verified and timed.
-        """,
-        (
-            "loop kernels export mine --as kernelbench --output out",
-            "loop kernels export mine --as flashinfer-trace --session last --output out",
-        ),
-        (
-            argument("variant", str, ..., "Name of a variant.", autocompletion=names.variants),
-            option("--as", str, ..., "The format.", name="form", metavar="FORMAT"),
-            option("--output", Path, ..., "Folder for the files.", metavar="DIR"),
-            TARGET,
-            SETS,
-            option("--session", str | None, None, "The session whose measurements go with it.", metavar="ID"),
-            JSON,
-        ),
-        request="ExportRequest",
-        result="loop.cli.exporting:WrittenAnswer",
     ),
     Command(
         "kernels check",

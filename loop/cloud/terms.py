@@ -1,7 +1,4 @@
-"""`python -m loop.cloud.terms`: which cloud this machine is in, and whether it is a spot machine.
-
-It prints `gcp spot`, `aws on_demand`, or nothing where no metadata server answers.
-"""
+"""Which cloud this machine is in, and whether it is a spot machine: asked before a job begins, without imports."""
 
 from loop.cloud.clouds import CLOUDS, NoReply, make_cloud
 
@@ -10,7 +7,7 @@ WITHIN_S = 0.3
 
 
 def terms() -> str:
-    """Cloud and terms; empty where nobody says."""
+    """`gcp spot`, `aws on_demand`; empty where no metadata server says."""
     for name in CLOUDS:
         cloud = make_cloud(name)
         try:
@@ -19,7 +16,3 @@ def terms() -> str:
         except NoReply:
             continue
     return ""
-
-
-if __name__ == "__main__":
-    print(terms())

@@ -12,6 +12,7 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.processes import Tick
 from loop.base.remarks import remark
 from loop.jobs.folder import ENDED, JobFolder
+from loop.jobs.groups import doubts
 from loop.model.jobs import State
 
 POLL_S = 0.02
@@ -35,6 +36,9 @@ class Executor(Protocol):
 
     def collect(self, job: JobFolder) -> None:
         """Bring back what a job that has ended made. Raises WorkFailed for what does not fit its manifest."""
+
+    def avoid(self, uuid: str) -> bool:
+        """Give a device no further job. False where that cannot be, as it is the only one."""
 
     def close(self) -> None:
         """End what still runs, and leave nothing behind."""
@@ -71,10 +75,23 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
             executor.cancel(job)
 
 
+def all_trusted(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
+    """The same, and what a device did whose anchor drifts or stands apart is done again on others."""
+    yield from all_done(executor, jobs)
+    doubted = doubts(job.ran for job in jobs)
+    for uuid, why in doubted.items():
+        remark(f"device {uuid} is set aside: {why}")
+    avoided = {uuid for uuid in doubted if executor.avoid(uuid)}
+    again = [job for job in jobs if (where := job.where) is not None and where.uuid in avoided]
+    for job in again:
+        job.forget()
+    yield from all_done(executor, again)
+
+
 def _settle(executor: Executor, open_: dict[str, JobFolder], id_: str, state: State) -> None:
     """Take a job over that has ended, or have it begun again."""
     job = open_[id_]
-    if state in ENDED:
+    if state in ("done", "failed"):
         executor.collect(job)
     if again(job, state):
         remark(f"job {id_} is begun again: {_why(job, state)}")

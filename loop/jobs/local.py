@@ -88,6 +88,16 @@ class Local:
     def collect(self, job: JobFolder) -> None:
         """It is here already."""
 
+    def avoid(self, uuid: str) -> bool:
+        """End the slots of a device, where another of its kind is left."""
+        with self._changed:
+            mine = [slot for slot in self.slots if slot.where.uuid == uuid]
+            spare = any(one.where.uuid != uuid and one.gpu == slot.gpu for slot in mine for one in self.slots)
+            for slot in mine if spare else ():
+                slot.lost = FAILURES
+            self._changed.notify_all()
+        return spare
+
     def close(self) -> None:
         """Wait for what was cancelled."""
         with self._changed:
@@ -114,9 +124,7 @@ class Local:
         with self._changed:
             while not self._closed:
                 if slot.lost >= FAILURES and self._spare(slot):
-                    remark(
-                        f"{slot.where.device} {slot.where.uuid} is set aside: {slot.lost} jobs died there in a row"
-                    )
+                    remark(f"{slot.where.device} {slot.where.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
                 for job in self._queue:

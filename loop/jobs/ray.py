@@ -70,6 +70,9 @@ class Place:
 
     actor: Any
     gpu: bool
+    uuid: str = ""
+    idle: bool = True
+    """Whether it may be given a job."""
     job: JobFolder | None = None
     answer: Any = None
     """What Ray will give for it."""
@@ -178,7 +181,7 @@ class Ray:
     def _free(self, *, gpu: bool) -> Place | None:
         """An actor that has nothing to do, made where the cluster has room for one more."""
         alike = [place for place in self.places if place.gpu == gpu]
-        idle = next((place for place in alike if place.job is None), None)
+        idle = next((place for place in alike if place.idle and place.job is None), None)
         if idle is not None:
             return idle
         if self._deaths >= DEATHS * self.width:
@@ -224,6 +227,7 @@ class Ray:
             self._deaths += 1
             self._drop(place)
             return None
+        place.uuid = where.uuid
         self.places.append(place)
         return place
 
@@ -245,6 +249,15 @@ class Ray:
     def collect(self, job: JobFolder) -> None:
         """It was brought here with its last answer. Raises WorkFailed for what it did not make."""
         job.check()
+
+    def avoid(self, uuid: str) -> bool:
+        """Keep the actor of a device, and give it no further job, so that no other gets the device."""
+        mine = [place for place in self.places if place.uuid == uuid]
+        if len(mine) == len(self.places):
+            return False
+        for place in mine:
+            place.idle = False
+        return bool(mine)
 
     def close(self) -> None:
         """Wait a moment for what was cancelled, then end all actors; the cluster stays."""

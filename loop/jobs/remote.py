@@ -172,11 +172,19 @@ class Connection:
         self._rsync([*options, f"{root}/", f"{self._there(place)}/"], limit_s, listed)
 
     def fetch(
-        self, place: str, into: Path, *, most_bytes: int, only: Sequence[str], limit_s: float = 3600.0
+        self,
+        place: str,
+        into: Path,
+        *,
+        most_bytes: int,
+        only: Sequence[str],
+        but: Sequence[str] = (),
+        limit_s: float = 3600.0,
     ) -> None:
         """Copy plain files of these names and folders from there, none over so many bytes. Raises as `run`."""
         options = ["--no-links", "--no-devices", "--no-specials", "--no-owner", "--no-group", "--partial"]
         options += ["--chmod=D700,F600", f"--max-size={most_bytes}"]
+        options += [f"--exclude=/{name}" for name in but]
         options += [word for name in only for word in (f"--include=/{name}", f"--include=/{name}/**")]
         self._rsync([*options, "--exclude=*", f"{self._there(place)}/", f"{into}/"], limit_s)
 

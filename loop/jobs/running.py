@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from loop.base.documents import to_json, write_atomic
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import ExitCode
-from loop.base.linux import die_with_parent
 from loop.base.locks import locked
 from loop.base.processes import python_path
 from loop.base.screen import TALKS
@@ -41,10 +40,16 @@ from loop.jobs.folder import (
     hashes,
     write_runner,
 )
-from loop.jobs.groups import devices
+from loop.jobs.groups import anchor, devices
 from loop.model.jobs import Where
 
 LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
+TIED = (
+    *LOOP[:-1],
+    f"from loop.base.linux import die_with_parent; die_with_parent({int(signal.SIGTERM)}); {LOOP[-1]}",
+)
+"""The same, ended in good order with who runs it. It says so itself: between fork and exec that may
+deadlock, for an executor has threads."""
 LOOK_S = 0.05
 """Between two looks at a command that runs."""
 BEAT_S = 1.0
@@ -72,9 +77,12 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
             return refuse(folder, why, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
         (folder.path / SESSIONS).mkdir(parents=True, exist_ok=True)
         began, clock = time.time(), time.monotonic()
-        code = _run(folder, job, {**os.environ, **(env or {})})
-        told = {"began": began, "seconds": time.monotonic() - clock}
-        write_sealed(folder.path / WHERE, (where or devices(gpu=job.needs_gpu)[0]).model_copy(update=told))
+        known, env = where or devices(gpu=job.needs_gpu)[0], {**os.environ, **(env or {})}
+        before = anchor(known, env) if job.anchor else ()
+        code = _run(folder, job, env)
+        after = anchor(known, env) if job.anchor else ()
+        told = {"began": began, "seconds": time.monotonic() - clock, "anchor_us": (*before, *after)}
+        write_sealed(folder.path / WHERE, known.model_copy(update=told))
         return _ended(folder, code)
 
 
@@ -117,14 +125,13 @@ def _run(folder: JobFolder, job: Job, env: dict[str, str]) -> int:
     env = {**env, **own, TALKS: "1", "PYTHONPATH": python_path()}
     with (folder.path / OUT).open("wb") as out, (folder.path / TALK).open("wb") as talk:
         command = subprocess.Popen(
-            [*LOOP, *job.words],
+            [*TIED, *job.words],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=talk,
             cwd=job.folder or folder.path / SRC,
             env=env,
             start_new_session=True,
-            preexec_fn=lambda: die_with_parent(signal.SIGTERM),
         )
         try:
             return _watched(folder, job, command)

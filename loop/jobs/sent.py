@@ -37,6 +37,8 @@ class Sent(Model):
     """Home of the user there."""
     resumed: str = ""
     """The session that it goes on with."""
+    given: tuple[str, ...] = ()
+    """Sessions of here that it looks back on: they are not brought back."""
     began: float
     """Seconds since 1970 by the clock here."""
     last: bool = True
@@ -81,6 +83,8 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         if not session.is_dir() or session.is_symlink() or not SESSION.fullmatch(session.name):
             continue
         place = root / session.name
+        if session.name in sent.given:
+            continue
         if place.exists() and session.name != sent.resumed:
             raise WorkFailed(f"{place} is there already", hint=f"look at what came back: {session}")
         root.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ Should it answer again, what it was at is ended, and not taken.
 """
 
 import contextlib
+import datetime
 import os
 import time
 from collections import deque
@@ -13,13 +14,15 @@ from dataclasses import dataclass, field
 
 from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, UsageError
+from loop.base.places import Project
 from loop.base.remarks import remark
 from loop.jobs import hosts as known
-from loop.jobs.folder import OUT, RC, TALK, TRIES, JobFolder, read_text
+from loop.jobs.folder import OUT, RC, SRC, TALK, TRIES, JobFolder, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
 from loop.jobs.there import There
-from loop.library.hosted import FILE
+from loop.library.hosted import FILE, VARIABLE, Hosted
+from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE
 from loop.model.jobs import State
 
@@ -60,6 +63,14 @@ def opened(width: int) -> "Ssh":
 def slots(host: Listed) -> list[Mapping[str, str]]:
     """A job for each GPU that the file names; one where it names none."""
     return [{VISIBLE: str(number)} for number in host.host.gpus or ()] or [{}]
+
+
+def _told(host: Listed, job: JobFolder) -> dict[str, str]:
+    """What the machine is told of a job: that its files are allowed here, from where alone jobs are submitted."""
+    project = Project(job.path / SRC, job.path / SRC, bundled=False)
+    trusted = (definition_hash(project),) if project.manifest.is_file() else ()
+    today = datetime.datetime.now(datetime.UTC).date()
+    return {VARIABLE: Hosted(name=host.name, prices=host.host.prices, as_of=today, trusted=trusted).as_text()}
 
 
 class Ssh:
@@ -106,7 +117,7 @@ class Ssh:
             machine.jobs[job.id] = slot
             machine.sending[job.id] = job
         for id_, job in tuple(machine.sending.items()):
-            machine.there.submit(job, machine.jobs[id_])
+            machine.there.submit(job, {**machine.jobs[id_], **_told(machine.there.connection.listed, job)})
             del machine.sending[id_]
 
     def _look(self, machine: Machine, jobs: Mapping[str, JobFolder]) -> None:
@@ -153,6 +164,10 @@ class Ssh:
             job.check()
             del machine.jobs[job.id]
             machine.left.add(job.id)
+
+    def avoid(self, uuid: str) -> bool:
+        """Its slots are numbers of GPUs: which device that is, is not known before a job ran there."""
+        return False
 
     def close(self) -> None:
         """End what still runs there, and every connection."""

@@ -22,6 +22,8 @@ from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
 from loop.library.hosted import read_terms
 from loop.model.jobs import State, Where
 
+HOMES = re.compile(r"/[\w./+@-]{1,200}")
+"""Paths that a script takes for one word."""
 CHUNK = 1 << 16
 """Bytes of one stream that one look brings."""
 BEGINS_S = 60.0
@@ -32,6 +34,8 @@ LARGEST_KB = 4 << 20
 """KiB of a job's results that are brought back."""
 TERMS = "terms"
 """File with the cloud and the terms of the machine, as `loop.cloud.terms` prints them."""
+BRANCHES = "branches.bundle"
+"""File with the branches of sessions that were kept there."""
 TREE = "tree"
 """File with the name of the project's folder in which a job runs."""
 
@@ -60,11 +64,27 @@ cd jobs/ID || exit 1
 [ -e rc ] || alive . || {
   EXPORTS
   export LOOP_SESSIONS="$PWD/out/sessions"
+  [ -d ../../trees/TREE.past ] && mkdir -p out/sessions && cp -a ../../trees/TREE.past/. out/sessions/
   printf %s TREE >tree
   rm -f pid
-  setsid nohup sh -c 'LOOP_TERMS=$(PYTHON -P -m loop.cloud.terms); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
-    exec PYTHON -P -c "from loop.cli import main; main()" job run .' </dev/null >begun 2>&1 &
+  setsid nohup sh -c 'LOOP_TERMS=$(PYTHON -P -c "$1"); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
+    exec PYTHON -P -c "from loop.cli import main; main()" job run .' sh ASKED </dev/null >begun 2>&1 &
 }
+"""
+ASKED = "import sys, loop.cloud.terms as here; sys.stdout.write(here.terms())"
+# A session's worktrees there stay known to git, and its branches, which have come back, are those of here.
+SWAP = """
+[ -d trees/TREE/.git/worktrees ] && mv trees/TREE/.git/worktrees trees/TREE.new/.git/
+rm -rf trees/TREE && mv trees/TREE.new trees/TREE
+"""
+BUNDLE = f"""
+rm -f jobs/ID/{BRANCHES}
+[ -d trees/TREE/.git ] || exit 0
+git -C trees/TREE bundle create --quiet ../../jobs/ID/{BRANCHES} --branches='loop/*' --not HEAD 2>/dev/null || true
+"""
+PAST = """
+mkdir -p trees/TREE.past && cd trees/TREE.past || exit 1
+for one in *; do case " KEPT " in *" $one "*) ;; *) rm -rf "./$one" ;; esac; done
 """
 LOOK = """
 look() {
@@ -130,7 +150,7 @@ class There:
         lines = self.connection.run(script).decode(errors="replace").splitlines()
         home, theirs, free, now, *running = [*lines, "", "", "", ""][: max(4, len(lines))]
         again = f"loop hosts setup {self.name}"
-        if not home.startswith("/"):
+        if not HOMES.fullmatch(home):
             raise WorkFailed(f"{self.name} names no home", again)
         if theirs != digest(contents()):
             raise UsageError(f"{self.name} has {'another' if theirs else 'no'} loop", again)
@@ -143,7 +163,14 @@ class There:
         """Have the folder of a project hold these files and no others."""
         self.connection.run(f"{SHELL} rm -rf trees/{tree}.new && mkdir -p trees/{tree} trees/{tree}.new")
         self.connection.send(root, names, f"{HOME}/trees/{tree}.new", beside=f"../{tree}")
-        self.connection.run(f"{SHELL} rm -rf trees/{tree} && mv trees/{tree}.new trees/{tree}")
+        self.connection.run(SHELL + SWAP.replace("TREE", tree))
+
+    def send_past(self, tree: str, root: Path, names: Iterable[str], kept: Sequence[str]) -> None:
+        """Have these sessions, and no others, lie beside a project's folder: its jobs look back on them."""
+        script = PAST.replace("TREE", tree).replace("KEPT", " ".join(kept))
+        self.connection.run(SHELL + script)
+        if kept:
+            self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
         """Send a job's folder and begin it there; nothing where it has been begun."""
@@ -153,7 +180,7 @@ class There:
         self.connection.send(folder.path, inside, place)
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
         script = BEGIN.replace("PYTHON", f'"$HOME/{PYTHON}"').replace("ID", folder.id).replace("TREE", tree)
-        self.connection.run(SHELL + script.replace("EXPORTS", exports))
+        self.connection.run(SHELL + script.replace("EXPORTS", exports).replace("ASKED", shlex.quote(ASKED)))
 
     def look(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
         """Jobs by their ids, each with what it printed after so many bytes of both streams."""
@@ -166,8 +193,15 @@ class There:
         """Ask a job to end, as Ctrl-C does."""
         self.connection.run(f"{SHELL} touch jobs/{job}/{CANCEL}")
 
-    def collect(self, folder: JobFolder, *more: str) -> None:
-        """Bring what a job made into its folder here, with these files. Raises WorkFailed for too much."""
+    def bundle(self, job: str, tree: str) -> None:
+        """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
+        self.connection.run(SHELL + BUNDLE.replace("ID", job).replace("TREE", tree))
+
+    def collect(self, folder: JobFolder, *more: str, given: Sequence[str] = ()) -> None:
+        """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
+
+        Raises WorkFailed for too much.
+        """
         place = f"jobs/{folder.id}"
         size = self.connection.run(f"{SHELL} du -sk {place} | cut -f 1").strip()
         if not size.isdigit():
@@ -178,7 +212,11 @@ class There:
                 f"look there: ~/{HOME}/{place}",
             )
         self.connection.fetch(
-            f"{HOME}/{place}", folder.path, most_bytes=LARGEST_FILE, only=(MADE, MANIFEST, WHERE, TERMS, *more)
+            f"{HOME}/{place}",
+            folder.path,
+            most_bytes=LARGEST_FILE,
+            only=(MADE, MANIFEST, WHERE, TERMS, *more),
+            but=[f"{MADE}/{one}" for one in given],
         )
         self._write_where(folder)
 

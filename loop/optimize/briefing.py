@@ -135,7 +135,7 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     asked = yield from _write(context, subject, tree, arguments)
     if context.task.campaign.unattended:
         return (yield from campaign.next_candidate(context, asked, tree))
-    edited = _edited(shop, asked, tree, again=context.task.again)
+    edited = _edited(context, shop, asked, tree)
     refused = "" if edited.paused else (yield from candidates.refused(context, asked.variant, tree))
     return _wait(asked, f"the edit does not compile: {refused.splitlines()[0]}") if refused else edited
 
@@ -306,7 +306,7 @@ def _read_by_any(context: Context, name: str, variant: CAbiVariant) -> Generator
     return variant.sources
 
 
-def _edited(shop: Workshop, asked: Brief, tree: Worktree, *, again: bool) -> Result[BriefOutput]:
+def _edited(context: Context, shop: Workshop, asked: Brief, tree: Worktree) -> Result[BriefOutput]:
     """Passed with the edit, or paused until there is one that may be judged."""
     changed = tree.changed()
     page = page_of(shop.notes, asked)
@@ -316,8 +316,8 @@ def _edited(shop: Workshop, asked: Brief, tree: Worktree, *, again: bool) -> Res
     outside = [name for name in changed if not may_change(name, asked.files, before)]
     if outside:
         return _wait(asked, f"{_refusal(asked, outside[0])} (brief: {page}); take that back in {asked.folder}")
-    back = handed_back(shop, asked, changed, tree)
-    same = next((one for one in asked.lost if one.digest == back.digest and not again), None)
+    back = handed_back(context, shop, asked, changed, tree)
+    same = next((one for one in asked.lost if one.digest == back.digest and not context.task.again), None)
     if same is not None:
         why = f"{same.session}: {same.reason} (--again judges it anew)"
         return _wait(asked, f"this very change was taken back in {why}")

@@ -8,6 +8,7 @@ from loop.model.change import Brief, BriefOutput
 from loop.model.money import AiUse
 from loop.optimize import candidates
 from loop.optimize.edits import handed_back, handed_over, page_of
+from loop.optimize.guard import Guard
 from loop.optimize.session_changes import SessionChanges, workshop
 from loop.optimize.stopping import STOP, Spent, why_ended
 from loop.repository.worktree import Worktree
@@ -70,14 +71,15 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         left_usd = max(0.01, terms.usd - spent.usd) if terms.usd else None
         limit_s = min(terms.proposer_minutes * 60, left_s)
         page = page_of(shop.notes, asked)
-        round_ = candidates.Round(context, shop, asked, page, tree, terms, limit_s, left_usd)
+        guard = Guard.of(context, tree)
+        round_ = candidates.Round(context, shop, asked, page, tree, terms, limit_s, left_usd, guard)
         yield from candidates.ask(round_, first)
     known, so_far = {one.number for one in past.proposals}, _so_far(past, shop.notes)
     fresh = {number: one for number, one in candidates.kept_in(shop.notes).items() if number not in known}
     for one in waiting(past, shop.notes):
         fresh[one.number] = handed_over(shop, tree, one, past.judged_edits)
         if fresh[one.number].ended == "edited":
-            back = handed_back(shop, asked, tree.changed(), tree)
+            back = handed_back(context, shop, asked, tree.changed(), tree)
             said = f"candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {', '.join(back.files)}"
             also = {"candidate": one.number, "proposals": tuple(fresh.values())}
             return Result(back.model_copy(update={**also, "message": f"{said} ({back.lines} lines); {so_far}"}))

@@ -6,8 +6,8 @@ folder, edits the manifest or writes into git changes nothing.
 """
 
 import shutil
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Collection, Generator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.agents import isolation
@@ -23,6 +23,7 @@ from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.change import Brief
 from loop.optimize.checking import NOTE, CheckNote
 from loop.optimize.edits import Taken
+from loop.optimize.guard import Guard, said
 from loop.optimize.session_changes import SessionChanges
 from loop.repository import worktree
 from loop.repository.leftover import note_owner
@@ -51,6 +52,10 @@ class Round:
     """What each proposer may take."""
     usd: float | None
     """Dollars that are left for all of them."""
+    guard: Guard
+    """What none of them may change."""
+    tampered: list[str] = field(default_factory=list)
+    """What one of them did change; nobody knows which, so none that ends from then on is taken."""
 
 
 def kept_in(notes: Path) -> dict[int, Proposal]:
@@ -69,6 +74,11 @@ def ask(round_: Round, first: int) -> Generator[Tick, None, None]:
         yield from together((_candidate(round_, number) for number in numbers), len(numbers))
     finally:
         sweep_orphans(before)
+    round_.tampered.extend(round_.guard.put_back())
+    round_.tree.revert()
+    for one in kept_in(round_.shop.notes).values():  # What stayed in the background may have done it later.
+        if one.number in numbers:
+            _note(round_, one)
 
 
 def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
@@ -113,6 +123,8 @@ def _leave_note(round_: Round, copy: Worktree) -> None:
 
 
 def _note(round_: Round, proposal: Proposal) -> None:
+    if round_.tampered and proposal.ended == "edited":
+        proposal = proposal.model_copy(update={"ended": "tampered", "said": said(round_.tampered)})
     folder = round_.shop.notes / "candidates"
     folder.mkdir(parents=True, exist_ok=True)
     sums.write_sealed(folder / f"{proposal.number:04}.json", proposal)
@@ -127,6 +139,7 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
     while True:
         limit_s = round_.limit_s - sum(one.seconds for one in results)
         found = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
+        round_.tampered.extend(round_.guard.put_back())
         results.append(found)
         write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), found.output)
         fields = {
@@ -140,7 +153,7 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
         if not taken.files:
             ended: Ended = "unedited" if found.ended == "edited" else found.ended
             return Proposal(ended=ended, said=found.said, left_out=taken.left_out, **fields)
-        refused_by = yield from refused(round_.context, round_.asked.variant, copy)
+        refused_by = yield from refused(round_.context, round_.asked.variant, copy, round_.guard.builds)
         if not refused_by:
             patch = taken.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
             files = {"files": tuple(taken.files), "left_out": taken.left_out, "patch": str(patch)}
@@ -175,14 +188,24 @@ def _errand(round_: Round, page: Path, copy: Worktree, limit_s: float, isolated:
     )
 
 
-def refused(context: Context, name: str, copy: Worktree) -> Generator[Tick, None, str]:
-    """The compiler's words where an edited variant does not compile; empty where it does."""
-    variant = context.bench.compiled([name])[name]
+def refused(
+    context: Context, name: str, copy: Worktree, known: Collection[str] | None = None
+) -> Generator[Tick, None, str]:
+    """The compiler's words where an edited variant does not compile; empty where it does.
+
+    `known`: builds of before it was edited. One that came since and is there already was made by somebody else: it
+    goes, and is made anew.
+    """
+    variant, cache, include = context.bench.compiled([name])[name], context.bench.cache, context.bench.include
     try:
-        yield from build.build(
-            name, variant, copy.target, cache=context.bench.cache, include=context.bench.include,
-            limit_s=context.kill_after_s,
-        )  # fmt: skip
+        for _ in range(2):
+            made = yield from build.build(
+                name, variant, copy.target, cache=cache, include=include, limit_s=context.kill_after_s
+            )
+            place = Path(made.library).parent
+            if known is None or not made.cached or place.name in known:
+                break
+            shutil.rmtree(place, ignore_errors=True)
     except BuildFailed as failed:
         return f"{failed.message}\n{failed.log}"[:4000]
     return ""

@@ -9,8 +9,9 @@ from loop.base.documents import content_hash
 from loop.base.errors import LoopError
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput
+from loop.optimize import guard
 from loop.repository.worktree import Worktree
-from loop.steps.context import Workshop
+from loop.steps.context import Context, Workshop
 
 LARGEST = 16 << 20
 """Bytes of a file that is taken."""
@@ -33,7 +34,9 @@ def page_of(notes: Path, asked: Brief) -> Path:
     return notes / f"{asked.number}-brief.md"
 
 
-def handed_back(shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: Worktree) -> BriefOutput:
+def handed_back(
+    context: Context, shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: Worktree
+) -> BriefOutput:
     """The edit that is there now, with its patch beside the brief."""
     shop.notes.mkdir(parents=True, exist_ok=True)
     written = shop.notes / "now.patch"
@@ -51,6 +54,7 @@ def handed_back(shop: Workshop, asked: Brief, changed: Mapping[str, int], tree: 
         base=tree.head,
         patch=str(patch),
         digest=digest,
+        guard=guard.hashes(context, tree),
     )
 
 

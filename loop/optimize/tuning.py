@@ -133,7 +133,7 @@ def _proposed(search: Search, best: TriedPoint | None, tree: Worktree, arguments
     manifest = tree.target / MANIFEST
     manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
     asked = _brief(search, best, tree, arguments)
-    back = handed_back(workshop(search.context), asked, tree.changed(), tree)
+    back = handed_back(search.context, workshop(search.context), asked, tree.changed(), tree)
     message = f"{search.name}: {label_of(best.values)} looks {best.ratio:.3f}x as fast as now; {counts}"
     fields = {**dict(back), "message": message, "trials": trials, "ground": search.ground}
     return TuneOutput(**fields)

@@ -4,6 +4,7 @@ The user's checkout, index, stash and branches are left as they are. Hooks do no
 """
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -129,8 +130,12 @@ class Worktree:
 
     def revert(self) -> None:
         """Take back what was edited since `head`."""
+        self.reset("HEAD")
+
+    def reset(self, commit: str) -> None:
+        """Be what a commit is, and nothing besides."""
         self._is_ours()
-        git(self.root, "reset", "--quiet", "--hard", "HEAD")
+        git(self.root, "reset", "--quiet", "--hard", commit)
         git(self.root, "clean", "--quiet", "--force", "-d")
 
 
@@ -248,23 +253,35 @@ def _forget_torn(repository: Path, root: Path) -> None:
 
 def find(target: Path, root: Path) -> Worktree | None:
     """The worktree that was made at `root` for a target; None where there is none, or git no longer knows it."""
-    if not (root / ".git").exists():
-        return None
-    _unlock(root)
-    repository = top_of(target)
     try:
-        git(root, "rev-parse", "HEAD")
-    except LoopError:
+        mark = (root / ".git").stat()
+    except OSError:
         return None
+    own, repository = _known(target, root, (mark.st_ino, mark.st_mtime_ns))
+    if own is None or not own.is_dir():
+        return None
+    _unlock(root, own)
     if repository is None:
         return Worktree(root, root / target.name, None)
     return Worktree(root, root / target.resolve().relative_to(repository), repository)
 
 
-def _unlock(root: Path) -> None:
+@functools.lru_cache(16)
+def _known(target: Path, root: Path, made: tuple[int, int]) -> tuple[Path | None, Path | None]:
+    """Where git keeps what it knows of a worktree, and the repository; `made`: which worktree stands there now.
+
+    Each step of a campaign asks, and neither changes as long as that worktree stands.
+    """
+    try:
+        git(root, "rev-parse", "HEAD")
+        return Path(git(root, "rev-parse", "--absolute-git-dir").strip()), top_of(target)
+    except LoopError:
+        return None, None
+
+
+def _unlock(root: Path, own: Path) -> None:
     """Take away the locks of a git that was killed in there: it keeps every later one out."""
     with contextlib.suppress(LoopError, OSError):
-        own = Path(git(root, "rev-parse", "--absolute-git-dir").strip())
         locks = list(own.glob("*.lock"))
         if locks and not _git_works_in(root):
             for lock in locks:

@@ -8,8 +8,11 @@ from typing import Any
 from loop.actions import ACTIONS
 from loop.base.stats import geometric_mean
 from loop.bisect.section import searches
+from loop.jobs.groups import doubts, groups
 from loop.learning.prediction_section import predicted
+from loop.model.change import TuneOutput
 from loop.model.history import History, HistorySession
+from loop.model.jobs import JobRun
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
@@ -24,6 +27,7 @@ from loop.report.figures.error_map import error_map
 from loop.report.figures.ratios import ratios
 from loop.report.figures.roofline import roof_of, roofline
 from loop.report.figures.svg import Figure
+from loop.report.figures.timeline import timeline
 from loop.report.findings import Correctness, Rounds, correctness, reasons, speed_verdicts, speeds
 from loop.report.markdown import Chapter, Table, columns, filled
 from loop.report.plain import shortened
@@ -158,8 +162,23 @@ def figures(given: ReportInput) -> dict[str, Figure | None]:
     return {
         "error_map": error_map(finished),
         "ratios": ratios(record.verdicts, record.head.baseline),
+        "jobs": timeline(jobs_of(finished)),
         "roofline": roofline(_profiles(finished), record.head.baseline),
     }
+
+
+def jobs_of(finished: Sequence[Finished]) -> tuple[JobRun, ...]:
+    """What an executor ran for the steps of a session."""
+    verifying = (job for output in outputs_of(finished, VerifyOutput) for job in output.jobs)
+    return (*verifying, *(job for output in outputs_of(finished, TuneOutput) for job in output.jobs))
+
+
+def _jobs(finished: Sequence[Finished]) -> Shown:
+    """Groups of devices that ran jobs, and devices that are not to be trusted."""
+    ran = jobs_of(finished)
+    counted = ((name, len({one.uuid for one in some}), len(some)) for name, some in groups(ran).items())
+    lines = [f"{name}: {say.count(many, 'device')}, {say.count(jobs, 'job')}" for name, many, jobs in counted]
+    return {"lines": lines, "doubts": [f"{uuid}: {why}" for uuid, why in doubts(ran).items()]}
 
 
 def _head(given: ReportInput) -> Shown:
@@ -192,6 +211,7 @@ def _findings(given: ReportInput) -> Shown:
         "sensors": sensor_lines(finished, record.head.baseline),
         "no_speed": _no_speed(finished, found),
         "trust": trust(finished, record.verdicts),
+        "jobs": _jobs(finished),
         "bottleneck": bottleneck(finished),
         "chapters": [one for one in chapters if not one.modelled],
         "modelled": [one for one in chapters if one.modelled],

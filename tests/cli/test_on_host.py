@@ -13,7 +13,8 @@ import pytest
 from loop.jobs import setup
 from loop.store.sessions import SessionFolder, every
 from tests.jobs.sshd import Server, missing
-from tests.projects import LOOP, add_commands, loop, make_project
+from tests.optimize.test_session import SIZES, SLOW, commit_plan, git
+from tests.projects import KERNEL, LOOP, add_commands, loop, make_project
 
 pytestmark = [
     pytest.mark.slow,
@@ -109,6 +110,17 @@ def test_a_session_on_a_host_is_here_when_it_ends(project: Path, server: Server,
     assert 0 == loop("cost", "show", "--target", str(project), "--json").returncode
 
 
+def test_a_session_there_looks_back_on_those_of_here(project: Path, server: Server) -> None:
+    """As on this machine: what it expects to take is what they took. None of them comes twice."""
+    for _ in range(2):
+        done = loop("run", "session", "hello", "--target", str(project), "--on", "l4")
+        assert 0 == done.returncode, done.stderr
+    first, second = (one.head().predicted for one in sessions(project))
+    assert first is not None
+    assert second is not None
+    assert second.seconds < first.seconds
+
+
 def test_ctrl_c_leaves_it_at_work(project: Path, server: Server, tmp_path: Path) -> None:
     """It says so, with the commands; whoever follows brings it back."""
     client = begin(project, "long")
@@ -201,6 +213,20 @@ def test_a_machine_that_cannot_be_stopped_is_said_loudly(project: Path, server: 
     assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
 
 
+def test_a_machine_that_is_off_is_started(project: Path, server: Server, tmp_path: Path) -> None:
+    """By its `start:`, when nobody answers there; then it is waited for."""
+    server.stop()
+    place = tmp_path / ".config" / "loop" / "hosts.yaml"
+    place.write_text(f"format: 1\nhosts: {{l4: {{ssh: there, start: touch {tmp_path}/begun}}}}\n")
+    client = begin(project, "hello")
+    wait((tmp_path / "begun").exists)
+    server.start()
+    said, _ = client.communicate(timeout=120)
+    assert 0 == client.returncode, said
+    assert f"l4 does not answer; starting it: touch {tmp_path}/begun" in said
+    assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
+
+
 def test_a_machine_that_is_needed_is_kept(project: Path, server: Server, tmp_path: Path) -> None:
     """With its planned idle cost, and the command that stops it then."""
     done = loop("run", "session", "hello", "--target", str(project), "--on", "l4", "--keep-until", "23:59")
@@ -232,6 +258,22 @@ def test_a_bisection_runs_there(project: Path, server: Server) -> None:
     done = loop("bisect", *words, "--", "sh", "-c", "test $(cat state 2>/dev/null || echo 0) -lt 3")
     assert 0 == done.returncode, done.stderr
     assert "change 3" in done.stdout + done.stderr
+
+
+def test_what_a_campaign_keeps_there_is_a_branch_here(tmp_path: Path, server: Server) -> None:
+    """With its commit, beside the session; the checkout stays as it is."""
+    made = make_project(tmp_path / "slow", SLOW)
+    (made / "target.yaml").write_text((made / "target.yaml").read_text().replace(*SIZES))
+    commit_plan(made)
+    (made / "fast.c").write_text(KERNEL)
+    assert 0 == loop("trust", str(made)).returncode
+    words = ["--proposer", "cp {workdir}/fast.c {workdir}/scale.c", "--max-candidates", "1", "--plan", "improve"]
+    done = loop("optimize", str(made), *words, "--on", "l4")
+    (session,) = sessions(made)
+    branch = f"loop/{session.id}"
+    assert f"branches from l4: {branch}" in done.stderr, done.stderr
+    assert KERNEL.strip() == git(made, "show", f"{branch}:scale.c")
+    assert SLOW == (made / "scale.c").read_text()
 
 
 def test_a_machine_is_set_up_by_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from loop.jobs.folder import Job, JobFolder
 
 Make = Callable[..., JobFolder]
 STANDS_IN = """
-import json, os, signal, sys, time
+import ctypes, json, os, signal, sys, time
 from pathlib import Path
 what, out = sys.argv[1], Path(os.environ["LOOP_SESSIONS"])
 gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -20,7 +20,8 @@ gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "")
 print(json.dumps({"said": what, "source": Path("a.txt").read_text(), "gpu": gpu}), flush=True)
 if what == "die" or what.startswith("dies-on") and gpu in what: os.kill(os.getpid(), signal.SIGKILL)
 if what.startswith("nap"): time.sleep(0.1)
-if what == "sleep": time.sleep(60)
+if what == "sleep": ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # As `loop` does.
+if what == "sleep" or what.startswith("once") and not Path("go").exists(): time.sleep(60)
 if what == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     time.sleep(60)
@@ -29,18 +30,24 @@ sys.exit(1 if what == "fail" else 2 if what == "wrong" else 0)
 """What stands for `loop`: it starts a hundred times as quickly."""
 
 
+def maker(folder: Path) -> tuple[Make, tuple[str, ...]]:
+    """Makes jobs of one word in a folder; and what runs them in the place of `loop`."""
+    source, command = folder / "source", folder / "loop.py"
+    source.mkdir()
+    (source / "a.txt").write_text("a")
+    command.write_text(STANDS_IN)
+    files = jobs.hashes(source)
+
+    def made(word: str, **settings: object) -> JobFolder:
+        fields = {"id": jobs.identity([word], files), "words": (word,), "files": files, **settings}
+        return jobs.prepare(Job.model_validate(fields), source, [source / "a.txt"], parent=folder / "jobs")
+
+    return made, (sys.executable, "-S", "-P", str(command))
+
+
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes jobs of one word whose command is small."""
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "a.txt").write_text("a")
-    (tmp_path / "loop.py").write_text(STANDS_IN)
-    monkeypatch.setattr(running, "LOOP", (sys.executable, "-S", "-P", str(tmp_path / "loop.py")))
-
-    def made(word: str, **settings: object) -> JobFolder:
-        source = tmp_path / "source"
-        files = jobs.hashes(source)
-        job = Job(id=jobs.identity([word], files), words=(word,), files=files, **settings)
-        return jobs.prepare(job, source, [source / "a.txt"], parent=tmp_path / "jobs")
-
+    made, command = maker(tmp_path)
+    monkeypatch.setattr(running, "TIED", command)
     return made

@@ -14,4 +14,4 @@ class Small(Supervisor):
 
     def __init__(self, *, gpu: bool) -> None:
         super().__init__(gpu=gpu)
-        running.LOOP = tuple(shlex.split(os.environ[COMMAND]))
+        running.TIED = tuple(shlex.split(os.environ[COMMAND]))

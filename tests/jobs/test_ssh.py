@@ -10,15 +10,17 @@ import pytest
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.jobs import setup
-from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, State, prepare
+from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection
 from loop.jobs.ssh import Ssh
 from loop.jobs.there import There
+from loop.model.jobs import State
 from tests.jobs.sshd import Server, missing
+from tests.projects import make_project
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
-HOST = Listed("l4", Host(ssh="there", gpus=(0, 1)), Path("hosts.yaml"))
+HOST = Listed("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))
 QUICK = ("patterns", "schema", "pattern")
 """A command that prints a page and ends."""
 
@@ -71,6 +73,23 @@ def test_jobs_are_done_there_and_brought_back(machine: Server) -> None:
         assert "schema" in str(job.answer())
     executor.close()
     assert [] == machine.left()
+
+
+@pytest.mark.slow
+def test_a_part_of_a_step_runs_there(machine: Server, tmp_path: Path) -> None:
+    """With the target's files, whose definitions are allowed there since they are here."""
+    target = make_project(tmp_path / "project")
+    words = ("run", "step", "kernel.build", "--json", "--target=.", "--device=cpu", "--variant=ours")
+    files = sorted(path for path in target.iterdir())
+    job = prepare(Job(id="part", words=words, files=hashes(target, files)), target, files)
+    executor = Ssh([HOST], 1)
+    executor.submit(job)
+    assert "done" == wait(executor, job, ended)
+    executor.collect(job)
+    executor.close()
+    (step,) = job.answer()["steps"]
+    assert ("passed", "l4") == (step["status"], job.ran.host)
+    assert 0.7 == job.ran.usd_per_hour
 
 
 @pytest.mark.slow

@@ -1,0 +1,124 @@
+"""What a candidate is judged by, held against what it was: the worktree, the builds to beat, loop's own programs.
+
+A proposer and a kernel run as the user does. What neither may change is hashed before and after both.
+"""
+
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import loop
+from loop.base.documents import content_hash
+from loop.base.errors import WorkFailed
+from loop.base.places import Project, include_folder
+from loop.builds.build import find_id
+from loop.library import targets
+from loop.optimize.session_changes import SessionChanges
+from loop.repository.worktree import Worktree
+from loop.steps.context import Context
+
+PROGRAMS, TREE, BUILDS = "loop's own programs", "the worktree", "the builds to beat"
+Contents = Mapping[Path, bytes | None]
+
+
+def watched(context: Context, tree: Worktree) -> dict[str, list[Path]]:
+    """The files of each group that a candidate may not change while it is made and judged."""
+    past, cache = SessionChanges(context.finished), context.bench.cache
+    ids = sorted({*past.start.items(), *past.incumbents.items()})
+    found = [find_id(name, build_id, cache) for name, build_id in ids]
+    builds = [path for one in found if one for path in sorted(Path(one.library).parent.glob("*"))]
+    project = Project(tree.target, tree.root / "sessions", bundled=False)
+    names = {*(tree.target / name for name in tree.committed()), *targets.ground_files(project)}
+    folders = (Path(loop.__file__).parent, include_folder())
+    programs = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".h")]
+    return {PROGRAMS: programs, TREE: sorted(names), BUILDS: builds}
+
+
+def hashes(context: Context, tree: Worktree) -> dict[str, str]:
+    """Group to the hash of its files and their names."""
+
+    def parts(name: str, paths: Sequence[Path]) -> Iterator[str | bytes]:
+        for path in paths:
+            yield str(path)
+            yield _content(path, stamped=name == PROGRAMS) or b""
+
+    return {name: content_hash(parts(name, paths)) for name, paths in watched(context, tree).items()}
+
+
+def changed(context: Context, tree: Worktree, before: Mapping[str, str]) -> list[str]:
+    """The groups that are not what they were; none where nobody noted that."""
+    now = hashes(context, tree) if before else {}
+    return [name for name, one in before.items() if now.get(name) != one]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What there was before proposers began, and can be put back."""
+
+    context: Context
+    tree: Worktree
+    head: str
+    before: Mapping[str, Contents]
+    builds: frozenset[str]
+    """Names of all builds in the cache: one that comes later and that we did not make is not believed."""
+
+    @classmethod
+    def of(cls, context: Context, tree: Worktree) -> "Guard":
+        """As it is now."""
+        before = {
+            name: {one: _content(one, stamped=name == PROGRAMS) for one in paths}
+            for name, paths in watched(context, tree).items()
+        }
+        return cls(context, tree, tree.head, before, frozenset(one.name for one in context.bench.cache.glob("*")))
+
+    def put_back(self) -> list[str]:
+        """The files that were changed, which are what they were afterwards.
+
+        Raises WorkFailed for a file of `loop` itself: what runs now is no longer what is there.
+        """
+        own = self.before[PROGRAMS].items()
+        if found := [path for path, content in own if _content(path, stamped=True) != content]:
+            why = f"{found[0]} was changed while a candidate was made"
+            raise WorkFailed(why, hint="install loop again, then resume: loop run session --resume last")
+        before = {**self.before[TREE], **self.before[BUILDS]}
+        altered = [path for path, content in before.items() if _content(path) != content]
+        for path in altered:
+            _put_back(path, before[path])
+        every = watched(self.context, self.tree)  # The manifest, which it reads, is what it was.
+        added = [path for name in (TREE, BUILDS) for path in every[name] if path not in before]
+        for path in added:
+            path.unlink(missing_ok=True)
+        altered += added
+        moved = self.tree.head != self.head
+        if moved or altered:
+            self.tree.reset(self.head)
+        return [*(path.name for path in altered), *(["a commit in the worktree"] if moved else [])]
+
+
+def _content(path: Path, *, stamped: bool = False) -> bytes | None:
+    """None for what is no regular file: a link leads to what somebody else may change.
+
+    `stamped`: in its place which file it is and when it changed, which nobody but root can set back.
+    """
+    try:
+        seen = path.lstat()
+        if not stat.S_ISREG(seen.st_mode):
+            return None
+        return repr((seen.st_ino, seen.st_size, seen.st_ctime_ns)).encode() if stamped else path.read_bytes()
+    except OSError:
+        return None
+
+
+def _put_back(path: Path, content: bytes | None) -> None:
+    if path.is_symlink() or content is None:
+        path.unlink(missing_ok=True)
+    if content is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def said(names: Sequence[str]) -> str:
+    """Files that a proposer changed, in a line."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}: put back"

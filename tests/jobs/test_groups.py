@@ -1,0 +1,84 @@
+"""Which devices may be compared, which are set aside, and the picture of what each did."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from loop.base.processes import finish
+from loop.jobs import executor, groups
+from loop.jobs.local import Local
+from loop.model.jobs import JobRun, Where
+from loop.report.figures.timeline import timeline
+from tests.jobs.small import Make, make
+from tests.jobs.test_local import slots
+
+__all__ = ["make"]
+
+
+def ran(uuid: str, *anchor_us: float, began: float = 0.0, driver: str = "550") -> JobRun:
+    """A job that ran for a second on a device."""
+    device = {"host": "h", "device": "L4", "uuid": uuid, "driver": driver}
+    return JobRun(
+        id="j", title="t", state="done", tries=1, anchor_us=anchor_us, began=began, seconds=1.0, **device
+    )
+
+
+def test_devices_of_one_kind_driver_and_speed_are_a_group() -> None:
+    """Another driver, power limit or clock is another group."""
+    one = Where(host="a", device="L4", uuid="1", driver="550", power_limit_w=72, clock_mhz=2040)
+    changes = ({"driver": "535"}, {"power_limit_w": 60}, {"clock_mhz": 1})
+    alike = one.model_copy(update={"host": "b", "uuid": "2"})
+    found = groups.groups([one, alike, *(one.model_copy(update=change) for change in changes)])
+    assert [2, 1, 1, 1] == [len(members) for members in found.values()]
+    assert "L4, driver 550, 72 W, 2040 MHz" == groups.group_of(one)
+
+
+def test_a_device_whose_anchor_drifts_is_doubted() -> None:
+    """A GPU moves by less than a hundredth."""
+    found = groups.doubts([ran("1", 100, 100.5), ran("2", 100, 104), ran("1", 100.2, 100.1)])
+    assert ["2"] == [*found]
+    assert "4.0%" in found["2"]
+
+
+def test_a_device_that_is_not_as_its_group_is_doubted() -> None:
+    """By the median of the group; another group says nothing of it."""
+    same = [ran("1", 100, 100), ran("2", 101, 101), ran("3", 110, 110)]
+    assert ["3"] == [*groups.doubts(same)]
+    assert {} == groups.doubts([*same[:2], ran("3", 110, 110, driver="535")])
+
+
+def test_what_a_doubted_device_did_is_done_again_on_another(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first results are not taken."""
+    times = {"GPU-0": [100.0, 120.0], "GPU-1": [100.0, 100.0]}
+
+    def anchor(where: Where, env: object) -> tuple[float, ...]:
+        times[where.uuid].reverse()
+        return (times[where.uuid][0],)
+
+    monkeypatch.setattr("loop.jobs.running.anchor", anchor)
+    jobs = [make(f"nap {number}", needs_gpu=True, anchor=True) for number in range(4)]
+    local = Local(slots(2, 0), tmp_path)
+    try:
+        finish(executor.all_trusted(local, jobs))
+    finally:
+        local.close()
+    assert {("GPU-1", "done")} == {(job.where.uuid, job.state) for job in jobs}
+
+
+def test_the_picture_has_a_line_for_each_device() -> None:
+    """With how busy it was; jobs at the same time lie below each other."""
+    figure = timeline([ran("1"), ran("1", began=1.0), ran("2", began=0.5)])
+    assert figure is not None
+    assert "1 of h: 2 jobs, busy 100%" in figure.body
+    assert "2 of h: 1 job, busy 50%" in figure.body
+    assert 3 == figure.body.count('<rect class="h')
+    assert timeline([]) is None
+
+
+def test_the_anchor_of_this_processor_is_timed() -> None:
+    """In a process of its own, without torch."""
+    (found,) = groups.anchor(Where(host="h", uuid="x"), dict(os.environ))
+    assert 100 < found < 1e6

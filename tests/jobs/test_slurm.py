@@ -1,0 +1,93 @@
+"""The executor of a Slurm cluster, on one that runs here: arrays, limits, requeues, tasks that vanish."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import UsageError
+from loop.base.processes import finish
+from loop.jobs import executor, slurm
+from loop.jobs.folder import MOST_TRIES, JobFolder
+from tests.jobs.small import Make, make
+
+__all__ = ["make"]
+SCRIPT = str(Path(__file__).with_name("slurm.sh"))
+MISSING = [name for name in ("slurmctld", "slurmd", "munged", "sbatch") if shutil.which(name) is None]
+needs_slurm = pytest.mark.skipif(
+    bool(MISSING) or os.geteuid() != 0, reason="needs root, and Debian's slurm-wlm and munge"
+)
+
+
+def runs(command: tuple[str, ...]) -> tuple[str, ...]:
+    """What a task runs before its job's folder, where a small command stands for `loop`."""
+    code = f"import sys; from pathlib import Path; from loop.jobs import running; running.TIED = {command!r}; "
+    return sys.executable, "-c", f"{code}running.run(running.JobFolder(Path(sys.argv[1])))"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A cluster of this machine; its jobs are small."""
+    folder = tmp_path / "slurm"
+    subprocess.run(["sh", SCRIPT, "start", str(folder)], check=True, timeout=60)
+    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(slurm, "RUN", runs((sys.executable, "-S", "-P", str(tmp_path / "loop.py"))))
+    yield
+    subprocess.run(["sh", SCRIPT, "stop", str(folder)], check=True, timeout=60)
+
+
+def all_done(jobs: list[JobFolder]) -> None:
+    """All of them done by Slurm, two at a time."""
+    finish(executor.all_done(slurm.opened(2), jobs))
+
+
+@needs_slurm
+@pytest.mark.slow
+def test_jobs_of_a_cluster(make: Make, cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array of ten; one that hangs ends at its limit; one that kills what runs it is begun three times."""
+    monkeypatch.setattr(slurm, "SEEN_S", 1.0)
+    jobs = [make(f"nap {number}") for number in range(10)]
+    all_done(jobs)
+    assert [("done", f"nap {n}", 1) for n in range(10)] == [
+        (job.state, job.answer()["said"], job.tries) for job in jobs
+    ]
+    hung, dies = make("sleep", ttl_s=0.5), make("die")
+    all_done([hung, dies])
+    assert [("failed", 125), ("failed", 125)] == [(job.state, job.rc) for job in (hung, dies)]
+    assert MOST_TRIES < hung.tries
+
+
+@needs_slurm
+@pytest.mark.slow
+def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, cluster: None) -> None:
+    """A task that is killed is begun again by us, one that is requeued by Slurm; a cancelled one is not."""
+    jobs = [make(f"once {word}") for word in ("killed", "requeued", "cancelled")]
+    runner = slurm.opened(2)
+    working = executor.all_done(runner, jobs)
+    end = time.monotonic() + 60
+    while {"running"} != {job.state for job in jobs[:2]}:
+        next(working)
+        assert time.monotonic() < end
+    killed, requeued = (runner._tasks[job.id].name for job in jobs[:2])
+    subprocess.run(["scancel", "--signal=KILL", "--full", killed], check=True)
+    subprocess.run(["scontrol", "requeue", requeued], check=True)
+    runner.cancel(jobs[2])
+    for job in jobs[:2]:
+        (job.path / "src" / "go").touch()
+    finish(working)
+    assert ["done", "done", "cancelled"] == [job.state for job in jobs]
+    assert [2, 2, 0] == [job.tries for job in jobs]
+
+
+def test_without_slurm_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to do instead."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageError, match="no sbatch here") as caught:
+        executor.opened("slurm", 1)
+    assert "--executor local" in str(caught.value.hint)

@@ -1,0 +1,120 @@
+"""What judges a candidate is what it was before: the worktree, builds to beat, loop's own programs."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from loop.base.errors import WorkFailed
+from loop.optimize import guard as guards
+from loop.optimize.guard import Guard, changed, hashes
+from loop.repository import worktree
+from loop.repository.worktree import Worktree
+from loop.steps.context import Context
+from tests.noise import timed
+from tests.optimize.test_campaign import optimize
+from tests.optimize.test_session import Project
+from tests.optimize.test_session import project as project
+from tests.projects import KERNEL, make_project
+from tests.repository.test_reading import git
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Worktree:
+    """The incumbent of a campaign."""
+    folder = make_project(tmp_path / "target")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "start")
+    return worktree.make(folder, tmp_path / "state" / "tree")
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """A session with one build to beat."""
+    build = tmp_path / "builds" / "abc"
+    build.mkdir(parents=True)
+    (build / "library.so").write_bytes(b"fast")
+    found = SimpleNamespace(library=str(build / "library.so"))
+    monkeypatch.setattr(guards, "find_id", lambda name, build_id, cache: found)
+    monkeypatch.setattr(guards, "SessionChanges", lambda _: SimpleNamespace(start={"ours": "abc"}, incumbents={}))
+    return cast(Context, SimpleNamespace(finished=(), bench=SimpleNamespace(cache=tmp_path / "builds")))
+
+
+def test_what_judges_is_put_back_and_named(context: Context, tree: Worktree, tmp_path: Path) -> None:
+    """The manifest, the reference, the build to beat; a link in the place of a file; a commit of it all."""
+    guard, library = Guard.of(context, tree), tmp_path / "builds" / "abc" / "library.so"
+    assert [] == guard.put_back()
+    manifest, reference = tree.target / "target.yaml", tree.target / "functions.py"
+    before = manifest.read_bytes(), reference.read_bytes()
+    manifest.write_text("tolerance: any")
+    reference.unlink()
+    reference.symlink_to(library)
+    library.write_bytes(b"slow")
+    (tree.target / "torch.py").write_text("a module of one's own")
+    git(tree.root, "add", "-A")
+    git(tree.root, "commit", "-q", "-m", "mine")
+    assert {"functions.py", "library.so", "target.yaml", "torch.py", "a commit in the worktree"} == {
+        *guard.put_back()
+    }
+    assert before == (manifest.read_bytes(), reference.read_bytes())
+    assert b"fast" == library.read_bytes()
+    assert (guard.head, {}) == (tree.head, tree.changed())
+    assert [] == guard.put_back()
+
+
+def test_what_changes_loop_itself_ends_the_campaign(
+    context: Context, tree: Worktree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the file says that it is as old as before."""
+    program = tmp_path / "loop" / "judge.py"
+    program.parent.mkdir()
+    program.write_text("right = check()")
+    monkeypatch.setattr(guards.loop, "__file__", str(program.with_name("__init__.py")))
+    guard, old = Guard.of(context, tree), program.stat()
+    program.write_text("right = True   ")
+    os.utime(program, ns=(old.st_atime_ns, old.st_mtime_ns))
+    with pytest.raises(WorkFailed, match=r"judge\.py was changed while a candidate was made"):
+        guard.put_back()
+
+
+def test_what_changes_while_it_is_judged_has_a_name(context: Context, tree: Worktree, tmp_path: Path) -> None:
+    """A kernel runs as the user does; an edit that was handed over is part of what may not change."""
+    (tree.target / "scale.c").write_text("edited")
+    noted = hashes(context, tree)
+    assert [] == changed(context, tree, noted)
+    (tmp_path / "builds" / "abc" / "library.so").write_bytes(b"slow")
+    assert [guards.BUILDS] == changed(context, tree, noted)
+    (tree.target / "scale.c").write_text("edited again")
+    assert [guards.TREE, guards.BUILDS] == changed(context, tree, noted)
+    assert [] == changed(context, tree, {})  # Of a session that noted nothing.
+
+
+TAMPERS = """
+import pathlib, sys
+brief, folder = map(pathlib.Path, sys.argv[1:])
+number = int(brief.name[:4])
+(folder / "scale.c").write_text({fast!r})
+if number == 1:
+    copy = next(one for one in (folder, *folder.parents) if one.name.endswith(".1"))
+    for manifest in copy.with_name(copy.name.removesuffix(".1")).rglob("target.yaml"):
+        manifest.write_text(manifest.read_text() + "# mine")
+"""
+
+
+@timed
+@pytest.mark.slow
+def test_a_candidate_that_edits_the_judge_is_not_taken(project: Project, tmp_path: Path) -> None:
+    """The campaign goes on with what there was before, and keeps the same edit without that."""
+    script = tmp_path / "propose.py"
+    script.write_text(TAMPERS.format(fast=KERNEL))
+    words = ("--max-candidates", "2", "--json")
+    code, out, err = optimize(project, f"{sys.executable} {script} {{brief}} {{workdir}}", *words)
+    assert 0 == code, err
+    first, second = json.loads(out)["changes"]["proposals"]
+    assert first["isolated"] or ("tampered", True) == (first["ended"], "target.yaml" in first["said"])
+    assert second["ended"] == ("repeated" if first["isolated"] else "edited")

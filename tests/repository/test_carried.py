@@ -1,0 +1,83 @@
+"""What is sent of a checkout to another machine, and the branches that come back."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import WorkFailed
+from loop.repository.carried import carried, take_branches
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git prints."""
+    own = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b"]
+    return subprocess.run([*own, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with a commit, an edit, a new file, one that git ignores, and one that was removed."""
+    folder = tmp_path / "checkout"
+    (folder / "in").mkdir(parents=True)
+    for name in ("in/a b.c", "gone.c"):
+        (folder / name).write_text("1")
+    (folder / ".gitignore").write_text("*.o\n")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "one")
+    for name in ("new.c", "built.o"):
+        (folder / name).write_text("2")
+    (folder / "gone.c").unlink()
+    return folder
+
+
+def test_the_work_tree_goes_with_its_history(checkout: Path) -> None:
+    """As it is now, without what git ignores."""
+    names = set(carried(checkout))
+    assert {".gitignore", "in/a b.c", "new.c"} == {name for name in names if not name.startswith(".git/")}
+    assert {".git/HEAD", ".git/config", ".git/index"} <= names
+
+
+def test_a_folder_outside_git_goes_whole(tmp_path: Path) -> None:
+    """Save for what Python makes of it."""
+    (tmp_path / "plain" / "__pycache__").mkdir(parents=True)
+    for name in ("a.c", "__pycache__/a.pyc"):
+        (tmp_path / "plain" / name).write_text("1")
+    assert ("a.c",) == carried(tmp_path / "plain")
+
+
+def bundle(checkout: Path, branch: str) -> Path:
+    """What another machine made of the checkout: a commit on a branch."""
+    other = checkout.parent / "other"
+    git(checkout.parent, "clone", "-q", str(checkout), "other")
+    git(other, "switch", "-qc", branch)
+    (other / "new.c").write_text(branch)
+    git(other, "add", ".")
+    git(other, "commit", "-qm", "kept")
+    git(other, "bundle", "create", "--quiet", "../made", branch)
+    return checkout.parent / "made"
+
+
+def test_branches_of_sessions_come_back(checkout: Path) -> None:
+    """And nothing else: the checkout, its own branches and its index stay as they are."""
+    before = git(checkout, "status", "--porcelain"), git(checkout, "rev-parse", "main")
+    assert ("loop/session",) == take_branches(checkout, bundle(checkout, "loop/session"))
+    assert "loop/session" == git(checkout, "show", "loop/session:new.c")
+    assert before == (git(checkout, "status", "--porcelain"), git(checkout, "rev-parse", "main"))
+
+
+def test_a_branch_of_the_users_is_never_taken(checkout: Path) -> None:
+    """Whatever another machine puts into its bundle."""
+    before = git(checkout, "for-each-ref")
+    assert () == take_branches(checkout, bundle(checkout, "mine"))
+    assert before == git(checkout, "for-each-ref")
+
+
+def test_a_bundle_that_is_damaged_is_refused(checkout: Path) -> None:
+    """With git's own words."""
+    made = bundle(checkout, "loop/session")
+    made.write_bytes(made.read_bytes()[:-30])
+    with pytest.raises(WorkFailed, match="git fetch"):
+        take_branches(checkout, made)
+    assert "" == git(checkout, "for-each-ref", "refs/heads/loop")

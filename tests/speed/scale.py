@@ -1,0 +1,236 @@
+"""`make bench-scale`: many jobs on many machines, with machines killed; writes tests/speed/SCALE.md.
+
+Not a test. Each section is a program of its own, so that a single one can be made anew: `--only ray`. Jobs are
+small commands, so that what is measured is the executor. What could not be exercised is said in its section.
+"""
+
+import argparse
+import importlib.util
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from loop.base.documents import write_atomic
+from loop.jobs import executor, running, slurm
+from loop.jobs import ray as on_ray
+from loop.jobs.folder import JobFolder
+from loop.jobs.local import Local, Slot
+from loop.machine.machine import machine
+from loop.model.jobs import Where
+from tests.jobs import test_slurm
+from tests.jobs.small import maker
+from tests.jobs.small_ray import COMMAND, Small
+
+PAGE = Path(__file__).with_name("SCALE.md")
+LOCAL_JOBS, RAY_JOBS, SLURM_JOBS = 200, (200, 2000), 40
+KILLS = ((RAY_JOBS[0], 0.0), (RAY_JOBS[0], 5.0), (RAY_JOBS[1], 20.0))
+"""Jobs, and seconds between two nodes that are killed; 0 for none."""
+SHARE_MS = 50.0
+"""The executor's own share of a job, at most; its child is not counted."""
+GPU_S = 30.0
+"""What a job for a GPU takes, about: a paired comparison."""
+HEAD = """# Many jobs, many machines
+
+`make bench-scale` writes this page. Jobs are small commands in the place of `loop`: the page is about executors.
+"""
+
+
+def done(
+    runner: executor.Executor, jobs: Sequence[JobFolder], disturb: Callable[[], None] = lambda: None
+) -> float:
+    """Seconds until all were done."""
+    begun = time.monotonic()
+    try:
+        for _ in executor.all_done(runner, jobs):
+            disturb()
+    finally:
+        runner.close()
+    return time.monotonic() - begun
+
+
+def row(what: str, jobs: Sequence[JobFolder], wall_s: float, slots: int) -> str:
+    """A line of the table: what became of the jobs, and the executor's share of a slot's time."""
+    right = sum(job.state == "done" and job.answer()["said"] == job.job.words[0] for job in jobs)
+    inside = sum(job.where.seconds for job in jobs if job.where)
+    share_ms = 1e3 * (wall_s * slots - inside) / len(jobs)
+    again = sum(job.tries > 1 for job in jobs)
+    return f"| {what} | {len(jobs):,} | {right:,} | {again} | {wall_s:.1f} | {share_ms:.0f} |"
+
+
+TABLE = (
+    "| Jobs | Number | Done once, with their own answer | Begun again | Wall s | Own share ms |",
+    "|:--|--:|--:|--:|--:|--:|",
+)
+SHARE = (
+    "The own share is a slot's time less that of its commands, a job. It holds what the processors lacked, too."
+)
+
+
+def on_local() -> Iterator[str]:
+    """The local executor with slots of one processor."""
+    yield "## local"
+    yield ""
+    yield from TABLE
+    with tempfile.TemporaryDirectory() as folder:
+        make, running.TIED = maker(Path(folder))
+        for slots in (1, 2):
+            jobs = [make(f"go {slots} {number}") for number in range(LOCAL_JOBS)]
+            runner = Local([Slot(Where(host="here"), {}) for _ in range(slots)], Path(folder))
+            yield row(f"{slots} slots", jobs, done(runner, jobs), slots)
+    yield ""
+    yield SHARE
+    yield "Not exercised: several GPUs of one host. Slots were processors."
+
+
+def with_ray() -> Iterator[str]:
+    """A cluster of four nodes on this machine, nodes killed at random."""
+    yield "## ray"
+    yield ""
+    if importlib.util.find_spec("ray") is None:
+        yield "Not exercised: the package `ray` is not installed."
+        return
+    from ray.cluster_utils import Cluster
+
+    yield from TABLE
+    for count, every_s in KILLS:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            yield _ray_row(Path(folder), Cluster, count, every_s)
+    yield ""
+    yield SHARE
+    yield "Nodes were killed at random and replaced. Ray with GPUs: not exercised."
+
+
+def _ray_row(folder: Path, kind: type, count: int, every_s: float) -> str:
+    import ray
+
+    make, command = maker(folder)
+    os.environ |= {"LOOP_STATE": f"{folder}/state"}
+    variables = {COMMAND: " ".join(command), **on_ray.variables()}
+    on_ray.Supervisor, on_ray.variables = Small, lambda: variables  # type: ignore[misc]
+    cluster = kind(initialize_head=True, head_node_args={"num_cpus": 0})
+    for _ in range(4):
+        cluster.add_node(num_cpus=1)
+    os.environ["RAY_ADDRESS"] = cluster.address
+    chosen, last, kills = random.Random(7), [time.monotonic()], [0]
+
+    def disturb() -> None:
+        if every_s and time.monotonic() - last[0] > every_s:
+            cluster.remove_node(chosen.choice(sorted(cluster.worker_nodes, key=id)), allow_graceful=False)
+            cluster.add_node(num_cpus=1)
+            last[0], kills[0] = time.monotonic(), kills[0] + 1
+
+    try:
+        jobs = [make(f"go {number}") for number in range(count)]
+        wall_s = done(on_ray.opened(4), jobs, disturb)
+        told = row(f"4 nodes, {kills[0]} killed", jobs, wall_s, 4)
+        sys.stderr.write(f"{told}\n")
+        return told
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def with_slurm() -> Iterator[str]:
+    """A cluster of this machine alone."""
+    yield "## slurm"
+    yield ""
+    if test_slurm.MISSING or os.geteuid():
+        yield "Not exercised: it needs root, and Debian's slurm-wlm and munge."
+        return
+    yield from TABLE
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        make, command = maker(place)
+        os.environ |= {"LOOP_STATE": f"{folder}/state", "SLURM_CONF": f"{folder}/slurm/slurm.conf"}
+        script = ["sh", test_slurm.SCRIPT]
+        subprocess.run([*script, "start", f"{folder}/slurm"], check=True)
+        try:
+            slurm.RUN = test_slurm.runs(command)
+            jobs = [make(f"go {number}") for number in range(SLURM_JOBS)]
+            yield row("one node, an array", jobs, done(slurm.opened(2), jobs), 2)
+        finally:
+            subprocess.run([*script, "stop", f"{folder}/slurm"], check=True)
+    yield ""
+    yield f"{SHARE} Slurm looks for work about once a second, and each task starts a Python."
+    yield "Limits, requeues, cancels and killed tasks are tests: tests/jobs/test_slurm.py. GPUs: not exercised."
+
+
+def limits() -> Iterator[str]:
+    """Where each executor breaks first, by arithmetic on the sections above."""
+    yield "## Where each breaks first"
+    yield ""
+    yield f"By arithmetic, for jobs of {GPU_S:.0f} s. A share of t ms lets one head begin 1000 / t jobs a second."
+    yield ""
+    yield "| Executor | Jobs a second, at most | GPUs that it keeps busy | What breaks first |"
+    yield "|:--|--:|--:|:--|"
+    shares = {name: _share(name) for name in ("local", "ray", "slurm")}
+    why = {
+        "local": "the GPUs of one host; its cores, for each job needs some for its processes",
+        "ray": "the head, which packs and unpacks each job in one thread",
+        "slurm": "Slurm's own scheduler, and the disk that all nodes share",
+    }
+    for name, share_ms in shares.items():
+        if share_ms is not None:
+            rate = 1e3 / share_ms
+            yield f"| {name} | {rate:.0f} | {rate * GPU_S:.0f} | {why[name]} |"
+    yield "| ssh | | | one connection a host: sshd's MaxStartups and MaxSessions (10 each by default) |"
+
+
+def _share(name: str) -> float | None:
+    """The own share in ms that the page says, of the last row of a section."""
+    rows = re.findall(r"^\|.*\| (\d+) \|$", _sections().get(name, ""), re.MULTILINE)
+    return max(1.0, float(rows[0])) if rows else None
+
+
+def elsewhere(module: str) -> Callable[[], Iterator[str]]:
+    """A section that another program prints."""
+
+    def printed() -> Iterator[str]:
+        yield subprocess.run(
+            [sys.executable, "-m", module], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    return printed
+
+
+SECTIONS: dict[str, Callable[[], Iterator[str]]] = {
+    "local": on_local,
+    "ray": with_ray,
+    "slurm": with_slurm,
+    "ssh": elsewhere("tests.speed.scale_ssh"),
+    "bisect": elsewhere("tests.speed.scale_bisect"),
+    "limits": limits,
+}
+
+
+def _sections() -> dict[str, str]:
+    """The page's sections by name."""
+    text = PAGE.read_text() if PAGE.is_file() else ""
+    parts = re.split(r"^<!-- (\w+): (.*) -->$", text, flags=re.MULTILINE)
+    return {
+        name: f"<!-- {name}: {on} -->{body}".rstrip()
+        for name, on, body in zip(*[iter(parts[1:])] * 3, strict=True)
+    }
+
+
+def main() -> None:
+    """Make the sections anew, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m tests.speed.scale")
+    parser.add_argument("--only", choices=[*SECTIONS], action="append", help="only this section; may be repeated")
+    for name in parser.parse_args().only or SECTIONS:
+        here = machine()
+        made = "\n".join(SECTIONS[name]())
+        found = {**_sections(), name: f"<!-- {name}: {here.cores} cores, {here.processor} -->\n{made}"}
+        body = "\n\n".join(found[one] for one in SECTIONS if one in found)
+        write_atomic(PAGE, f"{HEAD}\n{body}\n")
+
+
+if __name__ == "__main__":
+    main()
