@@ -213,6 +213,20 @@ def test_a_machine_that_cannot_be_stopped_is_said_loudly(project: Path, server: 
     assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
 
 
+def test_a_machine_that_is_off_is_started(project: Path, server: Server, tmp_path: Path) -> None:
+    """By its `start:`, when nobody answers there; then it is waited for."""
+    server.stop()
+    place = tmp_path / ".config" / "loop" / "hosts.yaml"
+    place.write_text(f"format: 1\nhosts: {{l4: {{ssh: there, start: touch {tmp_path}/begun}}}}\n")
+    client = begin(project, "hello")
+    wait((tmp_path / "begun").exists)
+    server.start()
+    said, _ = client.communicate(timeout=120)
+    assert 0 == client.returncode, said
+    assert f"l4 does not answer; starting it: touch {tmp_path}/begun" in said
+    assert ["passed"] == [one.record().status for one in sessions(project)]  # type: ignore[union-attr]
+
+
 def test_a_machine_that_is_needed_is_kept(project: Path, server: Server, tmp_path: Path) -> None:
     """With its planned idle cost, and the command that stops it then."""
     done = loop("run", "session", "hello", "--target", str(project), "--on", "l4", "--keep-until", "23:59")
