@@ -4,6 +4,8 @@ import atexit
 import contextlib
 import ctypes
 import os
+import re
+import resource
 import signal
 import sys
 import time
@@ -15,6 +17,8 @@ LANDLOCK_CREATE, LANDLOCK_RESTRICT = 444, 446
 """System calls: landlock_create_ruleset(2) and landlock_restrict_self(2)."""
 LANDLOCK_VERSION, SIGNALS_SINCE, SCOPE_SIGNAL = 1, 6, 2
 """The flag that asks for the version, the version that knows of signals, and the flag that keeps them in."""
+MEMORY = "LOOP_MEMORY"
+"""Environment variable: memory that a process may take besides what it has when it begins to answer."""
 STOPPED_S = 0.5
 """How long a process that we depend on stands still before we have it go on: a terminal stops all at once."""
 
@@ -95,6 +99,16 @@ def stay_out(*, unprivileged: bool) -> None:
     if unprivileged:
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _keep_signals_in()
+
+
+def bound_memory() -> None:
+    """Be refused more memory than the environment allows from here on, before the machine is short of it."""
+    if most := os.environ.get(MEMORY):
+        text = Path("/proc/self/status").read_text() if sys.platform == "linux" else ""
+        found = re.search(r"^VmData:\s+(\d+) kB", text, re.MULTILINE)
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        soft = int(most) + 1024 * int(found[1] if found else 0)
+        resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))
 
 
 def _keep_signals_in() -> None:

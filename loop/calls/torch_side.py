@@ -75,7 +75,7 @@ def _line(error: Exception) -> str:
     last = next((one for one in places if one.filename.endswith(".py") and "importlib" not in one.filename), None)
     if isinstance(error, SyntaxError) or last is None or ours in Path(last.filename).parents:
         return ""
-    return f" ({Path(last.filename).name}:{last.lineno})"
+    return f" ({Path(last.filename).resolve().name}:{last.lineno})"
 
 
 def takes_sizes(function: Function) -> bool:

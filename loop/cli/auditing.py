@@ -39,6 +39,7 @@ from loop.model.workloads import expand
 from loop.proving.negative_controls import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import EvaluatorTerms, verdict_of
+from loop.workers.program import within
 from loop.workers.workload_call import wanted_of
 
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
@@ -256,7 +257,7 @@ class Stated:
             terms, result = scratch / "terms.json", scratch / "result.json"
             terms.write_text(json.dumps(self._terms(answers)))
             command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
-            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1"}
+            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **within(self.device)}
             limit = self.limit_s * max(len(answers), 1)
             done = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
             if not result.is_file():

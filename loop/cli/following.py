@@ -181,14 +181,23 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
     _take_branches(folder, sent, screen)
     write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
     there.forget(folder.id)
-    if sent.last:
-        leave(folder, sent, host, there, made, screen)
+    stuck = sent.last and not _left(folder, sent, host, there, made, screen)
     if last.code is None or last.code < 0:
         heads = [SessionFolder(place).head() for place in made if (place / HEAD).is_file()]
         again = heads[0].resume_command if heads else "run the same command again"
         why = last.why or "it was killed, as for lack of memory, or the machine was started again"
         raise MachineFailure(f"job {folder.id} was lost on {host.name}: {why}", hint=again)
-    return last.code
+    return last.code or (ExitCode.GATE_FAILED if stuck else ExitCode.OK)
+
+
+def _left(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[Path], screen: Screen) -> bool:
+    """Decide what becomes of the machine; False, said loudly, where it was to be stopped and could not be."""
+    try:
+        leave(folder, sent, host, there, made, screen)
+    except LoopError as error:  # What the command itself found is printed already.
+        screen.fail(error)
+        return False
+    return True
 
 
 def _take_branches(folder: JobFolder, sent: Sent, screen: Screen) -> None:

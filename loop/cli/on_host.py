@@ -87,7 +87,7 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
             resumed=resumed.id if resumed else "",
             given=tuple(one for one in past if resumed is None or one != resumed.id),
             began=time.time(),
-            last=command.words != CHECK,
+            last=command.words != CHECK and not asked.get("dry_run"),
             keep_until=until,
         )
         noted.write(folder, sent)

@@ -276,31 +276,6 @@ WORKING = (
         agents="starts",
     ),
     Command(
-        "kernels export",
-        "loop.cli.exporting:export",
-        """Write a variant as an answer in another format, with the task that it answers.
-
-        Formats: kernelbench, gpumode, flashinfer-trace, sol-execbench. The files need nothing of loop. What a
-        format has no word for is refused or told. With --session, a FlashInfer Trace holds what that session
-        verified and timed.
-        """,
-        (
-            "loop kernels export mine --as kernelbench --output out",
-            "loop kernels export mine --as flashinfer-trace --session last --output out",
-        ),
-        (
-            argument("variant", str, ..., "Name of a variant.", autocompletion=names.variants),
-            option("--as", str, ..., "The format.", name="form", metavar="FORMAT"),
-            option("--output", Path, ..., "Folder for the files.", metavar="DIR"),
-            TARGET,
-            SETS,
-            option("--session", str | None, None, "The session whose measurements go with it.", metavar="ID"),
-            JSON,
-        ),
-        request="ExportRequest",
-        result="loop.cli.exporting:WrittenAnswer",
-    ),
-    Command(
         "kernels check",
         BENCH,
         """Check an edit in seconds: compile, verify a few workloads, one quick ratio.

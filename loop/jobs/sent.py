@@ -1,16 +1,19 @@
 """What is known here of a job that was sent to another machine: enough to find it again after anything."""
 
 import contextlib
+import json
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from loop.base.documents.sums import read_sealed, write_sealed
+from loop.base.documents import write_atomic
+from loop.base.documents.sums import read_sealed, sealed, write_sealed
 from loop.base.errors import WorkFailed
 from loop.jobs.folder import MADE, SENT, SESSIONS, JobFolder, every
 from loop.jobs.setup import HOME
 from loop.model.base import Model
+from loop.store.sessions import ORDER
 
 SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
 """Name of a session's folder."""
@@ -92,6 +95,9 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         for left in (fresh, old):
             shutil.rmtree(left, ignore_errors=True)
         shutil.copytree(session, fresh)
+        if session.name != sent.resumed:  # It stands where it was begun by the clock of here.
+            began = json.dumps({"began_ns": int(sent.began * 1e9)})
+            write_atomic(fresh / ORDER, sealed(began))
         if place.exists():
             place.rename(old)
         fresh.rename(place)

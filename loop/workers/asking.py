@@ -223,7 +223,7 @@ class Asking:
             raise
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(last.filename).name}:{last.lineno}"
+            place = f"{Path(last.filename).resolve().name}:{last.lineno}"
             raise Refused(f"the {what} on {call.key}: {type(error).__name__}: {error} ({place})") from error
 
 

@@ -36,7 +36,7 @@ from loop.workers.judge_messages import (
 )
 from loop.workers.judge_process import JudgeProcess
 from loop.workers.nursery import Nursery
-from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment
+from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment, within
 from loop.workers.worker import Worker, timed_cores
 from loop.workers.worker_messages import Load, Mistake
 from loop.workers.workload_call import file_name, finds_outputs, make_call, widen
@@ -115,6 +115,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self._given = self._nursery is not None
+        self._judge.device = self.device
         if self.forks and self._judge.nursery is None:
             self._judge.nursery = self.nursery
 
@@ -242,7 +243,7 @@ class Bench:
         worker = Worker(
             threads,
             pinned=True,
-            environment=side.environment,
+            environment={**({} if side.emulated else within(self.device)), **side.environment},
             under=under,
             unprivileged=self.device == "cpu",
             nursery=self.nursery if self.forks and isinstance(side.terms, FunctionTerms) and not under else None,

@@ -8,9 +8,10 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.machine.machine import cores
+from loop.model.dtypes import Device
 from loop.workers.judge_messages import Begin, Examine, ToJudge
 from loop.workers.nursery import PATIENT, Nursery
-from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment
+from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment, within
 
 PROGRAM = "loop.workers.judge_program"
 R = TypeVar("R")
@@ -27,6 +28,8 @@ class JudgeProcess:
     there."""
     calls: dict[str, Call] = field(default_factory=dict)
     """Calls with the tensors that only the judge could tell."""
+    device: Device = "cuda"
+    """On a CPU it is bound to the memory that there is. A GPU's driver maps more than it uses."""
     nursery: Nursery | None = None
     """What forks it, where there is one: torch is imported once for judge and workers."""
     _program: Program | None = None
@@ -41,7 +44,7 @@ class JudgeProcess:
     def program(self) -> Program:
         """Its process."""
         if self._program is None:
-            environment = {**thread_environment(cores()), **PATIENT}
+            environment = {**thread_environment(cores()), **PATIENT, **within(self.device)}
             self._program = Program(PROGRAM, environment=environment, nursery=self.nursery)
         return self._program
 
@@ -82,9 +85,9 @@ class JudgeProcess:
         except WorkerLost as lost:
             self.dismiss()
             last = lost.errors.strip().splitlines()[-1:]
-            message = f"the judging process was lost: {lost.how}"
+            message = f"{note}: the judging process was lost: {lost.how}"
             raise WorkFailed(message, hint=last[0] if last else None) from lost
         except Refusal as refusal:
             examined = isinstance(request, Examine)
-            hint = "see `loop doctor`" if examined else "look at what target.yaml names for it"
+            hint = "see `loop doctor`" if examined else "look at that function of the target's"
             raise WorkFailed(str(refusal), hint=hint) from refusal

@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from loop.base.linux import Roused, stay_out
+from loop.base.linux import MEMORY, Roused, stay_out
 from loop.base.processes import Child, Tick, describe_exit, python_path
+from loop.machine.machine import available_memory
 from loop.model.causes import Cause
+from loop.model.dtypes import Device
 from loop.workers import sanitizers
 from loop.workers.nursery import Nursery, forked, numbered
 from loop.workers.wire import MOST_BYTES, Malformed, No, Request, read_reply, request_line
@@ -196,6 +198,11 @@ def _channel() -> tuple[int, int]:
     """Two ends of a connection. Unlike a pipe's they cannot be opened by their names in /proc."""
     one, other = socket.socketpair()
     return one.detach(), other.detach()
+
+
+def within(device: Device) -> dict[str, str]:
+    """Variables that bind a program on a CPU to the memory that there is now."""
+    return {MEMORY: str(available_memory())} if device == "cpu" else {}
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:

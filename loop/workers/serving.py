@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from loop.base.linux import bound_memory
 from loop.calls.refusal import Refused
 from loop.workers.wire import No, Request, read_request, reply_line
 
@@ -22,6 +23,7 @@ Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
 
 def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
     """Answer requests from standard input until they end."""
+    bound_memory()
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # Also while we are stopped and could not see that requests ended.
     os.set_inheritable(reply_fd, False)
     known = {kind.__name__: kind for kind in answers}
@@ -48,7 +50,9 @@ def described(error: Exception) -> str:
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(sys.path[0] or os.curdir)]
     place = (own or frames)[-1]
     text = str(error)[:LONGEST].strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''} ({Path(place.filename).name}:{place.lineno})"
+    return (
+        f"{type(error).__name__}: {text[0] if text else ''} ({Path(place.filename).resolve().name}:{place.lineno})"
+    )
 
 
 def prctl(option: int, value: int) -> None:

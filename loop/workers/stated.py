@@ -20,6 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
+from loop.base.linux import bound_memory
 from loop.calls import torch_side
 from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
 from loop.mistakes.answers import floating
@@ -206,6 +207,7 @@ def apart_from_here(task: Task, found: str) -> dict[str, Any]:
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
     """Look at the task, or judge answers."""
+    bound_memory()
     sys.path.insert(0, terms["folder"])
     torch_side.use_threads(terms["threads"])
     began, task = time.monotonic(), Task(terms)

@@ -5,14 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from loop.model.functions import Tolerance
+from loop.model.functions import Baseline, Tolerance
 from loop.model.signature import Checker, Generator, Modules, Signature
 from loop.model.target import Target
 from tests.conftest import ROOT
 from tests.docs import shell
 
 TEXT = (ROOT / "docs" / "tasks.md").read_text()
-MODELS = {"generator": Generator, "signature": Signature, "modules": Modules, "tolerance.T": Tolerance}
+MODELS = {
+    "baseline": Baseline,
+    "generator": Generator,
+    "signature": Signature,
+    "modules": Modules,
+    "tolerance.T": Tolerance,
+}
 
 
 @pytest.mark.slow

@@ -261,3 +261,13 @@ def test_consent_is_asked_for_by_the_users_own_paths(tmp_path: Path, answer: Pat
     assert f"{task}: these definitions run" in done.exception.message
     assert f"loop trust {task} {answer}" in str(done.exception.hint)
     assert "/tasks/" not in done.output
+
+
+def test_a_single_input_stays_whole(tmp_path: Path) -> None:
+    """A generator that returns a tensor, and no tuple, gives one input: not one a row."""
+    task = tasks.gpumode(tmp_path)
+    add_utils(task)
+    folder, _ = as_target(task)
+    (inputs,) = loaded(folder / "entry.py", "inputs")
+    made = inputs(size=7, seed=1)
+    assert (torch.Tensor, (7,)) == (type(made), tuple(made.shape))

@@ -1,0 +1,92 @@
+"""What a person types and reads of a job on another machine."""
+
+import datetime
+import io
+from pathlib import Path
+
+import pytest
+
+from loop.base.errors import UsageError
+from loop.base.screen import Screen
+from loop.cli import following
+from loop.jobs import sent as noted
+from loop.jobs.folder import OUT, TALK, Job, prepare
+from loop.jobs.sent import Sent
+from loop.jobs.there import Seen
+from loop.store.sessions import SessionFolder
+
+NOON = datetime.datetime(2026, 11, 23, 12, 0, tzinfo=datetime.UTC)
+
+
+def make_sent(folder: Path) -> Sent:
+    """A job that was sent to l4."""
+    return Sent(
+        host="l4", project=None, sessions=f"{folder}/sessions", root=f"{folder}/code", tree="code-1",
+        home="/home/me", began=0.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "hours"), [("16:00", 4.0), ("12:00", 24.0), ("9:30", 21.5)])
+def test_a_time_of_day_is_the_next_one(text: str, hours: float) -> None:
+    """Today, or tomorrow where it has passed."""
+    moment = following.until(text, NOON)
+    assert moment is not None
+    assert hours == (moment - NOON.timestamp()) / 3600
+
+
+@pytest.mark.parametrize("text", ["4pm", "24:00", "12:60", "16", ""])
+def test_what_is_no_time_of_day_is_refused(text: str) -> None:
+    """Before anything is sent or paid for."""
+    with pytest.raises(UsageError) as wrong:
+        following.until(text, NOON)
+    assert "--keep-until 16:00" == wrong.value.hint
+
+
+def test_lines_are_shown_with_the_paths_of_here(tmp_path: Path) -> None:
+    """As they come, each once it is whole; what a terminal would act on is left out."""
+    folder = prepare(Job(id="a", words=("status",)))
+    out, err = io.StringIO(), io.StringIO()
+    streams = following._Streams(folder, make_sent(tmp_path), Screen(out, err))
+    streams.take(
+        Seen("running", None, b'{"a":', b"in /home/me/.loop/trees/code-1/k.c: \x1b[31mred\nhalf", more=True)
+    )
+    assert ("", f"in {tmp_path}/code/k.c: red\n") == (out.getvalue(), err.getvalue())
+    streams.take(Seen("done", 0, b"1}\n", b" a line", more=False))
+    streams.rest()
+    assert ('{"a":1}\n', "half a line") == (out.getvalue(), err.getvalue().splitlines()[-1])
+    assert streams.sizes == (len((folder.path / OUT).read_bytes()), len((folder.path / TALK).read_bytes()))
+
+
+def test_only_jobs_that_are_away_are_followed(tmp_path: Path) -> None:
+    """By an id or its beginning; one that was brought back is none of them."""
+    with pytest.raises(UsageError, match="no job is away"):
+        following.follow_job("last", Screen(quiet=True))
+    away, back = (prepare(Job(id=name, words=("status",))) for name in ("away", "back"))
+    for folder in (away, back):
+        noted.write(folder, make_sent(tmp_path))
+    (back.path / "rc").write_text("0")
+    assert ["away"] == [folder.id for folder, _ in noted.away("l4")]
+    assert "running" == away.state
+    with pytest.raises(UsageError) as wrong:
+        following.follow_job("back", Screen(quiet=True))
+    assert "there are away" == wrong.value.hint
+
+
+def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:
+    """Save for the one that was sent to be resumed; what is no session is left where it is."""
+    folder, sent = prepare(Job(id="a", words=("status",))), make_sent(tmp_path)
+    made = folder.path / "out" / "sessions"
+    for name in ("2026-11-23-120000-quick", ".hidden", "..", "no session"):
+        (made / name).mkdir(parents=True, exist_ok=True)
+        (made / name / "session.json").write_text("theirs")
+    (made / "2026-11-23-120001-link").symlink_to("/etc")
+    assert ["2026-11-23-120000-quick"] == [one.name for one in noted.take_in(folder, sent)]
+    assert ["2026-11-23-120000-quick"] == [one.name for one in Path(sent.sessions).iterdir()]
+    assert 0 == SessionFolder(Path(sent.sessions) / "2026-11-23-120000-quick").order, "by another clock than here"
+    (made / "2026-11-23-120000-quick").mkdir(parents=True)
+    with pytest.raises(Exception, match="is there already"):
+        noted.take_in(folder, sent)
+    resumed = sent.model_copy(update={"resumed": "2026-11-23-120000-quick"})
+    (made / "2026-11-23-120000-quick" / "session.json").write_text("resumed")
+    (place,) = noted.take_in(folder, resumed)
+    assert "resumed" == (place / "session.json").read_text()
