@@ -13,7 +13,7 @@ from loop.model.measurement import Check
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.target import Workload
 from loop.model.tuning import Scalar
-from loop.model.workloads import base_seed, entry_of, single
+from loop.model.workloads import base_seed, entry_of, single, unsupported
 from loop.steps.context import Context
 from loop.workers.bench import Side
 from loop.workers.kept import KeptWorker
@@ -108,6 +108,10 @@ class Prober:
 
     def look(self, workload: Workload) -> Generator[Tick, None, Check]:
         """What the gate says of a workload now."""
+        if beyond := unsupported(self.side, workload):
+            return self._answer(
+                Check(workload=workload, inputs=self.start.inputs, status="refused", message=beyond)
+            )
         try:
             check = yield from self._checker.look(workload, self.start.inputs)
         except WorkFailed as failed:
@@ -116,6 +120,9 @@ class Prober:
             # Its generator does not make every size: none of the variant's faults.
             check = Check(workload=workload, inputs=self.start.inputs, status="refused", message=failed.message)
         yield from self.context.bench.discard(workload)
+        return self._answer(check)
+
+    def _answer(self, check: Check) -> Check:
         self.asked.append(self._remember(check))
         return check
 

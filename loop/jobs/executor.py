@@ -5,8 +5,9 @@ a head has died, the next one finds there what had ended.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Protocol
 
 from loop.base.errors import ExitCode, UsageError
 from loop.base.processes import Tick
@@ -16,6 +17,7 @@ from loop.jobs.groups import doubts
 from loop.model.jobs import State
 
 POLL_S = 0.02
+DECIDES = ("status", "outcome", "verdict", "right", "wrong")
 AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes of a machine that failed, or of a job that hung: it is begun again elsewhere."""
 NAMES = {"local": "loop.jobs.local", "ssh": "loop.jobs.ssh", "ray": "loop.jobs.ray", "slurm": "loop.jobs.slurm"}
@@ -83,9 +85,13 @@ def all_trusted(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick
         remark(f"device {uuid} is set aside: {why}")
     avoided = {uuid for uuid in doubted if executor.avoid(uuid)}
     again = [job for job in jobs if (where := job.where) is not None and where.uuid in avoided]
+    first = {job.id: job.answer() for job in again if job.state == "done"}
     for job in again:
         job.forget()
     yield from all_done(executor, again)
+    for job in again:
+        if job.state == "done" and (differ := disagreement(first.get(job.id, {}), job.answer())):
+            remark(f"job {job.id} had another result on the device that is set aside: {differ}")
 
 
 def _settle(executor: Executor, open_: dict[str, JobFolder], id_: str, state: State) -> None:
@@ -111,9 +117,16 @@ def _why(job: JobFolder, state: State) -> str:
     return "who ran it died" if state == "lost" else f"it ended with {job.rc}"
 
 
-def disagreement(
-    one: Mapping[str, object], other: Mapping[str, object], alike: Callable[[object, object], bool]
-) -> str:
-    """In what two results of one job differ that have to agree; empty where they do."""
-    wrong: Iterable[str] = (name for name in one if not alike(one[name], other.get(name)))
-    return ", ".join(sorted(wrong))
+def facts(found: Any) -> Iterator[tuple[str, Any]]:
+    """What two results of one job have to agree on, wherever it stands in them: words, never times."""
+    if isinstance(found, Mapping):
+        yield from ((name, found[name]) for name in DECIDES if isinstance(found.get(name), str | tuple | list))
+    inner = found.values() if isinstance(found, Mapping) else found if isinstance(found, list) else ()
+    for one in inner:
+        yield from facts(one)
+
+
+def disagreement(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """In what two results of one job differ; empty where they agree."""
+    pairs = zip_longest(facts(one), facts(other))
+    return "; ".join(f"{first} and {second}" for first, second in pairs if first != second)[:300]

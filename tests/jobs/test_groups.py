@@ -68,6 +68,15 @@ def test_what_a_doubted_device_did_is_done_again_on_another(
     assert {("GPU-1", "done")} == {(job.where.uuid, job.state) for job in jobs}
 
 
+def test_two_results_of_a_job_agree_in_words_not_in_times() -> None:
+    """A check that was right on one device and wrong on another is told."""
+    one = {"steps": [{"status": "passed", "seconds": 1.0, "output": {"right": ["a"], "wrong": []}}]}
+    slower = {"steps": [{"status": "passed", "seconds": 2.0, "output": {"right": ["a"], "wrong": []}}]}
+    other = {"steps": [{"status": "failed", "seconds": 1.0, "output": {"right": [], "wrong": ["a"]}}]}
+    assert "" == executor.disagreement(one, slower)
+    assert "('status', 'passed') and ('status', 'failed')" in executor.disagreement(one, other)
+
+
 def test_the_picture_has_a_line_for_each_device() -> None:
     """With how busy it was; jobs at the same time lie below each other."""
     figure = timeline([ran("1"), ran("1", began=1.0), ran("2", began=0.5)])

@@ -13,13 +13,16 @@ ALIKE = 1.03
 """`auto` may take so many times what the best variant takes."""
 WORST = 12
 """Random shapes that are shown."""
+EARLY = """In a graph replay an early launch overlaps the launch with the end of the kernel before it. `small` is
+launched so where its grid is at most a quarter of the multiprocessors, as in history rows of one head.
+`decode` launches its reduction so. PyTorch's kernels are not launched early."""
 
 
 def page(found: dict[str, Any]) -> str:
     """The whole page, as Markdown."""
     node, call = found["floor"]["node"], found["floor"]["call"]
     floor = f"The floor, an empty kernel: {node:.2f} us as a node of a graph, {call:.2f} us as a call by ctypes."
-    lines = ["# CUDA attention against PyTorch", "", found["about"], "", floor, ""]
+    lines = ["# CUDA attention against PyTorch", "", found["about"], "", floor, "", EARLY, ""]
     lines += decode(found["decode"])
     lines += ["## Few queries, many keys, float16, graph replay", ""]
     lines += [*rows(found["long"], [*found["long"][0]["error"]], "graph"), ""]

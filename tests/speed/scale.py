@@ -29,8 +29,10 @@ from tests.jobs.small_ray import COMMAND, Small
 
 PAGE = Path(__file__).with_name("SCALE.md")
 LOCAL_JOBS, RAY_JOBS, SLURM_JOBS = 200, (200, 2000), 40
-KILLS = ((RAY_JOBS[0], 0.0), (RAY_JOBS[0], 5.0), (RAY_JOBS[1], 20.0))
-"""Jobs, and seconds between two nodes that are killed; 0 for none."""
+KILLS = ((RAY_JOBS[0], 0), (RAY_JOBS[0], 50), (RAY_JOBS[1], 200))
+"""Jobs, and after how many of them a node is killed each time; 0 for never."""
+QUICK = "LOOP_QUICK"
+"""In the environment: leave out what takes longest."""
 SHARE_MS = 50.0
 """The executor's own share of a job, at most; its child is not counted."""
 GPU_S = 30.0
@@ -43,32 +45,33 @@ HEAD = """# Many jobs, many machines
 
 def done(
     runner: executor.Executor, jobs: Sequence[JobFolder], disturb: Callable[[], None] = lambda: None
-) -> float:
-    """Seconds until all were done."""
-    begun = time.monotonic()
+) -> tuple[float, float]:
+    """Seconds until all were done, and the processor time of this process, which is the head."""
+    begun, used = time.monotonic(), time.process_time()
     try:
         for _ in executor.all_done(runner, jobs):
             disturb()
     finally:
         runner.close()
-    return time.monotonic() - begun
+    return time.monotonic() - begun, time.process_time() - used
 
 
-def row(what: str, jobs: Sequence[JobFolder], wall_s: float, slots: int) -> str:
-    """A line of the table: what became of the jobs, and the executor's share of a slot's time."""
+def row(what: str, jobs: Sequence[JobFolder], wall_s: float, slots: int, head_s: float) -> str:
+    """A line of the table: what became of the jobs, and the executor's share of time."""
     right = sum(job.state == "done" and job.answer()["said"] == job.job.words[0] for job in jobs)
     inside = sum(job.where.seconds for job in jobs if job.where)
     share_ms = 1e3 * (wall_s * slots - inside) / len(jobs)
-    again = sum(job.tries > 1 for job in jobs)
-    return f"| {what} | {len(jobs):,} | {right:,} | {again} | {wall_s:.1f} | {share_ms:.0f} |"
+    again, head_ms = sum(job.tries > 1 for job in jobs), 1e3 * head_s / len(jobs)
+    return f"| {what} | {len(jobs):,} | {right:,} | {again} | {wall_s:.1f} | {share_ms:.0f} | {head_ms:.0f} |"
 
 
 TABLE = (
-    "| Jobs | Number | Done once, with their own answer | Begun again | Wall s | Own share ms |",
-    "|:--|--:|--:|--:|--:|--:|",
+    "| Jobs | Number | Done once, with their own answer | Begun again | Wall s | Own share ms | Head ms |",
+    "|:--|--:|--:|--:|--:|--:|--:|",
 )
 SHARE = (
-    "The own share is a slot's time less that of its commands, a job. It holds what the processors lacked, too."
+    "The own share is a slot's time less that of its commands, a job: it holds what the processors lacked, too. "
+    "`Head ms` is the head's processor time a job."
 )
 
 
@@ -82,7 +85,8 @@ def on_local() -> Iterator[str]:
         for slots in (1, 2):
             jobs = [make(f"go {slots} {number}") for number in range(LOCAL_JOBS)]
             runner = Local([Slot(Where(host="here"), {}) for _ in range(slots)], Path(folder))
-            yield row(f"{slots} slots", jobs, done(runner, jobs), slots)
+            wall_s, head_s = done(runner, jobs)
+            yield row(f"slots: {slots}", jobs, wall_s, slots, head_s)
     yield ""
     yield SHARE
     yield "Not exercised: several GPUs of one host. Slots were processors."
@@ -98,15 +102,17 @@ def with_ray() -> Iterator[str]:
     from ray.cluster_utils import Cluster
 
     yield from TABLE
-    for count, every_s in KILLS:
+    for count, every in KILLS[: 2 if QUICK in os.environ else 3]:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            yield _ray_row(Path(folder), Cluster, count, every_s)
+            yield _ray_row(Path(folder), Cluster, count, every)
     yield ""
     yield SHARE
+    if QUICK in os.environ:
+        yield f"{RAY_JOBS[1]:,} jobs: not run this time."
     yield "Nodes were killed at random and replaced. Ray with GPUs: not exercised."
 
 
-def _ray_row(folder: Path, kind: type, count: int, every_s: float) -> str:
+def _ray_row(folder: Path, kind: type, count: int, every: int) -> str:
     import ray
 
     make, command = maker(folder)
@@ -117,18 +123,20 @@ def _ray_row(folder: Path, kind: type, count: int, every_s: float) -> str:
     for _ in range(4):
         cluster.add_node(num_cpus=1)
     os.environ["RAY_ADDRESS"] = cluster.address
-    chosen, last, kills = random.Random(7), [time.monotonic()], [0]
+    chosen, looked, kills = random.Random(7), [time.monotonic()], [0]
+    jobs = [make(f"go {number}") for number in range(count)]
 
     def disturb() -> None:
-        if every_s and time.monotonic() - last[0] > every_s:
-            cluster.remove_node(chosen.choice(sorted(cluster.worker_nodes, key=id)), allow_graceful=False)
-            cluster.add_node(num_cpus=1)
-            last[0], kills[0] = time.monotonic(), kills[0] + 1
+        if every and time.monotonic() - looked[0] > 1:
+            looked[0] = time.monotonic()
+            if sum(job.rc is not None for job in jobs) > every * (kills[0] + 1):
+                cluster.remove_node(chosen.choice(sorted(cluster.worker_nodes, key=id)), allow_graceful=False)
+                cluster.add_node(num_cpus=1)
+                kills[0] += 1
 
     try:
-        jobs = [make(f"go {number}") for number in range(count)]
-        wall_s = done(on_ray.opened(4), jobs, disturb)
-        told = row(f"4 nodes, {kills[0]} killed", jobs, wall_s, 4)
+        wall_s, head_s = done(on_ray.opened(4), jobs, disturb)
+        told = row(f"4 nodes, {kills[0]} killed", jobs, wall_s, 4, head_s)
         sys.stderr.write(f"{told}\n")
         return told
     finally:
@@ -154,7 +162,8 @@ def with_slurm() -> Iterator[str]:
         try:
             slurm.RUN = test_slurm.runs(command)
             jobs = [make(f"go {number}") for number in range(SLURM_JOBS)]
-            yield row("one node, an array", jobs, done(slurm.opened(2), jobs), 2)
+            wall_s, head_s = done(slurm.opened(2), jobs)
+            yield row("one node, an array", jobs, wall_s, 2, head_s)
         finally:
             subprocess.run([*script, "stop", f"{folder}/slurm"], check=True)
     yield ""
@@ -207,6 +216,7 @@ SECTIONS: dict[str, Callable[[], Iterator[str]]] = {
     "ssh": elsewhere("tests.speed.scale_ssh"),
     "bisect": elsewhere("tests.speed.scale_bisect"),
     "limits": limits,
+    "heads": elsewhere("tests.speed.scale_limits"),
 }
 
 
