@@ -3,10 +3,12 @@
 Campaigns of 40 scripted candidates of known worth are judged by the code that sessions use. Their rounds are those
 of a kernel against itself, recorded once (`bench-busy-record`), moved by the candidate's true ratio. Then come 50
 proposers that do not want to end, and whole campaigns (`optimize_live`), for real. Each is stored when it is done:
-after an interruption the same command goes on.
+after an interruption the same command goes on, and a second one beside it shares the work.
 """
 
 import argparse
+import contextlib
+import fcntl
 import json
 import math
 import random
@@ -22,6 +24,7 @@ import psutil
 
 from loop.agents.presets import Preset
 from loop.agents.proposing import Errand, children, run_errand, sweep_orphans
+from loop.base.documents import content_hash
 from loop.base.processes import finish
 from loop.base.stats import clipped, ratio_interval
 from loop.machine.machine import machine
@@ -186,15 +189,27 @@ def stored() -> dict[str, Any]:
 
 
 def each(kind: str, keys: Sequence[str], work: Any) -> Iterator[tuple[str, Any]]:
-    """The result of each key, made now where it is not stored."""
-    done = stored()
+    """The result of each key, made now where it is not stored. Several processes share the work."""
     for key in keys:
         name = f"{kind} {key}"
-        if name not in done:
-            done[name] = work(key)
-            DONE.write_text(json.dumps(done, indent=0, sort_keys=True) + "\n")
-            sys.stderr.write(f"\r{name}: {done[name]}    ")
-        yield key, done[name]
+        if name not in stored():
+            with alone(name):
+                if name not in stored():
+                    made = work(key)
+                    with alone("all"):
+                        DONE.write_text(json.dumps({**stored(), name: made}, indent=0, sort_keys=True) + "\n")
+                    sys.stderr.write(f"\r{name}: {made}    ")
+        yield key, stored()[name]
+
+
+@contextlib.contextmanager
+def alone(name: str) -> Iterator[None]:
+    """Wait until no other process does this."""
+    folder = Path(tempfile.gettempdir()) / "loop-bench-optimize"
+    folder.mkdir(exist_ok=True)
+    with (folder / content_hash(name)[:16]).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def with_memory(logs: Sequence[float], campaigns: int) -> list[str]:

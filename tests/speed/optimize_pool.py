@@ -1,5 +1,9 @@
 """The pool that `optimize_live` plays from: kernels that start slower than need be, and patches of known worth.
 
+What is meant to be faster was timed on an AMD EPYC with AVX-512, in turns, by the best of hundreds of calls.
+rms: 1.29x to 1.34x (one division), 1.27x (two sums). softmax: 1.33x (each exponential once), 1.08x (two maxima).
+cpu: 1.24x to 1.37x (rows), 1.11x to 1.19x (keys), 1.01x to 1.04x (maximum). Each by itself.
+
 A patch is text that is replaced. `faster` undoes what made the kernel slow. `neutral` changes what runs once a
 call, or nothing that counts. `layout` moves code about. `wrong`, `cheat`, `hang` and `fork` may never be kept.
 """
@@ -65,7 +69,7 @@ title: A campaign of the bench
 patterns: [single-compilation-unit, mathematical-gates, baseline-first, profile-before-optimise]
 workloads: [{timed}]
 checks: [edges]
-budget: {{minutes: 4}}
+budget: {{minutes: 3}}
 """
 
 
@@ -167,41 +171,22 @@ def _cpu() -> Kernel:
     folder = shipped("kernels") / "attention" / "cpu"
     names = ("block.h", "softmax.h", "products.h", "schedule.h", "bindings.cpp")
     text = {name: (folder / name).read_text() for name in names}
-    tile, small = "std::min(256, ATTENTION_SCORES_KB * 1024 / (kBlockRows * 4) / 8 * 8)", "ATTENTION_SCORES_KB"
+    tile = "std::min(256, ATTENTION_SCORES_KB * 1024 / (kBlockRows * 4) / 8 * 8)"
     weighing = text["softmax.h"]
-    begin = weighing.index("  for (; j + 4 <= seen; j += 4) {\n    Vec weights[4];")
-    four = weighing[begin : weighing.index("  for (; j < seen; j++) {", begin)]
+    begin = weighing.index("  for (; j + 4 <= seen; j += 4) {\n    const float *const from")
+    last = "  for (; j < seen; j++) max = larger"
+    pairs = weighing[begin : weighing.index(last)]
     slow = {
-        "cpu/block.h": text["block.h"].replace(tile, small),
-        "cpu/softmax.h": weighing.replace(four, ""),
-        "cpu/products.h": text["products.h"].replace("hold(load(q + n * kLanes))", "load(q + n * kLanes)"),
+        "cpu/block.h": text["block.h"].replace(f"= {tile};", "= 8;"),
+        "cpu/softmax.h": weighing.replace(pairs, ""),
+        "cpu/products.h": text["products.h"].replace("? 8 : 4;", "? 2 : 2;"),
     }
     one_way = "  static const void *last; if (last == problem.q) return true; last = problem.q;\n"
     where = "  const int64_t heads = problem.batches * problem.heads;"
     patches = (
-        Patch(
-            "faster",
-            "more keys between two updates of the maximum",
-            "cpu/block.h",
-            ((f"= {small};", f"= {tile};"),),
-        ),
-        Patch(
-            "faster",
-            "four exponentials at a time",
-            "cpu/softmax.h",
-            (
-                (
-                    "  for (; j < seen; j++) {\n    Vec weight[1]",
-                    four + "  for (; j < seen; j++) {\n    Vec weight[1]",
-                ),
-            ),
-        ),
-        Patch(
-            "faster",
-            "queries held in registers",
-            "cpu/products.h",
-            (("queries[n] = load(q + n * kLanes)", "queries[n] = hold(load(q + n * kLanes))"),),
-        ),
+        Patch("faster", "more keys between two updates of the maximum", "cpu/block.h", (("= 8;", f"= {tile};"),)),
+        Patch("faster", "the maximum of four keys at a time", "cpu/softmax.h", ((last, pairs + last),)),
+        Patch("faster", "more rows in registers", "cpu/products.h", (("? 2 : 2;", "? 8 : 4;"),)),
         Patch("neutral", "where a second thread begins to pay", "cpu/schedule.h", (("2.5e5", "2.6e5"),)),
         Patch(
             "neutral",
@@ -264,16 +249,25 @@ def pool() -> tuple[Kernel, ...]:
         ),
         Patch(
             "faster",
-            "four sums",
+            "two sums",
             "kernel.cpp",
             (
-                ("    double sum = 0;\n", "    double sum = 0, s[4] = {0, 0, 0, 0};\n"),
                 (
                     "for (int64_t j = 0; j < m; j++) sum += (double)x[j] * x[j];",
-                    "int64_t k = 0;\n    for (; k + 4 <= m; k += 4)\n"
-                    "      for (int c = 0; c < 4; c++) s[c] += (double)x[k + c] * x[k + c];\n"
-                    "    for (; k < m; k++) sum += (double)x[k] * x[k];\n"
-                    "    sum += (s[0] + s[1]) + (s[2] + s[3]);",
+                    "double odd = 0;\n    int64_t k = 0;\n    for (; k + 2 <= m; k += 2)\n"
+                    "      sum += (double)x[k] * x[k], odd += (double)x[k + 1] * x[k + 1];\n"
+                    "    if (k < m) sum += (double)x[k] * x[k];\n    sum += odd;",
+                ),
+            ),
+        ),
+        Patch(
+            "neutral",
+            "the output in fours",
+            "kernel.cpp",
+            (
+                (
+                    "    for (int64_t j = 0; j < m; j++) y[j]",
+                    "#pragma GCC unroll 4\n    for (int64_t j = 0; j < m; j++) y[j]",
                 ),
             ),
         ),
@@ -293,9 +287,22 @@ def pool() -> tuple[Kernel, ...]:
         ),
         Patch(
             "faster",
-            "a comparison for fmax",
+            "two maxima",
             "kernel.cpp",
-            (("std::fmax(highest, x[j])", "highest < x[j] || x[j] != x[j] ? x[j] : highest"),),
+            (
+                (
+                    "for (int64_t j = 0; j < m; j++) highest = std::fmax(highest, x[j]);",
+                    "float other = -INFINITY;\n    int64_t k = 0;\n    for (; k + 2 <= m; k += 2)\n"
+                    "      highest = std::fmax(highest, x[k]), other = std::fmax(other, x[k + 1]);\n"
+                    "    if (k < m) highest = std::fmax(highest, x[k]);\n    highest = std::fmax(highest, other);",
+                ),
+            ),
+        ),
+        Patch(
+            "neutral",
+            "a product for a division",
+            "kernel.cpp",
+            (("std::exp(x[j] - highest) / sum", "std::exp(x[j] - highest) * (1 / sum)"),),
         ),
         Patch("neutral", "the maximum begins at the first", "kernel.cpp", (("= -INFINITY", "= x[0]"),)),
     )

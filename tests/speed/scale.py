@@ -217,6 +217,7 @@ SECTIONS: dict[str, Callable[[], Iterator[str]]] = {
     "ssh": elsewhere("tests.speed.scale_ssh"),
     "bisect": elsewhere("tests.speed.scale_bisect"),
     "limits": limits,
+    "heads": elsewhere("tests.speed.scale_limits"),
 }
 
 
