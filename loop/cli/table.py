@@ -176,6 +176,12 @@ class Command:
         if given.get("on"):
             where, _, name = ON_HOST.partition(":")
             return int(getattr(importlib.import_module(where), name)(self, given, screen))
+        if given.get("keep_until"):
+            from loop.base.errors import UsageError
+
+            raise UsageError(
+                "--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00"
+            )
         given = {name: value for name, value in given.items() if name not in ("on", "keep_until")}
         where, _, name = self.story.partition(":")
         module = importlib.import_module(where)

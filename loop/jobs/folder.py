@@ -14,6 +14,7 @@ rc              the command's exit code, written last
 """
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -79,6 +80,17 @@ class Job(Model):
     """The session whose campaign it belongs to."""
 
 
+@functools.lru_cache(maxsize=4096)
+def _what(path: Path) -> Job:
+    """A job as it was submitted: that never changes, and whoever waits for many jobs asks often."""
+    try:
+        return read_sealed(Job, path / WHAT)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: no job there: {error.strerror}", hint="`loop jobs` lists what there is"
+        ) from error
+
+
 @dataclass(frozen=True)
 class JobFolder:
     """One job."""
@@ -93,11 +105,7 @@ class JobFolder:
     @property
     def job(self) -> Job:
         """What is to be done. Raises LoopError where that is damaged, or there is no job."""
-        try:
-            return read_sealed(Job, self.path / WHAT)
-        except OSError as error:
-            hint = "`loop jobs` lists what there is"
-            raise UsageError(f"{self.path}: no job there: {error.strerror}", hint=hint) from error
+        return _what(self.path)
 
     @property
     def rc(self) -> int | None:

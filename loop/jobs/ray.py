@@ -128,6 +128,7 @@ class Ray:
         self._queue: deque[JobFolder] = deque()
         self._ended: dict[str, State] = {}
         self._deaths = 0
+        self._gpus = self._count("GPU") > 0
 
     def submit(self, job: JobFolder) -> None:
         """Put it at the end of the queue."""
@@ -164,14 +165,18 @@ class Ray:
 
     def _fill(self) -> None:
         """Begin jobs as long as somebody is free; those that want to be alone, when nothing else runs."""
+        full: set[bool] = set()
         for job in tuple(self._queue):
             what = job.job
-            gpu = what.needs_gpu and self._count("GPU") > 0
+            gpu = what.needs_gpu and self._gpus
             running = [place.job.job.alone for place in self.places if place.job is not None]
             if any(running) or (what.alone and running):
                 return
-            place = self._free(gpu=gpu)
+            place = None if gpu in full else self._free(gpu=gpu)
             if place is None:
+                full.add(gpu)
+                if len(full) == 1 + self._gpus:
+                    return
                 continue
             self._queue.remove(job)
             write_runner(job, os.getpid())

@@ -130,6 +130,12 @@ class Found:
         return int(self["free_kb"] or 0) / 1e6
 
 
+def python(there: Connection) -> str:
+    """The interpreter that the file names, as a word for a shell; `~` is the home there."""
+    path = there.listed.host.python
+    return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
+
+
 ASK = """
 say() { printf '%s=%s\\n' "$1" "$(printf %s "$2" | head -n 1 | head -c 200)"; }
 say now "$(date +%s)"
@@ -150,7 +156,7 @@ say digest "$(cat DIGEST 2>/dev/null)"
 def ask(there: Connection) -> Found:
     """What the machine has. Raises as `Connection.run`."""
     begun = time.time()
-    script = ASK.replace("PYTHON", shlex.quote(there.listed.host.python)).replace("DIGEST", DIGEST)
+    script = ASK.replace("PYTHON", python(there)).replace("DIGEST", DIGEST)
     lines = there.run(script, limit_s=120).decode(errors="replace").splitlines()
     facts = dict(line.partition("=")[::2] for line in lines if "=" in line)
     return Found(facts, (begun + time.time()) / 2)
@@ -234,7 +240,7 @@ def install(there: Connection, found: Found) -> None:
     index = "--extra-index-url https://download.pytorch.org/whl/cpu" if processor else ""
     words = {"HOME_OF_OURS": HOME, "WHEEL": name, "INDEX": index, "DIGEST": digest(files)}
     script = INSTALL
-    for word, value in {**words, "PYTHON": shlex.quote(there.listed.host.python)}.items():
+    for word, value in {**words, "PYTHON": python(there)}.items():
         script = script.replace(word, value)
     try:
         there.run(script, limit_s=INSTALL_S)

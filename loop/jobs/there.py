@@ -63,6 +63,7 @@ BEGIN = """
 cd jobs/ID || exit 1
 [ -e rc ] || alive . || {
   EXPORTS
+  [ -d /usr/local/cuda/bin ] && export PATH="$PATH:/usr/local/cuda/bin"
   export LOOP_SESSIONS="$PWD/out/sessions"
   [ -d ../../trees/TREE.past ] && mkdir -p out/sessions && cp -a ../../trees/TREE.past/. out/sessions/
   printf %s TREE >tree

@@ -5,10 +5,11 @@ import io
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
-from loop.cli import following
+from loop.cli import app, following
 from loop.jobs import sent as noted
 from loop.jobs.folder import OUT, TALK, Job, prepare
 from loop.jobs.sent import Sent
@@ -90,3 +91,10 @@ def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:
     (made / "2026-11-23-120000-quick" / "session.json").write_text("resumed")
     (place,) = noted.take_in(folder, resumed)
     assert "resumed" == (place / "session.json").read_text()
+
+
+def test_a_machine_is_kept_only_where_one_is_named() -> None:
+    """It would mean nothing on this one."""
+    done = CliRunner().invoke(app, ["kernels", "check", "--keep-until", "16:00"])
+    assert isinstance(done.exception, UsageError)
+    assert "--on HOST --keep-until 16:00" == done.exception.hint

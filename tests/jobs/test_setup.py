@@ -103,3 +103,10 @@ def test_a_machine_on_which_nothing_can_run_is_refused(facts: dict[str, str], sa
         setup.refuse_unfit(connection(), found(**facts))
     assert says in wrong.value.message
     assert mend in (wrong.value.hint or "")
+
+
+def test_the_interpreter_is_one_word_for_a_shell() -> None:
+    """Whatever is in its path; in the home of there where it says so."""
+    assert "python3" == setup.python(connection())
+    assert "\"$HOME\"/'my env/bin/python'" == setup.python(connection(python="~/my env/bin/python"))
+    assert "'a; rm -rf /'" == setup.python(connection(python="a; rm -rf /"))

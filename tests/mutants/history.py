@@ -115,6 +115,14 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
         "small.cuh",
         [("  state.finish_sums();\n", "")],
     ),
+    "the reduction of decode does not wait for its first pass": (
+        "decode.cuh",
+        [("  wait_for_previous();\n", "")],
+    ),
+    "a small grid does not wait for the kernel before it": (
+        "small.cuh",
+        [("  wait_for_previous();\n", "")],
+    ),
     "fully masked tile not guarded": (
         "warp.cuh",
         [("return top == kMasked ? 0.0f : top * scale_log2;", "return top * scale_log2;")],

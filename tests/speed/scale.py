@@ -27,6 +27,7 @@ from tests.jobs import test_slurm
 from tests.jobs.small import maker
 from tests.jobs.small_ray import COMMAND, Small
 
+VARIABLES = on_ray.variables
 PAGE = Path(__file__).with_name("SCALE.md")
 LOCAL_JOBS, RAY_JOBS, SLURM_JOBS = 200, (200, 2000), 40
 KILLS = ((RAY_JOBS[0], 0), (RAY_JOBS[0], 50), (RAY_JOBS[1], 200))
@@ -117,7 +118,7 @@ def _ray_row(folder: Path, kind: type, count: int, every: int) -> str:
 
     make, command = maker(folder)
     os.environ |= {"LOOP_STATE": f"{folder}/state"}
-    variables = {COMMAND: " ".join(command), **on_ray.variables()}
+    variables = {**VARIABLES(), COMMAND: " ".join(command)}
     on_ray.Supervisor, on_ray.variables = Small, lambda: variables  # type: ignore[misc]
     cluster = kind(initialize_head=True, head_node_args={"num_cpus": 0})
     for _ in range(4):
