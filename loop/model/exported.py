@@ -84,7 +84,7 @@ class MadeTarget(Printed):
 class ExportedSession(SessionFacts, Conclusion):
     """One session. New fields may come; those that are here keep their names and meanings."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     """Number of this schema."""
     report: str
     """Where its report is."""

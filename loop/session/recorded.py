@@ -42,6 +42,8 @@ class ShownRecorded(Printed):
 class ShownSession(Printed):
     """One session in full."""
 
+    schema_version: int = 2
+    """Number of this schema."""
     head: SessionHead
     """What was known when it began."""
     record: SessionRecord | None

@@ -32,6 +32,7 @@ def changed(definition: str, name: str, field: dict[str, Any] | None) -> list[st
     return [
         line
         for words, old in OLDER["properties"].items()
+        if version(old, OLDER) == version(NOW["properties"][words], NOW)
         for line in unreadable(old, new["properties"][words], (OLDER, new), words)
     ]
 

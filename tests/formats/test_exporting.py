@@ -74,9 +74,10 @@ def export(folder: Path, variant: str, form: str, *more: str) -> Path:
     """The folder that `loop kernels export` wrote to."""
     output = folder.parent / f"{form}-{variant}"
     words = ["kernels", "export", variant, "--as", form, "--output", str(output), "--target", str(folder), *more]
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(app, [*words, "--json"])
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
+    assert json.loads(done.stdout)
     return output
 
 
