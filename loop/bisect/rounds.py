@@ -22,7 +22,7 @@ from loop.model.bisect import Claim, Stop
 MOST = 24
 """Pairs of one probe at most."""
 LEAST = 4
-"""Pairs or runs of one probe at least, save for those of a side that is evident sooner."""
+"""Pairs of one probe at least, save for those of a side that is evident sooner."""
 SETTLED = math.log(199)
 """Log odds at which a probe has told the side of its commit: wrong in one case of 200."""
 APART_LEAST, APART_Z = 6, 5.0
@@ -49,7 +49,8 @@ def next_round(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[
         if len(chosen) == width:
             return tuple(chosen)
     copies = math.ceil(width / len(chosen))
-    return tuple(replace(one, batch=max(math.ceil(one.batch / copies), LEAST)) for one in chosen * copies)[:width]
+    least = LEAST if problem.metric == "latency" else 1
+    return tuple(replace(one, batch=max(math.ceil(one.batch / copies), least)) for one in chosen * copies)[:width]
 
 
 def taken(problem: Problem, journal: Sequence[Asked], answers: Sequence[Asked]) -> list[tuple[int, Asked]]:
@@ -133,7 +134,7 @@ def _likeliest(problem: Problem, journal: Sequence[Asked], first: Try, most: int
 def _probe(problem: Problem, known: Stop, wanted: Try) -> Try:
     """A try as a sequential test, which costs one round however many observations it takes."""
     if problem.metric == "correctness":
-        return replace(wanted, batch=max(wanted.batch, LEAST))
+        return wanted
     end = wanted.commit in (0, len(problem.commits) - 1)
     return replace(wanted, batch=MOST, stop=Stop(step=0.0 if end else known.step, sd=known.sd))
 
