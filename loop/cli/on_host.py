@@ -56,6 +56,8 @@ STARTS_S = 600.0
 def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
     """Do what a command line asks for on the machine that it names; the exit code of the command there."""
     asked = {name: value for name, value in given.items() if name not in ("on", "keep_until")}
+    if not given["on"]:
+        raise UsageError("--keep-until is for the machine that --on names", "--on HOST --keep-until 16:00")
     until = following.until(given.get("keep_until"), datetime.datetime.now().astimezone())
     setting = trusted_setting(asked.get("target"), screen)
     if made_of(setting.project.target):

@@ -173,15 +173,9 @@ class Command:
     def call(self, given: Mapping[str, Any], screen: Any = None) -> int:
         """Tell the story, to the process's own screen by default; the exit code."""
         screen = screen or screen_for(bool(given.get("json") or given.get("events")))
-        if given.get("on"):
+        if given.get("on") or given.get("keep_until"):
             where, _, name = ON_HOST.partition(":")
             return int(getattr(importlib.import_module(where), name)(self, given, screen))
-        if given.get("keep_until"):
-            from loop.base.errors import UsageError
-
-            raise UsageError(
-                "--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00"
-            )
         given = {name: value for name, value in given.items() if name not in ("on", "keep_until")}
         where, _, name = self.story.partition(":")
         module = importlib.import_module(where)
