@@ -110,7 +110,7 @@ def with_ray() -> Iterator[str]:
     yield SHARE
     if QUICK in os.environ:
         yield f"{RAY_JOBS[1]:,} jobs: not run this time."
-    yield f"The 4 nodes share {machine().cores} cores: the own share is mostly their waiting, and the start of actors."
+    yield f"The 4 nodes share {machine().cores} cores: the own share is mostly waiting, and the start of actors."
     yield "Nodes were killed at random and replaced. Ray with GPUs: not exercised."
 
 
