@@ -60,9 +60,7 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
     until = following.until(given.get("keep_until"), datetime.datetime.now().astimezone())
     setting = trusted_setting(asked.get("target"), screen)
-    if made_of(setting.project.target):
-        raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
-    (host, *_) = known.choose(known.hosts(own(setting.project)), str(given["on"]))
+    host = _host(str(given["on"]), setting.project)
     resumed = _resumed(asked, setting.project)
     if resumed is not None and (folder := _away(host, setting.project)):
         screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
@@ -79,24 +77,45 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         patiently(lambda: there.send_past(sending.tree, setting.project.sessions, files, past))
         patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names))
         folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
-        sent = Sent(
-            host=host.name,
-            project=None if own(setting.project) is None else str(setting.project.target),
-            sessions=str(setting.project.sessions),
-            root=str(sending.root or ""),
-            tree=sending.tree,
-            home=ready.home,
-            resumed=resumed.id if resumed else "",
-            given=tuple(one for one in past if resumed is None or one != resumed.id),
-            began=time.time(),
-            last=command.words != CHECK and not asked.get("dry_run"),
-            keep_until=until,
-        )
+        last = command.words != CHECK and not asked.get("dry_run")
+        sent = _sent(host, setting.project, sending, ready.home, past, resumed)
+        sent = sent.model_copy(update={"last": last, "keep_until": until})
         noted.write(folder, sent)
         variables = _variables(host, setting.project, resumed)
         patiently(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
         return following.follow(folder, screen, there)
+
+
+def _host(word: str, project: Project) -> Listed:
+    """The machine of this name or label. Raises UsageError where it cannot take what the project is."""
+    if made_of(project.target):
+        raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
+    (host, *_) = known.choose(known.hosts(own(project)), word)
+    return host
+
+
+def _sent(
+    host: Listed,
+    project: Project,
+    sending: "_Sending",
+    home: str,
+    past: Sequence[str],
+    resumed: SessionFolder | None,
+) -> Sent:
+    """What is known here of a job that goes there now."""
+    going_on = resumed.id if resumed else ""
+    return Sent(
+        host=host.name,
+        project=None if own(project) is None else str(project.target),
+        sessions=str(project.sessions),
+        root=str(sending.root or ""),
+        tree=sending.tree,
+        home=home,
+        resumed=going_on,
+        given=tuple(one for one in past if one != going_on),
+        began=time.time(),
+    )
 
 
 def _away(host: Listed, project: Project) -> JobFolder | None:

@@ -181,14 +181,18 @@ class Command:
         module = importlib.import_module(where)
         if "target" in given and given["target"] is None:
             _say_target(screen)
-        values = {**_with_task(_joined(given)), **self.fixed}
-        lists = [one.name for one in self.parameters if one.name in values and _is_list(one.annotation.__origin__)]
-        values |= {name: tuple(values[name] or ()) for name in lists}
+        values = self._values(given)
         if self.request:
             return int(getattr(module, name)(getattr(module, self.request)(**values), screen))
         if "json" in values:
             values["as_json"] = values.pop("json")
         return int(getattr(module, name)(**values, screen=screen))
+
+    def _values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What the story takes: a target for a task, tuples for what may be repeated."""
+        values = {**_with_task(_joined(given)), **self.fixed}
+        lists = [one.name for one in self.parameters if one.name in values and _is_list(one.annotation.__origin__)]
+        return values | {name: tuple(values[name] or ()) for name in lists}
 
 
 def flag_of(parameter: Parameter) -> str:

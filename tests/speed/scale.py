@@ -110,6 +110,7 @@ def with_ray() -> Iterator[str]:
     yield SHARE
     if QUICK in os.environ:
         yield f"{RAY_JOBS[1]:,} jobs: not run this time."
+    yield f"The 4 nodes share {machine().cores} cores: the own share is mostly waiting, and the start of actors."
     yield "Nodes were killed at random and replaced. Ray with GPUs: not exercised."
 
 
@@ -178,7 +179,7 @@ def limits() -> Iterator[str]:
     yield ""
     yield f"By arithmetic, for jobs of {GPU_S:.0f} s. A share of t ms lets one head begin 1000 / t jobs a second."
     yield ""
-    yield "| Executor | Jobs a second, at most | GPUs that it keeps busy | What breaks first |"
+    yield "| Executor | Jobs a second, at most | GPUs, by the head alone | What breaks first |"
     yield "|:--|--:|--:|:--|"
     shares = {name: _share(name) for name in ("local", "ray", "slurm")}
     why = {
