@@ -18,7 +18,6 @@ from tests.session.test_command import make_session
 WITHOUT = {
     "patterns schema": "what it prints is JSON",
     "catalog serve": "it serves pages until Ctrl-C",
-    "job probe": "what it prints is JSON",
     "mcp": "it answers in JSON until its client closes",
     "job probe": "what it prints is JSON",
     "jobs follow": "it prints what the job's command prints",
