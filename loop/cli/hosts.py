@@ -134,10 +134,12 @@ def _set_up(host: Listed, screen: Screen) -> SetUp:
         lacks = tuple(setup.lacks(there.connection, found))
         for line in lacks:
             screen.say(f"{host.name}: {line}")
-        screen.say(f"{host.name}: installing loop into ~/{setup.HOME}/venv, over Python {found['python']}")
+        wait = "" if found["torch"] else "; torch takes minutes"
+        screen.say(f"{host.name}: installing loop into ~/{setup.HOME}/venv, over Python {found['python']}{wait}")
         setup.install(there.connection, found)
-        has = [f"torch {found['torch']}" if found["torch"] else "", found["gpus"], f"driver {found['driver']}"]
-        screen.say(f"{host.name}: ready ({', '.join(one for one in has if one.strip() != 'driver' and one)})")
+        torch = f"torch {found['torch']}" if found["torch"] else "torch of its own"
+        gpus = f"{found['gpus']}, driver {found['driver']}" if found["gpus"] else "no GPU"
+        screen.say(f"{host.name}: ready, with {torch} and {gpus}")
         screen.say(f"  next: loop run session --on {host.name}")
     return SetUp(
         host=host.name,

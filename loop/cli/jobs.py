@@ -80,8 +80,18 @@ def _usd_per_hour(job: JobRun, card: RateCard) -> float:
 
 def _table(found: JobList, screen: Screen) -> None:
     rows = [
-        (one.id[:12], one.state, one.title, f"{one.device} of {one.host}" if one.host else "",
-         f"{one.seconds:.0f}", f"{found.usd.get(one.id, 0.0):.3f}", str(one.tries))
-        for one in found.jobs
-    ]  # fmt: skip
-    screen.table(("job", "state", "work", "where", "s", "$", "begun"), rows, wrap=2)
+        (one.id, _state(one), one.title, _place(one), f"{one.seconds:.0f}", _usd(found, one)) for one in found.jobs
+    ]
+    screen.table(("job", "state", "work", "where", "s", "$"), rows, wrap=2)
+
+
+def _state(job: JobRun) -> str:
+    return f"{job.state}, {job.tries} times" if job.tries > 1 else job.state
+
+
+def _place(job: JobRun) -> str:
+    return job.host if job.device == "cpu" else f"{job.device}, {job.host}"
+
+
+def _usd(found: JobList, job: JobRun) -> str:
+    return f"{found.usd[job.id]:.3f}" if job.id in found.usd else "-"

@@ -221,7 +221,7 @@ def _prepared(command: Command, asked: Mapping[str, Any], cwd: str, resumed: Ses
     job = Job(
         id=f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
         words=tuple(words),
-        title=shlex.join(["loop", *words]),
+        title=shlex.join(["loop", *command.words_of({**asked, "target": None})]).replace(" -- ", " "),
         folder=cwd,
         ttl_s=60 * float(minutes) + AFTER_BUDGET_S if minutes else TTL_S,
     )
