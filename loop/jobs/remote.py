@@ -31,6 +31,8 @@ OPTIONS = (
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "PermitLocalCommand=no",
+    "ControlPersist=no",  # What the user's own configuration says of these two would take the master away.
+    "RemoteCommand=none",
 )
 T = TypeVar("T")
 Pipe = int | IO[bytes]

@@ -53,6 +53,21 @@ def test_what_a_login_shell_prints_is_left_out(there: Connection, machine: Serve
         machine.noise("")
 
 
+def test_the_users_own_configuration_does_not_take_the_master_away(
+    machine: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many keep connections open, and some have a command of their own run."""
+    own = tmp_path / "config"
+    own.write_text(
+        f"{machine.client.read_text()}  ControlMaster auto\n  ControlPersist 10m\n  RemoteCommand true\n"
+    )
+    monkeypatch.setenv("LOOP_SSH", f"ssh -F {own}")
+    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+        assert b"ours\n" == connection.run("echo ours")
+        assert connection._master is not None
+        assert connection._master.poll() is None
+
+
 def test_a_cut_connection_is_made_anew(there: Connection, machine: Server) -> None:
     """The call after a cut succeeds, if not at once; a network that is cut while a script runs is told as such."""
     there.run("true")
