@@ -41,9 +41,9 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[
     _, terms = read_terms(read_text(folder.path / TERMS))
     rate, used = prices.at(terms) if prices else (0.0, None)
     planned = None
-    if sent.keep_until is not None:
+    if sent.keep_until is not None and sent.keep_until > time.time():
         clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
-        planned = f"{clock:%H:%M}", max(0.0, sent.keep_until - time.time()) / 3600
+        planned = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
     decision = "keep" if planned else "stop"
     if rate:
         screen.say(

@@ -32,7 +32,7 @@ from loop.library.made_of import made_of
 from loop.machine.gpus import VISIBLE
 from loop.repository import root_of
 from loop.repository.carried import carried
-from loop.steps.setting import trusted_setting
+from loop.steps.setting import allow_session, trusted_setting
 from loop.store import sessions
 from loop.store.past_changes import needed
 from loop.store.sessions import SessionFolder
@@ -62,6 +62,8 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
     setting = trusted_setting(asked.get("target"), screen)
     host = _host(str(given["on"]), setting.project)
     resumed = _resumed(asked, setting.project)
+    if resumed is not None:  # What it runs is told there to be allowed.
+        allow_session(resumed.path, resumed.head(), setting, screen)
     if resumed is not None and (folder := _away(host, setting.project)):
         screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
         return following.follow(folder, screen)
