@@ -151,8 +151,12 @@ def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_pa
     (root / "left").write_text("out")
     place = machine.home / "place"
     place.mkdir()
-    there.send(root, ["in/a b.txt"], "place")
-    assert ["in/a b.txt"] == [str(one.relative_to(place)) for one in place.rglob("*") if one.is_file()]
+    for name in ("#1", ";2"):
+        (root / name).write_text("ours")
+    there.send(root, ["in/a b.txt", "#1", ";2"], "place")
+    assert ["#1", ";2", "in/a b.txt"] == sorted(
+        str(one.relative_to(place)) for one in place.rglob("*") if one.is_file()
+    )
     (place / "in" / "link").symlink_to("/etc/passwd")
     (place / "in" / "large").write_bytes(bytes(5000))
     (place / "other").write_text("not asked for")
