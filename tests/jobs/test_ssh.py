@@ -4,17 +4,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
 
-from loop.base.errors import UsageError, WorkFailed
-from loop.jobs import setup
-from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare
+from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
+from loop.base.places import project
+from loop.base.processes import finish
+from loop.jobs import setup, ssh
+from loop.jobs.executor import all_done
+from loop.jobs.folder import HEARTBEAT, MOST_TRIES, PID, Job, JobFolder, hashes, prepare
 from loop.jobs.hosts import Host, Listed
-from loop.jobs.remote import Connection
-from loop.jobs.ssh import Ssh
-from loop.jobs.there import There
+from loop.jobs.remote import Connection, Unreachable
+from loop.jobs.ssh import Machine, Ssh
+from loop.jobs.there import Seen, There
+from loop.library.hosted import VARIABLE, Hosted
+from loop.library.trust import definition_hash
 from loop.model.jobs import State
 from tests.jobs.sshd import Server, missing
 from tests.projects import make_project
@@ -185,3 +192,65 @@ def test_nonsense_is_refused(machine: Server, monkeypatch: pytest.MonkeyPatch) -
             connection.run = lambda script, answer=answer, **more: answer  # type: ignore[method-assign]
             with pytest.raises(WorkFailed, match="nonsense"):
                 there.look({"a": (0, 0)})
+
+
+class Fails:
+    """A machine that does not do what it is asked for."""
+
+    def __init__(self, **wrong: LoopError) -> None:
+        self.name, self.connection, self.wrong = "l4", SimpleNamespace(listed=HOST), wrong
+
+    def __getattr__(self, word: str) -> Callable[..., Any]:
+        def asked(*given: Any) -> Any:
+            if word in self.wrong:
+                raise self.wrong[word]
+            return {job: Seen("done", 0, b"", b"", False) for job in given[0]} if word == "look" else None
+
+        return asked
+
+
+def executor_of(monkeypatch: pytest.MonkeyPatch, *machines: Fails) -> Ssh:
+    """Jobs on these machines, none of which is waited for long."""
+    monkeypatch.setattr(ssh, "AWAY_S", 0.2)
+    monkeypatch.setattr(ssh, "LOOK_S", 0.0)
+    made = Ssh([], len(machines))
+    made._machines = [Machine(cast(There, one), [{}]) for one in machines]
+    return made
+
+
+@pytest.mark.parametrize("word", ["submit", "look"])
+def test_machines_that_stay_away_end_the_work(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    """Also where they went away while a job was on its way; nobody waits without a limit."""
+    gone = dict.fromkeys((word, "forget"), Unreachable("l4 does not answer", ""))
+    working = all_done(executor_of(monkeypatch, Fails(**gone)), [make(word)])
+    with pytest.raises(MachineFailure, match="no machine answers any more"):
+        finish(working)
+
+
+def test_a_machine_that_a_person_has_to_mend_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others go on; where there is none, its own words are told."""
+    full = Fails(submit=MachineFailure("the disk of l4 is full", ""))
+    executor, jobs = executor_of(monkeypatch, full, Fails()), [make("one"), make("two")]
+    for job in jobs:
+        executor.submit(job)
+    assert {"one": "lost", "two": "done"} == {**executor.poll(jobs)}
+    assert "1" == (jobs[0].path / "tries").read_text()
+    with pytest.raises(MachineFailure, match="full"):
+        finish(all_done(executor_of(monkeypatch, full), [make("three")]))
+
+
+def test_what_cannot_be_brought_back_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And begun again, so many times: it does not end the work, nor go on for ever."""
+    job = make("four")
+    finish(all_done(executor_of(monkeypatch, Fails(collect=WorkFailed("too much"))), [job]))
+    assert ("queued", MOST_TRIES + 2) == (job.state, job.tries)
+
+
+def test_every_target_of_a_job_is_allowed_there(tmp_path: Path) -> None:
+    """A probe of a bisection keeps its target below its source."""
+    target = make_project(tmp_path / "source" / "today")
+    source = target.parent
+    files = [path for path in sorted(source.rglob("*")) if path.is_file()]
+    job = prepare(Job(id="probe", words=QUICK, files=hashes(source, files)), source, files)
+    told = Hosted.model_validate_json(ssh._told(HOST, job)[VARIABLE])
+    assert (definition_hash(project(target, target)),) == told.trusted
