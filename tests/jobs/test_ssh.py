@@ -1,5 +1,6 @@
 """The executor `ssh`: jobs there, cut off, killed and brought back, each once."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -185,3 +186,44 @@ def test_nonsense_is_refused(machine: Server, monkeypatch: pytest.MonkeyPatch) -
             connection.run = lambda script, answer=answer, **more: answer  # type: ignore[method-assign]
             with pytest.raises(WorkFailed, match="nonsense"):
                 there.look({"a": (0, 0)})
+
+
+def test_values_of_a_script_are_never_looked_for_in_each_other(machine: Server, tmp_path: Path) -> None:
+    """A path with a word of the script in it arrives as it is."""
+    job = make("named")
+    with Connection(HOST) as connection:
+        There(connection).submit(job, {"LOOP_A": "/it's/ASKED ID TREE @PYTHON@ EXPORTS"}, "EXPORTS")
+        assert "EXPORTS" == (machine.home / setup.HOME / "jobs" / "named" / "tree").read_text()
+        There(connection).forget("named")
+
+
+def test_old_sources_are_never_taken_for_those_that_were_sent(machine: Server, tmp_path: Path) -> None:
+    """What cannot be put in place fails; what can replaces all that was there."""
+    trees = machine.home / setup.HOME / "trees"
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "b").write_text("b")
+    with Connection(HOST) as connection:
+        there = There(connection)
+        there.send_tree("code", tmp_path, ["a"])
+        there.send_tree("code", tmp_path, ["b"])
+        assert ["b"] == [path.name for path in (trees / "code").iterdir()]
+        run = connection.run
+        connection.run = lambda script, **more: run(f"mv() {{ false; }}\n{script}", **more)  # type: ignore[method-assign]
+        with pytest.raises(WorkFailed):
+            there.send_tree("code", tmp_path, ["a"])
+        with pytest.raises(WorkFailed):
+            there.send_tree("no/such", tmp_path, ["a"])
+
+
+def test_a_job_that_was_never_begun_is_lost(machine: Server) -> None:
+    """After a while, by the clock there: it may be on its way. One whose folder is not there is gone."""
+    for name, age_s in (("fresh", 0), ("cut", 100)):
+        place = machine.home / setup.HOME / "jobs" / name
+        place.mkdir(parents=True)
+        os.utime(place, (time.time() - age_s, time.time() - age_s))
+    with Connection(HOST) as connection:
+        seen = There(connection).look(dict.fromkeys(("fresh", "cut", "none"), (0, 0)))
+        There(connection).cancel("none")
+        There(connection).forget("fresh", "cut")
+    found = {name: (one.state, one.gone) for name, one in seen.items()}
+    assert {"fresh": ("queued", False), "cut": ("lost", False), "none": ("lost", True)} == found
