@@ -111,6 +111,12 @@ def bound_memory() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))
 
 
+def unbound_memory() -> None:
+    """Before a program of the user's, which may reserve more than it uses, as a sanitizer does."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
 def _keep_signals_in() -> None:
     """From now on this process signals, and looks into, what it has started itself, and nothing else."""
     if _LIBC is None or _LIBC.syscall(LANDLOCK_CREATE, None, 0, LANDLOCK_VERSION) < SIGNALS_SINCE:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from loop.base.linux import unbound_memory
 from loop.calls.call import Call, CommandTerms, TensorFile
 from loop.calls.guarded import Unguarded
 from loop.calls.prepared import Prepared, Run
@@ -100,6 +101,7 @@ class ExternalCall(Prepared):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
+            preexec_fn=unbound_memory,
         )
         if done.returncode:
             tail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]

@@ -4,7 +4,6 @@ What a format cannot say is refused with its reason, or told as a remark. Files 
 an answer needs nothing of `loop`.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +62,7 @@ def _built():
     folder = Path(tempfile.mkdtemp(prefix="{name}-"))
     for path, text in FILES.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
+        (folder / path).write_text(text, encoding="utf-8")
     return load(
         name="loop_{name}",
         sources=[str(folder / one) for one in UNITS],
@@ -79,7 +78,7 @@ _extension = _built()
 def {function}({arguments}):
 {made}
     _extension.run({passed})
-    return {results}
+{returned}
 """
 
 
@@ -147,16 +146,17 @@ class Portable:
                 raise self._refused(f"the words of {name}", "choose workloads with one of them: --workloads")
         return found
 
-    def called(self, function: str) -> str:
-        """The call of a Python function, with fixed attributes written out."""
+    def called(self, function: str, *outputs: str) -> str:
+        """The call of a Python function, with fixed attributes written out; `outputs`: those passed to it."""
         fixed = [f"{name}={value!r}" for name, value in self.fixed.items()]
         keywords = [*fixed, *(f"{name}={name}" for name in self.given)]
-        return f"{function}({', '.join([*self.target.signature.inputs, *keywords])})"
+        return f"{function}({', '.join([*self.target.signature.inputs, *outputs, *keywords])})"
 
-    def python(self, name: str, called: str) -> str:
-        """A function of the target as text that defines `called(inputs, scalars)`.
+    def python(self, name: str, called: str, *, passed: bool = False) -> str:
+        """A function of the target as text that defines `called(inputs, scalars)`, which returns the outputs.
 
-        Raises UsageError for one that needs files beside its own, or code of loop's.
+        `passed`: the function itself writes them to tensors that are passed to it. Raises UsageError for one that
+        needs files beside its own, or code of loop's.
         """
         module, colon, function = name.partition(":")
         if not colon:
@@ -167,9 +167,11 @@ class Portable:
             raise self._refused(f"{path.name}, which imports {', '.join(beside)} from beside it")
         given = ", ".join([*self.target.signature.inputs, *self.given])
         text = path.read_text().rstrip()
-        head = "" if "import torch\n" in f"{text}\n" else "import torch\n\n"
-        called_by = f"_{called}_of = {function}\n\n\ndef {called}({given}):\n"
-        return f"{head}{text}\n\n\n{called_by}    return {self.called(f'_{called}_of')}\n"
+        outputs = [*self.target.signature.outputs] if passed else []
+        call = self.called(f"_{called}_of", *outputs)
+        lines = [*self._allocated(), f"    {call}", self._return] if passed else [f"    return {call}"]
+        head = f"import torch\n\n_{called}_of = {function}\n\n\ndef {called}({given}):"
+        return "\n".join([f"{text}\n\n", head, *lines, ""])
 
     def _file(self, module: str) -> Path:
         path = self.folder / (module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
@@ -194,17 +196,14 @@ class Portable:
         """The variant as one Python file that defines `called(inputs, scalars)`, which returns its outputs."""
         variant = self.variant
         if isinstance(variant, PythonVariant):
-            if variant.passing == "passed":
-                return (
-                    f"{self.python(f'{variant.module}:{variant.function}', '_into')}\n\n{self._returning(called)}"
-                )
-            return self.python(f"{variant.module}:{variant.function}", called)
+            passed = variant.passing == "passed"
+            return self.python(f"{variant.module}:{variant.function}", called, passed=passed)
         files, units = self.sources()
         on_gpu = variant.device == "cuda"
         inputs, outputs = self.target.signature.inputs, self.target.signature.outputs
         return LOADED.format(
-            files=json.dumps(files, indent=1),
-            units=json.dumps(units),
+            files=repr(files),
+            units=repr(units),
             name=self.name,
             cflags=[] if on_gpu else self.flags,
             cuda=self.flags if on_gpu else [],
@@ -212,7 +211,7 @@ class Portable:
             arguments=", ".join([*inputs, *self.given]),
             made="\n".join(self._allocated()),
             passed=", ".join([*inputs, *self.given, *outputs]),
-            results=", ".join(outputs),
+            returned=self._return,
         )
 
     @property
@@ -221,11 +220,9 @@ class Portable:
         variant = self.target.compiled(self.name, self.architecture)
         return [one for one in variant.build.flags if not one.startswith(("-D", "-arch"))]
 
-    def _returning(self, called: str) -> str:
-        given = ", ".join([*self.target.signature.inputs, *self.given])
-        outputs = ", ".join(self.target.signature.outputs)
-        made = "\n".join(self._allocated())
-        return f"def {called}({given}):\n{made}\n    _into({given}, {outputs})\n    return {outputs}\n"
+    @property
+    def _return(self) -> str:
+        return f"    return {', '.join(self.target.signature.outputs)}"
 
     def _allocated(self) -> Iterator[str]:
         """Lines that make the outputs, their sizes read off the inputs."""

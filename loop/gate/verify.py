@@ -134,8 +134,9 @@ class Checker:
             try:
                 return (yield from self._compute(workload, layout))
             except Refusal as refusal:
-                if refusal.cause != "left work":  # A clock told that: what held the machine up does so once.
+                if refusal.cause != "left work":
                     raise
+            self.worker.close()  # A clock told that. It is a first call again: what held the machine up came once.
             return (yield from self._compute(workload, layout))
         except WorkerLost as lost:
             return _silent(workload, layout, lost.kind, lost.cause, Fault(text=lost.how))

@@ -111,12 +111,21 @@ def _ask(command: list[str]) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+GROUP = Path("/sys/fs/cgroup")
+RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
+"""What a control group's memory.stat names that is given up where it is needed."""
+
+
 def available_memory() -> int:
-    """Bytes that a new process may still use: of the machine, or of the control group where that is less."""
+    """Bytes that a new process may still use: of the machine, or of the control group where that is less.
+
+    What a group holds of files counts as free: the system gives it up for a process.
+    """
     free = int(psutil.virtual_memory().available)
-    group = Path("/sys/fs/cgroup")
     try:
-        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+        most, used = (int((GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        told = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
+        return min(free, most - used + sum(int(told.get(name, 0)) for name in RECLAIMED))
     except (OSError, ValueError):  # No control group, or one without a limit.
         return free
 

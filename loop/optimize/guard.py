@@ -3,13 +3,14 @@
 A proposer and a kernel run as the user does. What neither may change is hashed before and after both.
 """
 
+import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import loop
-from loop.base.documents import content_hash
+from loop.base.documents import content_hash, write_atomic
 from loop.base.errors import WorkFailed
 from loop.base.places import Project, include_folder
 from loop.builds.build import find_id
@@ -82,13 +83,14 @@ class Guard:
             why = f"{found[0]} was changed while a candidate was made"
             raise WorkFailed(why, hint="install loop again, then resume: loop run session --resume last")
         before = {**self.before[TREE], **self.before[BUILDS]}
-        altered = [path for path, content in before.items() if _content(path) != content]
+        roots = (self.tree.root, self.context.bench.cache)
+        altered = [path for path, content in before.items() if _content(path) != content or _strays(path, roots)]
         for path in altered:
-            _put_back(path, before[path])
+            _put_back(path, before[path], roots)
         every = watched(self.context, self.tree)  # The manifest, which it reads, is what it was.
         added = [path for name in (TREE, BUILDS) for path in every[name] if path not in before]
         for path in added:
-            path.unlink(missing_ok=True)
+            _put_back(path, None, roots)
         altered += added
         moved = self.tree.head != self.head
         if moved or altered:
@@ -110,12 +112,24 @@ def _content(path: Path, *, stamped: bool = False) -> bytes | None:
         return None
 
 
-def _put_back(path: Path, content: bytes | None) -> None:
-    if path.is_symlink() or content is None:
+def _strays(path: Path, roots: Sequence[Path]) -> list[Path]:
+    """Links among the folders above a file, below the folder that is ours: what is behind them is not."""
+    return [
+        above for root in roots if path.is_relative_to(root)
+        for above in path.parents if above.is_relative_to(root) and above != root and above.is_symlink()
+    ]  # fmt: skip
+
+
+def _put_back(path: Path, content: bytes | None, roots: Sequence[Path]) -> None:
+    for link in reversed(_strays(path, roots)):
+        link.unlink(missing_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif path.is_symlink() or content is None:
         path.unlink(missing_ok=True)
     if content is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        write_atomic(path, content)
 
 
 def said(names: Sequence[str]) -> str:

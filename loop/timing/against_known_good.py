@@ -80,7 +80,8 @@ def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working
     groups = _groups(context.bench, contests, arguments)
     for number, group in enumerate(groups):
         limit_s = max(0.0, IN_ROUNDS * context.budget_s - (monotonic() - begun)) / (len(groups) - number)
-        timings, said = yield from _hold(context, group, arguments, limit_s)
+        shared = arguments.model_copy(update={"more_s": arguments.more_s / len(groups)})
+        timings, said = yield from _hold(context, group, shared, limit_s)
         held.append(timings)
         for contest in group:
             controls = Controls(contest if contest.controls else group[0], timings)
@@ -174,7 +175,8 @@ def _hold(
     they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
 
     What may be kept and is not clear then is timed further, without the controls. Its blocks go on, and so does
-    its evidence: whenever one stops, nothing that is not faster reaches what `faster` needs more often.
+    its evidence: whenever one stops, blocks of fresh processes that are not faster reach what `faster` needs no
+    more often. Where a GPU keeps processes this rests on `allowance`, which is estimated.
     """
     least = min(arguments.rounds, max(arguments.least, verdicts.MIN_BLOCKS))
     most = max(arguments.rounds, verdicts.MORE_BLOCKS) if arguments.more_s else arguments.rounds

@@ -55,12 +55,16 @@ def time_compiled(
         timings = yield from schedule.measure(bench, [side, *sides], workloads, terms)
         pairs = [Pair(one, one.name, NAME, "torch_compile") for one in sides]
         measured = measurements(bench.target, pairs, workloads, timings)
-        distrusted = yield from doubts(bench, timings, measured, pairs)
+        found = yield from doubts(bench, timings, measured, pairs)
     except LoopError as error:
         return Compiled(missing=(f"{NAME}: not available here: {error.message}",))
     if wrong := next((check.message for name, check in timings.wrong if name == NAME), ""):
         return Compiled(missing=(f"{NAME}: not available here: its output is wrong: {wrong}",))
-    return Compiled(measured, distrusted, timings.segments)
+    # A GPU that held the compiled side back says nothing of a variant.
+    held = {(one.variant, one.workload): one.reason for one in found if one.cause == "held back"}
+    missing = tuple(f"{name} against {NAME} on {workload}: {why}" for (name, workload), why in held.items())
+    kept = tuple(one for one in measured if (one.variant, one.workload.name) not in held)
+    return Compiled(kept, tuple(one for one in found if one.cause != "held back"), timings.segments, missing)
 
 
 def _side(bench: Bench) -> Side:

@@ -200,9 +200,13 @@ def _channel() -> tuple[int, int]:
     return one.detach(), other.detach()
 
 
+LEAST_MEMORY = 1 << 30
+"""Bytes that a program is always given."""
+
+
 def within(device: Device) -> dict[str, str]:
-    """Variables that bind a program on a CPU to the memory that there is now."""
-    return {MEMORY: str(available_memory())} if device == "cpu" else {}
+    """Variables that bind a program on a CPU to the memory that there is now, and at least to `LEAST_MEMORY`."""
+    return {MEMORY: str(max(available_memory(), LEAST_MEMORY))} if device == "cpu" else {}
 
 
 def thread_environment(threads: int, cores: str = "") -> dict[str, str]:

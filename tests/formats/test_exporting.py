@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from loop.base.errors import UsageError
@@ -19,7 +21,22 @@ from tests.formats import tasks
 from tests.formats.test_translated import read
 from tests.makers import make_check, make_measurement
 
-OPS = "import torch\n\n\ndef scale(x):\n    return 2 * x\n\n\ndef wrong(x):\n    return 2.5 * x\n"
+OPS = """from __future__ import annotations
+
+import torch
+
+
+def scale(x):
+    return 2 * x
+
+
+def wrong(x):
+    return 2.5 * x
+
+
+def into(x, y):
+    y.copy_(2 * x)
+"""
 SOURCE = """#include "loop_kernel.h"
 #include "factor.h"
 LOOP_EXPORT int scale(const LoopTensor *inputs, LoopTensor *outputs, const double *, void *) {
@@ -41,6 +58,7 @@ workloads: {small: [{N: [3, 64], M: 33}]}
 variants:
   eager: {kind: python, device: any, module: ops, function: scale}
   wrong: {kind: python, device: any, module: ops, function: wrong}
+  into: {kind: python, device: any, module: ops, function: into, passing: passed}
   fast: {kind: c_abi, device: cpu, sources: [scale.cpp], entry: scale, build: {flags: [-O2, -DFACTOR=2.0f]}}
   program: {kind: command, device: cpu, run: [./program]}
 """
@@ -105,6 +123,27 @@ def test_a_compiled_variant_keeps_its_macros(own: Path) -> None:
     assert '#define FACTOR 2.0f\n#include "scale.cpp.inc"\n' == files["unit_0.cpp"]
     assert {"scale.cpp.inc", "factor.h", "loop_kernel.h"} < set(files)
     assert ["-O2"] == portable(own, "fast").flags
+
+
+@pytest.mark.parametrize("variant", ["eager", "into"])
+def test_an_answer_in_python_returns_its_outputs(variant: str, own: Path) -> None:
+    """Also where the variant has them passed to it, and whatever its file begins with."""
+    defined: dict[str, Any] = {}
+    exec(portable(own, variant).answer("answer"), defined)
+    x = torch.ones(3, 2)
+    assert torch.equal(2 * x, defined["answer"](x))
+
+
+def test_sources_in_an_answer_keep_every_character(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the encoding of the machine that writes them again."""
+    source = f"// \U0001f600 \u00b5\n{SOURCE}"
+    (own / "scale.cpp").write_text(source, encoding="utf-8")
+    found: list[Path] = []
+    extension = "torch.utils.cpp_extension.load"
+    monkeypatch.setattr(extension, lambda sources, **_: found.extend(map(Path, sources)))
+    monkeypatch.setattr("tempfile.tempdir", str(own))
+    exec(portable(own, "fast").answer("answer"), {})
+    assert source == (found[0].parent / "scale.cpp.inc").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -80,3 +80,16 @@ def test_torch_is_told_without_importing_it() -> None:
     code = "import sys; from loop.machine.machine import machine; print(machine().torch, 'torch' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert [importlib.metadata.version("torch"), "False"] == told
+
+
+def test_files_that_a_control_group_holds_count_as_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that has read many files is full of them, and gives them up."""
+    monkeypatch.setattr(machine, "GROUP", tmp_path)
+    mib = 1 << 20
+    (tmp_path / "memory.max").write_text(f"{64 * mib}\n")
+    (tmp_path / "memory.current").write_text(f"{63 * mib}\n")
+    assert machine.available_memory() > 0
+    (tmp_path / "memory.stat").write_text(f"anon {3 * mib}\ninactive_file {40 * mib}\nactive_file {20 * mib}\n")
+    assert 61 * mib == machine.available_memory()
+    (tmp_path / "memory.max").write_text("max\n")
+    assert machine.available_memory() > 61 * mib

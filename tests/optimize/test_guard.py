@@ -67,6 +67,23 @@ def test_what_judges_is_put_back_and_named(context: Context, tree: Worktree, tmp
     assert [] == guard.put_back()
 
 
+def test_what_lies_behind_a_link_is_the_users(context: Context, tree: Worktree, tmp_path: Path) -> None:
+    """A proposer may put a link to a folder of the user's in the place of one of the worktree's, or of a build."""
+    guard, users, build = Guard.of(context, tree), tmp_path / "users", tmp_path / "builds" / "abc"
+    users.mkdir()
+    (users / "library.so").write_bytes(b"the user's own")
+    (users / "notes").write_text("not in git")
+    (build / "library.so").unlink()
+    build.rmdir()
+    build.symlink_to(users)
+    assert {"library.so", "notes"} >= {*guard.put_back()}
+    assert (b"the user's own", "not in git") == (
+        (users / "library.so").read_bytes(),
+        (users / "notes").read_text(),
+    )
+    assert (b"fast", False) == ((build / "library.so").read_bytes(), build.is_symlink())
+
+
 def test_what_changes_loop_itself_ends_the_campaign(
     context: Context, tree: Worktree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
