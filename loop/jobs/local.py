@@ -14,7 +14,7 @@ from pathlib import Path
 from loop.base.errors import LoopError
 from loop.base.locks import Held, locked
 from loop.base.remarks import remark
-from loop.jobs.folder import JobFolder, jobs_folder
+from loop.jobs.folder import PID, JobFolder, jobs_folder
 from loop.jobs.groups import devices
 from loop.jobs.running import refuse, run
 from loop.machine.gpus import VISIBLE
@@ -134,6 +134,8 @@ class Local:
             except WRONG as error:  # A slot outlives whatever its jobs run into.
                 return refuse(job, str(error))
         except WRONG as error:
+            with contextlib.suppress(OSError):
+                (job.path / PID).unlink()  # Else it would seem to run as long as this process does.
             remark(f"job {job.id} failed, and that cannot be noted: {error}")
             return None
 

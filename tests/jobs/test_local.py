@@ -104,6 +104,24 @@ def test_what_has_ended_is_not_done_again_by_the_next_head(make: Make, tmp_path:
     assert [1, 1] == [job.tries for job in jobs]
 
 
+def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None:
+    """Where the next head finds it: what it made so far is not removed under it, and it is not begun twice."""
+    job = make("once running")
+    first, second = (Local(slots(0, 1), tmp_path) for _ in range(2))
+    first.submit(job)
+    while not (job.path / "out" / "sessions" / "made.txt").is_file():
+        time.sleep(0.01)
+    working = executor.all_done(second, [job])
+    for _ in range(3):
+        next(working)
+    (job.path / "src" / "go").touch()
+    job.cancel()  # The first head's own end reaches it only now.
+    finish(working)
+    first.close()
+    second.close()
+    assert ("done", 2) == (job.state, job.tries)
+
+
 def test_closing_ends_what_runs(make: Make, tmp_path: Path) -> None:
     """Ctrl-C leaves no process behind, and what waited is not begun."""
     jobs = [make("sleep"), make("go")]
