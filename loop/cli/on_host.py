@@ -31,7 +31,7 @@ from loop.library.hosted import VARIABLE, Hosted
 from loop.library.made_of import made_of
 from loop.machine.gpus import VISIBLE
 from loop.repository import root_of
-from loop.repository.carried import carried
+from loop.repository.carried import carried, settings
 from loop.steps.setting import allow_session, trusted_setting
 from loop.store import sessions
 from loop.store.past_changes import needed
@@ -77,7 +77,8 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         past = _past(setting.project, resumed)
         files = _files(setting.project, past)
         patiently(lambda: there.send_past(sending.tree, setting.project.sessions, files, past))
-        patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names))
+        config = settings(sending.root) if sending.root else ""
+        patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names, config))
         folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
         last = command.words != CHECK and not asked.get("dry_run")
         sent = _sent(host, setting.project, sending, ready.home, past, resumed)

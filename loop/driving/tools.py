@@ -23,7 +23,17 @@ FORMS = ("json", "events", "as_markdown", "as_tree", "form", "output", "limit", 
 """Parameters that say where and how a result is printed, or the same as another: no tool but for a dry run."""
 UNATTENDED = ("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd", "attended", "watch_preemption")
 """Parameters for a proposer that is a program, or for whoever pays: nobody has to choose them here."""
-PERSONS = ("command", "probe", "probe_limit_s", "env", "evaluator", "evaluator_python", "on", "keep_until")
+PERSONS = (
+    "command",
+    "probe",
+    "probe_limit_s",
+    "env",
+    "evaluator",
+    "evaluator_python",
+    "on",
+    "keep_until",
+    "executor",
+)
 """Parameters that name a program, open the environment to one, or spend money: only a person gives them."""
 WAIT = "wait_s"
 WAITED_S = 30.0

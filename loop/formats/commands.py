@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from loop.base.documents import load_yaml, parse
+from loop.base.documents import Document, complain, load_yaml, parse
+from loop.base.errors import DefinitionError
 from loop.base.processes import Completed
 from loop.formats import python_text
 from loop.formats.model import FLOATS, Case, ForeignTask, Judging, Tensor, Timing
@@ -126,6 +127,11 @@ class Arena(Model):
     performance_timeout: int | None = None
     """Seconds."""
 
+    @property
+    def answer(self) -> str:
+        """The file that an answer takes the place of, from the task's folder; empty where none is named."""
+        return self.target_file_path or next(iter(self.source_file_path), "")
+
 
 def claims_hard(path: Path) -> str | None:
     """Why a path looks like a problem of kernelbench.com hard."""
@@ -232,7 +238,7 @@ def steps_arena(asked: Asked, folder: Path) -> list[Step]:
     arena = parse(Arena, load_yaml(asked.task.path / CONFIG))
     place = folder / "task"
     shutil.copytree(asked.task.path, place)
-    shutil.copyfile(asked.answer, place / (arena.target_file_path or arena.source_file_path[0]))
+    shutil.copyfile(asked.answer, place / arena.answer)
     return [
         _step(asked, place, folder / f"{number}.{phase}.txt", ("/bin/sh", "-c", command), limit_s)
         for number, (phase, command, limit_s) in enumerate(_commands(asked.task))
@@ -281,6 +287,14 @@ def _inputs(reference: python_text.Module, sizes: dict[str, Any]) -> tuple[Tenso
     return tuple(Tensor(name=str(number), shape=one.shape, dtype=one.dtype) for number, one in enumerate(found))
 
 
+def _check_answer(arena: Arena, document: Document) -> None:
+    """Raise DefinitionError where an answer would take the place of no file below the task's folder."""
+    if os.path.normpath(arena.answer).split("/")[0] in ("", ".", ".."):
+        key = "target_file_path" if arena.target_file_path else "source_file_path"
+        expected, got = "a file in the task's folder", arena.answer or "none"
+        raise DefinitionError([complain(document, (key,), expected, got)])
+
+
 def load_arena(path: Path, why: str) -> ForeignTask:
     """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
     file = path if path.name == CONFIG else path / CONFIG
@@ -291,6 +305,7 @@ def load_arena(path: Path, why: str) -> ForeignTask:
             if not (file.parent / source).is_file():
                 line, column = document.position(("source_file_path", index))
                 raise python_text.mistake(file, "a file", f"{source}, which is not there", line, column)
+    _check_answer(arena, document)
     wanted = arena.platform_support.get("required_arch") or ()
     kinds = arena.task_type.split("2")
     architectures = (wanted,) if isinstance(wanted, str) else tuple(map(str, wanted))

@@ -39,12 +39,18 @@ at::Tensor of(const LoopTensor &one) {{
   return at::from_blob(one.data, {{one.sizes, (size_t)one.rank}}, {{one.strides, (size_t)one.rank}}, options);
 }}
 
-void keep(LoopTensor *outputs, const at::Tensor &found) {{ of(outputs[0]).copy_(found); }}
 void keep(LoopTensor *outputs, const std::vector<at::Tensor> &found) {{
-  for (const auto &one : found) of(*outputs++).copy_(one);
+  TORCH_CHECK(found.size() == {count}, "it returned ", found.size(), " outputs instead of {count}");
+  for (const auto &one : found) {{
+    const at::Tensor wanted = of(*outputs++);
+    TORCH_CHECK(one.scalar_type() == wanted.scalar_type() && one.sizes() == wanted.sizes(), "it returned ",
+                one.scalar_type(), " ", one.sizes(), " instead of ", wanted.scalar_type(), " ", wanted.sizes());
+    wanted.copy_(one);
+  }}
 }}
+void keep(LoopTensor *outputs, const at::Tensor &found) {{ keep(outputs, std::vector<at::Tensor>{{found}}); }}
 template <class... Tensors> void keep(LoopTensor *outputs, const std::tuple<Tensors...> &found) {{
-  std::apply([&](const auto &...one) {{ (of(*outputs++).copy_(one), ...); }}, found);
+  std::apply([&](const auto &...one) {{ keep(outputs, std::vector<at::Tensor>{{one...}}); }}, found);
 }}
 }}  // namespace loop_made
 
@@ -87,6 +93,7 @@ def unit(definition: Definition, solution: Solution, source: str, scalars: Mappi
         source=source,
         entry=ENTRY,
         call=call,
+        count=len(definition.outputs),
         tensors="\n".join(made),
         device="at::Device(at::kCUDA, 0)" if on_gpu else "at::kCPU",
         cuda=CUDA_HEADERS if on_gpu else "",

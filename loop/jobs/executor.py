@@ -59,15 +59,17 @@ def opened(name: str, width: int) -> Executor:
 def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
     """Have all of them done, each once; those that have ended before are not run again.
 
+    One that still runs, as where a cluster outlives a head, is waited for: it is not begun beside itself.
+
     When it is closed, what still runs is ended. A job that could not be done is not `done`: its state says why.
     """
     open_ = {job.id: job for job in jobs if job.state != "done"}
-    for job in open_.values():
-        job.forget()
-        executor.submit(job)
+    found = dict(open_)
     try:
         while open_:
-            for id_, state in executor.poll(list(open_.values())).items():
+            states = _begun(executor, found)
+            states |= executor.poll([job for id_, job in open_.items() if id_ not in found and id_ not in states])
+            for id_, state in states.items():
                 if state in (*ENDED, "lost"):
                     _settle(executor, open_, id_, state)
             yield Tick(f"{len(jobs) - len(open_)} of {len(jobs)} jobs done")
@@ -75,6 +77,22 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
     finally:
         for job in open_.values():
             executor.cancel(job)
+
+
+def _begun(executor: Executor, found: dict[str, JobFolder]) -> dict[str, State]:
+    """Submit those of the jobs found that nobody is at any more, and take them out; those that are done by now."""
+    done: dict[str, State] = {}
+    for id_, job in tuple(found.items()):
+        state = job.state
+        if state == "running":
+            continue
+        del found[id_]
+        if state == "done":
+            done[id_] = state
+        else:
+            job.forget()
+            executor.submit(job)
+    return done
 
 
 def all_trusted(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from loop.base.errors import LoopError
 from loop.base.locks import Held, locked
 from loop.base.remarks import remark
-from loop.jobs.folder import JobFolder, jobs_folder
+from loop.jobs.folder import PID, JobFolder, jobs_folder
 from loop.jobs.groups import devices
 from loop.jobs.running import refuse, run
 from loop.machine.gpus import VISIBLE
@@ -23,6 +23,8 @@ from loop.model.jobs import State, Where
 FAILURES = 2
 """Jobs that a slot may lose in a row; then it is set aside, unless it is the last."""
 ENDS_S = 60.0
+WRONG = (LoopError, OSError, RuntimeError, ValueError, MemoryError)
+"""A disk that is full or lost, a file that is torn, a machine without room for one more thread."""
 
 
 @dataclass
@@ -59,6 +61,8 @@ class Local:
         self._queue: deque[JobFolder] = deque()
         self._running: dict[str, bool] = {}
         """Ids of jobs at work, and whether they have to be alone."""
+        self._failed: set[str] = set()
+        """Those whose end could not be noted in their folders."""
         self._changed = threading.Condition()
         self._closed = False
         self._threads = [threading.Thread(target=self._work, args=[slot], daemon=True) for slot in self.slots]
@@ -69,6 +73,7 @@ class Local:
     def submit(self, job: JobFolder) -> None:
         """Put it at the end of the queue. A job for a GPU runs on the processor's slots where there is none."""
         with self._changed:
+            self._failed.discard(job.id)
             self._queue.append(job)
             self._changed.notify_all()
 
@@ -76,7 +81,10 @@ class Local:
         """By their folders; one that is taken and has no process yet is running."""
         with self._changed:
             busy = {*self._running, *(job.id for job in self._queue)}
-        return {job.id: "running" if job.id in busy else job.state for job in jobs}
+            failed = {*self._failed}
+        return {
+            job.id: "running" if job.id in busy else "failed" if job.id in failed else job.state for job in jobs
+        }
 
     def cancel(self, job: JobFolder) -> None:
         """Take it out of the queue, or have its command ended."""
@@ -109,15 +117,27 @@ class Local:
 
     def _work(self, slot: Slot) -> None:
         while (job := self._next(slot)) is not None:
-            try:
-                with self._held(slot):
-                    code = run(job, slot.env, slot.where)
-            except (LoopError, OSError) as error:
-                code = refuse(job, str(error))
-            slot.lost = slot.lost + 1 if code < 0 else 0
+            code = self._code(slot, job)
+            slot.lost = slot.lost + 1 if code is None or code < 0 else 0
             with self._changed:
                 del self._running[job.id]
+                if code is None:
+                    self._failed.add(job.id)
                 self._changed.notify_all()
+
+    def _code(self, slot: Slot, job: JobFolder) -> int | None:
+        """How a job ended; None where not even that could be noted, as on a full disk."""
+        try:
+            try:
+                with self._held(slot):
+                    return run(job, slot.env, slot.where)
+            except WRONG as error:  # A slot outlives whatever its jobs run into.
+                return refuse(job, str(error))
+        except WRONG as error:
+            with contextlib.suppress(OSError):
+                (job.path / PID).unlink()  # Else it would seem to run as long as this process does.
+            remark(f"job {job.id} failed, and that cannot be noted: {error}")
+            return None
 
     def _next(self, slot: Slot) -> JobFolder | None:
         """The next job for a slot, once there is one; None when all is over."""

@@ -31,6 +31,8 @@ OPTIONS = (
     "ForwardX11=no",
     "ClearAllForwardings=yes",
     "PermitLocalCommand=no",
+    "ControlPersist=no",  # What the user's own configuration says of these two would take the master away.
+    "RemoteCommand=none",
 )
 T = TypeVar("T")
 Pipe = int | IO[bytes]
@@ -166,7 +168,8 @@ class Connection:
 
         `beside`: a folder, as seen from that one, whose files stand in for those that are the same.
         """
-        listed = "".join(f"{name}\0" for name in names).encode(errors="surrogateescape")
+        # To rsync a name that begins with # or ; is a remark.
+        listed = "".join(f"./{name}\0" for name in names).encode(errors="surrogateescape")
         options = ["--files-from=-", "--from0", "--no-owner", "--no-group", "--partial"]
         options += [f"--link-dest={beside}"] if beside else []
         self._rsync([*options, f"{root}/", f"{self._there(place)}/"], limit_s, listed)

@@ -62,6 +62,8 @@ class Slurm:
         self._named: dict[str, str] = {}
         """Task to its state, as Slurm last said."""
         self._asked = 0.0
+        self._answered = 0.0
+        """When Slurm last said what it knows."""
         self._told = False
 
     def submit(self, job: JobFolder) -> None:
@@ -107,8 +109,8 @@ class Slurm:
         """What Slurm knows of our tasks; where it does not answer, what it knew before."""
         with contextlib.suppress(WorkFailed):
             lines = _said(["squeue", "--me", "--noheader", "--array", "--format=%i %T"]).splitlines()
-            self._named = dict(line.split()[:2] for line in lines)
-            now = time.monotonic()
+            self._named = dict(line.split()[:2] for line in lines if len(line.split()) > 1)
+            self._answered = now = time.monotonic()
             for task in self._tasks.values():
                 task.seen = now if task.name in self._named else task.seen
         self._asked = time.monotonic()
@@ -118,8 +120,10 @@ class Slurm:
         if job.rc is not None or task is None:
             return job.state
         known = self._named.get(task.name)
-        if known is not None or time.monotonic() - task.seen < SEEN_S:
+        if known is not None or self._answered - task.seen < SEEN_S:
             return "queued" if known in WAITS else "running"
+        if job.state == "running":
+            return "running"  # By a task that a head before this one submitted.
         if (job.path / CANCEL).exists():
             return "cancelled"
         if job.tries == task.tries:  # It was never begun: that counts as a try, or it would be tried for ever.

@@ -160,10 +160,12 @@ class There:
         skew_s = float(now) - (before + time.time()) / 2 if now.isdigit() else 0.0
         return Ready(home, int(free) if free.isdigit() else 0, skew_s if abs(skew_s) > SKEW_S else 0.0)
 
-    def send_tree(self, tree: str, root: Path, names: Iterable[str]) -> None:
-        """Have the folder of a project hold these files and no others."""
+    def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
+        """Have the folder of a project hold these files and no others; `config`: text of its `.git/config`."""
         self.connection.run(f"{SHELL} rm -rf trees/{tree}.new && mkdir -p trees/{tree} trees/{tree}.new")
         self.connection.send(root, names, f"{HOME}/trees/{tree}.new", beside=f"../{tree}")
+        if config:
+            self.connection.run(f"{SHELL} printf %s {shlex.quote(config)} >trees/{tree}.new/.git/config")
         self.connection.run(SHELL + SWAP.replace("TREE", tree))
 
     def send_past(self, tree: str, root: Path, names: Iterable[str], kept: Sequence[str]) -> None:

@@ -82,14 +82,20 @@ def definition_hash(project: Project) -> str:
 
 def is_trusted(project: Project) -> bool:
     """Whether these very definitions were allowed; what ships with loop always is."""
-    if project.bundled or project.target.is_relative_to((state_folder() / JOBS).resolve()):
-        return True  # Who can write a job can also write what is trusted: a job is submitted after it was allowed.
+    if project.bundled or _is_submitted(project):
+        return True
     granted, now = _granted(state_folder() / FILE), definition_hash(project)
     return (
         granted.get(str(project.target)) == now
         or (_is_ours(project) and now in {*granted.values(), _shipped()})
         or now in _sent()
     )
+
+
+def _is_submitted(project: Project) -> bool:
+    """Whether it is the source of a job, which is submitted once it was allowed; not what a job made elsewhere."""
+    jobs = (state_folder() / JOBS).resolve()
+    return project.target.is_relative_to(jobs) and project.target.relative_to(jobs).parts[1:2] == ("src",)
 
 
 def _sent() -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """What another machine needs of a project: its work tree and history. What it gives back: branches of sessions."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,13 @@ from loop.base.errors import LoopError
 from loop.repository.git import OFFLINE, git, read_bytes
 
 LOCKS = (".lock", ".tmp")
+HISTORY = ("HEAD", "packed-refs", "index", "shallow", "info", "logs", "lfs", "objects", "refs", "reftable")
+"""What of `.git` another machine needs: no hooks, no other repositories, and no configuration as it is."""
+SETTINGS = re.compile(
+    r"core\.(repositoryformatversion|filemode|bare|symlinks|ignorecase|autocrlf|eol|safecrlf|precomposeunicode)"
+    r"|extensions\.(objectformat|refstorage)|filter\..*|user\.(name|email)"
+)
+"""Settings that say how files are kept, and by whom; any other may hold a password or an address."""
 OURS = "refs/heads/loop/*"
 """Branches that sessions keep changes on."""
 CHECKED = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "transfer.fsckObjects", "GIT_CONFIG_VALUE_0": "true"}
@@ -15,15 +23,49 @@ CHECKED = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "transfer.fsckObjects", 
 
 
 def carried(root: Path) -> tuple[str, ...]:
-    """Files of a checkout, or of a folder outside git, as paths below it; with `.git` where that is a folder."""
+    """Files of a checkout with its submodules, or of a folder outside git, as paths below it; with their history
+    where `.git` is a folder."""
+    there = [name for name in dict.fromkeys(_work_tree(root)) if os.path.lexists(root / name)]
+    history = [name for name in _below(root / ".git", root) if _is_history(name)]
+    return (*there, *history)
+
+
+def settings(root: Path) -> str:
+    """The text of `.git/config` for another machine, without anything secret; empty where `.git` is no folder."""
+    if not (root / ".git").is_dir():
+        return ""
+    listed = git(root, "config", "--local", "--list", "-z").split("\0")
+    lines = []
+    for name, _, value in (one.partition("\n") for one in listed):
+        section, _, rest = name.partition(".")
+        below, _, key = rest.rpartition(".")
+        if SETTINGS.fullmatch(name):
+            lines += [f"[{section} {_quoted(below)}]" if below else f"[{section}]", f"\t{key} = {_quoted(value)}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _quoted(text: str) -> str:
+    """Text as git's configuration has it."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _is_history(name: str) -> bool:
+    part = name.split("/")[1]
+    return (part in HISTORY or part.startswith("sharedindex.")) and not name.endswith(LOCKS)
+
+
+def _work_tree(root: Path) -> Iterator[str]:
+    """What git does not ignore, also in repositories within this one."""
     try:
         listed = read_bytes(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-        names = [os.fsdecode(name) for name in listed.split(b"\0") if name]
     except LoopError:
-        names = list(_below(root, root))
-    there = [name for name in dict.fromkeys(names) if os.path.lexists(root / name)]
-    history = [name for name in _below(root / ".git", root) if not name.endswith(LOCKS)]
-    return (*there, *(name for name in history if not name.startswith(".git/worktrees/")))
+        yield from _below(root, root)
+        return
+    for name in (os.fsdecode(name).rstrip("/") for name in listed.split(b"\0") if name):
+        if (root / name / ".git").exists() and not (root / name).is_symlink():
+            yield from (f"{name}/{one}" for one in _work_tree(root / name))
+        else:
+            yield name
 
 
 def take_branches(root: Path, bundle: Path) -> tuple[str, ...]:

@@ -74,9 +74,17 @@ def test_another_binding_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("content", "code"), [(RETURNS, 0), (RETURNS.replace("x + x", "x"), 1)])
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (RETURNS, 0),
+        (RETURNS.replace("x + x", "x"), 1),
+        (RETURNS.replace("x + x", "(x + x).to(torch::kDouble)"), 1),
+        (RETURNS.replace("torch::Tensor run", "std::vector<torch::Tensor> run").replace("x + x", "{x + x, x}"), 1),
+    ],
+)
 def test_it_is_judged(content: str, code: int, tmp_path: Path) -> None:
-    """As any compiled variant."""
+    """As any compiled variant; outputs of another element type, or more of them, are wrong."""
     words = [str(tasks.trace(tmp_path)), str(solution(tmp_path, content))]
     assert 0 == CliRunner().invoke(app, ["trust", *words]).exit_code
     done = CliRunner().invoke(app, ["kernels", "verify", words[1], "--target", words[0], "--device", "cpu"])

@@ -149,6 +149,34 @@ def test_of_a_source_that_is_gone(tmp_path: Path) -> None:
     assert "config.yaml:1:20: expected a file, got source/kernel.py" in complaint(task)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "task_type",
+            "target_file_path: ../../made.py\ntask_type",
+            "config.yaml:6:19: target_file_path: expected a file in",
+        ),
+        ("task_type", "target_file_path: /tmp/made.py\ntask_type", "in the task's folder, got /tmp/made.py"),
+        (
+            "[source/kernel.py]",
+            "[]",
+            "config.yaml:1:19: source_file_path: expected a file in the task's folder, got none",
+        ),
+        (
+            "source_file_path: [source/kernel.py]\n",
+            "",
+            "source_file_path: expected a file in the task's folder, got none",
+        ),
+    ],
+)
+def test_of_an_answer_that_would_be_written_elsewhere(old: str, new: str, said: str, tmp_path: Path) -> None:
+    """An answer takes the place of a file of the task, and of no other."""
+    config = tasks.arena(tmp_path) / "config.yaml"
+    config.write_text(config.read_text().replace(old, new, 1))
+    assert said in complaint(config.parent)
+
+
 def test_a_folder_that_is_two_formats_at_once(tmp_path: Path) -> None:
     """Both are named, and how to choose; the choice is heeded."""
     task = tasks.gpumode(tmp_path)

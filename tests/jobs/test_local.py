@@ -2,12 +2,14 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loop.base.errors import UsageError
 from loop.base.processes import finish
 from loop.jobs import executor
+from loop.jobs import local as local_module
 from loop.jobs.folder import MOST_TRIES, JobFolder
 from loop.jobs.local import Local, Slot
 from loop.machine.gpus import VISIBLE
@@ -102,6 +104,24 @@ def test_what_has_ended_is_not_done_again_by_the_next_head(make: Make, tmp_path:
     assert [1, 1] == [job.tries for job in jobs]
 
 
+def test_a_job_that_still_runs_is_waited_for(make: Make, tmp_path: Path) -> None:
+    """Where the next head finds it: what it made so far is not removed under it, and it is not begun twice."""
+    job = make("once running")
+    first, second = (Local(slots(0, 1), tmp_path) for _ in range(2))
+    first.submit(job)
+    while not (job.path / "out" / "sessions" / "made.txt").is_file():
+        time.sleep(0.01)
+    working = executor.all_done(second, [job])
+    for _ in range(3):
+        next(working)
+    (job.path / "src" / "go").touch()
+    job.cancel()  # The first head's own end reaches it only now.
+    finish(working)
+    first.close()
+    second.close()
+    assert ("done", 2) == (job.state, job.tries)
+
+
 def test_closing_ends_what_runs(make: Make, tmp_path: Path) -> None:
     """Ctrl-C leaves no process behind, and what waited is not begun."""
     jobs = [make("sleep"), make("go")]
@@ -112,6 +132,27 @@ def test_closing_ends_what_runs(make: Make, tmp_path: Path) -> None:
     working.close()
     local.close()
     assert ["cancelled", "cancelled"] == [job.state for job in jobs]
+
+
+def test_a_slot_outlives_what_its_jobs_run_into(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the disk is so full that not even the reason can be noted: the next job is done."""
+    jobs = [make("go"), make("nap 1")]
+    runs = local_module.run
+
+    def full(*_: object) -> int:
+        raise OSError("No space left on device")
+
+    def run(job: JobFolder, *more: Any) -> int:
+        if job == jobs[0]:
+            raise RuntimeError("no more threads")
+        return runs(job, *more)
+
+    monkeypatch.setattr(local_module, "run", run)
+    monkeypatch.setattr(local_module, "refuse", full)
+    done(jobs, 0, 1, tmp_path)
+    assert [None, 0] == [job.rc for job in jobs]
 
 
 def test_an_executor_that_is_none_is_named() -> None:

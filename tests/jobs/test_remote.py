@@ -53,6 +53,21 @@ def test_what_a_login_shell_prints_is_left_out(there: Connection, machine: Serve
         machine.noise("")
 
 
+def test_the_users_own_configuration_does_not_take_the_master_away(
+    machine: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many keep connections open, and some have a command of their own run."""
+    own = tmp_path / "config"
+    own.write_text(
+        f"{machine.client.read_text()}  ControlMaster auto\n  ControlPersist 10m\n  RemoteCommand true\n"
+    )
+    monkeypatch.setenv("LOOP_SSH", f"ssh -F {own}")
+    with Connection(Listed("l4", Host(ssh="there"), Path("hosts.yaml"))) as connection:
+        assert b"ours\n" == connection.run("echo ours")
+        assert connection._master is not None
+        assert connection._master.poll() is None
+
+
 def test_a_cut_connection_is_made_anew(there: Connection, machine: Server) -> None:
     """The call after a cut succeeds, if not at once; a network that is cut while a script runs is told as such."""
     there.run("true")
@@ -136,8 +151,12 @@ def test_files_go_there_and_come_back(there: Connection, machine: Server, tmp_pa
     (root / "left").write_text("out")
     place = machine.home / "place"
     place.mkdir()
-    there.send(root, ["in/a b.txt"], "place")
-    assert ["in/a b.txt"] == [str(one.relative_to(place)) for one in place.rglob("*") if one.is_file()]
+    for name in ("#1", ";2"):
+        (root / name).write_text("ours")
+    there.send(root, ["in/a b.txt", "#1", ";2"], "place")
+    assert ["#1", ";2", "in/a b.txt"] == sorted(
+        str(one.relative_to(place)) for one in place.rglob("*") if one.is_file()
+    )
     (place / "in" / "link").symlink_to("/etc/passwd")
     (place / "in" / "large").write_bytes(bytes(5000))
     (place / "other").write_text("not asked for")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import UsageError
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import finish
 from loop.jobs import executor, slurm
 from loop.jobs.folder import MOST_TRIES, JobFolder
@@ -83,6 +83,33 @@ def test_a_task_that_vanishes_or_is_requeued_costs_a_retry(make: Make, cluster: 
     finish(working)
     assert ["done", "done", "cancelled"] == [job.state for job in jobs]
     assert [2, 2, 0] == [job.tries for job in jobs]
+
+
+def test_a_task_is_lost_only_by_an_answer_of_slurms(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as `squeue` fails, it may run as well as not."""
+    answers: list[str] = []
+
+    def said(command: list[str]) -> str:
+        if command[0] == "squeue" and not answers:
+            raise WorkFailed("squeue: no answer")
+        return "7\n" if command[0] == "sbatch" else answers[0]
+
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(slurm, "_said", said)
+    monkeypatch.setattr(slurm, "SEEN_S", 0.01)
+    monkeypatch.setattr(slurm, "ASK_S", 0.0)
+    runner, job = slurm.Slurm(1), make("go")
+    runner.submit(job)
+    for _ in range(3):
+        assert {job.id: "running"} == runner.poll([job])
+        time.sleep(0.01)
+    answers.append("7_0 PENDING\n")
+    assert {job.id: "queued"} == runner.poll([job])
+    answers[0] = ""
+    time.sleep(0.02)
+    assert {job.id: "lost"} == runner.poll([job])
 
 
 def test_without_slurm_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

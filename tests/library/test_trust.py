@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.base.places import Project, project, shipped, state_folder, tasks_folder
+from loop.base.places import JOBS, Project, project, shipped, state_folder, tasks_folder
 from loop.base.remarks import forget
 from loop.library import made_of
 from loop.library.trust import (
@@ -88,6 +88,14 @@ def test_a_project_is_refused_until_it_is_granted(tmp_path: Path) -> None:
     assert (True, False) == (is_trusted(one), is_trusted(two))
     grant_now(two)
     assert (True, True) == (is_trusted(one), is_trusted(two))
+
+
+def test_the_source_of_a_job_is_trusted_and_not_what_it_made(tmp_path: Path) -> None:
+    """It was allowed when it was submitted; what it made comes from another machine, perhaps."""
+    job = state_folder() / JOBS / "job"
+    assert is_trusted(make_project(job / "src"))
+    assert is_trusted(make_project(job / "src" / "today"))
+    assert not is_trusted(make_project(job / "out" / "src"))
 
 
 def test_a_copy_of_a_trusted_project_is_not_trusted(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import WorkFailed
-from loop.repository.carried import carried, take_branches
+from loop.repository.carried import carried, settings, take_branches
 
 
 def git(folder: Path, *words: str) -> str:
@@ -36,7 +36,38 @@ def test_the_work_tree_goes_with_its_history(checkout: Path) -> None:
     """As it is now, without what git ignores."""
     names = set(carried(checkout))
     assert {".gitignore", "in/a b.c", "new.c"} == {name for name in names if not name.startswith(".git/")}
-    assert {".git/HEAD", ".git/config", ".git/index"} <= names
+    assert {".git/HEAD", ".git/index"} <= names
+
+
+def test_nothing_secret_and_no_program_goes_with_it(checkout: Path) -> None:
+    """Hooks, remotes, headers and helpers stay; how files are kept goes."""
+    git(checkout, "config", "remote.origin.url", "https://me:token@example.com/a")
+    git(checkout, "config", "http.https://example.com/.extraheader", "Authorization: token")
+    git(checkout, "config", "credential.helper", "store --file token")
+    git(checkout, "config", "core.autocrlf", "input")
+    git(checkout, "config", 'filter.a "b.clean', 'tr "a" \\b')
+    (checkout / ".git" / "hooks" / "pre-commit").write_text("token")
+    (checkout / ".git" / "config.worktree").write_text("token")
+    names, text = carried(checkout), settings(checkout)
+    assert not [name for name in names if name.startswith((".git/config", ".git/hooks"))]
+    assert "token" not in text
+    (checkout / ".git" / "config").write_text(text)
+    assert ("input", 'tr "a" \\b') == (
+        git(checkout, "config", "core.autocrlf"),
+        git(checkout, "config", 'filter.a "b.clean'),
+    )
+
+
+def test_files_of_submodules_go_too(checkout: Path, tmp_path: Path) -> None:
+    """As files, without a history of their own; so do those of a repository that git was not told of."""
+    git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(checkout), "below")
+    git(checkout, "init", "-q", "other")
+    (checkout / "other" / "mine.c").write_text("1")
+    names = carried(checkout)
+    assert {"below/in/a b.c", "other/mine.c"} <= {*names}
+    assert not [
+        name for name in names if ".git/modules" in name or name.startswith(("below/.git/", "other/.git/"))
+    ]
 
 
 def test_a_folder_outside_git_goes_whole(tmp_path: Path) -> None:
