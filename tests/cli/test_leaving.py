@@ -9,13 +9,15 @@ import pytest
 
 from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
+from loop.base.places import Project
 from loop.base.screen import Screen
 from loop.cli.following import _brought_back
 from loop.cli.leaving import leave
+from loop.cli.on_host import _away, _Sending
 from loop.jobs import sent as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare
 from loop.jobs.hosts import Host, Listed
-from loop.jobs.there import Seen, There
+from loop.jobs.there import Busy, Seen, There
 from loop.model.jobs import State
 from tests.cli.test_following import make_sent
 
@@ -96,3 +98,15 @@ def test_a_machine_is_stopped_though_its_results_cannot_be_taken_in(tmp_path: Pa
     with pytest.raises(WorkFailed, match="too much"):
         _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(quiet=True))
     assert (None, True) == (job.rc, (tmp_path / "stopped").exists())
+
+
+@pytest.mark.parametrize(("tree", "root", "is_away"), [("code-1", "/code", True), ("code-2", "/code", False)])
+def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
+    tmp_path: Path, tree: str, root: str, is_away: bool
+) -> None:
+    """A job of that checkout which ended and was not brought back comes first."""
+    job = make(tmp_path, "a")
+    project = Project(tmp_path / "target", tmp_path / "other", bundled=False)
+    sending = _Sending(Path(root), None, ".", (), tree)
+    assert is_away == (_away(make_host(tmp_path), project, sending, None) is not None)
+    assert "loop jobs follow a" in (Busy("l4", job.id).hint or "")

@@ -11,7 +11,7 @@ import pytest
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.jobs import setup
-from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare
+from loop.jobs.folder import HEARTBEAT, PID, Job, JobFolder, hashes, prepare, write_runner
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection
 from loop.jobs.ssh import Ssh
@@ -227,3 +227,20 @@ def test_a_job_that_was_never_begun_is_lost(machine: Server) -> None:
         There(connection).forget("fresh", "cut")
     found = {name: (one.state, one.gone) for name, one in seen.items()}
     assert {"fresh": ("queued", False), "cut": ("lost", False), "none": ("lost", True)} == found
+
+
+def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path: Path) -> None:
+    """Whoever sent that job, and whenever it began."""
+    job = JobFolder(machine.home / setup.HOME / "jobs" / "at-work")
+    job.path.mkdir(parents=True)
+    (job.path / "tree").write_text("shared")
+    (tmp_path / "a").write_text("a")
+    with Connection(HOST) as connection:
+        there = There(connection)
+        there.send_tree("shared", tmp_path, ["a"])
+        write_runner(job, os.getpid())
+        with pytest.raises(WorkFailed, match="job at-work of this project runs there"):
+            there.send_tree("shared", tmp_path, ["a"])
+        assert ["at-work"] == there.running()
+        (job.path / PID).unlink()
+        there.forget("at-work")
