@@ -1,4 +1,4 @@
-"""A target's baseline under `torch.compile`. A worker loads it by this module's name."""
+"""A target's baseline under `torch.compile`, for each shape by itself. A worker loads it by this module's name."""
 
 import functools
 import inspect
@@ -6,19 +6,33 @@ import os
 from typing import Any
 
 import torch
+import torch._dynamo
 
 from loop.calls import torch_side
+
+LIMIT = 256
+"""Shapes that one function is compiled for. Beyond them torch would call it as it is: that is an error instead."""
+SETTINGS = {
+    "cache_size_limit": LIMIT,
+    "recompile_limit": LIMIT,
+    "fail_on_cache_limit_hit": True,
+    "fail_on_recompile_limit_hit": True,
+}
+"""By the names that any version of torch has for them."""
+for name, value in SETTINGS.items():
+    if hasattr(torch._dynamo.config, name):
+        setattr(torch._dynamo.config, name, value)
 
 
 def under_compile(found: Any) -> Any:
     """A function under `torch.compile`, or a class whose forward is: what it holds is made as before."""
     if not inspect.isclass(found):
-        return torch.compile(found)
+        return torch.compile(found, dynamic=False)
 
     class Compiled(found):  # type: ignore[misc]
         @functools.cached_property
         def compiled_forward(self) -> Any:
-            return torch.compile(super().forward)
+            return torch.compile(super().forward, dynamic=False)
 
         def forward(self, *positional: Any, **keywords: Any) -> Any:
             return self.compiled_forward(*positional, **keywords)

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,30 @@ def test_a_class_under_compile_has_the_same_weights(tmp_path: Path, monkeypatch:
     """Its forward is compiled; what it holds is what the task's own holds. A function is compiled as it is."""
     seen: list[Any] = []
     monkeypatch.setenv("LOOP_COMPILES", f"{tasks.kernelbench(tmp_path)}:Model")
-    monkeypatch.setattr(torch, "compile", lambda function: seen.append(function) or function)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: seen.append(function) or function)
     made = importlib.reload(importlib.import_module("loop.workers.compiled"))
     one = made.baseline(16)
     x = torch.rand(2, 16) - 0.5
     assert torch.equal(torch.relu(x), one(x))
     assert (1, ["weight"]) == (len(seen), list(one.state_dict()))
     assert torch.relu is made.under_compile(torch.relu)
+
+
+def test_each_shape_is_compiled_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the tenth, where torch gives up by itself: none shares code that is made for any shape."""
+    seen: list[list[Any]] = []
+
+    def backend(graph: Any, inputs: list[Any]) -> Any:
+        seen.append(inputs)
+        return graph.forward
+
+    monkeypatch.setenv("LOOP_COMPILES", f"{tasks.kernelbench(tmp_path)}:Model")
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    made = importlib.reload(importlib.import_module("loop.workers.compiled"))
+    doubled = made.under_compile(lambda x: 2 * x)
+    for size in range(2, 12):
+        assert torch.equal(torch.full((size,), 2.0), doubled(torch.ones(size)))
+    assert [[(size,)] for size in range(2, 12)] == [[tuple(one.shape) for one in inputs] for inputs in seen]
 
 
 def test_a_report_says_the_ratio() -> None:
