@@ -169,6 +169,33 @@ class _Streams:
 
 def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
     """Take in what a job made; the exit code."""
+    made: list[Path] = []
+    try:
+        if not last.gone:
+            made = _taken_in(folder, sent, there, last, screen)
+    except LoopError:  # Whatever is wrong with it: the machine costs money.
+        if sent.last:
+            _left(folder, sent, host, there, made, screen)
+        raise
+    write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
+    there.forget(folder.id)
+    stuck = sent.last and not _left(folder, sent, host, there, made, screen)
+    if last.code is None or last.code < 0:
+        raise _lost(folder, sent, made, last)
+    return last.code or (ExitCode.GATE_FAILED if stuck else ExitCode.OK)
+
+
+def _lost(folder: JobFolder, sent: Sent, made: list[Path], last: Seen) -> MachineFailure:
+    """What to say of a job whose command has no end."""
+    heads = [SessionFolder(place).head() for place in made if (place / HEAD).is_file()]
+    again = heads[0].resume_command if heads else "run the same command again"
+    gone = "its folder is not there any more" if last.gone else ""
+    why = gone or last.why or "it was killed, as for lack of memory, or the machine was started again"
+    return MachineFailure(f"job {folder.id} was lost on {sent.host}: {why}", hint=again)
+
+
+def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: Screen) -> list[Path]:
+    """Bring back what a job made, and put it where it belongs; its sessions. It may be done again at any point."""
     if sent.root:
         patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
     given = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.given]
@@ -177,17 +204,9 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
         folder.check(given)
     made = noted.take_in(folder, sent)
     for place in made:
-        screen.say(f"brought back from {host.name}: {os.path.relpath(place)}")
+        screen.say(f"brought back from {sent.host}: {os.path.relpath(place)}")
     _take_branches(folder, sent, screen)
-    write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
-    there.forget(folder.id)
-    stuck = sent.last and not _left(folder, sent, host, there, made, screen)
-    if last.code is None or last.code < 0:
-        heads = [SessionFolder(place).head() for place in made if (place / HEAD).is_file()]
-        again = heads[0].resume_command if heads else "run the same command again"
-        why = last.why or "it was killed, as for lack of memory, or the machine was started again"
-        raise MachineFailure(f"job {folder.id} was lost on {host.name}: {why}", hint=again)
-    return last.code or (ExitCode.GATE_FAILED if stuck else ExitCode.OK)
+    return made
 
 
 def _left(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[Path], screen: Screen) -> bool:

@@ -6,11 +6,12 @@ import time
 from pathlib import Path
 
 from loop.base.errors import LoopError, WorkFailed
+from loop.base.locks import held
 from loop.base.places import project
 from loop.base.processes import finish, run
 from loop.base.screen import Screen
 from loop.jobs import sent as noted
-from loop.jobs.folder import JobFolder, read_text
+from loop.jobs.folder import LOCK, JobFolder, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.sent import Sent
 from loop.jobs.there import TERMS, There
@@ -35,15 +36,12 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return
-    if others := [one.id for one, _ in noted.away(name) if one.id != folder.id] or there.running():
+    if others := _others(name, folder, there):
         screen.say(f"{name} stays: {others[0]} runs there")
         return
     _, terms = read_terms(read_text(folder.path / TERMS))
     rate, used = prices.at(terms) if prices else (0.0, None)
-    planned = None
-    if sent.keep_until is not None and sent.keep_until > time.time():
-        clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
-        planned = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
+    planned = _planned(sent)
     decision = "keep" if planned else "stop"
     if rate:
         screen.say(
@@ -58,6 +56,22 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[
         screen.say(f"{name} is kept" + (f"; stop it then: loop hosts stop {name}" if host.host.stop else ""))
     else:
         stop_machine(host, sent.project, screen)
+
+
+def _others(name: str, folder: JobFolder, there: There) -> list[str]:
+    """Other jobs that a machine is needed for: those that run there, begin, or are being sent."""
+    away = [one for one, _ in noted.away(name) if one.id != folder.id]
+    seen = there.look({one.id: (0, 0) for one in away}) if away else {}
+    coming = [one.id for one in away if seen[one.id].state == "queued" or held(one.path / LOCK)]
+    return [*there.running(), *coming]
+
+
+def _planned(sent: Sent) -> tuple[str, float] | None:
+    """Until when the machine is needed, and the hours until then; None where that has passed."""
+    if sent.keep_until is None or sent.keep_until <= time.time():
+        return None
+    clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
+    return f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
 
 
 def _measured(sent: Sent, made: list[Path], rate: float) -> tuple[StopCost | None, float | None]:

@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,20 +13,20 @@ from typing import Any
 
 from loop.base.documents import content_hash
 from loop.base.errors import UsageError
-from loop.base.locks import boot_id
-from loop.base.places import PACKAGE, Project
+from loop.base.locks import boot_id, locked
+from loop.base.places import PACKAGE, Project, state_folder
 from loop.base.screen import Screen
 from loop.cli import following
 from loop.cli.leaving import run_here
 from loop.cli.table import Command
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
-from loop.jobs.folder import Job, JobFolder, prepare
+from loop.jobs.folder import LOCK, Job, JobFolder, prepare
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
 from loop.jobs.setup import HOME
-from loop.jobs.there import Ready, There
+from loop.jobs.there import Busy, Ready, There
 from loop.library import trust
 from loop.library.hosted import VARIABLE, Hosted
 from loop.library.made_of import made_of
@@ -64,11 +65,14 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
     resumed = _resumed(asked, setting.project)
     if resumed is not None:  # What it runs is told there to be allowed.
         allow_session(resumed.path, resumed.head(), setting, screen)
-    if resumed is not None and (folder := _away(host, setting.project)):
+    sending = _Sending.of(setting.project)
+    if folder := _away(host, setting.project, sending, resumed):
+        if resumed is None:  # Its branches are in the folder that would be replaced.
+            raise Busy(host.name, folder.id)
         screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
         return following.follow(folder, screen)
-    with reached(host, screen) as there:
-        sending = _Sending.of(setting.project)
+    with reached(host, screen) as there, contextlib.ExitStack() as sends:
+        sends.enter_context(locked(_lock(host, sending)))
         ready = there.ready(sending.tree)
         _check(ready, sending, there, screen)
         project = f"{ready.home}/{HOME}/trees/{sending.tree}"
@@ -76,17 +80,20 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
             asked["target"] = f"{project}/{sending.target}"
         past = _past(setting.project, resumed)
         files = _files(setting.project, past)
-        patiently(lambda: there.send_past(sending.tree, setting.project.sessions, files, past))
         config = settings(sending.root) if sending.root else ""
-        patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names, config))
         folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
         last = command.words != CHECK and not asked.get("dry_run")
         sent = _sent(host, setting.project, sending, ready.home, past, resumed)
         sent = sent.model_copy(update={"last": last, "keep_until": until})
-        noted.write(folder, sent)
         variables = _variables(host, setting.project, resumed)
+        sends.enter_context(locked(folder.path / LOCK))
+        noted.write(folder, sent)
+        with _forgotten_unless_sent(folder):
+            patiently(lambda: there.send_past(sending.tree, setting.project.sessions, files, past))
+            patiently(lambda: there.send_tree(sending.tree, sending.root or PACKAGE, sending.names, config))
         patiently(lambda: there.submit(folder, variables, sending.tree))
         screen.say(f"on {host.name}: job {folder.id}")
+        sends.close()
         return following.follow(folder, screen, there)
 
 
@@ -121,10 +128,31 @@ def _sent(
     )
 
 
-def _away(host: Listed, project: Project) -> JobFolder | None:
-    """A job of this project that has not been brought back from a machine."""
-    found = (folder for folder, sent in noted.away(host.name) if sent.sessions == str(project.sessions))
-    return next(found, None)
+def _away(host: Listed, project: Project, sending: "_Sending", resumed: SessionFolder | None) -> JobFolder | None:
+    """A job that has not been brought back and has to be before another is sent: of this checkout, or session."""
+    for folder, sent in noted.away(host.name):
+        if sent.root and sent.tree == sending.tree:
+            return folder
+        if resumed is not None and sent.sessions == str(project.sessions):
+            return folder
+    return None
+
+
+def _lock(host: Listed, sending: "_Sending") -> Path:
+    """The file that is held while something is sent to a folder of a machine."""
+    place = state_folder() / "trees"
+    place.mkdir(parents=True, exist_ok=True)
+    return place / f"{host.name}-{sending.tree}"
+
+
+@contextlib.contextmanager
+def _forgotten_unless_sent(folder: JobFolder) -> Iterator[None]:
+    """What is done before a job is sent. Where that fails there is no job."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
 
 
 def _check(ready: Ready, sending: "_Sending", there: There, screen: Screen) -> None:

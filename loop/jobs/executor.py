@@ -9,10 +9,10 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Protocol
 
-from loop.base.errors import ExitCode, UsageError
+from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.processes import Tick
 from loop.base.remarks import remark
-from loop.jobs.folder import ENDED, JobFolder
+from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder
 from loop.jobs.groups import doubts
 from loop.model.jobs import State
 
@@ -37,7 +37,7 @@ class Executor(Protocol):
         """Have a job end. Returns at once."""
 
     def collect(self, job: JobFolder) -> None:
-        """Bring back what a job that has ended made. Raises WorkFailed for what does not fit its manifest."""
+        """Bring back what a job that has ended made. Raises LoopError where that cannot be had: it is lost."""
 
     def avoid(self, uuid: str) -> bool:
         """Give a device no further job. False where that cannot be, as it is the only one."""
@@ -116,7 +116,12 @@ def _settle(executor: Executor, open_: dict[str, JobFolder], id_: str, state: St
     """Take a job over that has ended, or have it begun again."""
     job = open_[id_]
     if state in ("done", "failed"):
-        executor.collect(job)
+        try:
+            executor.collect(job)
+        except LoopError as error:  # What cannot be brought back was not done.
+            remark(f"job {id_}: {error.message}")
+            job.forget()
+            state = "lost"
     if again(job, state):
         remark(f"job {id_} is begun again: {_why(job, state)}")
         job.forget()
@@ -128,6 +133,8 @@ def _settle(executor: Executor, open_: dict[str, JobFolder], id_: str, state: St
 def again(job: JobFolder, state: State) -> bool:
     """Whether it ended through no fault of its own. Its tries are counted where it is begun."""
     code = job.rc
+    if job.tries > MOST_TRIES + 1:
+        return False  # Not even that could be noted by whoever begins it.
     return state == "lost" or (state == "failed" and code is not None and (code in AGAIN or code < 0))
 
 

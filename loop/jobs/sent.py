@@ -10,9 +10,10 @@ from pathlib import Path
 from loop.base.documents import write_atomic
 from loop.base.documents.sums import read_sealed, sealed, write_sealed
 from loop.base.errors import WorkFailed
-from loop.jobs.folder import MADE, SENT, SESSIONS, JobFolder, every
+from loop.jobs.folder import MADE, SENT, SESSIONS, JobFolder, every, read_text
 from loop.jobs.setup import HOME
 from loop.model.base import Model
+from loop.store import journal
 from loop.store.sessions import ORDER
 
 SESSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}-[a-z0-9-]{1,80}")
@@ -79,7 +80,8 @@ def away(host: str = "") -> Iterator[tuple[JobFolder, Sent]]:
 def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
     """Put the sessions that a job made where those of here are; the folders.
 
-    Raises WorkFailed for one that is there already: only the session that it went on with is replaced.
+    One that was put there when this was interrupted stays. Raises WorkFailed for any other that is there already:
+    only the session that it went on with is replaced, and only where that did not go on here, too.
     """
     made, root = [], Path(sent.sessions)
     for session in sorted((folder.path / SESSIONS).glob("*")):
@@ -88,16 +90,21 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         place = root / session.name
         if session.name in sent.given:
             continue
-        if place.exists() and session.name != sent.resumed:
-            raise WorkFailed(f"{place} is there already", hint=f"look at what came back: {session}")
+        order = sealed(json.dumps({"began_ns": int(sent.began * 1e9)}))
+        if place.exists():
+            if session.name != sent.resumed and read_text(place / ORDER) == order:
+                made.append(place)
+                continue
+            if session.name != sent.resumed or not _goes_on(place, session):
+                why = "went on here meanwhile" if session.name == sent.resumed else "is there already"
+                raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
         root.mkdir(parents=True, exist_ok=True)
         fresh, old = root / f".{session.name}.new", root / f".{session.name}.old"
         for left in (fresh, old):
             shutil.rmtree(left, ignore_errors=True)
         shutil.copytree(session, fresh)
         if session.name != sent.resumed:  # It stands where it was begun by the clock of here.
-            began = json.dumps({"began_ns": int(sent.began * 1e9)})
-            write_atomic(fresh / ORDER, sealed(began))
+            write_atomic(fresh / ORDER, order)
         if place.exists():
             place.rename(old)
         fresh.rename(place)
@@ -105,3 +112,9 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         made.append(place)
     shutil.rmtree(folder.path / MADE, ignore_errors=True)
     return made
+
+
+def _goes_on(here: Path, session: Path) -> bool:
+    """Whether a session begins with all that the one of here holds."""
+    lines = read_text(here / journal.NAME)
+    return read_text(session / journal.NAME).startswith(lines[: lines.rfind("\n") + 1])

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from loop.base.documents import write_atomic
-from loop.base.errors import LoopError, UsageError
-from loop.base.places import Project
+from loop.base.errors import LoopError, MachineFailure, UsageError
+from loop.base.places import MANIFEST, Project
 from loop.base.remarks import remark
 from loop.jobs import hosts as known
 from loop.jobs.folder import OUT, RC, SRC, TALK, TRIES, JobFolder, read_text
@@ -48,6 +48,10 @@ class Machine:
     """Jobs there that nobody waits for any more."""
     seen: float = field(default_factory=time.monotonic)
     """When it last answered."""
+    cut: float | None = None
+    """Since when nothing can be sent."""
+    away: bool = False
+    """Whether it lost its jobs, and has not answered since."""
 
 
 def opened(width: int) -> "Ssh":
@@ -67,8 +71,9 @@ def slots(host: Listed) -> list[Mapping[str, str]]:
 
 def _told(host: Listed, job: JobFolder) -> dict[str, str]:
     """What the machine is told of a job: that its files are allowed here, from where alone jobs are submitted."""
-    project = Project(job.path / SRC, job.path / SRC, bundled=False)
-    trusted = (definition_hash(project),) if project.manifest.is_file() else ()
+    targets = [job.path / SRC / name for name in job.job.files if name.rpartition("/")[2] == MANIFEST]
+    projects = [Project(one.parent, one.parent, bundled=False) for one in targets]
+    trusted = tuple(definition_hash(project) for project in projects)
     today = datetime.datetime.now(datetime.UTC).date()
     return {VARIABLE: Hosted(name=host.name, prices=host.host.prices, as_of=today, trusted=trusted).as_text()}
 
@@ -80,6 +85,8 @@ class Ssh:
         self._open = contextlib.ExitStack()
         self._queue: deque[JobFolder] = deque()
         self._machines: list[Machine] = []
+        self._aside: list[Machine] = []
+        """Those that get no further job."""
         self._ended: dict[str, State] = {}
         self._looked = 0.0
         for host in hosts:
@@ -95,23 +102,42 @@ class Ssh:
         self._queue.append(job)
 
     def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
-        """Send what can be sent, and look at what runs."""
+        """Send what can be sent, and look at what runs. Raises LoopError where no machine is left."""
         known_jobs = {job.id: job for job in jobs}
-        for machine in self._machines:
-            with contextlib.suppress(Unreachable):
+        looks = time.monotonic() - self._looked >= LOOK_S
+        for machine in tuple(self._machines):
+            try:
                 self._fill(machine)
-        if time.monotonic() - self._looked >= LOOK_S:
-            for machine in self._machines:
-                self._look(machine, known_jobs)
-            self._looked = time.monotonic()
+                if looks:
+                    self._look(machine, known_jobs)
+            except LoopError as error:  # A person has to mend it, as a key that changed or a disk that is full.
+                remark(f"{error.message}: its jobs are done elsewhere")
+                self._machines.remove(machine)
+                self._aside.append(machine)
+                self._lose(machine, [*machine.jobs], known_jobs)
+                if not self._machines:
+                    raise
+        self._looked = time.monotonic() if looks else self._looked
+        if all(machine.away for machine in self._machines):
+            raise MachineFailure("no machine answers any more", hint="loop hosts")
         waiting = {job.id for job in self._queue}
         return {id_: self._ended.get(id_, "queued" if id_ in waiting else "running") for id_ in known_jobs}
 
     def _fill(self, machine: Machine) -> None:
-        """Send jobs as long as there is a slot for one. Raises Unreachable."""
-        if machine.left:
+        """Send jobs as long as there is a slot for one and the machine answers."""
+        try:
+            self._send(machine)
+        except Unreachable:
+            machine.cut = machine.cut or time.monotonic()
+        else:
+            machine.cut = None
+
+    def _send(self, machine: Machine) -> None:
+        """The same. Raises Unreachable."""
+        if machine.left or machine.away:
             machine.there.forget(*machine.left)
             machine.left.clear()
+            machine.away = False
         for slot in [slot for slot in machine.slots if slot not in machine.jobs.values()][: len(self._queue)]:
             job = self._queue.popleft()
             machine.jobs[job.id] = slot
@@ -121,22 +147,29 @@ class Ssh:
             del machine.sending[id_]
 
     def _look(self, machine: Machine, jobs: Mapping[str, JobFolder]) -> None:
+        """See what has ended there, and lose all jobs of a machine that stays away."""
+        there = dict.fromkeys(set(machine.jobs) - set(machine.sending), (0, 0))
         try:
-            there = dict.fromkeys(set(machine.jobs) - set(machine.sending), (0, 0))
             found = machine.there.look(there) if there else {}
-            machine.seen = time.monotonic() if there or not machine.jobs else machine.seen
-        except Unreachable as error:
-            if time.monotonic() - machine.seen < AWAY_S:
-                return
-            remark(f"{error.message}: its jobs are done elsewhere")
-            lost = [*machine.jobs]
-            machine.sending.clear()
-        else:
-            ended: dict[str, State] = {id_: seen.state for id_, seen in found.items()}
-            self._ended |= {id_: state for id_, state in ended.items() if state in ("done", "failed")}
-            lost = [id_ for id_, state in ended.items() if state == "lost"]
+            machine.seen = time.monotonic()
+        except Unreachable:
+            found = {}
+        now = time.monotonic()
+        if now - machine.seen >= AWAY_S or (machine.cut is not None and now - machine.cut >= AWAY_S):
+            if not machine.away:
+                remark(f"{machine.there.name} stays away: its jobs are done elsewhere")
+            machine.away = True
+            self._lose(machine, [*machine.jobs], jobs)
+            return
+        ended: dict[str, State] = {id_: seen.state for id_, seen in found.items()}
+        self._ended |= {id_: state for id_, state in ended.items() if state in ("done", "failed")}
+        self._lose(machine, [id_ for id_, state in ended.items() if state == "lost"], jobs)
+
+    def _lose(self, machine: Machine, lost: Sequence[str], jobs: Mapping[str, JobFolder]) -> None:
+        """Take jobs from a machine that does not bring them to an end."""
         for id_ in lost:
             del machine.jobs[id_]
+            machine.sending.pop(id_, None)
             machine.left.add(id_)
             self._ended[id_] = "lost"
             if id_ in jobs:  # Wherever it is begun next counts on from here.
@@ -157,13 +190,18 @@ class Ssh:
                 machine.there.cancel(job.id)
 
     def collect(self, job: JobFolder) -> None:
-        """Bring back what it made and printed, and free its slot. Raises WorkFailed for what it did not make."""
+        """Bring back what it made and printed, and free its slot. Raises LoopError where that cannot be had."""
         machine = self._of(job)
-        if machine is not None:
+        if machine is None:
+            return
+        try:
             patiently(lambda: machine.there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
             job.check()
-            del machine.jobs[job.id]
-            machine.left.add(job.id)
+        except LoopError:
+            self._lose(machine, [job.id], {job.id: job})
+            raise
+        del machine.jobs[job.id]
+        machine.left.add(job.id)
 
     def avoid(self, uuid: str) -> bool:
         """Its slots are numbers of GPUs: which device that is, is not known before a job ran there."""
@@ -172,7 +210,7 @@ class Ssh:
     def close(self) -> None:
         """End what still runs there, and every connection."""
         with self._open:
-            for machine in self._machines:
+            for machine in (*self._machines, *self._aside):
                 if jobs := {*machine.jobs, *machine.left}:
                     with contextlib.suppress(LoopError):
                         patiently(lambda there=machine.there, jobs=jobs: there.forget(*jobs))  # type: ignore[misc]

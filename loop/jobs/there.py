@@ -16,7 +16,7 @@ from pathlib import Path
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
-from loop.jobs.folder import CANCEL, MADE, MANIFEST, TELLING, WHERE, JobFolder, read_text
+from loop.jobs.folder import CANCEL, LOCK, MADE, MANIFEST, TELLING, WHERE, JobFolder, read_text
 from loop.jobs.remote import Connection
 from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
 from loop.library.hosted import read_terms
@@ -40,6 +40,7 @@ TREE = "tree"
 """File with the name of the project's folder in which a job runs."""
 
 # alive JOB: whether the process that its `pid` names runs: by number, start, and the run of the system.
+# busy TREE: jobs that run in that folder. What stands between @ is filled in by `_filled`.
 SHELL = f"""
 cd "$HOME" && mkdir -p -m 700 {HOME} && cd {HOME} && mkdir -p jobs trees || exit 1
 alive() {{
@@ -49,43 +50,51 @@ alive() {{
   set -- $(sed 's/.*) //' "/proc/${{name%-*}}/stat" 2>/dev/null) || return 1
   [ $# -ge 20 ] && [ "${{20}}" = "${{name#*-}}" ] && [ "$1" != Z ]
 }}
+busy() {{
+  for job in jobs/*/; do
+    job=${{job%/}}
+    [ "$(cat "$job/tree" 2>/dev/null)" = "$1" ] && [ ! -e "$job/rc" ] && alive "$job" && echo "${{job#jobs/}}"
+  done
+}}
 """
 READY = """
 printf '%s\\n' "$HOME" "$(head -c 64 venv/loop-digest 2>/dev/null)" "$(df -Pk . | awk 'NR == 2 {print $4}')" \
   "$(date +%s)"
-for job in jobs/*/; do
-  job=${job%/}
-  [ "$(cat "$job/tree" 2>/dev/null)" = TREE ] && [ ! -e "$job/rc" ] && alive "$job" && echo "${job#jobs/}"
-done
-true
+busy @TREE@
 """
 BEGIN = """
-cd jobs/ID || exit 1
+cd jobs/@ID@ || exit 1
 [ -e rc ] || alive . || {
-  EXPORTS
+  @EXPORTS@
   [ -d /usr/local/cuda/bin ] && export PATH="$PATH:/usr/local/cuda/bin"
   export LOOP_SESSIONS="$PWD/out/sessions"
-  [ -d ../../trees/TREE.past ] && mkdir -p out/sessions && cp -a ../../trees/TREE.past/. out/sessions/
-  printf %s TREE >tree
-  rm -f pid
-  setsid nohup sh -c 'LOOP_TERMS=$(PYTHON -P -c "$1"); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
-    exec PYTHON -P -c "from loop.cli import main; main()" job run .' sh ASKED </dev/null >begun 2>&1 &
+  [ ! -d ../../trees/@TREE@.past ] ||
+    { mkdir -p out/sessions && cp -a ../../trees/@TREE@.past/. out/sessions/; } || exit 1
+  printf %s @TREE@ >tree && rm -f pid || exit 1
+  setsid nohup sh -c 'LOOP_TERMS=$(@PYTHON@ -P -c "$1"); export LOOP_TERMS; echo "$LOOP_TERMS" >terms
+    exec @PYTHON@ -P -c "from loop.cli import main; main()" job run .' sh @ASKED@ </dev/null >begun 2>&1 &
 }
 """
 ASKED = "import sys, loop.cloud.terms as here; sys.stdout.write(here.terms())"
 # A session's worktrees there stay known to git, and its branches, which have come back, are those of here.
 SWAP = """
-[ -d trees/TREE/.git/worktrees ] && mv trees/TREE/.git/worktrees trees/TREE.new/.git/
-rm -rf trees/TREE && mv trees/TREE.new trees/TREE
+running=$(busy @TREE@)
+[ -z "$running" ] || { echo "job $running of this project runs there" >&2; exit 1; }
+if [ -d trees/@TREE@/.git/worktrees ] && [ -d trees/@TREE@.new/.git ]; then
+  mv trees/@TREE@/.git/worktrees trees/@TREE@.new/.git/ || exit 1
+fi
+rm -rf trees/@TREE@.old && mv trees/@TREE@ trees/@TREE@.old && mv trees/@TREE@.new trees/@TREE@ || exit 1
+rm -rf trees/@TREE@.old
 """
 BUNDLE = f"""
-rm -f jobs/ID/{BRANCHES}
-[ -d trees/TREE/.git ] || exit 0
-git -C trees/TREE bundle create --quiet ../../jobs/ID/{BRANCHES} --branches='loop/*' --not HEAD 2>/dev/null || true
+rm -f jobs/@ID@/{BRANCHES}
+made() {{ git -C trees/@TREE@ "$@" --branches='loop/*' --not HEAD; }}
+[ ! -d trees/@TREE@/.git ] || [ -z "$(made rev-list -n 1 2>/dev/null)" ] ||
+  made bundle create --quiet ../../jobs/@ID@/{BRANCHES} || exit 1
 """
 PAST = """
-mkdir -p trees/TREE.past && cd trees/TREE.past || exit 1
-for one in *; do case " KEPT " in *" $one "*) ;; *) rm -rf "./$one" ;; esac; done
+mkdir -p trees/@TREE@.past && cd trees/@TREE@.past || exit 1
+for one in *; do case " @KEPT@ " in *" $one "*) ;; *) rm -rf "./$one" || exit 1 ;; esac; done
 """
 LOOK = """
 look() {
@@ -93,10 +102,10 @@ look() {
   state=queued; [ -s "jobs/$1/pid" ] && state=lost; alive "jobs/$1" && state=running
   rc=$(head -c 8 "jobs/$1/rc" 2>/dev/null)
   size() { wc -c <"jobs/$1" 2>/dev/null || echo 0; }
-  age=$(($(date +%s) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || date +%s)))
+  age=$(($(date +%s) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || stat -c %Y "jobs/$1")))
   echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $age"
-  tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c CHUNK | base64 | tr -d '\\n'; echo
-  tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c CHUNK | base64 | tr -d '\\n'; echo
+  tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
+  tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
   tail -n 1 "jobs/$1/begun" 2>/dev/null | head -c 300 | tr -d '\\n'; echo
 }
 """
@@ -130,6 +139,8 @@ class Seen:
     """Whether there is more than that."""
     why: str = ""
     """Why it did not begin."""
+    gone: bool = False
+    """Whether nothing of it is there, as on a machine that was made anew."""
 
     @property
     def ended(self) -> bool:
@@ -147,7 +158,7 @@ class There:
     def ready(self, tree: str = "-") -> Ready:
         """What has to be known before anything is sent. Raises UsageError where this `loop` is not there."""
         before = time.time()
-        script = SHELL + READY.replace("TREE", tree)
+        script = SHELL + _filled(READY, TREE=tree)
         lines = self.connection.run(script).decode(errors="replace").splitlines()
         home, theirs, free, now, *running = [*lines, "", "", "", ""][: max(4, len(lines))]
         again = f"loop hosts setup {self.name}"
@@ -162,43 +173,44 @@ class There:
 
     def send_tree(self, tree: str, root: Path, names: Iterable[str], config: str = "") -> None:
         """Have the folder of a project hold these files and no others; `config`: text of its `.git/config`."""
-        self.connection.run(f"{SHELL} rm -rf trees/{tree}.new && mkdir -p trees/{tree} trees/{tree}.new")
-        self.connection.send(root, names, f"{HOME}/trees/{tree}.new", beside=f"../{tree}")
+        new = f"trees/{tree}.new"
+        self.connection.run(f"{SHELL} rm -rf {new} && mkdir -p trees/{tree} {new} || exit 1")
+        self.connection.send(root, names, f"{HOME}/{new}", beside=f"../{tree}")
         if config:
-            self.connection.run(f"{SHELL} printf %s {shlex.quote(config)} >trees/{tree}.new/.git/config")
-        self.connection.run(SHELL + SWAP.replace("TREE", tree))
+            self.connection.run(f"{SHELL} printf %s {shlex.quote(config)} >{new}/.git/config || exit 1")
+        self.connection.run(SHELL + _filled(SWAP, TREE=tree))
 
     def send_past(self, tree: str, root: Path, names: Iterable[str], kept: Sequence[str]) -> None:
         """Have these sessions, and no others, lie beside a project's folder: its jobs look back on them."""
-        script = PAST.replace("TREE", tree).replace("KEPT", " ".join(kept))
-        self.connection.run(SHELL + script)
+        self.connection.run(SHELL + _filled(PAST, TREE=tree, KEPT=" ".join(kept)))
         if kept:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:
         """Send a job's folder and begin it there; nothing where it has been begun."""
         place = f"{HOME}/jobs/{folder.id}"
-        self.connection.run(f"{SHELL} mkdir -p jobs/{folder.id}")
+        self.connection.run(f"{SHELL} mkdir -p jobs/{folder.id} || exit 1")
         inside = [path.relative_to(folder.path).as_posix() for path in sorted(folder.path.rglob("*"))]
+        inside = [name for name in inside if name != LOCK]
         self.connection.send(folder.path, inside, place)
         exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()) or ":"
-        script = BEGIN.replace("PYTHON", f'"$HOME/{PYTHON}"').replace("ID", folder.id).replace("TREE", tree)
-        self.connection.run(SHELL + script.replace("EXPORTS", exports).replace("ASKED", shlex.quote(ASKED)))
+        values = {"EXPORTS": exports, "PYTHON": f'"$HOME/{PYTHON}"', "ASKED": shlex.quote(ASKED)}
+        self.connection.run(SHELL + _filled(BEGIN, ID=folder.id, TREE=tree, **values))
 
     def look(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
         """Jobs by their ids, each with what it printed after so many bytes of both streams."""
         calls = "\n".join(f"look {job} {out} {talk}" for job, (out, talk) in wanted.items())
-        text = self.connection.run(SHELL + LOOK.replace("CHUNK", str(CHUNK)) + calls)
+        text = self.connection.run(SHELL + _filled(LOOK, CHUNK=str(CHUNK)) + calls)
         lines = text.decode(errors="replace").split("\n")
         return {job: _seen(lines[4 * n : 4 * n + 4], wanted[job]) for n, job in enumerate(wanted)}
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
-        self.connection.run(f"{SHELL} touch jobs/{job}/{CANCEL}")
+        self.connection.run(f"{SHELL} [ ! -d jobs/{job} ] || touch jobs/{job}/{CANCEL} || exit 1")
 
     def bundle(self, job: str, tree: str) -> None:
         """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
-        self.connection.run(SHELL + BUNDLE.replace("ID", job).replace("TREE", tree))
+        self.connection.run(SHELL + _filled(BUNDLE, ID=job, TREE=tree))
 
     def collect(self, folder: JobFolder, *more: str, given: Sequence[str] = ()) -> None:
         """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
@@ -255,6 +267,11 @@ class Busy(Held):
         self.job = job
 
 
+def _filled(script: str, **values: str) -> str:
+    """A script with its values, which are put in as they are: none is looked for in another."""
+    return re.sub("@([A-Z]+)@", lambda found: values[found[1]], script)
+
+
 def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
     """What four lines of a look say; nothing of them is believed without a look at its form."""
     found = LOOKED.fullmatch(lines[0]) if len(lines) == 4 else None
@@ -264,7 +281,8 @@ def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
     sizes = int(found["out"]), int(found["talk"])
     more = any(begin + len(data) < size for begin, data, size in zip(after, streams, sizes, strict=True))
     code = int(found["rc"]) if found["rc"] != "-" else None
-    return Seen(_state(found["state"], code, int(found["age"])), code, out, talk, more, lines[3])
+    state, gone = _state(found["state"], code, int(found["age"])), found["state"] == "gone"
+    return Seen(state, code, out, talk, more, lines[3], gone)
 
 
 def _state(word: str, code: int | None, age_s: int) -> State:

@@ -53,6 +53,8 @@ class Control:
     """Devices that it can be made on."""
     applies: Applies = always
     """Workloads on which it can show."""
+    shortens: Sequence[str] = ()
+    """Dimensions of which it leaves the last eighth out: a variant may not take what is left."""
     apart: Sequence[str] = ()
     """Kinds of variant in which it spoils its process for others."""
     varies: bool = False
@@ -63,6 +65,11 @@ class Control:
     """Whether it is timed on a single thread, so that there are cores that it was not given."""
     terms: Mapping[str, Any] = field(default_factory=dict)
     """What else the worker has to know."""
+
+    def left(self, workload: Workload) -> Workload:
+        """The workload that a variant sees."""
+        sizes = {name: size - max(1, size // 8) for name, size in workload.sizes.items() if name in self.shortens}
+        return workload.model_copy(update={"sizes": {**workload.sizes, **sizes}})
 
     def mistake(self, target: Target, dtype: str) -> dict[str, Any]:
         """The terms as a worker gets them."""
@@ -153,7 +160,9 @@ def _wrong_results(signature: Signature) -> Iterator[Control]:
     for one in wrong_results(signature.inputs, signature.output):
         if one.control:
             expected = REASONS.get(one.make, WRONG)
-            yield Control(one.control, one.make, expected, applies=partial(_shows, one), terms=one.terms)
+            shortens = one.sized if one.make in UNKNOWN else ()
+            applies = partial(_shows, one)
+            yield Control(one.control, one.make, expected, applies=applies, shortens=shortens, terms=one.terms)
     yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
     yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
 

@@ -282,12 +282,18 @@ def applicable(
     ]
     usual, *others = base_dtypes(bench, base)
     for control in made:
-        yield control, _of_type(workloads, base, usual)
+        yield control, [one for one in _of_type(workloads, base, usual) if _taken(base, control, one)]
     for dtype in others:
         some = _of_type(workloads, base, dtype)
         for control in made if some else ():
             if control.theme == "value":
-                yield replace(control, name=f"{control.name}, {dtype}"), some
+                taken = [one for one in some if _taken(base, control, one)]
+                yield replace(control, name=f"{control.name}, {dtype}"), taken
+
+
+def _taken(base: Side, control: Control, workload: Workload) -> bool:
+    """Whether a control can show on a workload, and the variant takes what it leaves of that."""
+    return control.applies(workload) and accepts(base, control.left(workload))
 
 
 def _of_type(workloads: Sequence[Workload], base: Side, dtype: Dtype) -> list[Workload]:

@@ -9,7 +9,7 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.base.processes import finish
-from loop.bisect.actions import bisect
+from loop.bisect.actions import Searched, bisect
 from loop.bisect.command import BisectRequest, line_of
 from loop.bisect.model import SearchMetric
 from loop.bisect.regressions import Regression, lines, regressions
@@ -18,7 +18,7 @@ from loop.gate.kernel import VerifyTerms, verify
 from loop.model.bisect import BisectOutput
 from loop.model.index import SessionRow
 from loop.model.record import Finished
-from loop.steps.context import Context, NoArguments
+from loop.steps.context import Context
 from loop.steps.setting import Setting
 from loop.steps.taken_over import Lasting
 from loop.store import index
@@ -78,7 +78,7 @@ def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ())
 
 def found(context: Context) -> BisectOutput:
     """What the step finds."""
-    output = finish(bisect(context, NoArguments())).output
+    output = finish(bisect(context, Searched())).output
     assert isinstance(output, BisectOutput)
     return output
 

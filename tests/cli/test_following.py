@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from loop.base.errors import UsageError
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.screen import Screen
 from loop.cli import app, following
 from loop.jobs import sent as noted
@@ -85,12 +85,32 @@ def test_a_session_of_here_is_never_replaced(tmp_path: Path) -> None:
     assert ["2026-11-23-120000-quick"] == [one.name for one in Path(sent.sessions).iterdir()]
     assert 0 == SessionFolder(Path(sent.sessions) / "2026-11-23-120000-quick").order, "by another clock than here"
     (made / "2026-11-23-120000-quick").mkdir(parents=True)
-    with pytest.raises(Exception, match="is there already"):
-        noted.take_in(folder, sent)
+    with pytest.raises(WorkFailed, match="is there already"):
+        noted.take_in(folder, sent.model_copy(update={"began": 1.0}))
     resumed = sent.model_copy(update={"resumed": "2026-11-23-120000-quick"})
     (made / "2026-11-23-120000-quick" / "session.json").write_text("resumed")
     (place,) = noted.take_in(folder, resumed)
     assert "resumed" == (place / "session.json").read_text()
+
+
+def test_taking_in_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    """What it had put there stays; a session that went on here meanwhile is never replaced."""
+    folder, sent = prepare(Job(id="a", words=("status",))), make_sent(tmp_path)
+    made = folder.path / "out" / "sessions" / "2026-11-23-120000-quick"
+    for _ in range(2):
+        made.mkdir(parents=True)
+        (made / "journal.jsonl").write_text("one\ntwo\n")
+        assert [made.name] == [place.name for place in noted.take_in(folder, sent)]
+    resumed = sent.model_copy(update={"resumed": made.name})
+    for lines in ("one\ntwo\nthree\n", "one\nelse\n"):
+        made.mkdir(parents=True, exist_ok=True)
+        (made / "journal.jsonl").write_text(lines)
+        if "three" in lines:
+            noted.take_in(folder, resumed)
+        else:
+            with pytest.raises(WorkFailed, match="went on here meanwhile"):
+                noted.take_in(folder, resumed)
+    assert (Path(sent.sessions) / made.name / "journal.jsonl").read_text().endswith("three\n")
 
 
 def test_a_machine_is_kept_only_where_one_is_named() -> None:

@@ -1,26 +1,44 @@
 """What becomes of a rented machine after its last job."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from loop.base.errors import MachineFailure, WorkFailed
+from loop.base.locks import locked
+from loop.base.places import Project
 from loop.base.screen import Screen
+from loop.cli.following import _brought_back
 from loop.cli.leaving import leave
+from loop.cli.on_host import _away, _Sending
 from loop.jobs import sent as noted
-from loop.jobs.folder import Job, JobFolder, prepare
+from loop.jobs.folder import LOCK, Job, JobFolder, prepare
 from loop.jobs.hosts import Host, Listed
-from loop.jobs.there import There
+from loop.jobs.there import Busy, Seen, There
+from loop.model.jobs import State
 from tests.cli.test_following import make_sent
 
 
 class Idle:
     """A machine on which nothing runs."""
 
+    queued: tuple[str, ...] = ()
+    """Jobs that begin there."""
+
     def running(self) -> list[str]:
         """Jobs there."""
         return []
+
+    def look(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
+        """Where jobs stand."""
+        states: dict[str, State] = {job: "queued" if job in self.queued else "lost" for job in wanted}
+        return {job: Seen(state, None, b"", b"", more=False) for job, state in states.items()}
+
+    def forget(self, *jobs: str) -> None:
+        """Remove jobs."""
 
 
 def make(folder: Path, name: str) -> JobFolder:
@@ -30,11 +48,17 @@ def make(folder: Path, name: str) -> JobFolder:
     return job
 
 
-def stopped(folder: Path, job: JobFolder, keep_until: float | None) -> bool:
+def make_host(folder: Path) -> Listed:
+    """A machine that costs money until it is stopped."""
+    return Listed("l4", Host(ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped"), folder / "hosts.yaml")
+
+
+def stopped(folder: Path, job: JobFolder, keep_until: float | None = None, *queued: str) -> bool:
     """Whether the machine is stopped once this job is back."""
-    host = Listed("l4", Host(ssh="there", usd_per_hour=1.0, stop=f"touch {folder}/stopped"), folder / "hosts.yaml")
+    there = Idle()
+    there.queued = queued
     sent = make_sent(folder).model_copy(update={"keep_until": keep_until})
-    leave(job, sent, host, cast(There, Idle()), [], Screen(quiet=True))
+    leave(job, sent, make_host(folder), cast(There, there), [], Screen(quiet=True))
     return (folder / "stopped").exists()
 
 
@@ -42,3 +66,47 @@ def stopped(folder: Path, job: JobFolder, keep_until: float | None) -> bool:
 def test_a_machine_is_kept_until_the_planned_time(tmp_path: Path, seconds: float, is_stopped: bool) -> None:
     """No longer: a plan that has passed says nothing of the hours to come."""
     assert is_stopped == stopped(tmp_path, make(tmp_path, "a"), time.time() + seconds)
+
+
+def test_a_machine_is_kept_for_jobs_that_begin_or_are_being_sent(tmp_path: Path) -> None:
+    """Not for one that is lost: nothing will ever come of it."""
+    last, other = make(tmp_path, "last"), make(tmp_path, "other")
+    assert not stopped(tmp_path, last, None, "other")
+    with locked(other.path / LOCK):
+        assert not stopped(tmp_path, last)
+    assert stopped(tmp_path, last)
+
+
+def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
+    """As where the machine was made anew: nothing is brought back, and the machine is stopped."""
+    job = make(tmp_path, "gone")
+    seen = Seen("lost", None, b"", b"", more=False, gone=True)
+    with pytest.raises(MachineFailure, match="its folder is not there any more"):
+        _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Idle()), seen, Screen(quiet=True))
+    assert (75, True) == (job.rc, (tmp_path / "stopped").exists())
+    assert [] == [*noted.away()]
+
+
+def test_a_machine_is_stopped_though_its_results_cannot_be_taken_in(tmp_path: Path) -> None:
+    """They wait here or there; the job is followed again once that is mended."""
+
+    class Full(Idle):
+        def bundle(self, job: str, tree: str) -> None:
+            raise WorkFailed("too much", hint="look there")
+
+    job, seen = make(tmp_path, "much"), Seen("done", 0, b"", b"", more=False)
+    with pytest.raises(WorkFailed, match="too much"):
+        _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(quiet=True))
+    assert (None, True) == (job.rc, (tmp_path / "stopped").exists())
+
+
+@pytest.mark.parametrize(("tree", "root", "is_away"), [("code-1", "/code", True), ("code-2", "/code", False)])
+def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
+    tmp_path: Path, tree: str, root: str, is_away: bool
+) -> None:
+    """A job of that checkout which ended and was not brought back comes first."""
+    job = make(tmp_path, "a")
+    project = Project(tmp_path / "target", tmp_path / "other", bundled=False)
+    sending = _Sending(Path(root), None, ".", (), tree)
+    assert is_away == (_away(make_host(tmp_path), project, sending, None) is not None)
+    assert "loop jobs follow a" in (Busy("l4", job.id).hint or "")

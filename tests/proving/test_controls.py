@@ -229,7 +229,7 @@ def test_attention_on_a_cpu(tmp_path: Path, build_cache: Path) -> None:
     assert output.ok, output.message
     assert ((), ()) == (output.survivors, output.wrong_reasons)
     found = named(output)
-    assert {"swaps k and v", "cuts Sk", "drops causal", "one slice wrong of H", "cached by value"} <= set(found)
+    assert {"swaps k and v", "cuts Sk", "drops causal", "one slice wrong of Hq", "cached by address"} <= set(found)
     assert {"ignores q, float16", "wrong scale, bfloat16", "low precision, float16"} <= set(found)
 
 

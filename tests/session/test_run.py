@@ -289,7 +289,7 @@ def test_events_are_lines_of_json(tmp_path: Path) -> None:
     happenings = ["SessionBegan", "PatternBegan", "StepBegan", "StepEnded", "PatternEnded", "SessionEnded"]
     assert happenings == [line["happening"] for line in lines]
     assert "passed" == lines[-1]["status"]
-    assert [1, 1, 1, 1, 1, 2] == [line["schema_version"] for line in lines]
+    assert [1, 1, 1, 1, 1, 3] == [line["schema_version"] for line in lines]
 
 
 @pytest.mark.slow
