@@ -1,6 +1,6 @@
 """`loop kernels export`: a variant as an answer in somebody else's format, with what a session says of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,12 @@ from loop.base.screen import Screen
 from loop.formats import flashinfer, written
 from loop.formats.exporting import Portable
 from loop.formats.translated import made_of
+from loop.library import targets
 from loop.model.base import Printed
 from loop.model.dtypes import Device
-from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
+from loop.model.measurement import BASELINE, Check, Measurement
+from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
+from loop.model.record import Finished
 from loop.model.workloads import expand
 from loop.steps.setting import Setting, choose_sets, choose_variants, read_setting, with_given
 from loop.store import sessions
@@ -105,12 +108,15 @@ def _made(request: ExportRequest, setting: Setting) -> tuple[Mapping[str, str], 
 
 
 def _evidence(session: str, setting: Setting, one: Portable) -> str:
-    """What a session verified and timed."""
+    """What a session verified and timed. Raises UsageError where that was not what is exported."""
     folder = sessions.find(setting.project.sessions, session)
     head, finished = folder.head(), folder.finished()
-    verified = [each for output in outputs_of(finished, VerifyOutput) for each in output.variants]
-    checks = [check for each in verified if each.variant == one.name for check in each.checks]
-    timed = [each for output in outputs_of(finished, MeasureOutput) for each in output.measurements]
+    changed = any(record.action.startswith("change.") for record in finished)
+    if changed or head.ground != targets.ground(setting.project):
+        raise UsageError(
+            f"--session: {head.id} measured other sources than those of {one.name} as they are now",
+            hint=f"measure these first: {head.command(one.name)}",
+        )
     machine = head.machine
     libraries = {"python": machine.python, "torch": machine.torch, "nvcc": machine.nvcc, "g++": machine.compiler}
     where: dict[str, Any] = {
@@ -120,4 +126,20 @@ def _evidence(session: str, setting: Setting, one: Portable) -> str:
         },
         "timestamp": head.started.isoformat(),
     }
-    return written.traces(one, checks, timed, where)
+    return written.traces(one, _checks(finished, one.name), _timed(finished, one), where)
+
+
+def _checks(finished: Sequence[Finished], variant: str) -> list[Check]:
+    """Those of the variant itself: what an emulator ran is none."""
+    verified = outputs_of((record for record in finished if record.action == "kernel.verify"), VerifyOutput)
+    found = (each for output in verified for each in output.variants if each.variant == variant)
+    return [check for each in found for check in each.checks]
+
+
+def _timed(finished: Sequence[Finished], one: Portable) -> list[Measurement]:
+    """Its times; none, and a remark, where the variant or what it is compared with is not trusted."""
+    for verdict in (verdict for output in outputs_of(finished, Output) for verdict in output.verdicts):
+        if verdict.verdict == "invalid" and verdict.variant in (one.name, BASELINE):
+            one.remarks.append(f"times of {one.name}: they are not trusted: {verdict.reason}")
+            return []
+    return [each for output in outputs_of(finished, MeasureOutput) for each in output.measurements]

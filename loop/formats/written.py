@@ -230,40 +230,44 @@ def _sol(one: Portable) -> Exported:
 def traces(one: Portable, checks: Iterable[Check], timed: Iterable[Measurement], where: Mapping[str, Any]) -> str:
     """Lines of a FlashInfer Trace for what was verified and timed; `where`: environment and timestamp.
 
-    A workload that passed needs a time: without one it has no line.
+    A workload that passed needs a time: without one it has no line. Of several checks a failed one counts. The
+    format's speedup is over the reference: it is left out where the baseline is another function.
     """
     times = {each.workload.name: each for each in timed if each.variant == one.name}
-    plain = {each.workload.name: each for each in checks if each.inputs == "contiguous"}
+    worst_last = sorted(checks, key=lambda each: not each.passed)
+    plain = {each.workload.name: each for each in worst_last if each.inputs == "contiguous"}
+    same = one.target.baseline.python == one.target.reference.python
     found = []
     for work, call in zip(one.workloads, _calls(one), strict=True):
         check, time = plain.get(work.name), times.get(work.name)
         if check is None or (check.passed and time is None):
-            one.remarks.append(f"trace of {work.name}: it was not {'timed' if check else 'verified'}")
+            one.remarks.append(f"trace of {work.name}: it has no {'time' if check else 'check'}")
             continue
         found.append(
             {
                 "definition": one.target.name,
                 "workload": call,
                 "solution": one.name,
-                "evaluation": {**_told(check, time), **where},
+                "evaluation": {**_told(check, time, compared=same), **where},
             }
         )
     return _lines(found)
 
 
-def _told(check: Check, time: Measurement | None) -> dict[str, Any]:
-    """What came of one workload."""
+def _told(check: Check, time: Measurement | None, *, compared: bool) -> dict[str, Any]:
+    """What came of one workload; `compared`: whether the time is one against the reference."""
     told: dict[str, Any] = {"status": "PASSED" if check.passed else STATUS.get(check.status, "RUNTIME_ERROR")}
     told["log"] = "" if check.passed else check.message
     if check.passed or check.status == "wrong":
         absolute = "NaN" if check.max_error is None else check.max_error
         told["correctness"] = {"max_relative_error": "NaN", "max_absolute_error": absolute}
     if check.passed and time is not None:
-        told["performance"] = {
-            "latency_ms": time.candidate_us / 1e3,
-            "reference_latency_ms": time.reference_us / 1e3,
-            "speedup_factor": time.ratio,
-        }
+        told["performance"] = {"latency_ms": time.candidate_us / 1e3}
+        if compared:
+            told["performance"] |= {
+                "reference_latency_ms": time.reference_us / 1e3,
+                "speedup_factor": time.ratio,
+            }
     return told
 
 

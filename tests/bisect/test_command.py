@@ -159,6 +159,7 @@ def test_a_history_that_changes_nothing_blames_nobody(project: Path) -> None:
     assert (found["why"], found["probes"], 0) == (again["why"], again["probes"], again["builds"])
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> None:
     """What is in the checkout alone is a candidate, too."""
     commits = develop(project, {4: WRONG})

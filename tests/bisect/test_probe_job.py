@@ -154,6 +154,7 @@ def test_a_search_by_an_executor_names_the_commit_of_one_machine(line: Line) -> 
     assert found["ratio"] < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--metric", "resources"), ("--probe", "exit", "--", "true")])
 def test_what_no_job_can_tell_is_refused(line: Line, words: tuple[str, ...]) -> None:
     """Before anything is begun."""

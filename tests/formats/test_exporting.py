@@ -16,10 +16,22 @@ from loop.formats.exporting import Portable
 from loop.formats.translated import as_target
 from loop.formats.written import WRITERS, traces
 from loop.library import targets
+from loop.model.output import MeasureOutput
+from loop.model.record import Finished, Line
+from loop.model.verdict import Verdict
 from loop.model.workloads import expand
+from loop.store import journal, sessions
 from tests.formats import tasks
 from tests.formats.test_translated import read
-from tests.makers import make_check, make_measurement
+from tests.makers import (
+    NOON,
+    make_check,
+    make_finished,
+    make_measurement,
+    make_no_speed,
+    make_session_head,
+    make_verify,
+)
 
 OPS = """from __future__ import annotations
 
@@ -209,6 +221,63 @@ def test_a_trace_says_what_was_verified_and_timed(own: Path) -> None:
         wrong["evaluation"]["correctness"]["max_absolute_error"],
     )
     assert "" == traces(portable(own), checks[:1], [], where)
+
+
+def session(own: Path, *steps: Finished, **fields: Any) -> None:
+    """A session of the target as it is, with steps that were done."""
+    folder = sessions.create(project(own, own).sessions, "baseline", NOON)
+    head = {"id": folder.id, "variants": ("eager",), "target": "scale", "target_folder": str(own)}
+    folder.write_head(make_session_head(**{**head, "ground": targets.ground(project(own, own)), **fields}))
+    lines = (Line(seq=n, at=NOON, event=step) for n, step in enumerate(steps, start=1))
+    (folder.path / journal.NAME).write_text("".join(f"{journal.to_text(line)}\n" for line in lines))
+
+
+def steps(own: Path, *verdicts: Verdict) -> list[Finished]:
+    """Its variant right on the first workload, wrong under the emulator, and timed."""
+    first = portable(own).workloads[0]
+    right, wrong = (make_check(right=one).model_copy(update={"workload": first}) for one in (True, False))
+    timed = make_measurement(ratio=2.0, variant="eager").model_copy(update={"workload": first})
+    measured = MeasureOutput(ok=True, message="", measurements=(timed,), verdicts=verdicts)
+    return [
+        make_finished("verify", output=make_verify(right, variant="eager")),
+        make_finished("emulate", output=make_verify(wrong, variant="eager")),
+        make_finished("measure", output=measured),
+    ]
+
+
+def evaluations(own: Path) -> list[dict[str, Any]]:
+    """What the traces of its last session say."""
+    output = export(own, "eager", "flashinfer-trace", "--session", "last")
+    lines = (output / "traces/loop/scale/scale.jsonl").read_text().splitlines()
+    return [json.loads(line)["evaluation"] for line in lines]
+
+
+def test_traces_say_what_the_session_measured(own: Path) -> None:
+    """What an emulator says is none of it. Against another function there is no speedup over the reference."""
+    manifest = own / "target.yaml"
+    manifest.write_text(MANIFEST.replace('baseline: {python: "ops:scale"}', 'baseline: {python: "ops:wrong"}'))
+    session(own, *steps(own))
+    (only,) = evaluations(own)
+    assert ("PASSED", ["latency_ms"]) == (only["status"], list(only["performance"]))
+
+
+@pytest.mark.parametrize("name", ["eager", "baseline"])
+def test_times_that_are_not_trusted_are_in_no_trace(name: str, own: Path) -> None:
+    """Of the variant, or of what it was compared with."""
+    session(own, *steps(own, make_no_speed("small", variant=name, verdict="invalid", reason="it remembers")))
+    assert [] == evaluations(own)
+
+
+@pytest.mark.parametrize("how", ["edited", "older", "changed"])
+def test_a_session_of_other_sources_is_refused(how: str, own: Path) -> None:
+    """Sources that were edited since, that an old session does not tell, or that it changed by itself."""
+    more = [make_finished("decide", action="change.decide")] if how == "changed" else []
+    session(own, *steps(own), *more, **({"ground": ""} if how == "older" else {}))
+    if how == "edited":
+        (own / "ops.py").write_text(OPS.replace("2 * x", "x + x"))
+    with pytest.raises(UsageError, match="measured other sources") as caught:
+        evaluations(own)
+    assert "loop run session baseline --variant eager" in (caught.value.hint or "")
 
 
 @pytest.mark.slow
