@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode
+from loop.base.errors import ExitCode, UsageError
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
 from loop.cli.leaving import stop_machine
@@ -131,6 +131,9 @@ def _set_up(host: Listed, screen: Screen) -> SetUp:
     with reached(host, screen) as there:
         found = setup.ask(there.connection)
         setup.refuse_unfit(there.connection, found)
+        if running := there.running():
+            hint = f"wait for it, or end it: loop jobs cancel {running[0]}"
+            raise UsageError(f"{host.name}: job {running[0]} runs with the loop that is there", hint)
         lacks = tuple(setup.lacks(there.connection, found))
         for line in lacks:
             screen.say(f"{host.name}: {line}")

@@ -1,6 +1,8 @@
 """`loop jobs` and `loop job run`: what waits, runs and has ended, where, and at what cost."""
 
+import itertools
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.documents import to_json
@@ -67,8 +69,22 @@ def list_jobs(screen: Screen, *, limit: int, watch: bool, as_json: bool) -> int:
 
 def _found(card: RateCard, limit: int) -> JobList:
     ran = tuple(one.ran for one in jobs.every()[-limit:])
-    costs = {one.id: _usd_per_hour(one, card) * one.seconds / 3600 for one in ran}
+    costs = {one.id: _usd_per_hour(one, card) * _alone_s(one, ran) / 3600 for one in ran}
     return JobList(jobs=ran, usd={id_: usd for id_, usd in costs.items() if usd})
+
+
+def _alone_s(job: JobRun, others: Sequence[JobRun]) -> float:
+    """Seconds that a job is charged for: where several shared a host with a price, its share of each second."""
+    if job.usd_per_hour is None:
+        return job.seconds
+    same = [one for one in others if one.host == job.host and one.usd_per_hour is not None]
+    end = job.began + job.seconds
+    marks = {mark for one in same for mark in (one.began, one.began + one.seconds) if job.began < mark < end}
+    seconds = 0.0
+    for first, last in itertools.pairwise(sorted({job.began, end, *marks})):
+        there = sum(one.began <= first and last <= one.began + one.seconds for one in same)
+        seconds += (last - first) / max(1, there)
+    return seconds
 
 
 def _usd_per_hour(job: JobRun, card: RateCard) -> float:

@@ -74,6 +74,11 @@ class Listed:
     @property
     def address(self) -> str:
         """What ssh is called with."""
+        return self.before_colon.replace("[", "").replace("]", "")
+
+    @property
+    def before_colon(self) -> str:
+        """The same for rsync, which wants brackets around an address that has colons."""
         return self._parts["to"]
 
     @property

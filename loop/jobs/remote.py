@@ -192,7 +192,7 @@ class Connection:
         self._rsync([*options, "--exclude=*", f"{self._there(place)}/", f"{into}/"], limit_s)
 
     def _there(self, place: str) -> str:
-        return f"{self.listed.address}:{place}"
+        return f"{self.listed.before_colon}:{place}"
 
     def _rsync(self, words: Sequence[str], limit_s: float, given: bytes = b"") -> None:
         self.connect()

@@ -113,3 +113,9 @@ def test_what_a_projects_file_runs_is_told(tmp_path: Path, monkeypatch: pytest.M
         "host l4: go",
         "host l4: halt",
     ] == [*hosts.told(project.parent)]
+
+
+def test_an_address_with_colons_is_told_to_each_in_its_own_way() -> None:
+    """The brackets are rsync's."""
+    listed = hosts.Listed("l4", hosts.Host(ssh="me@[::1]:2222"), Path("hosts.yaml"))
+    assert ("me@::1", "me@[::1]", "2222") == (listed.address, listed.before_colon, listed.port)

@@ -1,0 +1,18 @@
+"""What jobs cost: an hour of a host is paid once, however many jobs share it."""
+
+import pytest
+
+from loop.cli.jobs import _alone_s
+from loop.model.jobs import JobRun
+
+
+def ran(began: float, seconds: float, usd: float | None = 0.7, host: str = "l4") -> JobRun:
+    """A job on a host with a price."""
+    fields = {"id": f"{host}-{began}-{seconds}", "title": "", "state": "done", "tries": 1}
+    return JobRun.model_validate({**fields, "host": host, "began": began, "seconds": seconds, "usd_per_hour": usd})
+
+
+def test_jobs_that_share_a_host_share_its_price() -> None:
+    """Each second by how many there were; what ran elsewhere, or is paid by the device, does not count."""
+    jobs = [ran(0, 10), ran(5, 10), ran(0, 20, host="h100"), ran(0, 7, usd=None)]
+    assert [7.5, 7.5, 20, 7] == [pytest.approx(_alone_s(job, jobs)) for job in jobs]
