@@ -173,9 +173,11 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
     try:
         if not last.gone:
             made = _taken_in(folder, sent, there, last, screen)
-    except LoopError:  # Whatever is wrong with it: the machine costs money.
-        if sent.last:
-            _left(folder, sent, host, there, made, screen)
+    except LoopError:  # Stopping may take away what is not here yet.
+        screen.say(
+            f"{sent.host} STILL RUNS AND COSTS: its results are not here; try again: loop jobs follow {folder.id}"
+        )
+        screen.say(f"  give them up: loop hosts stop {sent.host}")
         raise
     write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
     there.forget(folder.id)

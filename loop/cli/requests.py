@@ -186,7 +186,7 @@ def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen
 def _granted(project: Project, lines: Sequence[str], screen: Screen, *, as_json: bool) -> int:
     """Allow a project, and show what it runs."""
     if not project.bundled:
-        trust.grant(project, trust.definition_hash(project))
+        trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
     if as_json:
         screen.data(to_json(TrustGranted(target=str(project.target), runs=tuple(lines))))
         return ExitCode.OK

@@ -113,6 +113,18 @@ def hosts(project: Path | None) -> dict[str, Listed]:
     return found
 
 
+def told(project: Path) -> Iterator[str]:
+    """What a project's own file has run, and which machines of the user's it replaces, a line each."""
+    path = project / FILE
+    if not path.is_file():
+        return
+    users = hosts(None)
+    for name, host in read_file(path, Hosts).value.hosts.items():
+        instead = f", in place of your own {name} of {users[name].path}" if name in users else ""
+        yield f"host {name}: ssh {host.ssh}, and there {host.python}{instead}"
+        yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command is not None)
+
+
 def choose(found: Mapping[str, Listed], word: str) -> list[Listed]:
     """The machine of that name, else all with that label. Raises UsageError with the nearest name."""
     chosen = [found[word]] if word in found else [one for one in found.values() if word in one.host.labels]

@@ -43,7 +43,6 @@ def _written(project: Project) -> list[Path]:
     folders = [folder for name in DEFINITIONS if (folder := project.own(name))]
     return [
         project.manifest,
-        *(path for path in (project.target / HOSTS,) if path.is_file()),
         *(path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()),
     ]
 
@@ -80,16 +79,24 @@ def definition_hash(project: Project) -> str:
     return content_hash("\0".join(parts))
 
 
+def hosts_hash(project: Project) -> str:
+    """Hash of the machines that a project names, empty where it names none. They are allowed with its definitions,
+    and stay out of their hash: no other machine and no worktree needs them."""
+    path = project.target / HOSTS
+    return content_hash(path.read_bytes()) if path.is_file() else ""
+
+
 def is_trusted(project: Project) -> bool:
     """Whether these very definitions were allowed; what ships with loop always is."""
     if project.bundled or _is_submitted(project):
         return True
     granted, now = _granted(state_folder() / FILE), definition_hash(project)
-    return (
-        granted.get(str(project.target)) == now
-        or (_is_ours(project) and now in {*granted.values(), _shipped()})
-        or now in _sent()
-    )
+    if now in _sent():
+        return True
+    machines = hosts_hash(project)
+    if _is_ours(project) and now in {*granted.values(), _shipped()}:
+        return machines in {"", *granted.values()}
+    return granted.get(str(project.target)) == now and machines in ("", granted.get(str(project.target / HOSTS)))
 
 
 def _is_submitted(project: Project) -> bool:
@@ -115,12 +122,14 @@ def _shipped() -> str:
     return definition_hash(Project(folder, folder, bundled=True))
 
 
-def grant(project: Project, digest: str) -> None:
+def grant(project: Project, digest: str, machines: str = "") -> None:
     """Remember that the user allowed the definitions of this hash: those that were shown, whatever is there now.
 
-    Raises LoopError when that cannot be written.
+    `machines`: the hash of those that it names. Raises LoopError when that cannot be written.
     """
     _remember(project.target, digest)
+    if machines:
+        _remember(project.target / HOSTS, machines)
 
 
 def grant_session(folder: Path, head: SessionHead) -> None:

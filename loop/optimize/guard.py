@@ -82,7 +82,14 @@ class Guard:
         if found := [path for path, content in own if _content(path, stamped=True) != content]:
             why = f"{found[0]} was changed while a candidate was made"
             raise WorkFailed(why, hint="install loop again, then resume: loop run session --resume last")
-        before = {**self.before[TREE], **self.before[BUILDS]}
+        altered = self._restored({**self.before[TREE], **self.before[BUILDS]})
+        moved = self.tree.head != self.head
+        if moved or altered:
+            self.tree.reset(self.head)
+        return [*(path.name for path in altered), *(["a commit in the worktree"] if moved else [])]
+
+    def _restored(self, before: Contents) -> list[Path]:
+        """Files that were changed or added, which are what they were now."""
         roots = (self.tree.root, self.context.bench.cache)
         altered = [path for path, content in before.items() if _content(path) != content or _strays(path, roots)]
         for path in altered:
@@ -91,11 +98,7 @@ class Guard:
         added = [path for name in (TREE, BUILDS) for path in every[name] if path not in before]
         for path in added:
             _put_back(path, None, roots)
-        altered += added
-        moved = self.tree.head != self.head
-        if moved or altered:
-            self.tree.reset(self.head)
-        return [*(path.name for path in altered), *(["a commit in the worktree"] if moved else [])]
+        return altered + added
 
 
 def _content(path: Path, *, stamped: bool = False) -> bytes | None:

@@ -10,6 +10,7 @@ from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, include_folder, project
 from loop.base.screen import Screen
 from loop.formats.translated import only_commands
+from loop.jobs.hosts import told
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import gpus, no_gpu
 from loop.machine.machine import cores, machine
@@ -60,13 +61,13 @@ def trusted_setting(target: Path | None, screen: Screen) -> Setting:
 def allow(project: Project, lines: Callable[[], Sequence[str]], screen: Screen) -> None:
     """Ask before what a project runs, `lines`, is run for the first time; remembers a yes. Raises Untrusted."""
     if not trust.is_trusted(project):
-        digest = trust.definition_hash(project)
+        digest, machines = trust.definition_hash(project), trust.hosts_hash(project)
         screen.say(f"{trust.shown(project)} would run:")
         for line in lines():
             screen.say(f"  {line}")
         if not screen.confirm("Allow it, until these definitions change?"):
             raise trust.refusal(project)
-        trust.grant(project, digest)
+        trust.grant(project, digest, machines)
     allow_programs()
 
 
@@ -90,7 +91,8 @@ def what_runs(setting: Setting) -> list[str]:
     """Every command and code that the project's own definitions would run."""
     own = setting.project.own("patterns")
     patterns = [read.value for read in setting.patterns.values() if own and read.path.is_relative_to(own)]
-    return [*trust.what_runs(setting.target, patterns), *trust.flags_taken(setting.project)]
+    machines = () if setting.project.bundled else told(setting.project.target)
+    return [*trust.what_runs(setting.target, patterns), *trust.flags_taken(setting.project), *machines]
 
 
 def choose_device(wanted: str, target: Target, variants: Sequence[str] = ()) -> Device:

@@ -87,8 +87,8 @@ def test_a_job_that_is_gone_there_is_over_here(tmp_path: Path) -> None:
     assert [] == [*noted.away()]
 
 
-def test_a_machine_is_stopped_though_its_results_cannot_be_taken_in(tmp_path: Path) -> None:
-    """They wait here or there; the job is followed again once that is mended."""
+def test_a_machine_stays_while_its_results_are_there_alone(tmp_path: Path) -> None:
+    """Stopping may take them away; it is said that it costs on."""
 
     class Full(Idle):
         def bundle(self, job: str, tree: str) -> None:
@@ -97,7 +97,7 @@ def test_a_machine_is_stopped_though_its_results_cannot_be_taken_in(tmp_path: Pa
     job, seen = make(tmp_path, "much"), Seen("done", 0, b"", b"", more=False)
     with pytest.raises(WorkFailed, match="too much"):
         _brought_back(job, make_sent(tmp_path), make_host(tmp_path), cast(There, Full()), seen, Screen(quiet=True))
-    assert (None, True) == (job.rc, (tmp_path / "stopped").exists())
+    assert (None, False) == (job.rc, (tmp_path / "stopped").exists())
 
 
 @pytest.mark.parametrize(("tree", "root", "is_away"), [("code-1", "/code", True), ("code-2", "/code", False)])

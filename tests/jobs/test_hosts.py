@@ -64,7 +64,7 @@ def test_a_projects_hosts_are_trusted_with_it(tmp_path: Path) -> None:
     project = Project(tmp_path / "project", tmp_path / "sessions", bundled=False)
     path = write(project.target, "format: 1\nhosts: {l4: {ssh: other}}\n")
     (project.target / "target.yaml").write_text("format: 2\n")
-    trust.grant(project, trust.definition_hash(project))
+    trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
     assert trust.is_trusted(project)
     path.write_text("format: 1\nhosts: {l4: {ssh: other, stop: rm -rf /}}\n")
     assert not trust.is_trusted(project)
@@ -98,3 +98,18 @@ def test_a_file_that_others_can_change_is_refused(own: Path, monkeypatch: pytest
     with pytest.raises(UsageError) as wrong:
         hosts.hosts(None)
     assert f"chmod go-w {own}" == wrong.value.hint
+
+
+def test_what_a_projects_file_runs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command, and which of the user's machines it stands in for."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    users, project = tmp_path / "config" / "loop" / "hosts.yaml", tmp_path / "project" / "hosts.yaml"
+    for path, text in ((users, "{ssh: mine}"), (project, "{ssh: theirs, start: go, stop: halt}")):
+        path.parent.mkdir(parents=True, mode=0o700)
+        path.write_text(f"format: 1\nhosts: {{l4: {text}}}\n")
+        path.chmod(0o600)
+    assert [
+        f"host l4: ssh theirs, and there python3, in place of your own l4 of {users}",
+        "host l4: go",
+        "host l4: halt",
+    ] == [*hosts.told(project.parent)]

@@ -18,6 +18,7 @@ from loop.library.trust import (
     definition_hash,
     flags_taken,
     grant,
+    hosts_hash,
     is_trusted,
     refusal,
     what_runs,
@@ -96,6 +97,20 @@ def test_the_source_of_a_job_is_trusted_and_not_what_it_made(tmp_path: Path) -> 
     assert is_trusted(make_project(job / "src"))
     assert is_trusted(make_project(job / "src" / "today"))
     assert not is_trusted(make_project(job / "out" / "src"))
+
+
+def test_machines_are_allowed_with_the_definitions(tmp_path: Path) -> None:
+    """By a hash of their own: where they are not sent, the definitions are the same."""
+    chosen = make_project(tmp_path / "one")
+    before = definition_hash(chosen)
+    grant(chosen, before)
+    (chosen.target / "hosts.yaml").write_text("format: 1\nhosts: {l4: {ssh: there}}\n")
+    assert before == definition_hash(chosen)
+    assert not is_trusted(chosen)
+    grant(chosen, before, hosts_hash(chosen))
+    assert is_trusted(chosen)
+    edit("hosts.yaml")(chosen.target)
+    assert not is_trusted(chosen)
 
 
 def test_a_copy_of_a_trusted_project_is_not_trusted(tmp_path: Path) -> None:
