@@ -347,9 +347,7 @@ def main() -> None:
     """Draw, pack, or judge; then write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in EVALUATORS:
-        parser.add_argument(
-            f"--{option}", type=Path, help=f"a checkout of {CHECKOUTS[option][0]}, or a packed one"
-        )
+        parser.add_argument(f"--{option}", type=Path, help=f"a checkout of {CHECKOUTS[option][0]}, or a pack")
     parser.add_argument("--device", default="cpu", choices=DEVICES)
     parser.add_argument(
         "--evaluator-python", default=sys.executable, help="interpreter that has what evaluators need"
@@ -382,9 +380,7 @@ def main() -> None:
     kept = [one for one in rows(given.rows) if not (given.again and one.get("excluded", "").startswith("time"))]
     done = {(one["option"], one["task"], one["device"]) for one in kept}
     part, parts = map(int, given.shard.split("/"))
-    todo = [one for one in jobs(run, sample()) if (one.option, one.name, run.device) not in done][
-        part - 1 :: parts
-    ]
+    left = [one for one in jobs(run, sample()) if (one.option, one.name, run.device) not in done]
 
     def one(job: Job) -> None:
         if time.monotonic() < ends:
@@ -394,7 +390,7 @@ def main() -> None:
             print(f"{job.option} {job.name}: {len(lines)} rows", flush=True)
 
     with ThreadPoolExecutor(given.jobs) as pool:
-        list(pool.map(one, todo))
+        list(pool.map(one, left[part - 1 :: parts]))
     if given.rows == ROWS:
         write_page()
 
