@@ -77,6 +77,21 @@ def test_where_nobody_tells_nothing_is_said(proc: Path) -> None:
     assert Crowd() == finish(crowd(proc))
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
+def test_this_very_process_is_not_another() -> None:
+    """On the machine that runs this."""
+    seen = busy._seen(Path("/proc"))
+    assert os.getpid() in busy._ours(seen, os.getpid())
+    assert os.getppid() not in busy._ours(seen, os.getpid())
+
+
+def test_the_load_is_who_else_waits_for_a_core(tmp_path: Path) -> None:
+    """By the kernel's own count, less this program, for each core; nothing where nobody counts."""
+    assert None is busy.load(2, tmp_path, lambda seconds: None)
+    (tmp_path / "loadavg").write_text("0.10 0.20 0.30 6/200 1234\n")
+    assert 2.5 == busy.load(2, tmp_path, lambda seconds: None)
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2, reason="two cores")
 def test_what_is_bound_to_other_cores_disturbs_nobody() -> None:
     """Sessions side by side on a large machine, each on cores of its own, do not warn of each other."""
