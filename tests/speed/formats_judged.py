@@ -150,7 +150,7 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
             return [{**head, "excluded": why}]
         _allow(path)
         found = list(_audited(run, job, path))
-        found += [row for one in _shipped(path) for row in _judged(run, path, one)]
+        found += [row for one in _shipped(path) for row in _judged(run, job, path, one)]
     except Cut:
         return []
     except Excluded as excluded:
@@ -206,14 +206,14 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
             yield {"finding": f"{finding['kind']}: {finding['what']}"}
 
 
-def _judged(run: Run, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
+def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
     """An answer that lies beside the task."""
     kind = "shipped wrong" if answer.parent.name == "wrong" else "shipped"
     head = {"control": f"{answer.parent.name}/{answer.name}" if kind != "shipped" else answer.name, "kind": kind}
     try:
         folder, _ = as_target(path, [str(answer)])
         subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
-        said = _loop(run, "", ("targets", "judge", str(path), str(answer)))
+        said = _loop(run, job.option, ("targets", "judge", str(path), str(answer)))
         (one,) = said["verdicts"]
     except (LoopError, Excluded) as error:
         yield {**head, "make": "shipped", "ours": "not judged", "theirs": "not asked", "why": str(error)[-160:]}
