@@ -58,10 +58,11 @@ def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]
     found = yield from ready(context)
     if found.builds is None:
         return Result(CompareOutput(ok=False, message=f"nothing to compare: {found.why_not}", hint=found.hint))
-    return (yield from _compare(context, found, arguments))
+    return (yield from compare_ready(context, found, arguments))
 
 
-def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working[CompareOutput]:
+def compare_ready(context: Context, found: Ready, arguments: CompareTerms) -> Working[CompareOutput]:
+    """The same of variants that are known to be right."""
     builds = found.builds or {}
     missing = [
         f"{name} against itself and its known good: a process that imports torch takes too long for so many blocks"
