@@ -42,6 +42,8 @@ class Machine:
     """Variables of each job that may run there at a time, by which it knows its GPU."""
     jobs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Ids of jobs there with their slots."""
+    devices: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Devices that jobs ran on, with the slot of each."""
     sending: dict[str, JobFolder] = field(default_factory=dict)
     """Those that are on their way: after a cut they may have begun there, or not."""
     left: set[str] = field(default_factory=set)
@@ -200,12 +202,20 @@ class Ssh:
         except LoopError:
             self._lose(machine, [job.id], {job.id: job})
             raise
-        del machine.jobs[job.id]
+        slot = machine.jobs.pop(job.id)
         machine.left.add(job.id)
+        if (where := job.where) is not None and where.uuid:
+            machine.devices[where.uuid] = slot
 
     def avoid(self, uuid: str) -> bool:
-        """Its slots are numbers of GPUs: which device that is, is not known before a job ran there."""
-        return False
+        """Take the device's slot away, on each machine that named it, where another slot is left."""
+        mine = [machine for machine in self._machines if uuid in machine.devices]
+        if sum(len(machine.slots) for machine in self._machines) <= len(mine):
+            return False
+        for machine in mine:
+            machine.slots = [one for one in machine.slots if one != machine.devices[uuid]]
+            del machine.devices[uuid]
+        return bool(mine)
 
     def close(self) -> None:
         """End what still runs there, and every connection."""

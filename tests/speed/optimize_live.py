@@ -186,7 +186,8 @@ def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: f
     """
     records = [one for one in journal if one["event"] == "finished"]
     asked = {one["run"]: one["output"] for one in records if one["action"] in ("change.brief", "change.tune")}
-    tried = {one["run"]: one["output"]["tried"] for one in records if one["action"] == "change.decide"}
+    decided = [one for one in records if one["action"] == "change.decide" and one["output"].get("tried")]
+    tried = {one["run"]: one["output"]["tried"] for one in decided}
     judged = {asked[run].get("candidate"): one for run, one in tried.items()}
     outcome = []
     for one in changes["proposals"]:
