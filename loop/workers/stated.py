@@ -8,6 +8,7 @@ float64 denies.
 
 import hashlib
 import json
+import math
 import os
 import select
 import signal
@@ -78,8 +79,13 @@ class Task:
         if not isinstance(output, Tensor) or output.shape != expected.shape or output.dtype != expected.dtype:
             got = f"{list(output.shape)} {output.dtype}" if isinstance(output, Tensor) else type(output).__name__
             return f"expected {list(expected.shape)} {expected.dtype}, got {got}"
-        if self.terms["strict"] and (type(output) is not Tensor or not output.any()):
+        if self.terms["strict"] and (type(output) is not Tensor or (expected.any() and not output.any())):
             return "no plain tensor" if type(output) is not Tensor else "all zeros"
+        if (
+            self.terms["finite"]
+            and not (output.isfinite() | ((output == -math.inf) & (expected == -math.inf))).all()
+        ):
+            return "NaN or infinity"
         right, given = expected.double(), output.double()
         if self.terms["cap"] is not None and ((given - right).abs() > self.terms["cap"]).any():
             return f"an error above {self.terms['cap']:g}"
@@ -95,7 +101,7 @@ class Task:
             wrong = (error > atol) & (error / (size + LEAST) > rtol)
         else:
             wrong = ~(error <= atol + rtol * size)
-        same = (output == expected) | (output.isnan() & expected.isnan())
+        same = (output == expected) | (output.isnan() & expected.isnan() & self.terms["nan"])
         denied: Tensor = (wrong | ~output.isfinite()) & ~same
         return denied
 
