@@ -125,6 +125,10 @@ class Ssh:
         waiting = {job.id for job in self._queue}
         return {id_: self._ended.get(id_, "queued" if id_ in waiting else "running") for id_ in known_jobs}
 
+    def rest(self, seconds: float) -> None:
+        """Nobody tells of an end: it is looked for."""
+        time.sleep(seconds)
+
     def _fill(self, machine: Machine) -> None:
         """Send jobs as long as there is a slot for one and the machine answers."""
         try:
