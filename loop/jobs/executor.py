@@ -4,7 +4,6 @@ A job that is lost is begun again elsewhere, `folder.MOST_TRIES` times in all. I
 a head has died, the next one finds there what had ended.
 """
 
-import time
 from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Protocol
@@ -17,7 +16,8 @@ from loop.jobs.groups import doubts, groups
 from loop.jobs.running import refuse
 from loop.model.jobs import State, Where
 
-POLL_S = 0.02
+REST_S = 0.1
+"""Between two looks at jobs, at most: a job that ends is noticed at once where its executor is told."""
 DECIDES = ("status", "outcome", "verdict", "right", "wrong")
 AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes of a machine that failed, or of a job that hung: it is begun again elsewhere."""
@@ -33,6 +33,9 @@ class Executor(Protocol):
 
     def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
         """Id to state. Raises LoopError where nobody can be asked any more."""
+
+    def rest(self, seconds: float) -> None:
+        """Wait for a job to end, or for so long."""
 
     def cancel(self, job: JobFolder) -> None:
         """Have a job end. Returns at once."""
@@ -74,7 +77,7 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
                 if state in (*ENDED, "lost"):
                     _settle(executor, open_, id_, state)
             yield Tick(f"{len(jobs) - len(open_)} of {len(jobs)} jobs done")
-            time.sleep(POLL_S)
+            executor.rest(REST_S)
     finally:
         for job in open_.values():
             executor.cancel(job)

@@ -175,7 +175,7 @@ def _hold(
     Of the first variant, and of each that has a known good, as many blocks are made as a verdict needs, whatever
     they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
 
-    What may be kept and is not clear then is timed further, without the controls. Its blocks go on, and so does
+    What may be kept and is not clear then is timed further, beside the null control. Its blocks go on, and so does
     its evidence: whenever one stops, blocks of fresh processes that are not faster reach what `faster` needs no
     more often. Where a GPU keeps processes this rests on `allowance`, which is estimated.
     """

@@ -7,6 +7,7 @@ With `--device cpu` the same is done to the variant `cpu`, where there is no GPU
 """
 
 import argparse
+import contextlib
 import json
 import random
 import re
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -204,11 +205,11 @@ def dealt(kernel: Kernel, seed: int) -> list[Patch]:
     return [*first, *(one for one in every if one not in first)]
 
 
-def drive(minutes: float, seed: int, device: str) -> dict[str, Any]:
-    """A campaign, and its figure again; each with builds of its own."""
+def drive(minutes: float, seed: int, device: str, keep: Path | None) -> dict[str, Any]:
+    """A campaign, and its figure again; each with builds of its own. `keep`: where its sessions are left."""
     kernel = auto() if device == "cuda" else cpu()
     chip = gpus().first if device == "cuda" else None
-    with tempfile.TemporaryDirectory(prefix="loop-gpu-") as top:
+    with tempfile.TemporaryDirectory(prefix="loop-gpu-") as top, kept(Path(top), keep):
         root, begun = Path(top), time.monotonic()
         held = on_the_gpu()
         words = [
@@ -229,6 +230,18 @@ def drive(minutes: float, seed: int, device: str) -> dict[str, Any]:
             "again": again(root, kernel, device, seed + 1000),
             "whole_s": round(time.monotonic() - begun, 1),
         }
+
+
+@contextlib.contextmanager
+def kept(root: Path, keep: Path | None) -> Iterator[None]:
+    """What was recorded below a folder, as an archive, also where the campaign breaks off."""
+    try:
+        yield
+    finally:
+        if keep:
+            words = ["tar", "-czf", str(keep / "sessions.tgz"), "-C", str(root), "--exclude=worktree*"]
+            found = [str(one.relative_to(root)) for one in (*root.rglob("sessions"), *root.glob("*.log"))]
+            subprocess.run([*words, *found], check=False)
 
 
 def left(printed: str) -> list[str]:
@@ -326,19 +339,17 @@ def _gain(one: Mapping[str, Any]) -> str:
     return "" if one["gain"] is None else f" at {one['gain']:.3f}x"
 
 
-Work = Callable[[float, int, str], dict[str, Any]]
-
-
-def main(work: Work = drive) -> None:
+def main() -> None:
     """Run one campaign, and add it to those that are stored."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="no further candidate is asked for then")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--into", type=Path, default=DONE, help="a file of rows")
+    parser.add_argument("--keep", type=Path, help="a folder for an archive of its sessions")
     given = parser.parse_args()
     before = json.loads(given.into.read_text()) if given.into.exists() else []
-    row = work(given.minutes, given.seed, given.device)
+    row = drive(given.minutes, given.seed, given.device, given.keep)
     write_atomic(given.into, json.dumps([*before, row], indent=1) + "\n")
     print(json.dumps(row, indent=1))
     if row["again"] and not inside(row["again"]["ratio"], row["confirmed"]):

@@ -121,9 +121,12 @@ def session(root: Path, target: Path, words: Sequence[str], cores: str = "") -> 
     env, begun = surroundings(root), time.monotonic()
     bound = [sys.executable, "-c", BOUND, cores]
     subprocess.run([*bound, "trust", str(target)], env=env, capture_output=True, check=True)
-    done = subprocess.run([*bound, *words, "--json"], env=env, capture_output=True, text=True, check=False)
+    log = root / "said.log"
+    with log.open("w") as errors:
+        asked = [*bound, *words, "--json"]
+        done = subprocess.run(asked, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, check=False)
     if done.returncode not in (0, 1):
-        raise RuntimeError(f"exit {done.returncode}: {done.stderr[-3000:]}")
+        raise RuntimeError(f"exit {done.returncode}: {log.read_text()[-3000:]}")
     said: dict[str, Any] = json.loads(done.stdout)
     return said, time.monotonic() - begun
 
@@ -183,7 +186,8 @@ def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: f
     """
     records = [one for one in journal if one["event"] == "finished"]
     asked = {one["run"]: one["output"] for one in records if one["action"] in ("change.brief", "change.tune")}
-    tried = {one["run"]: one["output"]["tried"] for one in records if one["action"] == "change.decide"}
+    decided = [one for one in records if one["action"] == "change.decide" and one["output"].get("tried")]
+    tried = {one["run"]: one["output"]["tried"] for one in decided}
     judged = {asked[run].get("candidate"): one for run, one in tried.items()}
     outcome = []
     for one in changes["proposals"]:
