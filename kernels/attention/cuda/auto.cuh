@@ -35,7 +35,7 @@ constexpr int kFew = ATTENTION_AUTO_FEW, kMany = ATTENTION_AUTO_MANY;
 inline double estimate(const Cost &cost, const Problem &problem, int depth, int rows, int ranges) {
   const double wide = depth / 64.0, sms = static_cast<double>(kSms);
   const double blocks = double(problem.batches) * problem.heads * ((problem.queries - 1) / rows + 1) * ranges;
-  const double keys = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
+  const double keys = problem.keys;
   const double mean = keys - std::min(keys, double(problem.queries)) / 2;
   const double turns = std::ceil(blocks / sms) * keys / ranges;
   const double even = std::max(keys, (blocks / sms + 0.5) * mean);

@@ -261,8 +261,7 @@ template <class Shape>
 Cut cut_keys(const Problem &problem) {
   const int64_t blocks = int64_t(problem.batches) * problem.heads * ((problem.queries - 1) / Shape::kRows + 1);
   const int64_t wanted = ATTENTION_DECODE_BLOCKS;
-  const int visible = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
-  const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys, steps = tiles / Shape::kWarps;
+  const int tiles = (problem.keys + Shape::kKeys - 1) / Shape::kKeys, steps = tiles / Shape::kWarps;
   const int64_t room = int64_t(steps) * (problem.depth + 1) / (2 * (problem.depth + kPartialExtra));
   const int64_t ranges = steps <= ATTENTION_DECODE_WHOLE ? 1 : std::min({wanted / blocks, room, int64_t(Reduction::kMost)});
   const int count = static_cast<int>(std::max<int64_t>(1, ranges));
