@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-scale bench-optimize bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-scale bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -95,7 +95,11 @@ bench-learning: $(VENV)/.tools  ## what the memory of sessions is worth; writes 
 CAMPAIGNS ?= 200
 LIVE ?= 10
 bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does every proposer end? writes tests/speed/OPTIMIZE.md
-	$(BIN)/python -m tests.speed.optimize --campaigns $(CAMPAIGNS) --live $(LIVE)
+	$(BIN)/python -m tests.speed.optimize --campaigns $(CAMPAIGNS) --live $(LIVE)  # --at-once 5: on many cores
+
+MINUTES ?= 10
+bench-optimize-gpu: $(VENV)/.tools  ## a campaign on a GPU, and its last figure again in fresh sessions: MINUTES=10
+	$(BIN)/python -m tests.speed.optimize_gpu --minutes $(MINUTES)
 
 bench-scale: $(VENV)/.tools  ## many jobs on many machines, with machines killed (a quarter of an hour); writes tests/speed/SCALE.md
 	$(BIN)/python -m tests.speed.scale  # --only ray: this section alone

@@ -10,7 +10,7 @@ from loop.debug import causes, turns
 from loop.debug import causes as parts
 from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
-from loop.optimize import briefing, candidate, checking, confirming, points, tuning
+from loop.optimize import briefing, candidate, checking, confirming, paired, points, tuning
 from loop.profile import actions as profile
 from loop.profile import choosing, parallelism, promises, resources_section
 from loop.profile import resource_actions as resources
@@ -60,6 +60,7 @@ ACTIONS: dict[str, Action] = {
     "change.sanitize": Action(candidate.sanitize),
     "change.measure": Action(candidate.measure),
     "change.compare": Action(candidate.compare),
+    "change.paired": Action(paired.paired),
     "change.profile": Action(candidate.look),
     "change.decide": Action(candidate.decide),
     "change.confirm": Action(confirming.confirm),

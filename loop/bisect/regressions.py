@@ -1,8 +1,8 @@
 """What was good and is not now: slower than its known good, wrong where it was right, or with more resources."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from loop.base.errors import LoopError
 from loop.bisect.candidates import Line, read_line
@@ -13,6 +13,7 @@ from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
 from loop.model.verdict import SpeedVerdict
+from loop.model.workloads import operations
 from loop.profile.model import ResourcesOutput
 from loop.steps.context import Context
 from loop.timing.model import CompareOutput
@@ -57,9 +58,10 @@ def regressions(context: Context) -> tuple[Regression, ...]:
 def _wrong(context: Context, *, emulated: bool) -> Iterator[Regression]:
     latest = context.latest("kernel.emulate" if emulated else "kernel.verify")
     checked = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
+    size = partial(operations, context.bench.target)
     for one in checked:
         names = {check.workload.name for check in one.checks if not check.passed}
-        places = sorted((w for w in _workloads(context, emulated=emulated) if w.name in names), key=_size)
+        places = sorted((w for w in _workloads(context, emulated=emulated) if w.name in names), key=size)
         if names:
             yield Regression(one.variant, "correctness", tuple(places[:PLACES]), emulated)
 
@@ -88,10 +90,6 @@ def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
     sets = [*context.task.plan.workloads, *extra_sets(context)]
     every = distinct(workloads(context, sets, device="cuda" if emulated else None))
     return [one for one in every if not (emulated and too_much(context.bench.target, one))]
-
-
-def _size(workload: Workload) -> int:
-    return math.prod(max(size, 1) for size in workload.sizes.values())
 
 
 def lines(context: Context, one: Regression) -> tuple[list[Line], str]:

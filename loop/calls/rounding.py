@@ -46,14 +46,19 @@ def moved(
 
     Random roundings average out in a long sum, as errors of its partial sums do not; all the same way they stay.
     """
-    draw = torch.Generator().manual_seed(0)
-    at_random = [(torch.randint(2, one.shape, generator=draw).double() * 2 - 1).to(one.device) for one in inputs]
+    at_random = [_signs(one) for one in inputs]
     most = torch.finfo(getattr(torch, dtype)).eps
     eps = [min(most, torch.finfo(one.dtype).eps) if one.is_floating_point() else 0.0 for one in inputs]
     found = [
         _moved(answer, inputs, reference, signs, eps) for signs in (at_random, [torch.ones(())] * len(inputs))
     ]
     return Moved(max(one.largest for one in found), max(one.mean for one in found))
+
+
+def _signs(like: Tensor) -> Tensor:
+    """One or minus one for each element, the same each time."""
+    draw = torch.Generator(like.device).manual_seed(0)
+    return torch.randint(2, like.shape, generator=draw, device=like.device).double() * 2 - 1
 
 
 def _moved(

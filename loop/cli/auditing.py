@@ -22,7 +22,7 @@ from loop.base.processes import finish, python_path, run
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_bench
 from loop.formats import erring, flashinfer, gpumode, kernelbench, table
-from loop.formats.disagreements import causes
+from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
@@ -33,7 +33,7 @@ from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory
 from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
-from loop.model.output import VerifyOutput, outputs_of
+from loop.model.output import Ours, ours_on
 from loop.model.target import PythonVariant, Target
 from loop.model.workloads import expand
 from loop.proving.negative_controls import EXACT, WAY, Control, of_structure
@@ -84,6 +84,9 @@ class Row:
     ours: str
     theirs: str
     why: str
+    """Why theirs is not right."""
+    ours_why: str
+    """Why ours is not right."""
     causes: Sequence[str]
     """What may be behind a disagreement."""
 
@@ -139,7 +142,7 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
     rows = [
-        _row(task, one, path, ours.get(name, "not judged"), (theirs or stated)[name], stated[name].result is True)
+        _row(task, one, path, ours[name], (theirs or stated)[name], stated[name].result is True)
         for one, name, path in zip(chosen, names, files, strict=True)
     ]
     findings = [*looked["findings"], *_stated(task)]
@@ -153,11 +156,13 @@ def _told(setting: Setting) -> tuple[str, str]:
     return first, setting.target.model_dump_json(exclude={"variants"})
 
 
-def _row(task: ForeignTask, control: Control, path: Path, ours: str, theirs: Verdict, same: bool) -> Row:
+def _row(task: ForeignTask, control: Control, path: Path, ours: Ours, theirs: Verdict, same: bool) -> Row:
     """What both said; `same`: no output and no input differed from the reference's."""
-    kind: Kind = "honest" if control.theme == "honest" else "idle" if same and ours == "right" else "mistake"
+    kind: Kind = (
+        "honest" if control.theme == "honest" else "idle" if same and ours.verdict == "right" else "mistake"
+    )
     why = causes(task, ours, theirs)
-    return Row(control.name, control.make, str(path), kind, ours, theirs.status, theirs.why, why)
+    return Row(control.name, control.make, str(path), kind, ours.verdict, theirs.status, theirs.why, ours.why, why)
 
 
 def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
@@ -192,14 +197,12 @@ def _written(request: AuditRequest, task: ForeignTask, target: Target, chosen: S
     return files
 
 
-def _ours(request: AuditRequest, erring_ones: Setting, names: Sequence[str], screen: Screen) -> dict[str, str]:
+def _ours(request: AuditRequest, erring_ones: Setting, names: Sequence[str], screen: Screen) -> dict[str, Ours]:
     """Our verdict on each control by the name of its answer."""
     folder = erring_ones.project.target
     bench = BenchRequest("verify", names, folder, request.device, threads=request.threads, seed=request.seed)
-    found: dict[str, str] = {}
-    for output in outputs_of(walk_bench(bench, screen)[0], VerifyOutput):
-        found |= dict.fromkeys(output.right, "right") | dict.fromkeys(output.wrong, "wrong")
-    return found
+    finished = walk_bench(bench, screen)[0]
+    return {name: ours_on(name, finished) for name in names}
 
 
 def _theirs(
@@ -287,6 +290,8 @@ class Stated:
             **{name: getattr(judging, name) for name in ("atol", "rtol", "cap", "either")},
             "matched": judging.matched_ratio,
             "strict": self.task.format == flashinfer.SOL,
+            "finite": self.task.format in (flashinfer.SOL, flashinfer.TRACE),
+            "nan": self.task.format == gpumode.NAME,
             "limit_s": self.limit_s,
             "answers": dict(answers),
         }
@@ -334,13 +339,18 @@ def _show(
         return
     words = {"right": "passes", "wrong": "found"}
     lines = [
-        (one.control, words.get(one.ours, one.ours), words.get(one.theirs, one.theirs), one.why)
+        (one.control, words.get(one.ours, one.ours), words.get(one.theirs, one.theirs), _because(one))
         for one in rows
         if one.kind != "idle"
     ]
     screen.table(("control", "ours", "theirs", "why"), lines)
     for line in _said(rows, findings, whose):
-        screen.data(line)
+        screen.prose(line)
+
+
+def _because(one: Row) -> str:
+    """Why they say so; where they differ from us, why they may; where we say nothing, why not."""
+    return one.why or next(iter(one.causes), one.ours_why if one.ours not in VERDICTS else "")
 
 
 def _said(rows: Sequence[Row], findings: Sequence[Mapping[str, str]], whose: str) -> Iterator[str]:
@@ -350,7 +360,9 @@ def _said(rows: Sequence[Row], findings: Sequence[Mapping[str, str]], whose: str
     for name in ("ours", "theirs"):
         passed = [one.control for one in wrong if getattr(one, name) == "right"]
         listed = f": {', '.join(passed)}" if passed else ""
-        yield f"{name}: lets {len(passed)} of {len(wrong)} mistakes pass{listed}"
+        judged = [one for one in wrong if getattr(one, name) in VERDICTS]
+        left = f"; {len(wrong) - len(judged)} not judged" if len(judged) < len(wrong) else ""
+        yield f"{name}: lets {len(passed)} of {len(judged)} mistakes pass{left}{listed}"
     if any({one.ours, one.theirs} != {"right"} for one in rows if one.kind == "honest"):
         yield "the honest control did not pass: what was found may not be the mistakes"
     if idle := [one.control for one in rows if one.kind == "idle"]:

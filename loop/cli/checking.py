@@ -1,6 +1,7 @@
 """`loop patterns check|graph|schema`: definitions against everything they refer to. Nothing executes."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,8 @@ def schema_text(name: str) -> str:
         admit_format_1(schema)
     if name == "rates":  # A project's own card takes the rest from the shipped one.
         schema["required"] = [field for field in schema["required"] if field not in TAKEN]
-    return json.dumps(schema, indent=1) + "\n"
+    text = json.dumps(schema, indent=1) + "\n"
+    return re.sub(r"\n {3,}", " ", text) if name == PRINTED else text  # No person reads it: a definition a line.
 
 
 def show_schema(name: str, write: bool, screen: Screen) -> int:

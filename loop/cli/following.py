@@ -12,6 +12,7 @@ from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, Usage
 from loop.base.locks import Held, locked
 from loop.base.screen import Screen
 from loop.cli.leaving import leave
+from loop.cli.requests import ends_after_candidate
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
 from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, TALK, JobFolder
@@ -19,8 +20,9 @@ from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
 from loop.jobs.sent import Sent
 from loop.jobs.there import BRANCHES, Seen, There
+from loop.optimize.stopping import STOP
 from loop.repository.carried import take_branches
-from loop.store.sessions import HEAD, SessionFolder
+from loop.store.sessions import HEAD, RECORD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
 """Between two looks at a job; the last is repeated. A look takes the other machine 20 ms."""
@@ -58,6 +60,17 @@ def cancel_job(job: str, screen: Screen) -> int:
         except Held as busy:
             screen.say(f"job {folder.id} ends; {busy.holder} follows it, and brings back what it made")
             return ExitCode.OK
+
+
+def stop_campaign(host: Listed, root: Path, screen: Screen, *, as_json: bool) -> int:
+    """Have the campaign that runs on a machine for these sessions end after its candidate. Raises UsageError."""
+    for folder, sent in reversed([*noted.away(host.name)]):
+        if sent.sessions == str(root) and folder.job.words[:1] == ("optimize",):
+            with Connection(host) as connection:
+                marked = There(connection).mark(folder.id, STOP, sent.given, has=HEAD, lacks=RECORD)
+            if marked:
+                return ends_after_candidate(marked[-1], screen, as_json=as_json)
+    raise UsageError(f"no campaign of this project runs on {host.name}", hint="loop jobs")
 
 
 def _chosen(name: str) -> JobFolder:

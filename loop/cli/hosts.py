@@ -52,7 +52,7 @@ class SetUp(Printed):
     python: str
     """Version of its Python."""
     torch: str
-    """Version of the torch that is there; empty where it was installed with `loop`."""
+    """Version of the torch that is there; empty where it was installed just now."""
     gpus: str
     """Its GPUs; empty for none."""
     driver: str

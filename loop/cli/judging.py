@@ -17,7 +17,7 @@ from loop.model.base import Printed
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
 from loop.steps.setting import allow
-from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, two, verdict_of
+from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, reasons, two, verdict_of
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,8 @@ def _show(both: Sequence[Both], finished: Sequence[Finished], screen: Screen) ->
     screen.table(HEADS, map(line, both))
     for text in (text for one in outputs_of(finished, MeasureOutput) for text in one.not_exercised):
         screen.data(f"not exercised: {text}")
-    for one in both:
-        for cause in one.causes:
-            screen.data(f"{one.answer}: may be behind it: {cause}")
+    for text in reasons(both):
+        screen.prose(text)
 
 
 def _ours(

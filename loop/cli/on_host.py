@@ -62,6 +62,8 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
     until = following.until(given.get("keep_until"), datetime.datetime.now().astimezone())
     setting = trusted_setting(asked.get("target"), screen)
     host = _host(str(given["on"]), setting.project)
+    if asked.get("stop"):
+        return following.stop_campaign(host, setting.project.sessions, screen, as_json=bool(asked.get("json")))
     resumed = _resumed(asked, setting.project)
     if resumed is not None:  # What it runs is told there to be allowed.
         allow_session(resumed.path, resumed.head(), setting, screen)

@@ -160,9 +160,14 @@ def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
         raise UsageError(f"no campaign runs in {root}", hint="loop status")
     folder = running[-1]
     write_atomic(folder.path / STOP, "")
-    screen.say(f"{folder.id} ends after this candidate")
+    return ends_after_candidate(folder.id, screen, as_json=as_json)
+
+
+def ends_after_candidate(session: str, screen: Screen, *, as_json: bool) -> int:
+    """Say that a campaign was told to end."""
+    screen.say(f"{session} ends after this candidate")
     if as_json:
-        screen.data(to_json(Stopping(session=folder.id)))
+        screen.data(to_json(Stopping(session=session)))
     return ExitCode.OK
 
 

@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -18,25 +18,17 @@ from loop.base.documents import did_you_mean, to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.places import MANIFEST
 from loop.base.screen import Screen
+from loop.cli.starting_source import BUILDS, Start, identifier, of_source
 from loop.formats.python_text import read_module, read_text
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 
 NAME = re.compile(r"[A-Za-z]\w{0,63}")
 SIZED = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
-ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 SIZE = 128
 """Of a dimension that has a name and no number."""
 OUTPUT = "output"
-BUILDS = {
-    ".c": ("cpu", "{compiler: gcc, flags: [-O3]}"),
-    ".cc": ("cpu", "{compiler: g++, flags: [-O3]}"),
-    ".cpp": ("cpu", "{compiler: g++, flags: [-O3]}"),
-    ".cu": ("cuda", "{compiler: nvcc, flags: [-O3, '-arch={arch}']}"),
-}
-"""Ending of a source to the device of the variant, and how it is compiled."""
 TEXT = """\
 # A target of your own. `loop patterns check {path}` lists every mistake in this file with its line.
 format: 2
@@ -89,16 +81,6 @@ class _Function:
     """None where only importing it would tell."""
     needed: tuple[str, ...] = ()
     """Parameters without a default."""
-
-
-@dataclass(frozen=True)
-class _Start:
-    """What the variant is, before shapes are known."""
-
-    function: str
-    variant: str
-    copied: tuple[Path, ...] = ()
-    texts: Mapping[str, str] = field(default_factory=dict)
 
 
 def init(request: InitRequest, screen: Screen) -> int:
@@ -163,22 +145,22 @@ class _Again:
         return shlex.join(["loop", "init", str(folder), *self.words, *more])
 
 
-def _started(request: InitRequest, right: _Function | None, inputs: Mapping[str, str]) -> _Start:
+def _started(request: InitRequest, right: _Function | None, inputs: Mapping[str, str]) -> Start:
     if request.command is not None:
         return _of_command(request.command, inputs)
     assert request.source is not None
     path = Path(request.source)
     if path.suffix in BUILDS:
-        return _of_source(path)
+        return of_source(path, _named(inputs)[0])
     assert right is not None
-    name = _identifier(right.name)
+    name = identifier(right.name)
     text = _wrapper(right, name, inputs, "Your variant, to be made faster. It begins as the reference")
-    return _Start(
+    return Start(
         name, f"mine: {{kind: python, device: any, module: mine, function: {name}}}", texts={"mine.py": text}
     )
 
 
-def _of_command(command: str, inputs: Mapping[str, str]) -> _Start:
+def _of_command(command: str, inputs: Mapping[str, str]) -> Start:
     """A program. Words that are files here become whole paths, because it runs in the target's folder."""
     try:
         words = shlex.split(command)
@@ -188,40 +170,9 @@ def _of_command(command: str, inputs: Mapping[str, str]) -> _Start:
         raise UsageError("--command: expected a program, got nothing", hint="--command './program {x} {output}'")
     whole = [str(Path(word).absolute()) if "{" not in word and Path(word).is_file() else word for word in words]
     comment = "  # It may also read the environment: LOOP_PATH_x, LOOP_PATH_output, LOOP_CALL and others."
-    return _Start(
+    return Start(
         "computed", f"{comment.strip()}\n  mine: {{kind: command, device: cpu, run: {json.dumps(whole)}}}"
     )
-
-
-def _of_source(path: Path) -> _Start:
-    """A compiled kernel, with the headers beside it."""
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
-    files, hint = tuple(_with_headers(path, set())), "loop kernels header prints the header that declares it"
-    found = list(dict.fromkeys(ENTRY.findall(read_text(path))))
-    chosen = found if len(found) < 2 else [one for one in found if one == path.stem]
-    if len(chosen) != 1:
-        terms = "const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream"
-        wanted, got = f"`LOOP_EXPORT int {_identifier(path.stem)}({terms})`", ", ".join(found) or "none"
-        raise UsageError(f"{path}: expected one exported entry {wanted}, got {got}", hint=hint)
-    if not any("loop_error" in read_text(one) for one in files):
-        raise UsageError(f"{path}: expected `LOOP_EXPORT const char *loop_error(int error)`, got none", hint=hint)
-    device, build = BUILDS[path.suffix]
-    entry = chosen[0]
-    if entry != _identifier(entry):
-        raise UsageError(f"{path}: the entry {entry} needs small letters", hint=f"call it {_identifier(entry)}")
-    variant = f"mine: {{kind: c_abi, device: {device}, sources: [{path.name}], entry: {entry}, build: {build}}}"
-    return _Start(entry, variant, files)
-
-
-def _with_headers(path: Path, seen: set[Path]) -> Iterator[Path]:
-    """A source and what it includes from its own folder."""
-    seen.add(path)
-    yield path
-    for name in INCLUDE.findall(read_text(path)):
-        header = path.parent / name
-        if "/" not in name and header.is_file() and header not in seen:
-            yield from _with_headers(header, seen)
 
 
 def _function(text: str) -> _Function:
@@ -358,7 +309,7 @@ def _wrapper(right: _Function | None, function: str, inputs: Iterable[str], titl
     )
 
 
-def _manifest(folder: Path, start: _Start, shapes: Mapping[str, str], kernel: bool) -> str:
+def _manifest(folder: Path, start: Start, shapes: Mapping[str, str], kernel: bool) -> str:
     """The text of target.yaml."""
     named, sizes = _named(shapes)
     output = named.pop(OUTPUT, next(iter(named.values())) if kernel else None)
@@ -393,8 +344,3 @@ def _named(shapes: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:
 
 def _flow(values: Mapping[str, object]) -> str:
     return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
-
-
-def _identifier(name: str) -> str:
-    made = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_") or "computed"
-    return made if made[0].isalpha() else f"of_{made}"

@@ -135,7 +135,7 @@ WORKING = (
             option("--seed", int | None, None, "Seed of all inputs. Default: a new one."),
             *CAMPAIGN,
             option("--max-usd", float | None, None, "End when AI and machine cost so much."),
-            option("--stop", bool, False, "End the campaign that runs here, after its candidate."),
+            option("--stop", bool, False, "End the campaign that runs here, or on --on, after its candidate."),
             option("--resume", str | None, None, "Go on with this campaign (an id, or last).", metavar="ID"),
             option("--again", bool, False, "Try again what lost in an earlier session."),
             WATCH_PREEMPTION,

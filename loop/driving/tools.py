@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from loop.base.documents import did_you_mean
+from loop.base.documents.schema import Untitled
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli import ALL
@@ -75,16 +76,18 @@ class Tool:
         """What it answers, in JSON Schema."""
         kind = self.command.printed
         if not self.starts:
-            return {"type": "object", **_short(TypeAdapter(kind).json_schema(mode="serialization"))}
+            return {
+                "type": "object",
+                **TypeAdapter(kind).json_schema(mode="serialization", schema_generator=Untitled),
+            }
         told: Any = (kind | None, None)
         made = create_model("Job", __base__=Job, __doc__=Job.__doc__, result=told)
-        answered: dict[str, Any] = _short(made.model_json_schema(mode="serialization"))
-        return answered
+        return made.model_json_schema(mode="serialization", schema_generator=Untitled)
 
     @property
     def input_schema(self) -> dict[str, Any]:
         """What it takes, in JSON Schema."""
-        taken: dict[str, Any] = _short(self.arguments.model_json_schema())
+        taken: dict[str, Any] = self.arguments.model_json_schema(schema_generator=Untitled)
         return taken
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,19 +149,6 @@ def chosen(name: str, known: Mapping[str, Tool]) -> Tool:
     kin = [one for one in known if one.split("_")[0] == name.split("_")[0]]
     hint = did_you_mean(name, list(known)) or f"there are {', '.join(kin or known)}"
     raise UsageError(f"there is no tool {name!r}", hint=hint)
-
-
-def _short(schema: Any, *, named: bool = False) -> Any:
-    """A schema without the titles that pydantic makes of names; `named`: its keys are names themselves."""
-    if isinstance(schema, list):
-        return [_short(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: _short(value, named=key in ("properties", "$defs") and not named)
-        for key, value in schema.items()
-        if named or key != "title"
-    }
 
 
 def option_of(command: Command, name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
-from loop.base.screen import Screen
+from loop.base.screen import Screen, table_lines, width
 from loop.formats import table
 from loop.formats.hindrances import SHOWN, Here, hindrances, installed, runs
 from loop.formats.model import (
@@ -31,7 +31,8 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
     here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
     if table.is_foreign(path) or not path.is_dir() or table.claimed(path, form):
         task = table.load(path, form)
-        screen.data(to_json(InspectedOne(**described(task, here))) if as_json else page(task, here))
+        columns = width(screen.out)
+        screen.data(to_json(InspectedOne(**described(task, here))) if as_json else page(task, here, columns))
         return ExitCode.OK
     found = list(table.tasks_below(path, form))
     if not found:
@@ -52,11 +53,10 @@ def described(task: ForeignTask, here: Here) -> dict[str, Any]:
     return {**dict(task), "runs": names, "hindrances": tuple(found)}
 
 
-def page(task: ForeignTask, here: Here) -> str:
+def page(task: ForeignTask, here: Here, columns: int) -> str:
     """A task in lines for a terminal."""
-    rows = [(name, text) for name, text in _facts(task, here) if text]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name.ljust(width)}  {text}".rstrip() for name, text in rows)
+    _, *rows = table_lines(("", ""), [one for one in _facts(task, here) if one[1]], columns)
+    return "\n".join(rows)
 
 
 def _facts(task: ForeignTask, here: Here) -> Iterator[tuple[str, str]]:

@@ -1,11 +1,25 @@
-"""Why their verdict and ours may differ, by what both formats of judging say of themselves."""
+"""Why their verdict and ours may differ, by what we found and by what both say of themselves."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from loop.formats.model import FLOATS, ForeignTask
 from loop.formats.theirs import Verdict
+from loop.model.causes import Cause
+from loop.model.output import Ours
 
 VERDICTS = ("right", "wrong")
+ONLY_OURS: Mapping[Cause, str] = {
+    "changed input": "it changes its inputs: we compare them after each call, they do not",
+    "outside": "it reads or writes beside its tensors: we put guard zones around them, they do not",
+    "not written": "what stood in its output before a call shows in it: we fill outputs first, they do not",
+    "two outputs": "the same inputs gave two outputs: we call several times on the same inputs",
+    "wrong result": "its outputs are not of the type, shape or class of the reference's: they do not mind",
+    "NaN": "a NaN or infinity in place of a number is wrong for us, however few elements are off",
+    "unusable": "it does not load on its own in a process of ours",
+    "replaced": "it replaces what it is judged with: we look for that",
+    "checker": "the task's own checker says no on our inputs, which come from other seeds",
+}
+"""What we found, and why they may not find it."""
 
 
 def agree(ours: str, theirs: Verdict) -> bool | None:
@@ -15,24 +29,35 @@ def agree(ours: str, theirs: Verdict) -> bool | None:
     return ours == theirs.status
 
 
-def causes(task: ForeignTask, ours: str, theirs: Verdict) -> list[str]:
-    """What may be behind a disagreement; nothing where both say the same, or one says nothing."""
-    if agree(ours, theirs) is not False:
+def causes(task: ForeignTask, ours: Ours, theirs: Verdict) -> list[str]:
+    """What may be behind a disagreement, the likeliest first; nothing where both say the same, or one nothing."""
+    if agree(ours.verdict, theirs) is not False:
         return []
-    return list(_they_pass(task) if theirs.status == "right" else _they_reject(task))
+    if theirs.status == "wrong":
+        return list(_they_reject(task))
+    return list(_timed(task) if ours.timed else _they_pass(task, ours.cause))
 
 
-def _they_pass(task: ForeignTask) -> Iterator[str]:
-    """Where an answer is wrong for us, and right for them."""
-    if task.judging.checker:
-        yield f"only their own checker decides there ({task.judging.checker}); we compare with float64, too"
+def _timed(task: ForeignTask) -> Iterator[str]:
+    """Where an answer is wrong for us in a timed call, and right for them."""
     if task.timing.checked is False:
         yield "they do not check the outputs of timed calls; we check one of them, chosen at random"
     if task.timing.fresh_inputs is False:
         yield "their timed calls all get the same inputs; ours get others"
     if task.timing.cold_cache is False:
         yield "they do not clear the cache between timed calls"
-    yield "their inputs come from fixed seeds, ours from a fresh one; we also try other layouts and guard zones"
+    yield from task.hints
+
+
+def _they_pass(task: ForeignTask, found: Cause) -> Iterator[str]:
+    """Where an answer is wrong for us, and right for them."""
+    if found in ONLY_OURS:
+        yield ONLY_OURS[found]
+        return
+    if task.judging.checker:
+        yield f"only their own checker decides there ({task.judging.checker}); we compare with float64, too"
+    yield "each of our calls has other values at the same addresses; theirs may have new tensors"
+    yield "their inputs come from fixed seeds, ours from a fresh one"
     yield from task.hints
 
 

@@ -20,6 +20,7 @@ from loop.formats.model import ForeignTask
 from loop.model.base import Model
 
 LIMIT_S = 600.0
+NAME_ONE = "name one: --evaluator DIR; --evaluator-python PATH is an interpreter that has what it needs"
 TAIL = 20
 """Lines of an evaluator's output that are kept where it gave no result."""
 Status = Literal["right", "wrong", "failed", "tampered", "not available"]
@@ -90,14 +91,13 @@ class Evaluator:
 
 
 def judged(asked: Asked, evaluator: Evaluator) -> Judging:
-    """What the evaluator says. Raises UsageError without a checkout that it needs."""
-    if evaluator.needs_checkout and (asked.evaluator is None or not asked.evaluator.is_dir()):
-        raise UsageError(
-            f"{asked.evaluator or asked.task.format}: no checkout of its evaluator there",
-            hint="name one: --evaluator DIR; --evaluator-python PATH is an interpreter that has what it needs",
-        )
+    """What the evaluator says. Raises UsageError for a checkout that is not there."""
+    if asked.evaluator is not None and not asked.evaluator.is_dir():
+        raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_ONE)
     if evaluator.needs_cuda(asked.task) and not asked.has_gpu:
         return Verdict(status="not available", why="it times by CUDA, and there is no GPU here")
+    if evaluator.needs_checkout and asked.evaluator is None:
+        return Verdict(status="not available", why=f"no checkout of its evaluator; {NAME_ONE}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))
     try:
         steps = evaluator.steps(asked, folder)

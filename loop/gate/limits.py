@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
 from loop.model.target import Target, Workload
-from loop.model.workloads import Takes, accepts, counted, single
+from loop.model.workloads import Takes, accepts, operations, single
 
 FIRST_CALL_LIMIT_S = 60.0
 """The first call of a Python variant in a process: it may compile."""
@@ -38,34 +37,29 @@ class CallLimit:
         """Seconds after which a call hangs."""
         if self.fixed_s is not None:
             return self.fixed_s
-        work = work_of(self.target, workload)
+        work = operations(self.target, workload)
         scaled = self.seconds * work / self.work if self.work and work >= LARGE_WORK else 0.0
         return min(max(self.least_s, PATIENCE * scaled), LONGEST_S)
 
     def learn(self, workload: Workload, seconds: float) -> None:
         """A call has come back."""
-        work = work_of(self.target, workload)
+        work = operations(self.target, workload)
         if work >= self.work:
             self.work, self.seconds = work, seconds
 
     def smaller(self, workload: Workload) -> Iterator[Workload]:
         """Workloads to learn from before this one: of a 4096th and a 64th of its work, as far as nothing tells."""
-        work = work_of(self.target, workload)
+        work = operations(self.target, workload)
         if self.fixed_s is None and work >= LARGE_WORK:
             for share in (STEP * STEP, STEP):
                 if self.work * STEP < work and self.work < work / share:
                     yield shrunk(self.target, self.variant, workload, work / share)
 
 
-def work_of(target: Target, workload: Workload) -> float:
-    """Operations of a call by the manifest's `flops`, else the product of its sizes."""
-    return counted(target.flops, workload) or float(prod(workload.sizes.values()))
-
-
 def shrunk(target: Target, variant: Takes, workload: Workload, work: float) -> Workload:
     """A workload of about that much work: its largest sizes halved, as far as the variant takes the result."""
     small, stuck = workload, set[str]()
-    while work_of(target, small) > work:
+    while operations(target, small) > work:
         free = {name: size for name, size in small.sizes.items() if size > 1 and name not in stuck}
         if not free:
             break

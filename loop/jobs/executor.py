@@ -4,8 +4,7 @@ A job that is lost is begun again elsewhere, `folder.MOST_TRIES` times in all. I
 a head has died, the next one finds there what had ended.
 """
 
-import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Protocol
 
@@ -13,10 +12,12 @@ from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.processes import Tick
 from loop.base.remarks import remark
 from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder
-from loop.jobs.groups import doubts
-from loop.model.jobs import State
+from loop.jobs.groups import doubts, groups
+from loop.jobs.running import refuse
+from loop.model.jobs import State, Where
 
-POLL_S = 0.02
+REST_S = 0.1
+"""Between two looks at jobs, at most: a job that ends is noticed at once where its executor is told."""
 DECIDES = ("status", "outcome", "verdict", "right", "wrong")
 AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes of a machine that failed, or of a job that hung: it is begun again elsewhere."""
@@ -32,6 +33,9 @@ class Executor(Protocol):
 
     def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
         """Id to state. Raises LoopError where nobody can be asked any more."""
+
+    def rest(self, seconds: float) -> None:
+        """Wait for a job to end, or for so long."""
 
     def cancel(self, job: JobFolder) -> None:
         """Have a job end. Returns at once."""
@@ -73,7 +77,7 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
                 if state in (*ENDED, "lost"):
                     _settle(executor, open_, id_, state)
             yield Tick(f"{len(jobs) - len(open_)} of {len(jobs)} jobs done")
-            time.sleep(POLL_S)
+            executor.rest(REST_S)
     finally:
         for job in open_.values():
             executor.cancel(job)
@@ -95,21 +99,49 @@ def _begun(executor: Executor, found: dict[str, JobFolder]) -> dict[str, State]:
     return done
 
 
-def all_trusted(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:
-    """The same, and what a device did whose anchor drifts or stands apart is done again on others."""
+def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") -> Generator[Tick, None, None]:
+    """The same, and what a device did whose anchor drifts or stands apart is done again on others.
+
+    What times something runs on devices of one group: this one, or where none is named that of most jobs. A result
+    of another group is done again, too, and refused where it comes from such a device once more.
+    """
     yield from all_done(executor, jobs)
-    doubted = doubts(job.ran for job in jobs)
+    doubted = doubts(job.ran for job in jobs) | strangers(jobs, group)
     for uuid, why in doubted.items():
         remark(f"device {uuid} is set aside: {why}")
-    avoided = {uuid for uuid in doubted if executor.avoid(uuid)}
-    again = [job for job in jobs if (where := job.where) is not None and where.uuid in avoided]
-    first = {job.id: job.answer() for job in again if job.state == "done"}
-    for job in again:
+    yield from _done_elsewhere(executor, _of_devices(jobs, {uuid for uuid in doubted if executor.avoid(uuid)}))
+    apart = strangers(jobs, group)
+    for job, where in _of_devices(jobs, apart).items():
+        if job.job.anchor:
+            job.forget()
+            refuse(job, f"{where.host}: {apart[where.uuid]}, and ratios of two kinds of devices are not mixed")
+
+
+def _of_devices(jobs: Sequence[JobFolder], uuids: Container[str]) -> dict[JobFolder, Where]:
+    """Those of the jobs that ran on these devices."""
+    return {job: where for job in jobs if (where := job.where) is not None and where.uuid in uuids}
+
+
+def _done_elsewhere(executor: Executor, jobs: Mapping[JobFolder, Where]) -> Generator[Tick, None, None]:
+    """Have jobs done once more, and say where that comes to something else."""
+    first = {job: job.answer() for job in jobs if job.state == "done"}
+    for job in jobs:
         job.forget()
-    yield from all_done(executor, again)
-    for job in again:
-        if job.state == "done" and (differ := disagreement(first.get(job.id, {}), job.answer())):
+    yield from all_done(executor, [*jobs])
+    for job in jobs:
+        if job.state == "done" and (differ := disagreement(first.get(job, {}), job.answer())):
             remark(f"job {job.id} had another result on the device that is set aside: {differ}")
+
+
+def strangers(jobs: Sequence[JobFolder], group: str = "") -> dict[str, str]:
+    """UUID to why a device is set aside: it timed something, and is of another group than this or most jobs."""
+    ran = {job.id: where for job in jobs if job.job.anchor and (where := job.where) is not None}
+    found = groups(ran.values())
+    wanted = group or max(found, key=lambda name: len(found[name]), default="")
+    return {
+        one.uuid: f"it is {name}; the others are {wanted}"
+        for name, some in found.items() if name != wanted for one in some
+    }  # fmt: skip
 
 
 def _settle(executor: Executor, open_: dict[str, JobFolder], id_: str, state: State) -> None:

@@ -258,7 +258,7 @@ def runner_name() -> str:
 
 def write_runner(folder: JobFolder, pid: int) -> None:
     """Note who runs a job."""
-    write_atomic(folder.path / PID, f"{name_of(pid)} {_system()}")
+    write_atomic(folder.path / PID, f"{name_of(pid)} {_system()}", lasting=False)
 
 
 def _system() -> str:

@@ -65,6 +65,8 @@ class Local:
         """Those whose end could not be noted in their folders."""
         self._changed = threading.Condition()
         self._closed = False
+        self._ends = self._told = 0
+        """Jobs that have ended, and as many when somebody last rested."""
         self._threads = [threading.Thread(target=self._work, args=[slot], daemon=True) for slot in self.slots]
         for number, thread in enumerate(self._threads):
             self.slots[number].number = number
@@ -85,6 +87,13 @@ class Local:
         return {
             job.id: "running" if job.id in busy else "failed" if job.id in failed else job.state for job in jobs
         }
+
+    def rest(self, seconds: float) -> None:
+        """Until a slot tells of an end."""
+        with self._changed:
+            if self._ends == self._told:
+                self._changed.wait(seconds)
+            self._told = self._ends
 
     def cancel(self, job: JobFolder) -> None:
         """Take it out of the queue, or have its command ended."""
@@ -121,6 +130,7 @@ class Local:
             slot.lost = slot.lost + 1 if code is None or code < 0 else 0
             with self._changed:
                 del self._running[job.id]
+                self._ends += 1
                 if code is None:
                     self._failed.add(job.id)
                 self._changed.notify_all()

@@ -12,9 +12,11 @@ import os
 import shutil
 import signal
 import tarfile
+import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,9 @@ class Supervisor:
     def __init__(self, *, gpu: bool) -> None:
         self.where = devices(gpu=gpu)[0]
         self.folder = jobs_folder() / f"ray-{os.getpid()}"
+        self.begun = 0
+        """Jobs so far: each has a folder of its own."""
+        self.at: JobFolder | None = None
 
     def told(self) -> tuple[str, dict[str, Any], bool]:
         """Version of `loop`, the device, and whether there is a compiler."""
@@ -49,19 +54,21 @@ class Supervisor:
 
     def run(self, id_: str, packed: bytes) -> bytes:
         """Run a job; what it made, and what it says of itself."""
-        job = JobFolder(self.folder / id_)
-        shutil.rmtree(job.path, ignore_errors=True)
+        self.begun += 1
+        job = JobFolder(self.folder / str(self.begun) / id_)
+        self.at = job
         unpack(packed, job.path)
         try:
             run(job, where=self.where)
             return pack(job.path, but=(WHAT, SRC, LOCK))
-        finally:
-            shutil.rmtree(job.path, ignore_errors=True)
+        finally:  # Beside the next one: the disk may take its time.
+            threading.Thread(target=shutil.rmtree, args=[job.path.parent], kwargs={"ignore_errors": True}).start()
 
     def cancel(self, id_: str) -> None:
         """Have the job end."""
         with contextlib.suppress(FileNotFoundError):
-            JobFolder(self.folder / id_).cancel()
+            if self.at is not None and self.at.id == id_:
+                self.at.cancel()
 
 
 @dataclass
@@ -71,11 +78,12 @@ class Place:
     actor: Any
     gpu: bool
     uuid: str = ""
-    idle: bool = True
-    """Whether it may be given a job."""
+    idle: bool = False
+    """Whether it may be given a job: it has told what it is, and is not set aside."""
     job: JobFolder | None = None
     answer: Any = None
-    """What Ray will give for it."""
+    """What Ray will give for it; before the first, what it tells of itself. None for nothing."""
+    begun: float = field(default_factory=time.monotonic)
 
 
 def opened(width: int) -> "Ray":
@@ -137,20 +145,35 @@ class Ray:
 
     def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
         """Take over what has ended, and begin what can be. Raises WorkFailed where no node is left."""
-        busy = {place.answer: place for place in self.places if place.job is not None}
-        if busy:
-            ended, _ = self.ray.wait([*busy], num_returns=len(busy), timeout=0)
-            for answer in ended:
-                self._take(busy[answer])
+        for place in self._answered(0):
+            if place.job is None:
+                self._hear(place)
+            else:
+                self._take(place, place.job)
+        for place in tuple(self.places):
+            if place.job is None and place.answer is not None and time.monotonic() - place.begun > BEGINS_S:
+                self._drop(place)
         self._fill()
         waiting = {job.id for job in self._queue}
         return {job.id: self._ended.get(job.id, "queued" if job.id in waiting else "running") for job in jobs}
 
-    def _take(self, place: Place) -> None:
+    def rest(self, seconds: float) -> None:
+        """Until an actor answers."""
+        if all(place.answer is None for place in self.places):
+            time.sleep(seconds)
+        self._answered(seconds)
+
+    def _answered(self, seconds: float) -> list[Place]:
+        """Those whose answer is here, at the latest after so long; at least one as soon as it is."""
+        asked = {place.answer: place for place in self.places if place.answer is not None}
+        if not asked:
+            return []
+        self.ray.wait([*asked], num_returns=1, timeout=seconds)
+        here, _ = self.ray.wait([*asked], num_returns=len(asked), timeout=0)
+        return [asked[answer] for answer in here]
+
+    def _take(self, place: Place, job: JobFolder) -> None:
         """What a job made, into its folder here; it is lost where its actor or its node died."""
-        job = place.job
-        assert job is not None
-        place.job = None
         try:
             packed = self.ray.get(place.answer)
         except self.ray.exceptions.RayError:
@@ -162,6 +185,7 @@ class Ray:
             unpack(packed, job.path)
             self._ended[job.id] = job.state
             self._deaths = 0
+        place.job = place.answer = None
 
     def _fill(self) -> None:
         """Begin jobs as long as somebody is free; those that want to be alone, when nothing else runs."""
@@ -184,7 +208,7 @@ class Ray:
             place.answer = place.actor.run.remote(job.id, pack(job.path, but=(LOCK,)))
 
     def _free(self, *, gpu: bool) -> Place | None:
-        """An actor that has nothing to do, made where the cluster has room for one more."""
+        """An actor that has nothing to do; where there is none, as many are begun as the cluster has room for."""
         alike = [place for place in self.places if place.gpu == gpu]
         idle = next((place for place in alike if place.idle and place.job is None), None)
         if idle is not None:
@@ -192,25 +216,28 @@ class Ray:
         if self._deaths >= DEATHS * self.width:
             hint = "see `ray status`; then go on with --resume"
             raise WorkFailed(f"{self._deaths} actors of the Ray cluster died one after the other", hint=hint)
-        return self._made(gpu=gpu) if len(alike) < min(self.width, self._count("GPU" if gpu else "CPU")) else None
+        useful = sum(place.idle or place.answer is not None for place in alike)
+        wanted = min(self.width, len(self._queue)) - useful
+        room = self._count("GPU" if gpu else "CPU") - len(alike) if wanted > 0 else 0
+        for _ in range(min(wanted, room)):
+            self._begin(gpu=gpu)
+        return None
 
     def _count(self, kind: str) -> int:
         return int(self.ray.cluster_resources().get(kind, 0))
 
-    def _made(self, *, gpu: bool) -> Place | None:
-        """A new actor, once it has answered; None where its node cannot be used."""
+    def _begin(self, *, gpu: bool) -> None:
+        """Have an actor made: it is asked what it is, and used once it has answered."""
         settings = {"num_gpus": 1} if gpu else {"num_cpus": 1, "num_gpus": 0}
-        actor = (
-            self.ray.remote(Supervisor)
-            .options(max_concurrency=2, max_restarts=0, runtime_env={"env_vars": variables()}, **settings)
-            .remote(gpu=gpu)
-        )
-        place = Place(actor, gpu)
+        kind = self.ray.remote(Supervisor)
+        options = {"max_concurrency": 2, "max_restarts": 0, "runtime_env": {"env_vars": variables()}}
+        actor = kind.options(**options, **settings).remote(gpu=gpu)
+        self.places.append(Place(actor, gpu, answer=actor.told.remote()))
+
+    def _hear(self, place: Place) -> None:
+        """What an actor tells of itself: it is used, or set aside. Raises LoopError where none can be."""
         try:
-            version, fields, compiler = self.ray.get(actor.told.remote(), timeout=BEGINS_S)
-        except self.ray.exceptions.GetTimeoutError:
-            self._drop(place)
-            return None
+            version, fields, compiler = self.ray.get(place.answer)
         except self.ray.exceptions.RayError as error:
             self._drop(place)
             self._deaths += 1
@@ -219,7 +246,8 @@ class Ray:
                 raise WorkFailed(
                     message, hint="each node needs kernel-loop; `ray status` shows the nodes"
                 ) from error
-            return None
+            return
+        place.answer = None
         where = Where(**fields)
         if version != loop.__version__:
             message = f"{where.host} of the Ray cluster has loop {version}, here it is {loop.__version__}"
@@ -227,14 +255,10 @@ class Ray:
         if not compiler:
             remark(f"{where.host} has no compiler: what it would have to build fails there")
         self.group = self.group or group_of(where)
-        if gpu and group_of(where) != self.group:
-            remark(f"{where.host} is set aside: {group_of(where)}; the others are {self.group}")
-            self._deaths += 1
-            self._drop(place)
-            return None
         place.uuid = where.uuid
-        self.places.append(place)
-        return place
+        place.idle = not place.gpu or group_of(where) == self.group
+        if not place.idle:  # It keeps its device, so that no other actor gets it.
+            remark(f"{where.host} is set aside: {group_of(where)}; the others are {self.group}")
 
     def _drop(self, place: Place) -> None:
         with contextlib.suppress(Exception):  # It is dead already.
@@ -258,7 +282,7 @@ class Ray:
     def avoid(self, uuid: str) -> bool:
         """Keep the actor of a device, and give it no further job, so that no other gets the device."""
         mine = [place for place in self.places if place.uuid == uuid]
-        if len(mine) == len(self.places):
+        if all(place in mine for place in self.places if place.idle):
             return False
         for place in mine:
             place.idle = False

@@ -7,6 +7,7 @@ Who runs it holds its lock, lets its heart beat, ends the command at its limit o
 import contextlib
 import os
 import platform
+import select
 import shutil
 import signal
 import subprocess
@@ -154,9 +155,24 @@ def _watched(folder: JobFolder, job: Job, command: "subprocess.Popen[bytes]") ->
         if (folder.path / CANCEL).exists():
             _end(command)
             return command.wait()
+        _rest(command)
+    return code
+
+
+def _rest(command: "subprocess.Popen[bytes]") -> None:
+    """Wait for its end, or for as long as lies between two looks; without a timer where the system can."""
+    try:
+        handle = os.pidfd_open(command.pid)
+    except (AttributeError, OSError):
         with contextlib.suppress(subprocess.TimeoutExpired):
             command.wait(LOOK_S)
-    return code
+        return
+    try:
+        looks = select.poll()
+        looks.register(handle, select.POLLIN)
+        looks.poll(1e3 * LOOK_S)
+    finally:
+        os.close(handle)
 
 
 def _end(command: "subprocess.Popen[bytes]") -> None:
@@ -173,6 +189,6 @@ def _end(command: "subprocess.Popen[bytes]") -> None:
 
 def _ended(folder: JobFolder, code: int) -> int:
     """Note what was made, then how it ended."""
-    write_atomic(folder.path / MANIFEST, to_json(hashes(folder.path / MADE)))
+    write_atomic(folder.path / MANIFEST, to_json(hashes(folder.path / MADE)), lasting=False)
     write_atomic(folder.path / RC, str(int(code)))
     return int(code)

@@ -25,6 +25,8 @@ HOME = ".loop"
 """Everything of ours there, below the user's home."""
 PYTHON = f"{HOME}/venv/bin/python"
 DIGEST = f"{HOME}/venv/loop-digest"
+MADE_BY = f"{HOME}/venv/made-by"
+"""For which interpreter the environment was made."""
 DATA = ("patterns", "kernels", "templates", "sessions/plans", "sessions/history", "sessions/rates.yaml")
 """What ships beside the package, as the project's own build has it."""
 KERNELS, HEADERS = "loop/_data/kernels/", "loop/_data/kernels/include/"
@@ -142,7 +144,8 @@ say now "$(date +%s)"
 say free_kb "$(df -Pk "$HOME" | awk 'NR == 2 {print $4}')"
 say python "$(PYTHON -c 'import platform; print(platform.python_version())' 2>/dev/null)"
 say venv "$(PYTHON -c 'import ensurepip, venv; print("yes")' 2>/dev/null)"
-say torch "$(PYTHON -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null)"
+torch() { "$1" -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null; }
+say torch "$(torch PYTHON || { [ "$(cat MADE_BY 2>/dev/null)" = PYTHON ] && torch OURS; })"
 say gcc "$(g++ --version 2>/dev/null)"
 say nvcc "$( (nvcc --version || /usr/local/cuda/bin/nvcc --version) 2>/dev/null | tail -n 1)"
 say gpus "$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | paste -sd ';')"
@@ -153,11 +156,17 @@ say digest "$(cat DIGEST 2>/dev/null)"
 """
 
 
+def _filled(script: str, words: Mapping[str, str]) -> str:
+    for word, value in words.items():
+        script = script.replace(word, value)
+    return script
+
+
 def ask(there: Connection) -> Found:
     """What the machine has. Raises as `Connection.run`."""
     begun = time.time()
-    script = ASK.replace("PYTHON", python(there)).replace("DIGEST", DIGEST)
-    lines = there.run(script, limit_s=120).decode(errors="replace").splitlines()
+    words = {"OURS": PYTHON, "MADE_BY": MADE_BY, "DIGEST": DIGEST, "PYTHON": python(there)}
+    lines = there.run(_filled(ASK, words), limit_s=120).decode(errors="replace").splitlines()
     facts = dict(line.partition("=")[::2] for line in lines if "=" in line)
     return Found(facts, (begun + time.time()) / 2)
 
@@ -238,12 +247,9 @@ def install(there: Connection, found: Found) -> None:
         there.send(Path(folder), [name], HOME)
     processor = not found["gpus"] and not found["torch"]
     index = "--extra-index-url https://download.pytorch.org/whl/cpu" if processor else ""
-    words = {"HOME_OF_OURS": HOME, "WHEEL": name, "INDEX": index, "DIGEST": digest(files)}
-    script = INSTALL
-    for word, value in {**words, "PYTHON": python(there)}.items():
-        script = script.replace(word, value)
+    words = {"HOME_OF_OURS": HOME, "WHEEL": name, "INDEX": index, "DIGEST": digest(files), "PYTHON": python(there)}
     try:
-        there.run(script, limit_s=INSTALL_S)
+        there.run(_filled(INSTALL, words), limit_s=INSTALL_S)
     except WorkFailed as error:
         again = f"mend that, then: loop hosts setup {there.name}"
         raise WorkFailed(f"loop cannot be installed: {error.message}", hint=again) from error

@@ -79,6 +79,10 @@ class Slurm:
             self._ask()
         return {job.id: self._state(job) for job in jobs}
 
+    def rest(self, seconds: float) -> None:
+        """Nobody tells of an end: it is looked for."""
+        time.sleep(seconds)
+
     def _kinds(self) -> list[list[JobFolder]]:
         """The new jobs, those together that ask for the same."""
         found: dict[tuple[object, ...], list[JobFolder]] = {}

@@ -16,7 +16,7 @@ from pathlib import Path
 from loop.base.documents.sums import write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.locks import Held
-from loop.jobs.folder import CANCEL, LOCK, MADE, MANIFEST, TELLING, WHERE, JobFolder, read_text
+from loop.jobs.folder import CANCEL, LOCK, MADE, MANIFEST, SESSIONS, TELLING, WHERE, JobFolder, read_text
 from loop.jobs.remote import Connection
 from loop.jobs.setup import HOME, PYTHON, SKEW_S, contents, digest
 from loop.library.hosted import read_terms
@@ -95,6 +95,14 @@ made() {{ git -C trees/@TREE@ "$@" --branches='loop/*' --not HEAD; }}
 PAST = """
 mkdir -p trees/@TREE@.past && cd trees/@TREE@.past || exit 1
 for one in *; do case " @KEPT@ " in *" $one "*) ;; *) rm -rf "./$one" || exit 1 ;; esac; done
+"""
+MARK = f"""
+cd jobs/@ID@/{SESSIONS} 2>/dev/null || exit 0
+for one in *; do
+  case " @GIVEN@ " in *" $one "*) continue ;; esac
+  [ -e "$one/@HAS@" ] && [ ! -e "$one/@LACKS@" ] || continue
+  mkdir -p "$one/@UNDER@" && : >"$one/@FILE@" && echo "$one" || exit 1
+done
 """
 LOOK = """
 look() {
@@ -207,6 +215,12 @@ class There:
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""
         self.connection.run(f"{SHELL} [ ! -d jobs/{job} ] || touch jobs/{job}/{CANCEL} || exit 1")
+
+    def mark(self, job: str, file: str, given: Sequence[str], *, has: str, lacks: str) -> list[str]:
+        """Leave an empty file in each session that a job made, that has one file and lacks another; which ones."""
+        values = {"FILE": file, "UNDER": str(Path(file).parent), "HAS": has, "LACKS": lacks}
+        script = SHELL + _filled(MARK, ID=job, GIVEN=" ".join(given), **values)
+        return self.connection.run(script).decode(errors="replace").split()
 
     def bundle(self, job: str, tree: str) -> None:
         """Have the branches of sessions in a project's folder stand in a file beside a job's results."""

@@ -86,7 +86,7 @@ def crowd(
     programs = tuple(
         Program(one.name, (one.ticks - before[pid].ticks) * tick_s / seconds)
         for pid, one in after.items()
-        if pid in before and pid not in ours
+        if pid in before and pid not in ours and not _apart(pid)
     )
     return Crowd(programs, (_stolen(root) - stolen) * tick_s / seconds)
 
@@ -110,6 +110,14 @@ def _ours(seen: Mapping[int, Process], us: int) -> set[int]:
     while more := {pid for pid, one in seen.items() if one.parent in ours} - ours:
         ours |= more
     return ours
+
+
+def _apart(pid: int) -> bool:
+    """Whether a process is bound to cores none of which we may use, as a session beside ours can be."""
+    try:
+        return not os.sched_getaffinity(pid) & os.sched_getaffinity(0)
+    except (AttributeError, OSError):
+        return False
 
 
 def _stolen(root: Path) -> int:

@@ -10,7 +10,7 @@ from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.gain import GainOutcome
 from loop.model.jobs import JobRun
-from loop.model.output import Output, by_run, outputs_of, read_output
+from loop.model.output import Output, VerifyOutput, by_run, outputs_of, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, latest_attempts
 from loop.model.tuning import Values
@@ -143,6 +143,8 @@ class BriefOutput(Output):
     """Which candidate of the campaign it is; None for a person's change and a search's."""
     proposals: tuple[Proposal, ...] = ()
     """Candidates that ended since the step before this one."""
+    jobs: tuple[JobRun, ...] = ()
+    """What became of its parts, where an executor ran them: comparisons of candidates, points of a search."""
 
 
 class JudgedOutput(Output):
@@ -164,6 +166,8 @@ class JudgedOutput(Output):
     """What the same step on the target gives back; None where it was not done."""
     touched: tuple[str, ...] = ()
     """Variants whose build the change makes another; said by the step that builds."""
+    jobs: tuple[JobRun, ...] = ()
+    """The job that found it, where an executor ran one."""
 
 
 def as_of_target(record: Finished) -> Finished:
@@ -299,6 +303,13 @@ def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
     return tuple(as_of_target(record) if record.run in changes else record for record in records)
 
 
+def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
+    """What an executor ran for the steps of a session, each job once."""
+    steps = latest_attempts(finished)
+    outputs = (outputs_of(steps, VerifyOutput), outputs_of(steps, BriefOutput), outputs_of(steps, JudgedOutput))
+    return tuple({job.id: job for found in outputs for one in found for job in one.jobs}.values())
+
+
 def kept_runs(records: Iterable[Finished]) -> frozenset[int]:
     """The runs whose change was kept."""
     return frozenset(run for run, output in by_run(records, DecisionOutput) if output.kept)
@@ -326,8 +337,6 @@ class TuneOutput(BriefOutput):
 
     actions: ClassVar[tuple[str, ...]] = ("change.tune", "change.points")
 
-    jobs: tuple[JobRun, ...] = ()
-    """What became of its parts, where an executor ran them."""
     trials: tuple[TriedPoint, ...] = ()
     """All of them: those that lost too."""
     ground: str = ""

@@ -1,11 +1,12 @@
 """What an action finds: the fields of every one, those that several rooms read, and stored ones read back."""
 
-from collections.abc import Iterable
-from typing import ClassVar, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, ValidationError
 
 from loop.model.base import Model
+from loop.model.causes import Cause
 from loop.model.jobs import JobRun
 from loop.model.measurement import Measurement, SideSensors, VariantChecks
 from loop.model.record import Finished, latest_attempts
@@ -66,6 +67,16 @@ def by_run(finished: Iterable[Finished], kind: type[Found]) -> list[tuple[int, F
     return [(run, output) for run, output in read if output is not None]
 
 
+class Ours(NamedTuple):
+    """Our verdict on one variant."""
+
+    verdict: Literal["right", "wrong", "not judged"]
+    why: str = ""
+    cause: Cause = ""
+    timed: bool = False
+    """Whether it is wrong only in a timed call."""
+
+
 class VerifyOutput(Output):
     """Correctness of the selected variants."""
 
@@ -83,6 +94,30 @@ class VerifyOutput(Output):
     """What became of its parts, where an executor ran them."""
     wrong: tuple[str, ...] = ()
     """Variants that failed a check."""
+
+    def of(self, name: str) -> Ours:
+        """The verdict on a variant: none where the control failed as well, or nothing was checked."""
+        if name in self.right:
+            return Ours("right")
+        if name not in self.wrong or (self.control is not None and not self.control.right):
+            return Ours("not judged", self.message)
+        failed = next((one.first_failure for one in self.variants if one.variant == name), None)
+        return Ours("wrong", failed.message, failed.cause) if failed else Ours("wrong", self.message)
+
+
+def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
+    """Our verdict on a variant from all steps so far: wrong by any of them, else right by one."""
+    found = [one.of(name) for one in outputs_of(finished, VerifyOutput)]
+    timed = [
+        one for output in outputs_of(finished, MeasureOutput) for one in output.verdicts if one.variant == name
+    ]
+    found += [Ours("wrong", one.reason, one.cause, True) for one in timed if one.verdict == "incorrect"]
+    found.sort(key=lambda one: ("wrong", "right", "not judged").index(one.verdict))
+    no_speed = next((f"no speed: {one.reason}" for one in timed if one.verdict == "invalid"), "")
+    failed = next((one.message for one in finished if one.status == "failed"), "no step judged it")
+    return (
+        (found[0] if found[0].why else Ours(found[0].verdict, no_speed)) if found else Ours("not judged", failed)
+    )
 
 
 class OperatorSpeed(Model):

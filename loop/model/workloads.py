@@ -60,6 +60,11 @@ def counted(formula: str | None, workload: Workload) -> float | None:
     return Expression.parse(formula, arithmetic=True).evaluate_number(formula_values(workload))
 
 
+def operations(target: Target, workload: Workload) -> float:
+    """Operations of a call by the manifest's `flops`, else the product of its sizes."""
+    return counted(target.flops, workload) or float(math.prod(workload.sizes.values()))
+
+
 class Takes(Protocol):
     """What a variant says of the calls that it takes."""
 

@@ -9,6 +9,7 @@ from loop.model.money import AiUse
 from loop.optimize import candidates
 from loop.optimize.edits import handed_back, handed_over, page_of
 from loop.optimize.guard import Guard
+from loop.optimize.paired import best_first
 from loop.optimize.session_changes import SessionChanges, workshop
 from loop.optimize.stopping import STOP, Spent, why_ended
 from loop.repository.worktree import Worktree
@@ -76,12 +77,13 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         yield from candidates.ask(round_, first)
     known, so_far = {one.number for one in past.proposals}, _so_far(past, shop.notes)
     fresh = {number: one for number, one in candidates.kept_in(shop.notes).items() if number not in known}
-    for one in waiting(past, shop.notes):
+    ordered, jobs = yield from best_first(context, tree, waiting(past, shop.notes))
+    for one in ordered:
         fresh[one.number] = handed_over(shop, tree, one, past.judged_edits)
         if fresh[one.number].ended == "edited":
             back = handed_back(context, shop, asked, tree.changed(), tree)
             said = f"candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {', '.join(back.files)}"
-            also = {"candidate": one.number, "proposals": tuple(fresh.values())}
+            also = {"candidate": one.number, "proposals": tuple(fresh.values()), "jobs": jobs}
             return Result(back.model_copy(update={**also, "message": f"{said} ({back.lines} lines); {so_far}"}))
     ended = tuple(fresh.values())
     said = "; ".join([*(f"candidate {one.number}: {one.text}" for one in ended), so_far])

@@ -21,7 +21,7 @@ from loop.model.gain import GainOutcome
 from loop.model.measurement import Build
 from loop.model.output import Output
 from loop.model.verdict import SpeedVerdict
-from loop.optimize import campaign, guard, keeping
+from loop.optimize import campaign, guard, keeping, paired
 from loop.optimize.briefing import GainTerms
 from loop.optimize.session_changes import (
     ChangeAtHand,
@@ -141,8 +141,12 @@ def measure(context: Context, arguments: against_baseline.MeasureTerms) -> Worki
 def compare(context: Context, arguments: against_known_good.CompareTerms) -> Working[JudgedOutput]:
     """The edited target against what it is to replace, under the sequential rule; each candidate needs more.
 
-    One that is not clear is timed further, as far as the campaign's budgets allow.
+    One that is not clear is timed further, as far as the campaign's budgets allow. With an executor it is a job.
     """
+    at_hand = change_at_hand(context)
+    if paired.applies(at_hand):
+        found, jobs = yield from paired.compared(at_hand, arguments)
+        return Result(_judged(found, jobs=jobs))
     number = SessionChanges(context.finished).number
     left = left_s(context.task.campaign, campaign.spent_by(context), context.task.usd_per_hour)
     terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, left)})

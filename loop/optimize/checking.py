@@ -3,9 +3,9 @@
 It judges nothing: a change is kept by the gate alone, on more workloads and with more evidence.
 """
 
-import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -22,7 +22,7 @@ from loop.model.base import Model
 from loop.model.measurement import BASELINE, Build
 from loop.model.output import Output
 from loop.model.target import Target, Workload
-from loop.model.workloads import accepts
+from loop.model.workloads import accepts, operations
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
@@ -133,15 +133,12 @@ def few(target: Target, context: Context, note: CheckNote | None) -> tuple[Workl
     """
     sets = note.sets if note else tuple(target.workloads)
     timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
-    most = max(map(_size, timed), default=0)
+    size = partial(operations, target)
+    most = max(map(size, timed), default=0)
     every = (kernel.workloads(context, [name]) for name in sets if name in target.workloads)
-    of = [[one for one in some if _size(one) <= most] for some in every]
+    of = [[one for one in some if size(one) <= most] for some in every]
     turns = [one[turn] for turn in range(MOST) for one in of if turn < len(one)]
     return tuple({one.name: one for one in turns}.values())[:MOST]
-
-
-def _size(workload: Workload) -> int:
-    return math.prod(max(size, 1) for size in workload.sizes.values())
 
 
 def _speeds(

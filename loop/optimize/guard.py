@@ -5,7 +5,8 @@ A proposer and a kernel run as the user does. What neither may change is hashed 
 
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,10 @@ class Guard:
     tree: Worktree
     head: str
     before: Mapping[str, Contents]
+    held: str
+    """Hash of what loop's own programs hold."""
+    loaded: frozenset[str]
+    """Which of them run here."""
     builds: frozenset[str]
     """Names of all builds in the cache: one that comes later and that we did not make is not believed."""
 
@@ -71,22 +76,27 @@ class Guard:
             name: {one: _content(one, stamped=name == PROGRAMS) for one in paths}
             for name, paths in watched(context, tree).items()
         }
-        return cls(context, tree, tree.head, before, frozenset(one.name for one in context.bench.cache.glob("*")))
+        builds = frozenset(one.name for one in context.bench.cache.glob("*"))
+        return cls(context, tree, tree.head, before, _held(before[PROGRAMS]), _loaded(), builds)
 
     def put_back(self) -> list[str]:
         """The files that were changed, which are what they were afterwards.
 
-        Raises WorkFailed for a file of `loop` itself: what runs now is no longer what is there.
+        A file of `loop` itself that holds what it held, and was linked to or touched, is only named. Raises
+        WorkFailed where it holds something else, or may have while `loop` loaded more of itself: what runs then is
+        not what is there.
         """
-        own = self.before[PROGRAMS].items()
-        if found := [path for path, content in own if _content(path, stamped=True) != content]:
+        own = self.before[PROGRAMS]
+        found = [path for path, content in own.items() if _content(path, stamped=True) != content]
+        if found and (_held(own) != self.held or _loaded() != self.loaded):
             why = f"{found[0]} was changed while a candidate was made"
             raise WorkFailed(why, hint="install loop again, then resume: loop run session --resume last")
         altered = self._restored({**self.before[TREE], **self.before[BUILDS]})
         moved = self.tree.head != self.head
         if moved or altered:
             self.tree.reset(self.head)
-        return [*(path.name for path in altered), *(["a commit in the worktree"] if moved else [])]
+        names = (path.name for path in (*altered, *found))
+        return [*names, *(["a commit in the worktree"] if moved else [])]
 
     def _restored(self, before: Contents) -> list[Path]:
         """Files that were changed or added, which are what they were now."""
@@ -115,6 +125,16 @@ def _content(path: Path, *, stamped: bool = False) -> bytes | None:
         return None
 
 
+def _held(programs: Iterable[Path]) -> str:
+    """Hash of what these files hold."""
+    return content_hash(_content(path) or b"" for path in programs)
+
+
+def _loaded() -> frozenset[str]:
+    """The modules of `loop` that run here."""
+    return frozenset(name for name in sys.modules if name.partition(".")[0] == loop.__name__)
+
+
 def _strays(path: Path, roots: Sequence[Path]) -> list[Path]:
     """Links among the folders above a file, below the folder that is ours: what is behind them is not."""
     return [
@@ -138,4 +158,4 @@ def _put_back(path: Path, content: bytes | None, roots: Sequence[Path]) -> None:
 def said(names: Sequence[str]) -> str:
     """Files that a proposer changed, in a line."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(names[:3])}{more}: put back"
+    return f"{', '.join(names[:3])}{more}; they are what they were"

@@ -13,7 +13,7 @@ from loop.machine.machine import cores
 from loop.model.measurement import ControlResult
 from loop.model.target import PythonVariant, Target, Workload
 from loop.model.verdict import NoSpeedVerdict
-from loop.model.workloads import accepts, expand
+from loop.model.workloads import accepts, expand, operations
 from loop.proving import in_turn, prove
 from loop.proving.model import GateOutput
 from loop.proving.negative_controls import WRONG, Control, is_gross
@@ -29,7 +29,7 @@ from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 
 LARGEST = 1 << 25
-"""Product of the sizes of the workload that is timed, at most."""
+"""Operations of the workload that is timed, at most."""
 PROOF_SHARE = 0.5
 """Of the time after which the step is killed: controls that are not over then are named, and left."""
 ROUNDS = 2
@@ -121,7 +121,7 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
         proof.left_out.append(f"{side.name} controls that only timing finds: inputs are draws of a generator")
         if not found.timed:
             return
-    largest = _largest([one for one in workloads if one.dtype == dtype and accepts(side, one)])
+    largest = _largest(target, [one for one in workloads if one.dtype == dtype and accepts(side, one)])
     if largest is None:
         proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in found.timed]
         return
@@ -146,9 +146,9 @@ def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
     return ""
 
 
-def _largest(workloads: Iterable[Workload]) -> Workload | None:
+def _largest(target: Target, workloads: Iterable[Workload]) -> Workload | None:
     """The workload on which a cheat gains most, in the time there is."""
-    sized = [(prod(one.sizes.values()), one) for one in workloads if one.values == "normal"]
+    sized = [(operations(target, one), one) for one in workloads if one.values == "normal"]
     return max((pair for pair in sized if 0 < pair[0] <= LARGEST), key=lambda pair: pair[0], default=(0, None))[1]
 
 

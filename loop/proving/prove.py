@@ -2,7 +2,8 @@
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from functools import partial
+from math import inf
 from time import monotonic
 
 from loop.base.processes import Tick
@@ -11,8 +12,8 @@ from loop.gate.verify import CALL_LIMIT_S, Checker, Job, values_key
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype
 from loop.model.measurement import BASELINE, ControlResult, Layout
-from loop.model.target import Workload
-from loop.model.workloads import accepts, expand
+from loop.model.target import Target, Workload
+from loop.model.workloads import accepts, expand, operations
 from loop.proving.negative_controls import Control, controls, is_gross, of_structure, ways
 from loop.proving.telling import SURE, Question, words
 from loop.workers.bench import Bench, Side
@@ -21,7 +22,7 @@ from loop.workers.worker_messages import Compute, Computed
 
 WORKERS_AT_ONCE = 8
 TELLING = 4096
-"""Product of the sizes from which a workload is large enough for every mistake to show."""
+"""Operations from which a workload is large enough for every mistake to show."""
 WORKLOADS, SEEDS = 3, 2
 """A control is tried on so many workloads at most, each with so many sets of values."""
 LIBRARY_WORKLOADS = 4
@@ -195,7 +196,8 @@ def of_shapes(
     The judge makes the inputs of a few small workloads, whose shapes tell.
     """
     usual = base_dtypes(bench, base)[0]
-    few = sorted((one for one in _of_type(workloads, base, usual) if _size(one)), key=_size)[:WORKLOADS]
+    size = partial(operations, bench.target)
+    few = sorted(filter(size, _of_type(workloads, base, usual)), key=size)[:WORKLOADS]
     found: dict[str, tuple[Control, list[Workload]]] = {}
     for workload in few:
         yield from bench.expect(workload)
@@ -219,7 +221,9 @@ def _trials(
     """Honest candidates first: the rest is held against their outputs."""
     bench = shared.bench
     if shaped is None:
-        shaped = [(control, telling(some, control)) for control, some in applicable(bench, base, workloads)]
+        shaped = [
+            (control, telling(bench.target, some, control)) for control, some in applicable(bench, base, workloads)
+        ]
     trials = list(_of_controls(shared, base, shaped, proof))
     if not trials:
         return []
@@ -300,10 +304,11 @@ def _of_type(workloads: Sequence[Workload], base: Side, dtype: Dtype) -> list[Wo
     return [one for one in workloads if one.dtype == dtype and accepts(base, one)]
 
 
-def telling(workloads: Sequence[Workload], control: Control) -> list[Workload]:
+def telling(target: Target, workloads: Sequence[Workload], control: Control) -> list[Workload]:
     """A few small workloads on which a control can show, each with several sets of values."""
-    found = [one for one in workloads if one.values == "normal" and _size(one) and control.applies(one)]
-    found.sort(key=lambda one: (_size(one) < TELLING, _size(one)))
+    size = partial(operations, target)
+    found = [one for one in workloads if one.values == "normal" and size(one) and control.applies(one)]
+    found.sort(key=lambda one: (size(one) < TELLING, size(one)))
     return [again for one in found[:WORKLOADS] for again in seeded(one)]
 
 
@@ -317,10 +322,6 @@ def rejected(trials: Sequence[Trial]) -> bool:
     return any(
         trial.control is HONEST and trial.side is trial.base and trial.checks.first_failure for trial in trials
     )
-
-
-def _size(workload: Workload) -> int:
-    return prod(workload.sizes.values())
 
 
 def _groups(trials: Sequence[Trial]) -> Iterable[list[Trial]]:

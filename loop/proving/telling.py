@@ -2,12 +2,12 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import partial
 
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.model.target import Workload
-from loop.model.workloads import VALUES, accepts, entry_of, expand, scaled, single, spelled
+from loop.model.workloads import VALUES, accepts, entry_of, expand, operations, scaled, single, spelled
 from loop.proving.negative_controls import WRONG, Control
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Tell
@@ -19,8 +19,8 @@ TELLS = 4.0
 SCALES = (1e-3, 1e3, 1e-2, 1e2, 1e-4, 1e4, 0.1, 10.0)
 STRETCH = 8
 """A dimension is tried so many times as long, and as short."""
-LARGEST = 1 << 22
-"""Product of the sizes of a workload that is tried."""
+LARGEST = 1 << 24
+"""Operations of a workload that is tried, at most."""
 LARGE = 2
 """Larger workloads of the target's own that are tried."""
 OTHER_SEED = 7919
@@ -76,7 +76,7 @@ def candidates(bench: Bench, base: Side, control: Control, known: Sequence[Workl
     """Inputs that the target does not try, each once: its other kinds of values, scales of normals, and sizes."""
     first, names = known[0], {one.name for one in known}
     for workload in (*_valued(bench, first), *_sized(bench, first)):
-        fits = 0 < prod(workload.sizes.values()) <= LARGEST and control.applies(workload)
+        fits = 0 < operations(bench.target, workload) <= LARGEST and control.applies(workload)
         if fits and accepts(base, workload) and workload.name not in names:
             names.add(workload.name)
             yield workload
@@ -90,7 +90,7 @@ def _valued(bench: Bench, first: Workload) -> Iterator[Workload]:
 def _sized(bench: Bench, first: Workload) -> Iterator[Workload]:
     target = bench.target
     own = [one for one in expand(target, target.workloads, first.dtype) if one.dtype == first.dtype]
-    sizes = [one.sizes for one in sorted(own, key=lambda one: prod(one.sizes.values()))[-LARGE:]]
+    sizes = [one.sizes for one in sorted(own, key=partial(operations, target))[-LARGE:]]
     sizes += [{**first.sizes, name: size * STRETCH} for name, size in first.sizes.items()]
     sizes += [{**first.sizes, name: max(1, size // STRETCH)} for name, size in first.sizes.items()]
     yield from (_changed(bench, first, some, "normal") for some in sizes)

@@ -10,9 +10,8 @@ from loop.base.stats import geometric_mean
 from loop.bisect.section import searches
 from loop.jobs.groups import doubts, groups
 from loop.learning.prediction_section import predicted
-from loop.model.change import TuneOutput
+from loop.model.change import jobs_of
 from loop.model.history import History, HistorySession
-from loop.model.jobs import JobRun
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
@@ -165,12 +164,6 @@ def figures(given: ReportInput) -> dict[str, Figure | None]:
         "jobs": timeline(jobs_of(finished)),
         "roofline": roofline(_profiles(finished), record.head.baseline),
     }
-
-
-def jobs_of(finished: Sequence[Finished]) -> tuple[JobRun, ...]:
-    """What an executor ran for the steps of a session."""
-    verifying = (job for output in outputs_of(finished, VerifyOutput) for job in output.jobs)
-    return (*verifying, *(job for output in outputs_of(finished, TuneOutput) for job in output.jobs))
 
 
 def _jobs(finished: Sequence[Finished]) -> Shown:

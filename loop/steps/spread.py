@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from loop.base.errors import WorkFailed
@@ -36,6 +37,10 @@ class Part:
     """Those that are only checked."""
     times: bool = False
     """Whether it times something: it is kept from what would disturb it, and its device's anchor is taken."""
+    folder: Path | None = None
+    """What is sent, all of it; None: the target's own files."""
+    target: str = "."
+    """Folder of the target below that."""
 
 
 def spread(
@@ -45,28 +50,51 @@ def spread(
 
     Raises WorkFailed where a part came to no result after all its tries.
     """
+    jobs = yield from done(context, action, parts)
+    return [found(job) for job in jobs], tuple(job.ran for job in jobs)
+
+
+def done(
+    context: Context, action: str, parts: Sequence[Part], group: str = ""
+) -> Generator[Tick, None, list[JobFolder]]:
+    """The jobs of these parts, each of which has ended; those of this session that had are not run again.
+
+    `group`: the only devices on which something may be timed; empty: those of most parts.
+    """
     campaign = context.task.campaign
     folder.forget_old(KEPT)
     jobs = [_job(context, action, part) for part in parts]
+    if all(job.state == "done" for job in jobs):
+        return jobs
     runner = executor.opened(campaign.executor, campaign.width)
     try:
-        yield from executor.all_trusted(runner, list({job.id: job for job in jobs}.values()))
+        yield from executor.all_trusted(runner, list({job.id: job for job in jobs}.values()), group)
     finally:
         runner.close()
-    return [_found(job) for job in jobs], tuple(job.ran for job in jobs)
+    return jobs
 
 
 def _job(context: Context, action: str, part: Part) -> JobFolder:
     bench, task = context.bench, context.task
     project = Project(bench.folder, bench.folder / "sessions", bundled=False)
-    files = targets.ground_files(project)
+    root = part.folder or bench.folder
+    every = part.folder.rglob("*") if part.folder else targets.ground_files(project)
+    files = [path for path in sorted(every) if path.is_file()]
     given = part.arguments.model_dump_json(exclude_defaults=True)
-    words = ["run", "step", action, "--json", f"--with={given}", f"--device={bench.device}", "--target=."]
+    words = [
+        "run",
+        "step",
+        action,
+        "--json",
+        f"--with={given}",
+        f"--device={bench.device}",
+        f"--target={part.target}",
+    ]
     words += [f"--budget-s={context.budget_s:g}", f"--limit-s={context.kill_after_s:g}"]
     words += [f"--threads={bench.threads}", f"--seed={task.seed}"]
     words += [f"--variant={name}" for name in part.variants]
     words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]
-    hashes = folder.hashes(bench.folder, files)
+    hashes = folder.hashes(root, files)
     job = Job(
         id=folder.identity(words, hashes, within=task.session or f"{os.getpid()} {time.time()}"),
         words=tuple(words),
@@ -78,10 +106,10 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
         ttl_s=context.kill_after_s + START_S,
         within=task.session,
     )
-    return folder.prepare(job, bench.folder, files)
+    return folder.prepare(job, root, files)
 
 
-def _found(job: JobFolder) -> dict[str, Any]:
+def found(job: JobFolder) -> dict[str, Any]:
     """The output of a job's step. Raises WorkFailed where there is none."""
     answer = job.answer()
     if "error" in answer:

@@ -1,9 +1,9 @@
 """Compare our own binaries: a variant with itself, with itself made slower, and with its known good."""
 
-import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from loop.model.measurement import Build, Measurement, NullControl, PositiveCont
 from loop.model.record import KnownGood
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.model.workloads import accepts
+from loop.model.workloads import accepts, operations
 from loop.steps.context import Context, Result, Working
 from loop.timing import schedule, verdicts
 from loop.timing.contest import Contest, Rival, itself, slowed, together
@@ -58,10 +58,11 @@ def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]
     found = yield from ready(context)
     if found.builds is None:
         return Result(CompareOutput(ok=False, message=f"nothing to compare: {found.why_not}", hint=found.hint))
-    return (yield from _compare(context, found, arguments))
+    return (yield from compare_ready(context, found, arguments))
 
 
-def _compare(context: Context, found: Ready, arguments: CompareTerms) -> Working[CompareOutput]:
+def compare_ready(context: Context, found: Ready, arguments: CompareTerms) -> Working[CompareOutput]:
+    """The same of variants that are known to be right."""
     builds = found.builds or {}
     missing = [
         f"{name} against itself and its known good: a process that imports torch takes too long for so many blocks"
@@ -109,7 +110,7 @@ def _contests(
         if room.workloads:
             contest = yield from _contest(context, build, room.workloads, arguments, missing)
             if context.bench.device == "cpu" or not contests:
-                contest = _controlled(contest, room.workloads, arguments)
+                contest = _controlled(context.bench, contest, room.workloads, arguments)
             contests += [contest] if contest.sides[1:] else []
     if context.bench.device == "cuda" and len(contests) > 1:
         others = ", ".join(one.candidate.name for one in contests[1:])
@@ -126,7 +127,7 @@ def _groups(bench: Bench, contests: Sequence[Contest], arguments: CompareTerms) 
     if not contests:
         return []
     first, *others = contests
-    group = [first if first.controls else _controlled(first, first.workloads, arguments), *others]
+    group = [first if first.controls else _controlled(bench, first, first.workloads, arguments), *others]
     sides = [side for contest in group for side in contest.sides]
     every = list({one.name: one for contest in group for one in contest.workloads}.values())
     if len(group) == 1 or not fitting(bench, every, sides, wide=True).left_out:
@@ -135,9 +136,9 @@ def _groups(bench: Bench, contests: Sequence[Contest], arguments: CompareTerms) 
     return [*_groups(bench, group[:half], arguments), *_groups(bench, group[half:], arguments)]
 
 
-def _controlled(contest: Contest, timed: Sequence[Workload], arguments: CompareTerms) -> Contest:
+def _controlled(bench: Bench, contest: Contest, timed: Sequence[Workload], arguments: CompareTerms) -> Contest:
     """The contest with its two controls."""
-    longest = max(timed, key=lambda workload: math.prod(max(size, 1) for size in workload.sizes.values()))
+    longest = max(timed, key=partial(operations, bench.target))
     slower = slowed(contest.candidate, arguments.slowdown, [longest])
     return replace(contest, controls=(itself(contest.candidate, timed), slower))
 
@@ -174,7 +175,7 @@ def _hold(
     Of the first variant, and of each that has a known good, as many blocks are made as a verdict needs, whatever
     they take: on a GPU, whose processes start slowly, no regression would be found otherwise.
 
-    What may be kept and is not clear then is timed further, without the controls. Its blocks go on, and so does
+    What may be kept and is not clear then is timed further, beside the null control. Its blocks go on, and so does
     its evidence: whenever one stops, blocks of fresh processes that are not faster reach what `faster` needs no
     more often. Where a GPU keeps processes this rests on `allowance`, which is estimated.
     """

@@ -81,15 +81,21 @@ class Contest:
     def pending(self, timings: Timings, *, again: bool = False) -> Mapping[str, Sequence[str]]:
         """Decide what can be decided, and name the sides that are still to be timed on each workload.
 
-        `again`: without the controls, and only where the candidate may still be kept.
+        `again`: only where the candidate may still be kept; of the controls the null control, whatever was decided
+        of it, for as long as it is not told apart.
         """
-        if again and not self._hopeful(timings):
+        null = self.controls[:1] if again else ()
+        if again and (any(self.told_apart(timings, one) for one in null) or not self._hopeful(timings)):
             return {}
         open_: dict[str, list[str]] = {}
         for rival in self.rivals if again else self.others:
             for workload in rival.workloads:
                 if not self._decide(timings, workload, rival):
                     open_.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
+        for rival in null:
+            for name, sides in open_.items():
+                self.decided.pop((name, rival.side.name), None)
+                sides.append(rival.side.name)
         return open_
 
     def _hopeful(self, timings: Timings) -> bool:

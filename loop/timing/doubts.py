@@ -1,6 +1,5 @@
 """Can a timing be trusted? What was noticed beside the samples, turned into verdicts without a speed."""
 
-import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from statistics import median_low
 
@@ -9,6 +8,7 @@ from loop.base.stats import median
 from loop.model.causes import Cause
 from loop.model.measurement import Check, Measurement, Segment
 from loop.model.verdict import Against, NoSpeedVerdict
+from loop.model.workloads import operations
 from loop.timing import bounds, samples
 from loop.timing.samples import MIN_ROUNDS, Pair, Timings
 from loop.timing.verdicts import invalid
@@ -60,7 +60,7 @@ def _impossible(
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
     found = []
-    for one in sorted(measured, key=lambda one: -math.prod(one.workload.sizes.values())):
+    for one in sorted(measured, key=lambda one: -operations(bench.target, one.workload)):
         reason = yield from bounds.impossible(bench, one, kinds.get((one.variant, one.against), ""))
         if reason:
             found.append(invalid(one.variant, one.workload.name, one.against, "impossible", reason))

@@ -8,7 +8,7 @@ from loop.model.record import KnownGood
 class CompareOutput(Output):
     """The variants against themselves and their known good."""
 
-    actions = ("kernel.compare",)
+    actions = ("kernel.compare", "change.paired")
 
     measurements: tuple[Measurement, ...] = ()
     """One a variant, workload and comparison."""

@@ -1,7 +1,7 @@
 """The verdict of a task's own evaluator beside ours: a step of sessions on tasks of other formats."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from loop.formats.translated import made_of
 from loop.library.definitions import read_file
 from loop.machine.gpus import gpus
 from loop.model.base import Model
-from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
+from loop.model.output import MeasureOutput, Output, ours_on, outputs_of
 from loop.model.pattern import Pattern
 from loop.model.record import Finished
 from loop.report.markdown import Chapter, Column, Table
@@ -41,6 +41,8 @@ class Both(Model):
     """Name of the variant."""
     ours: str
     """`right`, `wrong` or `not judged`."""
+    ours_why: str = ""
+    """Why it is not right, or has no speed."""
     ratio: float | None = None
     """Time of the task's reference over that of the answer, as we timed them."""
     compiled: float | None = None
@@ -83,7 +85,7 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
 
 
 def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judging:
-    """What the evaluator of the task's format says of an answer. Raises UsageError without a checkout it needs."""
+    """What the evaluator of the task's format says. Raises UsageError for a checkout that is not there."""
     evaluator = EVALUATORS.get(task.format)
     if evaluator is None:
         return Verdict(status="not available", why=f"loop does not ask the evaluator of {task.format} yet")
@@ -100,18 +102,19 @@ def _no_answer() -> Judging:
 
 def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
     """Ours from the steps so far, beside theirs."""
-    verified = outputs_of(finished, VerifyOutput)
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [one.ratio for output in outputs for one in output.measurements if one.variant == name]
     compiled = [one.ratio for output in outputs for one in output.compiled if one.variant == name]
-    ours = "not judged"
-    if any(name in one.wrong for one in verified):
-        ours = "wrong"
-    elif any(name in one.right for one in verified):
-        ours = "right"
-    why = tuple(causes(task, ours, verdict))
-    least, beside = min(ratios, default=None), min(compiled, default=None)
-    return Both(answer=name, ours=ours, ratio=least, compiled=beside, theirs=verdict, causes=why)
+    ours = ours_on(name, finished)
+    return Both(
+        answer=name,
+        ours=ours.verdict,
+        ours_why=ours.why,
+        ratio=min(ratios, default=None),
+        compiled=min(compiled, default=None),
+        theirs=verdict,
+        causes=tuple(causes(task, ours, verdict)),
+    )
 
 
 def said(one: Both) -> str:
@@ -120,7 +123,7 @@ def said(one: Both) -> str:
     return f"{one.answer}: ours {one.ours}, theirs {one.theirs.status} ({same[one.same]})"
 
 
-HEADS = ("answer", "ours", "theirs", "agree", "why")
+HEADS = ("answer", "ours", "theirs", "agree")
 
 
 def line(one: Both) -> tuple[str, ...]:
@@ -129,13 +132,25 @@ def line(one: Both) -> tuple[str, ...]:
     ratio = f", {one.ratio:.2f}x" if one.ratio is not None else ""
     ratio += f", {one.compiled:.2f}x torch.compile" if one.compiled is not None else ""
     speedup = f", {one.theirs.speedup:.2f}x" if one.theirs.speedup is not None else ""
-    return one.answer, one.ours + ratio, one.theirs.status + speedup, same, one.theirs.why
+    return one.answer, one.ours + ratio, one.theirs.status + speedup, same
+
+
+def reasons(both: Sequence[Both]) -> Iterator[str]:
+    """Below the table: why each side says what it says, and what may be behind a disagreement."""
+    whys: dict[tuple[str, str], list[str]] = {}
+    for one in both:
+        for side, why in (("ours", one.ours_why), ("theirs", one.theirs.why)):
+            if why:
+                whys.setdefault((side, why), []).append(one.answer)
+    for (side, why), names in whys.items():
+        yield f"{'all' if len(names) == len(both) > 1 else ', '.join(names)}: {side}: {why}"
+    yield from (f"{one.answer}: may be behind it: {cause}" for one in both for cause in one.causes)
 
 
 def chapter(output: TheirsOutput) -> Chapter | None:
-    """Both verdicts as a table, with what may be behind each disagreement."""
-    lines = tuple(f"{one.answer}: may be behind it: {cause}" for one in output.both for cause in one.causes)
-    return Chapter("Their verdict", lines, table=Table(tuple(map(Column, HEADS)), tuple(map(line, output.both))))
+    """Both verdicts as a table, with the reasons of each."""
+    table = Table(tuple(map(Column, HEADS)), tuple(map(line, output.both)))
+    return Chapter("Their verdict", tuple(reasons(output.both)), table=table)
 
 
 def pattern(terms: EvaluatorTerms) -> Pattern:

@@ -3,7 +3,7 @@
 import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from loop.calls import torch_side
 from loop.calls.call import Call, FunctionTerms, TensorFile
 from loop.calls.callee import Callee
 from loop.calls.refusal import Refused
-from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, seed_all
+from loop.calls.torch_side import NAMES, TORCH_DTYPES, WHOLE, bytes_of, seed_all
 from loop.workers import judge_messages as messages
 from loop.workers.values import as_input, make_tensor
 
@@ -37,6 +37,10 @@ class Given:
     tensors: list[Tensor]
     """In their own types."""
     notes: tuple[str, ...] = ()
+
+    def on(self, device: str) -> "Given":
+        """The same inputs on a device."""
+        return replace(self, tensors=[one.to(device) for one in self.tensors])
 
 
 class Asking:
@@ -181,7 +185,8 @@ class Asking:
         for name, tensor in found.items():
             if not isinstance(tensor, Tensor):
                 raise Refused(f"the {what} on {call.key}: {name} is a {type(tensor).__name__} and no tensor")
-        return {name: one.detach().cpu() for name, one in zip(names, found.values(), strict=True)}, result
+        place = inputs[0].device if inputs else torch.device("cpu")
+        return {name: one.detach().to(place) for name, one in zip(names, found.values(), strict=True)}, result
 
     def _bound(self, function: Any, terms: FunctionTerms, call: Call, given: list[Tensor], exact: bool) -> Any:
         device = next((str(one.device) for one in given), "cpu")
@@ -301,7 +306,12 @@ def _same_form(one: structures.Apart, other: structures.Apart) -> bool:
 def _alike(one: structures.Apart, other: structures.Apart) -> bool:
     """Whether two draws are the same."""
     pairs = zip(one.tensors, other.tensors, strict=False)
-    return _same_form(one, other) and all(_bytes(a) == _bytes(b) for a, b in pairs)
+    return _same_form(one, other) and all(torch.equal(_bits(a), _bits(b)) for a, b in pairs)
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """A tensor's elements as whole numbers, where a NaN is like itself."""
+    return tensor.detach().contiguous().resolve_neg().view(WHOLE[tensor.element_size()])
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -58,7 +58,10 @@ def expectation(
     if target.generator is not None:
         draws = DRAWS if wide else 1
         draw, parameters = random.Random(secret).randrange(draws), wanted_of(workload)
-        return request.but(parameters=parameters, draws=draws, draw=draw)
+        place: Device = (
+            "cpu" if target.checker else device
+        )  # A checker is given tensors as the generator made them.
+        return request.but(parameters=parameters, draws=draws, draw=draw, device=place)
     filled = fills(target, workload)
     values = tuple(_values(target, fill, index) for index, fill in enumerate(filled))
     return request.but(values=values, call=widen(call, filled, secret, device) if wide else call)

@@ -18,26 +18,25 @@ from loop.model.dtypes import is_floating
 from loop.workers import judge_messages as messages
 from loop.workers import suspects
 from loop.workers.asking import Asking, Given
+from loop.workers.findings import finding
 from loop.workers.relations import Relations
 from loop.workers.truth import (
     IMPLAUSIBLE,
     MAX_SLACK,
     Truth,
-    around,
-    bound_broken,
     doubt,
-    error_map,
     errors,
     excess_of,
     largest_of,
     most_lost,
-    number,
     outside,
     rounding_may_explain,
     same,
-    spans,
 )
 from loop.workers.wire import Done, Request
+
+ROOM = 64
+"""Bytes for each element of the inputs that working out an answer may take: seven tensors of float64, and more."""
 
 
 @dataclass
@@ -47,10 +46,16 @@ class Answer:
     given: Given
     truths: list[Truth]
     """One an output."""
+    in_own_types: bool = False
+    """Whether the reference was asked in the call's own types, too."""
     expected: Any = None
-    """What the reference gives in the call's own types, as it came; None where that was not asked."""
+    """What it gave then, as it came: for the task's checker, where there is one."""
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
+
+    def on(self, device: str) -> "Answer":
+        """The same on a device."""
+        return replace(self, given=self.given.on(device), truths=[one.on(device) for one in self.truths])
 
 
 class Judge:
@@ -76,35 +81,58 @@ class Judge:
             messages.Relate: self.relations.begin,
             messages.GiveOutput: self.relations.go_on,
         }
-        return answers[type(request)](request)
+        reply = answers[type(request)](request)
+        torch.cuda.empty_cache()  # The worker needs what it has taken of a GPU.
+        return reply
 
     def expect(self, request: messages.Expect) -> messages.Expected:
         """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
         given = self.asking.inputs(request)
-        answer = self._answer(given, found=request.found)
-        if request.twice:
-            again = self._answer(given, found=request.found).truths
-            pairs = zip(answer.truths, again, strict=True)
-            if not all(same(one.reference, other.reference) for one, other in pairs):
-                raise Refused(f"the reference is not deterministic: two answers to {request.call.key} differ")
+        try:
+            answer = self._settled(given.on(_place(request, given)), request)
+        except (Refused, RuntimeError):  # A reference that knows only the CPU, or is too large for this GPU.
+            if _place(request, given) == "cpu":
+                raise
+            answer = self._settled(given, request)
         self.answers[request.call.key] = answer
-        checked = self.plain or answer.expected is not None
+        checked = self.plain or answer.in_own_types
         doubts = [said for one in answer.truths if checked and not one.is_whole and (said := doubt(one))]
         made = answer.given.call if request.found or self.asking.generator else None
         return messages.Expected(doubts[0] if doubts else "", made, (*given.notes, *answer.notes))
+
+    def _settled(self, given: Given, request: messages.Expect) -> Answer:
+        """The right answer to a call, which comes out again where that is asked."""
+        answer, native = self._answer(given, found=request.found)
+        if not request.twice:
+            return answer
+        call, inputs = answer.given.call, given.tensors
+        if native is None:
+            first = {one.part.name: one.reference for one in answer.truths}
+            found, _ = self._exact(call, inputs, None)
+            again = {name: self._formed(one.double(), call) for name, one in found.items()}
+        else:  # As telling as float64, and cheaper.
+            first, (again, _) = native, self._in_own_types(call, inputs)
+        if not all(same(one, other) for one, other in zip(first.values(), again.values(), strict=True)):
+            raise Refused(f"the reference is not deterministic: two answers to {request.call.key} differ")
+        return answer
+
+    def _in_own_types(self, call: Call, inputs: list[Tensor]) -> tuple[dict[str, Tensor], Any]:
+        """What the reference gives to a call as it is: tensors by name, and as it came."""
+        return self.asking.outputs("reference", self.reference, inputs, call, exact=False)
 
     def discard(self, request: messages.Discard) -> Done:
         """Forget the truth of a call."""
         self.answers.pop(request.key, None)
         return Done()
 
-    def _answer(self, given: Given, *, found: bool) -> Answer:
-        """The right answer to a call: in float64, and as the plain implementation has it."""
+    def _answer(self, given: Given, *, found: bool) -> tuple[Answer, dict[str, Tensor] | None]:
+        """The right answer to a call: in float64, and as the plain implementation has it. With it, the outputs in
+        the call's own types, where they were asked for."""
         call, inputs = given.call, given.tensors
         in_own_types = found or bool(call.structure or call.parts) or not is_floating(call.output.dtype)
         plain, native, expected = None, None, None
         if in_own_types:
-            native, expected = self.asking.outputs("reference", self.reference, inputs, call, exact=False)
+            native, expected = self._in_own_types(call, inputs)
         if self.plain is not None:
             plain, _ = self.asking.outputs("plain", self.plain, inputs, call, exact=False)
         if found and native is not None:
@@ -114,7 +142,8 @@ class Judge:
             self._truth(call, one, right[name], (plain or native or {}).get(name), (native or {}).get(name))
             for name, one in zip(right, call.outputs, strict=True)
         ]
-        return Answer(replace(given, call=call), truths, expected, notes)
+        kept = expected if self.asking.checker else None
+        return Answer(replace(given, call=call), truths, native is not None, kept, notes), native
 
     def _found(self, call: Call, native: dict[str, Tensor]) -> Call:
         """The call with the outputs that the reference gave."""
@@ -190,7 +219,13 @@ class Judge:
 
     def compare(self, request: messages.Compare) -> messages.Finding:
         """Hold the output files of a call against the truth: what is found in the worst of them."""
-        answer = self.answers[request.call.key]
+        try:
+            return self._held(request, self.answers[request.call.key])
+        except torch.cuda.OutOfMemoryError:
+            self.answers[request.call.key] = answer = self.answers[request.call.key].on("cpu")
+            return self._held(request, answer)
+
+    def _held(self, request: messages.Compare, answer: Answer) -> messages.Finding:
         blocks = [_block(answer.given.call, path) for path in request.outputs]
         findings = []
         for n in range(0 if self.alone else len(answer.truths)):
@@ -212,14 +247,19 @@ class Judge:
     def _compared(self, answer: Answer, n: int, own: list[Tensor], *, suspected: bool) -> messages.Finding:
         """What is found in the worst of several outputs of one name."""
         call, truth = answer.given.call, answer.truths[n]
-        outputs = [self._formed(output.double(), call) for output in own]
-        worst = max((self._finding(truth, output) for output in outputs), key=lambda finding: finding.badness)
+        place = truth.reference.device
+        outputs = [self._formed(output.to(place), call) for output in own]
+        worst = self._worst(truth, outputs)
         if self._may_round(truth) and worst.badness[:2] != (0, False) and rounding_may_explain(truth, outputs):
             truth = answer.truths[n] = self._rounded(answer, n)
-            worst = max((self._finding(truth, output) for output in outputs), key=lambda finding: finding.badness)
+            worst = self._worst(truth, outputs)
         if len(answer.truths) > 1:
             worst = worst.but(output=truth.part.name)
         return worst.but(fits=self._fits(answer, truth, outputs)) if suspected and self._is_plain(call) else worst
+
+    def _worst(self, truth: Truth, outputs: list[Tensor]) -> messages.Finding:
+        found = (finding(truth, output, bounded=self.plain is not None) for output in outputs)
+        return max(found, key=lambda one: one.badness)
 
     def _is_plain(self, call: Call) -> bool:
         """Whether a call has tensors one by one and gives one."""
@@ -228,14 +268,15 @@ class Judge:
     def _fits(self, answer: Answer, truth: Truth, outputs: list[Tensor]) -> dict[str, bool] | None:
         """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
         call, inputs = answer.given.call, answer.given.tensors
-        wrong = [(output, outside(output, truth.reference, truth.allowed)) for output in outputs]
+        exact = [output.double() for output in outputs]
+        wrong = [(output, outside(output, truth.reference, truth.allowed)) for output in exact]
         rtol = truth.tolerance.rtol
         held = [
             suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
         ]
-        exact = [one.double() for one in inputs]
+        given = [one.double() for one in inputs]
         faults = suspects.functions(self.faults)
-        own = [(as_if, partial(self.asking.ask, "fault", one, exact, call)) for as_if, one in faults]
+        own = [(as_if, partial(self.asking.ask, "fault", one, given, call)) for as_if, one in faults]
         asked = partial(self.asking.ask, "reference", self.reference)
         common = suspects.of_signature(asked, call, inputs, self.shapes, truth.reference)
         found = suspects.fits(held, [*own, *common])
@@ -308,8 +349,9 @@ class Judge:
             return replace(truth, rounded=True)
         lost = 0.0
         if self.plain is None:
-            native = answer.expected is not None
-            lost = MAX_SLACK * (truth.plain_max if native else self._lost_in_type(truth, inputs, asked))
+            lost = MAX_SLACK * (
+                truth.plain_max if answer.in_own_types else self._lost_in_type(truth, inputs, asked)
+            )
         largest = min(max(floor.largest, lost), IMPLAUSIBLE * largest_of(truth.reference))
         most = (max(truth.most[0], largest), max(truth.most[1], floor.mean))
         return replace(truth, rounded=True, most=most, allowed=truth.allowed.clamp(min=largest))
@@ -333,38 +375,13 @@ class Judge:
         """An output as it is compared."""
         return output if self.form is None else self.asking.ask("form", self.form, [output.double()], call)
 
-    def _finding(self, truth: Truth, output: Tensor) -> messages.Finding:
-        wrong = truth.outside(output)
-        largest, mean = errors(output, truth.reference)
-        count, error = int(wrong.sum()), (output - truth.reference).abs()
-        # NaN or infinity where it belongs is no error.
-        error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
-        excess = excess_of(output, truth) * wrong
-        place = int(error.nan_to_num(0.0, 0.0, 0.0).reshape(-1).argmax()) if error.numel() else None
-        return messages.Finding(
-            max_error=largest,
-            allowed_error=None if place is None else float(truth.allowed.reshape(-1)[place]),
-            plain_max_error=truth.plain_max if self.plain else None,
-            wrong=count,
-            total=output.numel(),
-            message=bound_broken(truth, largest, mean) if self.plain and not truth.is_whole else "",
-            first=self._wrong(truth, output, wrong) if count else None,
-            worst=self._wrong(truth, output, excess) if count else None,
-            map=error_map(wrong, error, truth.dimensions) if count else {},
-            spans=spans(wrong, truth.dimensions) if count else {},
-        )
 
-    def _wrong(self, truth: Truth, output: Tensor, how_much: Tensor) -> messages.Wrong:
-        """The first of the elements that are wrong most."""
-        flat = int(how_much.double().reshape(-1).argmax())
-        index = [int(i) for i in torch.unravel_index(torch.tensor(flat), output.shape)]
-        return messages.Wrong(
-            index=dict(zip(truth.dimensions, index, strict=True)),
-            expected=number(truth.reference.reshape(-1)[flat]),
-            got=number(output.reshape(-1)[flat]),
-            allowed=float(truth.allowed.reshape(-1)[flat]),
-            around=around(truth.reference, output, index),
-        )
+def _place(request: messages.Expect, given: Given) -> str:
+    """Where the right answer to a call is worked out: on the GPU where half of what is free is room for it."""
+    if request.device == "cpu":
+        return "cpu"
+    free, _ = torch.cuda.mem_get_info()
+    return "cuda" if ROOM * sum(one.numel() for one in given.tensors) < free / 2 else "cpu"
 
 
 def _block(call: Call, path: str) -> list[Tensor]:

@@ -123,6 +123,8 @@ class Expect(ToJudge[Expected]):
     """Sets of values that a generator makes."""
     draw: int = 0
     """Which of them is that of the seed."""
+    device: Device = "cpu"
+    """Where the right answer is worked out, if there is room: large ones take minutes on a CPU."""
 
 
 class Discard(ToJudge[Done]):

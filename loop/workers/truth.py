@@ -1,7 +1,8 @@
 """What is right, how far an output may be from it, and what is found where it is further."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ the reference. Half-precision softmax over logits of standard deviation 30 stays
 MAP_PARTS = 8
 BESIDE = 2
 """Neighbours of a wrong element that are shown on either side."""
+PART = 1 << 20, 1 << 26
+"""Elements that are compared at a time, on a CPU and on a GPU: so they fit its cache, or its memory."""
 
 
 @dataclass
@@ -55,15 +58,20 @@ class Truth:
         """Whether its elements are whole numbers or truth values, which nothing rounds."""
         return not is_floating(self.part.dtype)
 
+    def on(self, device: str) -> "Truth":
+        """The same on a device."""
+        also = None if self.also is None else self.also.to(device)
+        return replace(self, reference=self.reference.to(device), allowed=self.allowed.to(device), also=also)
+
     def outside(self, output: Tensor) -> Tensor:
         """Which elements of an output are wrong; of few that are not too far off none, where that is agreed."""
         wrong = outside(output, self.reference, self.allowed)
         if self.also is not None:
-            wrong &= output != self.also
+            wrong &= output.double() != self.also
         few = int(wrong.sum()) <= (1 - self.tolerance.matched) * wrong.numel()
         if not few or self.tolerance.matched == 1:
             return wrong
-        error = (output - self.reference).abs()
+        error = (output.double() - self.reference).abs()
         return wrong & ~(error <= (math.inf if self.tolerance.cap is None else self.tolerance.cap)) | (
             wrong & ~error.isfinite()
         )
@@ -104,9 +112,17 @@ def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, messages.Stretch]:
     return found
 
 
+def parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Tensors of one shape, some elements of each at a time, in float64."""
+    flat = [one.reshape(-1) for one in tensors]
+    step = PART[flat[0].is_cuda]
+    for first in range(0, flat[0].numel(), step):
+        yield tuple(one[first : first + step].double() for one in flat)
+
+
 def same(one: Tensor, other: Tensor) -> bool:
-    """Bitwise equal, NaN in the same places."""
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+    """Equal, NaN in the same places."""
+    return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in parts(one, other))
 
 
 def doubt(truth: Truth) -> str:
@@ -126,39 +142,45 @@ def doubt(truth: Truth) -> str:
 def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
     """Whether no output has a NaN or infinity out of place, or is further off than any rounding goes."""
     most = IMPLAUSIBLE * largest_of(truth.reference)
-    finite = truth.reference.isfinite()
-    return all(
-        bool((output.isfinite() == finite).all()) and errors(output, truth.reference)[0] <= most
-        for output in outputs
-    )
+
+    def finite(output: Tensor) -> bool:
+        return all(bool((a.isfinite() == b.isfinite()).all()) for a, b in parts(output, truth.reference))
+
+    return all(finite(output) and errors(output, truth.reference)[0] <= most for output in outputs)
 
 
 def largest_of(reference: Tensor) -> float:
     """The largest finite magnitude; 0 where there is none."""
-    finite = reference[reference.isfinite()].abs()
-    return float(finite.max()) if finite.numel() else 0.0
+    return max((float(one.abs().nan_to_num(0.0, 0.0, 0.0).max()) for (one,) in parts(reference)), default=0.0)
 
 
 def outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
     """Which elements are not within their allowed error; NaN is right only where the reference is NaN."""
-    near = (output - reference).abs() <= allowed
-    same = (output == reference) | (output.isnan() & reference.isnan())
-    return ~(near | same)
+    found = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
+    flat, first = found.view(-1), 0
+    for one, right, most in parts(output, reference, allowed):
+        last = first + one.numel()
+        flat[first:last] = ~(((one - right).abs() <= most) | (one == right) | (one.isnan() & right.isnan()))
+        first = last
+    return found
 
 
 def excess_of(output: Tensor, truth: Truth) -> Tensor:
     """How many times its allowed error an element is off; a NaN or infinity out of place comes first."""
-    excess = (output - truth.reference).abs() / truth.allowed.clamp(min=1e-300)
+    excess = (output.double() - truth.reference).abs() / truth.allowed.clamp(min=1e-300)
     return excess.nan_to_num(1e300, 1e300).clamp(max=1e300)
 
 
 def errors(output: Tensor, reference: Tensor) -> tuple[float, float]:
     """Largest and mean absolute error over the elements that are finite on both sides."""
-    difference = (output.double() - reference).abs()
-    difference = difference[difference.isfinite()]
-    if not difference.numel():
-        return 0.0, 0.0
-    return float(difference.max()), float(difference.mean())
+    largest, total, count = 0.0, 0.0, 0
+    for one, right in parts(output, reference):
+        difference = (one - right).abs()
+        finite = difference.isfinite()
+        known = difference.where(finite, 0.0)
+        largest, total = max(largest, float(known.max())), total + float(known.sum())
+        count += int(finite.sum())
+    return largest, total / count if count else 0.0
 
 
 def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:

@@ -39,6 +39,13 @@ LOOP_EXPORT int scale(const LoopTensor *inputs, LoopTensor *outputs, const doubl
   return 0;
 }
 """
+PLAIN = """
+static float twice(float x) { return 2 * x; }
+void scale(const float *__restrict__ x,
+           float* y, int n) {
+  for (int i = 0; i < n; i++) y[i] = twice(x[i]);
+}
+"""
 PROGRAM = """
 import array, sys
 values = array.array("f", open(sys.argv[1], "rb").read())
@@ -47,6 +54,7 @@ array.array("f", [2 * one for one in values]).tofile(open(sys.argv[2], "wb"))
 COMMAND = f"{sys.executable} program.py {{x}} {{output}}"
 FUNCTION = ("--from", "ops:softmax", "--like", "x=64,100")
 SOURCE = ("--from", "scale.c", "--reference", "ops:scale", "--like", "x=N,M")
+BARE = ("--from", "plain.cpp", *SOURCE[2:])
 WORDS = ("--command", COMMAND, "--reference", "ops:scale", "--like", "x=N,M")
 
 
@@ -54,7 +62,7 @@ WORDS = ("--command", COMMAND, "--reference", "ops:scale", "--like", "x=N,M")
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a function, a kernel and a program."""
     texts = {"ops.py": OPS, "helping.py": "def twice(x):\n    return 2 * x\n", "program.py": PROGRAM}
-    texts |= {"scale.c": SCALE, "factor.h": "#define FACTOR 2.0f\n"}
+    texts |= {"scale.c": SCALE, "factor.h": "#define FACTOR 2.0f\n", "plain.cpp": PLAIN}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
@@ -76,7 +84,7 @@ def made(*words: str) -> Target:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [FUNCTION, SOURCE, WORDS], ids=["function", "file", "program"])
+@pytest.mark.parametrize("words", [FUNCTION, SOURCE, BARE, WORDS], ids=["function", "file", "plain", "program"])
 def test_the_first_verdict_needs_no_edit(words: tuple[str, ...]) -> None:
     """Made, allowed, right."""
     loop("init", "mine", *words)
@@ -99,6 +107,26 @@ def test_a_file() -> None:
     assert isinstance(variant, CAbiVariant)
     assert ("scale", ("scale.c",), "cpu") == (variant.entry, variant.sources, variant.device)
     assert Path("mine/factor.h").is_file()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "like", "call"),
+    [
+        (
+            "const float* x, float* y, int n",
+            "x=N,M",
+            "inputs[0].data, (float *)outputs[0].data, loop_elements(&outputs[0])",
+        ),
+        ("const float* a, float* c, int n", "a=N,N", "outputs[0].data, inputs[0].sizes[1])"),
+        ("float *y, const float *x, int m, const int64_t n", "x=N,M", "inputs[0].sizes[1], inputs[0].sizes[0])"),
+        ("const float *b, const float *a, float *c", "a=4 b=4", "inputs[1].data, (const float *)inputs[0].data,"),
+    ],
+)
+def test_a_plain_function_gets_an_entry(parameters: str, like: str, call: str) -> None:
+    """Tensors by name or in order, sizes by name; a single other number is the count of elements."""
+    Path("f.c").write_text(f"void f({parameters}) {{\n}}\n")
+    made("--from", "f.c", *(word for one in like.split() for word in ("--like", one)))
+    assert call in Path("mine/mine.c").read_text()
 
 
 def test_a_cuda_file() -> None:
@@ -144,6 +172,9 @@ def test_without_a_reference_the_next_step_is_to_write_it() -> None:
         (("--from", "ops:softmax", "--like", "x"), "by name or by number"),
         (("--from", "factor.cu", "--like", "x=N"), "factor.cu: no such file"),
         (("--from", "empty.c", "--like", "x=N"), "expected one exported entry `LOOP_EXPORT int empty("),
+        (("--from", "half.c", "--like", "x=N"), "`const half * x` of f is not clear; expected `const float *`"),
+        (("--from", "size.c", "--like", "x=N,M"), "`int rows` of f is not clear"),
+        (("--from", "launch.cu", "--like", "x=N"), "give it a parameter `cudaStream_t stream`"),
         (
             ("--from", "mute.c", "--like", "x=N"),
             "expected `LOOP_EXPORT const char *loop_error(int error)`, got none",
@@ -154,6 +185,9 @@ def test_without_a_reference_the_next_step_is_to_write_it() -> None:
 def test_a_mistake_is_named(words: tuple[str, ...], said: str) -> None:
     """Nothing is written."""
     Path("empty.c").write_text("int f(void) { return 0; }")
+    Path("half.c").write_text("void f(const half *x, float *y) {}")
+    Path("size.c").write_text("void f(const float *x, float *y, int rows, int m) {}")
+    Path("launch.cu").write_text("void f(const float *x, float *y, int n) {}")
     Path("mute.c").write_text("LOOP_EXPORT int mute(const LoopTensor *inputs) { return 0; }")
     assert said in loop("init", "mine", *words, code=2)
     assert not Path("mine").exists()

@@ -190,7 +190,7 @@ def _format(name: str) -> Iterator[str]:
     written = f"YAML, {FILES[name]}" if name in FILES else "JSON that `loop` writes"
     yield f"{written}. `loop patterns schema {name}` prints the JSON Schema that editors use."
     yield ""
-    yield from _model(schema, schema.get("title", name))
+    yield from _model(schema, SCHEMAS[name].__name__)
     for title, inner in sorted(schema.get("definitions", {}).items()):
         yield from _model(inner, title)
 

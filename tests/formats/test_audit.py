@@ -24,6 +24,8 @@ RULE = {
     "either": False,
     "matched": 1.0,
     "strict": False,
+    "finite": False,
+    "nan": True,
     "is_class": False,
 }
 
@@ -59,6 +61,7 @@ def test_a_mistake_in_a_function_of_any_structure() -> None:
         ({"matched": 0.5, "cap": 5.0}, [9.0, 100.0], "an error above 5"),
         ({}, [float("nan"), 100.0], "1 of 2 elements"),
         ({"strict": True}, [0.0, 0.0], "all zeros"),
+        ({"matched": 0.5, "finite": True}, [float("nan"), 100.0], "NaN or infinity"),
     ],
 )
 def test_the_stated_tolerance(changes: dict[str, Any], output: list[float], why: str) -> None:

@@ -175,6 +175,13 @@ def test_a_checkout_that_is_not_there(kernelbench: Asked, tmp_path: Path) -> Non
     assert "--evaluator DIR" in (caught.value.hint or "")
 
 
+def test_without_a_checkout_it_is_not_available(kernelbench: Asked) -> None:
+    """Ours stands all the same, and the option that names one is said."""
+    verdict = ask(replace(kernelbench, evaluator=None))
+    assert "not available" == verdict.status
+    assert "--evaluator DIR" in verdict.why
+
+
 def test_the_interpreter_is_the_named_one(kernelbench: Asked, tmp_path: Path) -> None:
     """It has what the evaluator needs; ours need not."""
     python = tmp_path / "python"

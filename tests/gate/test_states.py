@@ -9,7 +9,7 @@ import pytest
 from loop.base.errors import DefinitionError
 from loop.base.places import project
 from loop.base.processes import finish
-from loop.gate.limits import LONGEST_S, CallLimit, shrunk, work_of
+from loop.gate.limits import LONGEST_S, CallLimit, operations, shrunk
 from loop.gate.properties import relate
 from loop.gate.verification import untaken
 from loop.gate.verify import Job, verify
@@ -171,7 +171,7 @@ def test_before_a_large_call_smaller_ones_are_made(bench: Bench) -> None:
     huge = of_size(bench, 6 << 12, 1 << 12)
     limit = CallLimit(bench.target, side, 20.0)
     tried = [(one, limit.learn(one, 0.1)) for one in limit.smaller(huge)]
-    shares = [work_of(bench.target, huge) / work_of(bench.target, one) for one, _ in tried]
+    shares = [operations(bench.target, huge) / operations(bench.target, one) for one, _ in tried]
     assert [True, True] == [4096 <= shares[0] <= 2 * 4096, 64 <= shares[1] <= 2 * 64]
     assert all(accepts(side, one) for one, _ in tried)
     assert [] == list(limit.smaller(huge))

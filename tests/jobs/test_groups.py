@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from loop.base.errors import WorkFailed
 from loop.base.processes import finish
 from loop.jobs import executor, groups
 from loop.jobs.local import Local
@@ -91,3 +92,27 @@ def test_the_anchor_of_this_processor_is_timed() -> None:
     """In a process of its own, without torch."""
     (found,) = groups.anchor(Where(host="h", uuid="x"), dict(os.environ))
     assert 100 < found < 1e6
+
+
+def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the group that is named; what another did is done again, and refused where there is no other device."""
+    monkeypatch.setattr("loop.jobs.running.anchor", lambda where, env: (100.0,))
+    two = slots(2, 0)
+    two[1].where = two[1].where.model_copy(update={"driver": "535"})
+    jobs = [make(f"nap {number}", needs_gpu=True, anchor=True) for number in range(4)]
+    local = Local(two, tmp_path)
+    try:
+        finish(executor.all_trusted(local, jobs, wanted := groups.group_of(two[0].where)))
+    finally:
+        local.close()
+    assert {("GPU-0", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
+    assert {} == executor.strangers(jobs, wanted)
+    alone = Local(two[1:], tmp_path)
+    (last,) = (make("nap last", needs_gpu=True, anchor=True),)
+    try:
+        finish(executor.all_trusted(alone, [last], wanted))
+    finally:
+        alone.close()
+    assert "failed" == last.state
+    with pytest.raises(WorkFailed, match="ratios of two kinds of devices are not mixed"):
+        last.answer()

@@ -65,6 +65,21 @@ def test_a_machine_that_has_all_lacks_nothing() -> None:
     assert [] == list(setup.lacks(connection(gpus=[0]), found()))
 
 
+def test_the_torch_of_our_own_environment_there_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second setup downloads none, as long as the environment is that of the interpreter that is named."""
+
+    def run(self: Connection, script: str, **_: object) -> bytes:
+        return subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, check=True).stdout
+
+    ours = tmp_path / setup.PYTHON
+    ours.parent.mkdir(parents=True)
+    ours.symlink_to("/bin/echo")  # It prints what it is given, so it "has" a torch.
+    monkeypatch.setattr(Connection, "run", run)
+    assert "" == setup.ask(connection(python="/no/python"))["torch"]
+    (tmp_path / setup.MADE_BY).write_text("/no/python")
+    assert "" != setup.ask(connection(python="/no/python"))["torch"]
+
+
 @pytest.mark.parametrize(
     ("facts", "says"),
     [

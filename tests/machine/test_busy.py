@@ -1,6 +1,8 @@
 """Who else takes the cores: read from a made-up /proc, and once from the real one."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.machine import busy
-from loop.machine.busy import Crowd, crowd
+from loop.machine.busy import Crowd, _apart, crowd
 
 
 @pytest.fixture
@@ -88,3 +90,18 @@ def test_the_load_is_who_else_waits_for_a_core(tmp_path: Path) -> None:
     assert None is busy.load(2, tmp_path, lambda seconds: None)
     (tmp_path / "loadavg").write_text("0.10 0.20 0.30 6/200 1234\n")
     assert 2.5 == busy.load(2, tmp_path, lambda seconds: None)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2, reason="two cores")
+def test_what_is_bound_to_other_cores_disturbs_nobody() -> None:
+    """Sessions side by side on a large machine, each on cores of its own, do not warn of each other."""
+    before = os.sched_getaffinity(0)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        try:
+            os.sched_setaffinity(other.pid, {max(before)})
+            assert not _apart(other.pid)
+            os.sched_setaffinity(0, before - {max(before)})
+            assert _apart(other.pid)
+        finally:
+            os.sched_setaffinity(0, before)
+            other.kill()

@@ -99,3 +99,35 @@ def test_two_at_a_time_are_judged_one_by_one(project: Project, tmp_path: Path) -
     ended = {one["number"]: one["ended"] for one in changes["proposals"]}
     kept = changes["judged"][0]["outcome"] == "kept"
     assert ({1: "edited", 2: "conflict"} if kept else {1: "edited", 2: "edited"}) == ended
+
+
+GAINS = """
+import pathlib, sys
+brief, folder = sys.argv[1:]
+number = int(pathlib.Path(brief).name[:4])
+kernel = pathlib.Path(folder) / "scale.c"
+kernel.write_text(kernel.read_text().replace("again < 40", f"again < { {1: 25, 2: 2}[number] }"))
+"""
+
+
+@timed
+@pytest.mark.slow
+def test_candidates_are_compared_in_jobs_and_the_best_comes_first(project: Project, tmp_path: Path) -> None:
+    """Both are compared with the incumbent before one is judged; that verdict is taken over, not timed anew."""
+    script = tmp_path / "propose.py"
+    script.write_text(GAINS)
+    words = ("--width", "2", "--max-candidates", "2", "--executor", "local", "--json")
+    code, out, err = optimize(project, f"{sys.executable} {script} {{brief}} {{workdir}}", *words)
+    assert 0 == code, err
+    changes = json.loads(out)["changes"]
+    assert {1: "conflict", 2: "edited"} == {one["number"]: one["ended"] for one in changes["proposals"]}
+    steps = [line for line in project.of_change() if line["event"] == "finished"]
+    first = next(line for line in steps if line["step"] == "brief")["output"]
+    judged = next(line for line in steps if line["step"] == "compare")["output"]
+    assert 2 == first["candidate"]
+    assert {f"compare candidate {number} with the incumbent" for number in (1, 2)} == {
+        job["title"] for job in first["jobs"]
+    }
+    assert judged["jobs"] == [job for job in first["jobs"] if " 2 " in job["title"]]
+    assert {"faster"} == {one["verdict"] for one in judged["found"]["verdicts"]}
+    assert 1 == len(judged["found"]["null_controls"])

@@ -99,6 +99,23 @@ def test_what_changes_loop_itself_ends_the_campaign(
         guard.put_back()
 
 
+def test_a_link_to_loop_itself_costs_the_candidate_alone(
+    context: Context, tree: Worktree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the file holds is what it was; unless `loop` loaded something while it may have been another."""
+    program = tmp_path / "loop" / "judge.py"
+    program.parent.mkdir()
+    program.write_text("right = check()")
+    monkeypatch.setattr(guards.loop, "__file__", str(program.with_name("__init__.py")))
+    guard = Guard.of(context, tree)
+    (tmp_path / "mine.py").hardlink_to(program)
+    assert ["judge.py"] == guard.put_back()
+    assert [] == Guard.of(context, tree).put_back()
+    monkeypatch.setitem(sys.modules, "loop.made_up", guards.loop)
+    with pytest.raises(WorkFailed, match=r"judge\.py was changed while a candidate was made"):
+        guard.put_back()
+
+
 def test_what_changes_while_it_is_judged_has_a_name(context: Context, tree: Worktree, tmp_path: Path) -> None:
     """A kernel runs as the user does; an edit that was handed over is part of what may not change."""
     (tree.target / "scale.c").write_text("edited")

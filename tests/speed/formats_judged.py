@@ -11,8 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -33,30 +31,30 @@ from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
 from loop.formats.translated import as_target
 from loop.machine.gpus import gpus
-from loop.machine.machine import machine
+from loop.machine.machine import cores, machine
 from tests.speed.formats import CHECKOUTS, commit_of, write_page
+from tests.speed.formats_sample import DEVICES, EVALUATORS, draw, pack, sample, shipped_in
 from tests.speed.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
 
 ROOT = Path(__file__).parents[2]
 ON_CPU = Path(__file__).with_name("kernelbench_check.py")
-SEED = 20_261_123
 MEMORY = 16 * 10**9
 """Bytes that judging one task may take."""
 LOOP = (sys.executable, "-c", "from loop.cli import main; main()")
 UNUSED = ("dotenv", "litellm", "openai", "requests", "tqdm")
 """Packages that evaluators import, and do not need to judge: empty ones stand in where they are missing."""
 EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"
-DEVICES = ("cpu", "cuda")
 OVER = "the run is over"
 FEW = 2
 """Wrong answers to a task that is not one of the table of all mistakes."""
-EVALUATORS = {
-    "kernelbench": ("src/kernelbench",),
-    "gpumode": (),
-    "flashinfer": ("flashinfer_bench",),
-    "sol": ("src/sol_execbench",),
-}
-"""Option to the folders of its checkout that hold the evaluator."""
+
+
+class Excluded(Exception):
+    """Why a task is not judged."""
+
+
+class Cut(Exception):
+    """The run is over: the task's turn comes in the next."""
 
 
 @dataclass(frozen=True)
@@ -82,42 +80,6 @@ class Job:
     name: str
     """Path of the task in its checkout."""
     mistakes: Sequence[str]
-
-
-def sample() -> dict[str, Any]:
-    """Option to device to the names of tasks; `audited`: those that get every mistake."""
-    return json.loads(SAMPLE.read_text())  # type: ignore[no-any-return]
-
-
-def draw(checkouts: Mapping[str, Path]) -> dict[str, Any]:
-    """The sample: of KernelBench 40 tasks for a CPU and 24 for a GPU, of GPU MODE six, else all examples."""
-    drawn: dict[str, Any] = {"seed": SEED}
-    for option, checkout in checkouts.items():
-        chance = random.Random(SEED)
-        _, inside, form = CHECKOUTS[option]
-        found = [one for one in table.tasks_below(checkout / inside, form) if isinstance(one, ForeignTask)]
-        names = {str(one.path.relative_to(checkout)): one for one in found}
-        if option == "kernelbench":
-            levels = sorted(name for name in names if "level4" not in name)
-            small = [one for one in levels if sum(x.elements for x in names[one].cases[0].inputs or ()) < 4 << 20]
-            cpu, cuda = chance.sample(levels, 40), chance.sample(levels, 24)
-            audited = {"cpu": chance.sample(small, 8), "cuda": cuda[:8]}
-        elif option == "gpumode":
-            shipped = [name for name in sorted(names) if "pmpp_v2" in name and _shipped(checkout / name)]
-            cpu, cuda = [], chance.sample(shipped, 6)
-            audited = {"cpu": [], "cuda": sorted(shipped)[:8]}
-        else:
-            here = [one for one in sorted(names) if "tests/" not in one]
-            cpu = cuda = here
-            audited = {"cpu": here[:8], "cuda": here[:8]}
-        drawn[option] = {"cpu": cpu, "cuda": cuda, "audited": audited}
-    return drawn
-
-
-def _shipped(task: Path) -> list[Path]:
-    """Answers that lie beside a task: what its folder or its format calls a solution."""
-    found = [*task.glob("solutions/*/*.py"), *task.glob("solution*.json")] if task.is_dir() else []
-    return sorted(one for one in found if one.name != "__init__.py")
 
 
 def jobs(run: Run, drawn: Mapping[str, Any]) -> Iterator[Job]:
@@ -150,7 +112,7 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
             return [{**head, "excluded": why}]
         _allow(path)
         found = list(_audited(run, job, path))
-        found += [row for one in _shipped(path) for row in _judged(run, path, one)]
+        found += [row for one in shipped_in(path) for row in _judged(run, job, path, one)]
     except Cut:
         return []
     except Excluded as excluded:
@@ -165,14 +127,6 @@ def _short(message: str, checkout: Path) -> str:
     """Why a task is not judged, without the place where it lies; the end of a long reason says most."""
     said = message.replace(f"{checkout}/", "")
     return said if len(said) < 300 else f"{said[:150]} ... {said[-150:]}"
-
-
-class Excluded(Exception):
-    """Why a task is not judged."""
-
-
-class Cut(Exception):
-    """The run is over: the task's turn comes in the next."""
 
 
 def _hindered(task: ForeignTask, device: str) -> str:
@@ -206,14 +160,14 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
             yield {"finding": f"{finding['kind']}: {finding['what']}"}
 
 
-def _judged(run: Run, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
+def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
     """An answer that lies beside the task."""
-    kind = "shipped wrong" if answer.parent.name == "wrong" else "shipped"
-    head = {"control": f"{answer.parent.name}/{answer.name}" if kind != "shipped" else answer.name, "kind": kind}
+    wrong = answer.parent.name == "wrong"
+    head = {"control": f"wrong/{answer.name}" if wrong else answer.name, "kind": f"shipped{' wrong' * wrong}"}
     try:
         folder, _ = as_target(path, [str(answer)])
         subprocess.run([*LOOP, "trust", str(folder)], cwd=ROOT, check=True, capture_output=True)
-        said = _loop(run, "", ("targets", "judge", str(path), str(answer)))
+        said = _loop(run, job.option, ("targets", "judge", str(path), str(answer)))
         (one,) = said["verdicts"]
     except (LoopError, Excluded) as error:
         yield {**head, "make": "shipped", "ours": "not judged", "theirs": "not asked", "why": str(error)[-160:]}
@@ -326,30 +280,11 @@ def _end(pid: int) -> None:
         _, below = psutil.wait_procs(below, timeout=5)
 
 
-def pack(checkouts: Mapping[str, Path], drawn: Mapping[str, Any], folder: Path) -> None:
-    """Copy what the sample's tasks need, with commit and licence; each checkout has its folder."""
-    for option, checkout in checkouts.items():
-        names = {name for some in (drawn[option], drawn[option]["audited"]) for on in DEVICES for name in some[on]}
-        tasks = [table.load(checkout / name) for name in names]
-        files = {
-            file for task in tasks for file in (*task.files, *([task.licence.file] if task.licence.file else []))
-        }
-        files |= {one for name in names for one in _shipped(checkout / name)}
-        files |= {one for inside in EVALUATORS[option] for one in (checkout / inside).rglob("*") if one.is_file()}
-        for file in files:
-            if file.suffix != ".pyc":
-                (place := folder / option / file.relative_to(checkout)).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, place)
-        (folder / option / "COMMIT").write_text(commit_of(checkout))
-
-
 def main() -> None:
     """Draw, pack, or judge; then write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     for option in EVALUATORS:
-        parser.add_argument(
-            f"--{option}", type=Path, help=f"a checkout of {CHECKOUTS[option][0]}, or a packed one"
-        )
+        parser.add_argument(f"--{option}", type=Path, help=f"a checkout of {CHECKOUTS[option][0]}, or a pack")
     parser.add_argument("--device", default="cpu", choices=DEVICES)
     parser.add_argument(
         "--evaluator-python", default=sys.executable, help="interpreter that has what evaluators need"
@@ -376,15 +311,13 @@ def main() -> None:
         pack(checkouts, sample(), given.pack)
         return
     python = interpreter(given.evaluator_python, Path(tempfile.mkdtemp(prefix="bench-formats-")))
-    threads = max(machine().cores // given.jobs, 1)
+    threads = max(cores() // given.jobs, 1)
     ends = time.monotonic() + given.minutes * 60
     run = Run(checkouts, given.device, python, given.limit_s, given.evaluator_s, threads, ends)
     kept = [one for one in rows(given.rows) if not (given.again and one.get("excluded", "").startswith("time"))]
     done = {(one["option"], one["task"], one["device"]) for one in kept}
     part, parts = map(int, given.shard.split("/"))
-    todo = [one for one in jobs(run, sample()) if (one.option, one.name, run.device) not in done][
-        part - 1 :: parts
-    ]
+    left = [one for one in jobs(run, sample()) if (one.option, one.name, run.device) not in done]
 
     def one(job: Job) -> None:
         if time.monotonic() < ends:
@@ -393,8 +326,13 @@ def main() -> None:
                 file.write("".join(lines))
             print(f"{job.option} {job.name}: {len(lines)} rows", flush=True)
 
-    with ThreadPoolExecutor(given.jobs) as pool:
-        list(pool.map(one, todo))
+    turn = cycle(sorted(os.sched_getaffinity(0)))
+
+    def bind() -> None:  # Of the thread: what it starts keeps to its cores, and to no other task's.
+        os.sched_setaffinity(0, {next(turn) for _ in range(threads)})
+
+    with ThreadPoolExecutor(given.jobs, initializer=bind) as pool:
+        list(pool.map(one, left[part - 1 :: parts]))
     if given.rows == ROWS:
         write_page()
 

@@ -11,12 +11,15 @@ import contextlib
 import fcntl
 import json
 import math
+import os
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import fmean, median
 from typing import Any
 
@@ -33,7 +36,8 @@ from loop.optimize import keeping
 from loop.timing import samples, verdicts
 from loop.timing.contest import hopeful
 from tests.speed.busy import RECORDED, replay
-from tests.speed.optimize_live import live
+from tests.speed.optimize_gpu import page as gpu_page
+from tests.speed.optimize_live import LONGEST_MIN, live
 from tests.speed.optimize_live import page as live_page
 
 RESULTS = Path(__file__).parent / "OPTIMIZE.md"
@@ -202,6 +206,26 @@ def each(kind: str, keys: Sequence[str], work: Any) -> Iterator[tuple[str, Any]]
         yield key, stored()[name]
 
 
+def lived(lives: int, at_once: int, minutes: float) -> list[Any]:
+    """Live campaigns, so many at a time, each with its own cores, builds and locks; none that would end late."""
+    mine = sorted(os.sched_getaffinity(0))
+    share, until = len(mine) // at_once, time.monotonic() + minutes * 60
+    free: SimpleQueue[str] = SimpleQueue()
+    for first in range(at_once):
+        free.put(",".join(map(str, mine[first * share : (first + 1) * share])) if at_once > 1 else "")
+
+    def one(key: str) -> Any:
+        cores = free.get()
+        try:
+            begins = f"live {key}" in stored() or time.monotonic() + LONGEST_MIN * 60 < until
+            return [found for _, found in each("live", [key] if begins else [], lambda _: live(int(key), cores))]
+        finally:
+            free.put(cores)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return [row for rows in pool.map(one, map(str, range(lives))) for row in rows]
+
+
 @contextlib.contextmanager
 def alone(name: str) -> Iterator[None]:
     """Wait until no other process does this."""
@@ -235,8 +259,8 @@ def with_memory(logs: Sequence[float], campaigns: int) -> list[str]:
     return lines
 
 
-def write(campaigns: int, lives: int) -> None:
-    """Do what is left, and write the page."""
+def write(campaigns: int, lives: Sequence[Any]) -> None:
+    """Do what is left besides the live campaigns, and write the page."""
     logs = null_logs()
     facts = machine()
     lines = [
@@ -280,9 +304,10 @@ def write(campaigns: int, lives: int) -> None:
         "",
         f"- The last was gone {worst['late_s']:.1f} s after its deadline.",
         f"- Processes left: {sum(one['left'] for one in results)}.",
-        *live_page([one for _, one in each("live", [*map(str, range(lives))], lambda key: live(int(key)))]),
+        *live_page(lives),
+        *gpu_page(),
         "",
-        "No agent's program and no GPU were at hand: presets are tested on their documented formats only.",
+        "No agent's program was at hand: presets are tested on their documented formats only.",
     ]
     RESULTS.write_text("\n".join(lines) + "\n")
 
@@ -300,5 +325,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--campaigns", type=int, default=CAMPAIGNS)
     parser.add_argument("--live", type=int, default=LIVE)
+    parser.add_argument("--at-once", type=int, default=1, help="live campaigns at a time")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="for the live campaigns together")
+    parser.add_argument("--only-live", action="store_true", help="these alone, and no page")
     given = parser.parse_args()
-    write(given.campaigns, given.live)
+    rows = lived(given.live, given.at_once, given.minutes)
+    if not given.only_live:
+        write(given.campaigns, rows)

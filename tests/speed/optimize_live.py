@@ -1,5 +1,6 @@
 """Campaigns of `loop optimize` for real: a scripted proposer plays patches of known worth from the pool."""
 
+import contextlib
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from typing import Any
 import psutil
 
 from loop.base.places import shipped
-from tests.projects import LOOP, loop
+from loop.machine.machine import machine
 from tests.speed.optimize_pool import PLAN, Kernel, Patch, pool
 
 ONCE = (("wrong",), ("cheat",), ("hang", "fork"))
@@ -27,10 +28,33 @@ BUILDS = re.compile("reading the sources|compiling|loading")
 LIMIT_S = 4.0
 """What a proposer may take."""
 MINUTES = 2.75
-"""A campaign asks for no further candidate then: what it judges then, and the last figure, end within four."""
-SHARED = Path(tempfile.gettempdir()) / "loop-live-cache"
-"""Builds and locks of all campaigns: those that run at the same time take turns to measure."""
+"""A campaign asks for no further candidate then."""
+LONGEST_MIN = 4.0
+"""What it judges then, and the last figure, end within this on a quiet machine."""
 
+BOUND = """
+import os, sys
+if sys.argv[1]:
+    os.sched_setaffinity(0, map(int, sys.argv.pop(1).split(",")))
+else:
+    del sys.argv[1]
+from loop.cli import main
+main()
+"""
+"""The program on some cores alone, the first argument; on all where it is empty."""
+STAYS = "100000"
+"""An argument of every process that a proposer leaves behind."""
+LEAVER = """
+import ctypes, os, time
+try:
+    cuda, made, at = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+    said = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(made), 0), cuda.cuCtxSetCurrent(made)]
+    said.append(cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(1 << 30)))
+    print("holds a GiB of the GPU" if not any(said) else f"no memory of the GPU: {said}", flush=True)
+except OSError as error:
+    print(f"no GPU: {error}", flush=True)
+time.sleep(100000)
+"""
 PROPOSER = """
 import json, os, pathlib, subprocess, sys, time
 dealt, brief, folder, answer = sys.argv[1:]
@@ -41,6 +65,11 @@ if number > len(every):
     sys.exit()
 patch = every[number - 1]
 pathlib.Path(answer).write_text(json.dumps({"idea": patch["kind"] + ": " + patch["idea"]}))
+if patch["kind"] == "leaves":
+    words = [sys.executable, "-I", "-c", patch["texts"][0][0], "100000"]
+    left = subprocess.Popen(words, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    print("LEFT", left.stdout.readline().strip(), flush=True)
+    sys.exit()
 if not patch["file"]:
     for _ in range(4):
         subprocess.Popen(["sleep", "100000"], start_new_session=True)
@@ -67,57 +96,79 @@ def dealt(kernel: Kernel, seed: int) -> list[Patch]:
     return found
 
 
-def make(kernel: Kernel, folder: Path) -> None:
-    """The target in a repository of its own, as a user has it."""
+def make(kernel: Kernel, folder: Path, plans: Mapping[str, str]) -> None:
+    """The target in a repository of its own, as a user has it, with these plans."""
     if kernel.copied:
         shutil.copytree(shipped("kernels") / kernel.copied, folder)
     for name, text in kernel.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "plans").mkdir(exist_ok=True)
-    (folder / "plans" / "live.yaml").write_text(PLAN.format(timed=kernel.timed))
+    for name, text in plans.items():
+        (folder / "plans" / f"{name}.yaml").write_text(text)
     who = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
     for words in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "start")):
         subprocess.run(["git", *words], cwd=folder, check=True)
 
 
-def live(seed: int) -> dict[str, Any]:
-    """One campaign: what became of each kind, the figure at the end, and where the time went."""
-    kernel = pool()[seed % len(pool())]
-    with tempfile.TemporaryDirectory(prefix="loop-live-") as top:
-        root = Path(top)
-        make(kernel, root / "target")
-        patches = dealt(kernel, seed)
-        (root / "dealt.json").write_text(json.dumps([asdict(one) for one in patches]))
-        (root / "propose.py").write_text(PROPOSER)
-        env = {
-            **os.environ,
-            **{f"LOOP_{name.upper()}": str(root / name) for name in ("sessions", "state")},
-            "LOOP_CACHE": str(SHARED),
-        }
-        loop("trust", str(root / "target"), **env)
-        command = f"{sys.executable} -I {root}/propose.py {root}/dealt.json {{brief}} {{workdir}} {{answer}}"
-        words = [
-            "optimize", str(root / "target"), "--plan", "live", "--variant", kernel.variant, "--proposer", command,
-            "--stall", "100", "--max-candidates", str(len(patches)), "--proposer-minutes", str(LIMIT_S / 60),
-            "--max-minutes", str(MINUTES),
-            "--seed", str(seed), "--json",
-        ]  # fmt: skip
-        before, begun = {one.pid for one in psutil.process_iter()}, time.monotonic()
-        done = subprocess.run([*LOOP, *words], env=env, capture_output=True, text=True, check=False)
-        seconds = time.monotonic() - begun
-        if done.returncode not in (0, 1):
-            raise RuntimeError(f"exit {done.returncode}: {done.stderr[-3000:]}")
-        said = json.loads(done.stdout)
-        journal, ticks = (_lines(root / "sessions", name) for name in ("journal", "ticks"))
+def surroundings(root: Path) -> dict[str, str]:
+    """Sessions, state, builds and locks of its own for what runs below a folder."""
+    return {**os.environ, **{f"LOOP_{name.upper()}": str(root / name) for name in ("sessions", "state", "cache")}}
+
+
+def session(root: Path, target: Path, words: Sequence[str], cores: str = "") -> tuple[dict[str, Any], float]:
+    """Run one session with surroundings of its own: what it printed as JSON, and the seconds it took."""
+    env, begun = surroundings(root), time.monotonic()
+    bound = [sys.executable, "-c", BOUND, cores]
+    subprocess.run([*bound, "trust", str(target)], env=env, capture_output=True, check=True)
+    log = root / "said.log"
+    with log.open("w") as errors:
+        asked = [*bound, *words, "--json"]
+        done = subprocess.run(asked, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"exit {done.returncode}: {log.read_text()[-3000:]}")
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said, time.monotonic() - begun
+
+
+def play(
+    root: Path, kernel: Kernel, plan: str, patches: Sequence[Patch], words: Sequence[str], cores: str = ""
+) -> dict[str, Any]:
+    """A campaign in which a script plays these patches: `summary`, and what is left of its processes."""
+    make(kernel, root / "target", {"live": plan})
+    (root / "dealt.json").write_text(json.dumps([asdict(one) for one in patches]))
+    (root / "propose.py").write_text(PROPOSER)
+    command = f"{sys.executable} -I {root}/propose.py {root}/dealt.json {{brief}} {{workdir}} {{answer}}"
+    named = ["optimize", str(root / "target"), "--plan", "live", "--variant", kernel.variant]
+    asked = ["--proposer", command, "--stall", "100", "--max-candidates", str(len(patches))]
+    before = {one.pid for one in psutil.process_iter()}
+    said, seconds = session(root, root / "target", [*named, *asked, *words], cores)
+    journal, ticks = (_lines(root / "sessions", name) for name in ("journal", "ticks"))
     left = [one for one in psutil.process_iter(["cmdline"]) if one.pid not in before]
-    stayed = sum("100000" in (one.info["cmdline"] or ()) for one in left)
+    here = [one for one in left if STAYS in (one.info["cmdline"] or ()) and not of_another(one, str(root))]
     return {
         "kernel": kernel.name,
         "load": round(os.getloadavg()[1], 1),
-        "left": stayed,
+        "left": len(here),
         **summary(said["changes"], journal, ticks, seconds),
     }
+
+
+def of_another(process: psutil.Process, root: str) -> bool:
+    """Whether another campaign's proposer has it still: those that run at the same time leave some, too."""
+    with contextlib.suppress(psutil.Error):
+        return root not in process.environ().get("LOOP_STATE", root)
+    return False
+
+
+def live(seed: int, cores: str = "") -> dict[str, Any]:
+    """One campaign: what became of each kind, the figure at the end, and where the time went."""
+    kernel = pool()[seed % len(pool())]
+    words = ["--proposer-minutes", str(LIMIT_S / 60), "--max-minutes", str(MINUTES), "--seed", str(seed)]
+    with tempfile.TemporaryDirectory(prefix="loop-live-") as top:
+        plan = PLAN.format(timed=kernel.timed, tuning="")
+        found = play(Path(top), kernel, plan, dealt(kernel, seed), words, cores)
+    return {**found, "cores": cores.count(",") + 1 if cores else machine().cores, "on": machine().processor}
 
 
 def _lines(sessions: Path, name: str) -> list[dict[str, Any]]:
@@ -134,12 +185,16 @@ def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: f
     loop's own: all but the steps that build, check and measure, the proposers, and the builds in a brief.
     """
     records = [one for one in journal if one["event"] == "finished"]
-    judged = iter(changes["judged"])
+    asked = {one["run"]: one["output"] for one in records if one["action"] in ("change.brief", "change.tune")}
+    decided = [one for one in records if one["action"] == "change.decide" and one["output"].get("tried")]
+    tried = {one["run"]: one["output"]["tried"] for one in decided}
+    judged = {asked[run].get("candidate"): one for run, one in tried.items()}
     outcome = []
     for one in changes["proposals"]:
-        found = next(judged) if one["ended"] == "edited" else {"outcome": one["ended"], "reason": one["said"]}
+        ended = {"outcome": one["ended"], "reason": one["said"], "gain": None}
+        found = judged.get(one["number"], ended)
         kind, _, idea = one["idea"].partition(": ")
-        outcome.append({"kind": kind, "idea": idea, "outcome": found["outcome"], "reason": found["reason"]})
+        outcome.append({"kind": kind, "idea": idea, **{key: found[key] for key in ended}})
     at_work = sum(one["seconds"] for one in records if one["action"] not in ("change.brief", "change.decide"))
     edges = seconds - sum(one["seconds"] for one in records)
     own = seconds - at_work - _in_builds(records, ticks) - sum(one["seconds"] for one in changes["proposals"])
@@ -150,6 +205,7 @@ def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: f
         "own_s": round(own, 1),
         "edges_s": round(edges, 1),
         "confirmed": confirmed,
+        "tuned": [judged[None]] if None in judged else [],
     }
 
 
@@ -181,6 +237,7 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
     kinds = dict.fromkeys(one["kind"] for one in every)
     kept = [f"{kind} {_kept(every, kind)} of {_proposed(every, kind)}" for kind in kinds]
     own, seconds, edges = (sum(one[name] for one in results) for name in ("own_s", "seconds", "edges_s"))
+    where = dict.fromkeys(f"{one['on']}, {one['cores']} cores a campaign" for one in results)
     hour = (own - edges) / (seconds - edges) + edges / len(results) / 3600
     return [
         "",
@@ -188,6 +245,7 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
         "",
         "Two kernels of a page and the bundled `cpu`, each without some of its ideas. A script plays patches of",
         "the pool in `optimize_pool.py`. `Own`: what `loop` took besides builds, checks, measuring and proposer.",
+        f"On {'; '.join(where)}.",
         "",
         "| Campaign | Kernel | Candidates | Kept | False keeps | In the end, at 99 % | Took | Own | Load |",
         "|--:|:--|--:|--:|--:|:--|--:|--:|--:|",

@@ -66,7 +66,7 @@ PLAN = """
 format: 1
 name: live
 title: A campaign of the bench
-patterns: [single-compilation-unit, mathematical-gates, baseline-first, profile-before-optimise]
+patterns: [single-compilation-unit, mathematical-gates, baseline-first, {tuning}profile-before-optimise]
 workloads: [{timed}]
 checks: [edges]
 budget: {{minutes: 3}}

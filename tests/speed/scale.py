@@ -5,9 +5,7 @@ small commands, so that what is measured is the executor. What could not be exer
 """
 
 import argparse
-import importlib.util
 import os
-import random
 import re
 import subprocess
 import sys
@@ -18,22 +16,15 @@ from pathlib import Path
 
 from loop.base.documents import write_atomic
 from loop.jobs import executor, running, slurm
-from loop.jobs import ray as on_ray
 from loop.jobs.folder import JobFolder
 from loop.jobs.local import Local, Slot
 from loop.machine.machine import machine
 from loop.model.jobs import Where
 from tests.jobs import test_slurm
 from tests.jobs.small import maker
-from tests.jobs.small_ray import COMMAND, Small
 
-VARIABLES = on_ray.variables
 PAGE = Path(__file__).with_name("SCALE.md")
-LOCAL_JOBS, RAY_JOBS, SLURM_JOBS = 200, (200, 2000), 40
-KILLS = ((RAY_JOBS[0], 0), (RAY_JOBS[0], 50), (RAY_JOBS[1], 200))
-"""Jobs, and after how many of them a node is killed each time; 0 for never."""
-QUICK = "LOOP_QUICK"
-"""In the environment: leave out what takes longest."""
+LOCAL_JOBS, SLURM_JOBS = 200, 40
 SHARE_MS = 50.0
 """The executor's own share of a job, at most; its child is not counted."""
 GPU_S = 30.0
@@ -46,23 +37,27 @@ HEAD = """# Many jobs, many machines
 
 def done(
     runner: executor.Executor, jobs: Sequence[JobFolder], disturb: Callable[[], None] = lambda: None
-) -> tuple[float, float]:
-    """Seconds until all were done, and the processor time of this process, which is the head."""
-    begun, used = time.monotonic(), time.process_time()
+) -> float:
+    """Have all done; seconds of processor time of this process, which is the head."""
+    used = time.process_time()
     try:
         for _ in executor.all_done(runner, jobs):
             disturb()
     finally:
         runner.close()
-    return time.monotonic() - begun, time.process_time() - used
+    return time.process_time() - used
 
 
-def row(what: str, jobs: Sequence[JobFolder], wall_s: float, slots: int, head_s: float) -> str:
-    """A line of the table: what became of the jobs, and the executor's share of time."""
+def row(what: str, jobs: Sequence[JobFolder], slots: int, head_s: float, timed: Sequence[JobFolder] = ()) -> str:
+    """A line of the table: what became of the jobs, and the executor's share of time.
+
+    `timed`: those that this head had done, where that is not all.
+    """
     right = sum(job.state == "done" and job.answer()["said"] == job.job.words[0] for job in jobs)
-    inside = sum(job.where.seconds for job in jobs if job.where)
-    share_ms = 1e3 * (wall_s * slots - inside) / len(jobs)
-    again, head_ms = sum(job.tries > 1 for job in jobs), 1e3 * head_s / len(jobs)
+    ran = [job.where for job in timed or jobs if job.where]
+    wall_s = max(one.began + one.seconds for one in ran) - min(one.began for one in ran)
+    share_ms = 1e3 * (wall_s * slots - sum(one.seconds for one in ran)) / len(ran)
+    again, head_ms = sum(job.tries > 1 for job in jobs), 1e3 * head_s / len(ran)
     return f"| {what} | {len(jobs):,} | {right:,} | {again} | {wall_s:.1f} | {share_ms:.0f} | {head_ms:.0f} |"
 
 
@@ -71,8 +66,8 @@ TABLE = (
     "|:--|--:|--:|--:|--:|--:|--:|",
 )
 SHARE = (
-    "The own share is a slot's time less that of its commands, a job: it holds what the processors lacked, too. "
-    "`Head ms` is the head's processor time a job."
+    "`Wall s` is from the first job's begin to the last one's end. The own share is a slot's part of it less its "
+    "commands, a job: it holds what processors and disk lacked, too. `Head ms` is the head's processor time a job."
 )
 
 
@@ -86,64 +81,11 @@ def on_local() -> Iterator[str]:
         for slots in (1, 2):
             jobs = [make(f"go {slots} {number}") for number in range(LOCAL_JOBS)]
             runner = Local([Slot(Where(host="here"), {}) for _ in range(slots)], Path(folder))
-            wall_s, head_s = done(runner, jobs)
-            yield row(f"slots: {slots}", jobs, wall_s, slots, head_s)
+            head_s = done(runner, jobs)
+            yield row(f"slots: {slots}", jobs, slots, head_s)
     yield ""
     yield SHARE
     yield "Not exercised: several GPUs of one host. Slots were processors."
-
-
-def with_ray() -> Iterator[str]:
-    """A cluster of four nodes on this machine, nodes killed at random."""
-    yield "## ray"
-    yield ""
-    if importlib.util.find_spec("ray") is None:
-        yield "Not exercised: the package `ray` is not installed."
-        return
-    from ray.cluster_utils import Cluster
-
-    yield from TABLE
-    for count, every in KILLS[: 2 if QUICK in os.environ else 3]:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            yield _ray_row(Path(folder), Cluster, count, every)
-    yield ""
-    yield SHARE
-    if QUICK in os.environ:
-        yield f"{RAY_JOBS[1]:,} jobs: not run this time."
-    yield f"The 4 nodes share {machine().cores} cores: the own share is mostly waiting, and the start of actors."
-    yield "Nodes were killed at random and replaced. Ray with GPUs: not exercised."
-
-
-def _ray_row(folder: Path, kind: type, count: int, every: int) -> str:
-    import ray
-
-    make, command = maker(folder)
-    os.environ |= {"LOOP_STATE": f"{folder}/state"}
-    variables = {**VARIABLES(), COMMAND: " ".join(command)}
-    on_ray.Supervisor, on_ray.variables = Small, lambda: variables  # type: ignore[misc]
-    cluster = kind(initialize_head=True, head_node_args={"num_cpus": 0})
-    for _ in range(4):
-        cluster.add_node(num_cpus=1)
-    os.environ["RAY_ADDRESS"] = cluster.address
-    chosen, looked, kills = random.Random(7), [time.monotonic()], [0]
-    jobs = [make(f"go {number}") for number in range(count)]
-
-    def disturb() -> None:
-        if every and time.monotonic() - looked[0] > 1:
-            looked[0] = time.monotonic()
-            if sum(job.rc is not None for job in jobs) > every * (kills[0] + 1):
-                cluster.remove_node(chosen.choice(sorted(cluster.worker_nodes, key=id)), allow_graceful=False)
-                cluster.add_node(num_cpus=1)
-                kills[0] += 1
-
-    try:
-        wall_s, head_s = done(on_ray.opened(4), jobs, disturb)
-        told = row(f"4 nodes, {kills[0]} killed", jobs, wall_s, 4, head_s)
-        sys.stderr.write(f"{told}\n")
-        return told
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 def with_slurm() -> Iterator[str]:
@@ -164,8 +106,8 @@ def with_slurm() -> Iterator[str]:
         try:
             slurm.RUN = test_slurm.runs(command)
             jobs = [make(f"go {number}") for number in range(SLURM_JOBS)]
-            wall_s, head_s = done(slurm.opened(2), jobs)
-            yield row("one node, an array", jobs, wall_s, 2, head_s)
+            head_s = done(slurm.opened(2), jobs)
+            yield row("one node, an array", jobs, 2, head_s)
         finally:
             subprocess.run([*script, "stop", f"{folder}/slurm"], check=True)
     yield ""
@@ -204,16 +146,15 @@ def elsewhere(module: str) -> Callable[[], Iterator[str]]:
     """A section that another program prints."""
 
     def printed() -> Iterator[str]:
-        yield subprocess.run(
-            [sys.executable, "-m", module], check=True, capture_output=True, text=True
-        ).stdout.strip()
+        program = [sys.executable, "-m", module]
+        yield subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     return printed
 
 
 SECTIONS: dict[str, Callable[[], Iterator[str]]] = {
     "local": on_local,
-    "ray": with_ray,
+    "ray": elsewhere("tests.speed.scale_ray"),
     "slurm": with_slurm,
     "ssh": elsewhere("tests.speed.scale_ssh"),
     "bisect": elsewhere("tests.speed.scale_bisect"),

@@ -102,11 +102,21 @@ def of_a_campaign() -> Contest:
     ],
 )
 def test_a_candidate_that_is_not_clear_is_timed_further(known_good: float, noise: float, again: bool) -> None:
-    """Where it seems to gain; beside the incumbent alone, whatever became of its controls."""
+    """Where it seems to gain; beside the incumbent and the null control, which was the same before."""
     timings = make_timings(20, {"new known good": known_good}, noise)
     found = of_a_campaign().pending(timings, again=True)
     assert again == bool(found)
-    assert all({"new", "new known good"} == {*names} for names in found.values())
+    assert all({"new", "new known good", "new again"} == {*names} for names in found.values())
+
+
+def test_what_is_told_from_itself_is_not_timed_further() -> None:
+    """The timing is not to be trusted, and no further block changes that; also where it began so only late."""
+    early = make_timings(20, {"new known good": 1.02}, 0.04)
+    contest = of_a_campaign()
+    assert contest.pending(early, again=True)
+    late = make_timings(40, {"new known good": 1.02, "new again": 1.2}, 0.04)
+    assert {} == contest.pending(late, again=True)
+    assert {"faster"} == {*contest.told_apart(late, contest.controls[0]).values()}
 
 
 def test_what_is_faster_on_one_workload_and_slower_on_another_is_not_timed_further() -> None:

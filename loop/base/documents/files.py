@@ -28,18 +28,20 @@ HINTS = {
 }
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
+def write_atomic(path: Path, content: str | bytes, *, lasting: bool = True) -> None:
     """Write a file so that a reader sees the old content or the new, never a part; on disk when it returns.
 
+    `lasting`: False for what nobody needs after a loss of power. It costs no wait for the disk.
     Raises LoopError when the disk refuses; the old file is then untouched.
     """
     data = encoded(content) if isinstance(content, str) else content
     temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
     try:
-        _write_durably(temporary, data)
+        _write_new(temporary, data, lasting=lasting)
         _keep_mode(path, temporary)
         os.replace(temporary, path)
-        _sync_folder(path.parent)
+        if lasting:
+            _sync_folder(path.parent)
     except OSError as error:
         raise unusable(path, "written", error) from error
     finally:
@@ -62,12 +64,13 @@ def unusable(
     return kind(f"{path}: cannot be {how}: {reason}", hint=hint or HINTS.get(error.errno or 0))
 
 
-def _write_durably(path: Path, data: bytes) -> None:
+def _write_new(path: Path, data: bytes, *, lasting: bool) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if lasting:
+            os.fsync(file.fileno())
 
 
 def _keep_mode(path: Path, temporary: Path) -> None:

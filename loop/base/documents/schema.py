@@ -6,18 +6,31 @@ import textwrap
 import types
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from loop.base.documents.complaints import Place
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 
 
+class Untitled(GenerateJsonSchema):
+    """Without the titles that pydantic makes of names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        made = super().model_schema(schema)
+        made.pop("title", None)
+        return made
+
+
 def draft7(model: type[BaseModel]) -> dict[str, Any]:
     """The schema of a model, field docstrings as descriptions."""
-    schema = model.model_json_schema(by_alias=True)
+    schema = model.model_json_schema(by_alias=True, schema_generator=Untitled)
     for each in _models_of(model):
         place = schema if each is model else schema.get("$defs", {}).get(each.__name__, {})
         _describe(each, place.get("properties", {}))
@@ -29,7 +42,7 @@ def draft7(model: type[BaseModel]) -> dict[str, Any]:
 def draft7_of(kinds: Mapping[str, Any]) -> dict[str, Any]:
     """One schema of values of several types, by name; readers of it have to bear fields that they do not know."""
     adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in kinds.items()]
-    found, schema = TypeAdapter.json_schemas(adapters, by_alias=True)  # type: ignore[arg-type]
+    found, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)  # type: ignore[arg-type]
     for each in _models_of(*(model for kind in kinds.values() for model in models_in(kind))):
         _describe(each, schema["$defs"].get(each.__name__, {}).get("properties", {}))
     for each in schema["$defs"].values():
@@ -101,11 +114,7 @@ NAMED = ("properties", "patternProperties", "$defs")
 VALUES = ("const", "default", "enum", "examples", "required")
 
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-
-def names_at(model: "type[BaseModel]", data: Any, place: Place) -> list[str]:
+def names_at(model: type[BaseModel], data: Any, place: Place) -> list[str]:
     """Field names, as files write them, of the mapping at `place` in the data."""
     choices: list[Any] = [model]
     for step in place:
@@ -115,12 +124,12 @@ def names_at(model: "type[BaseModel]", data: Any, place: Place) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def written_names(model: "type[BaseModel]") -> dict[str, Any]:
+def written_names(model: type[BaseModel]) -> dict[str, Any]:
     """Annotations of a model's fields, by the names that files use for them."""
     return {info.alias or name: info.annotation for name, info in model.model_fields.items()}
 
 
-def models_in(annotation: Any) -> "list[type[BaseModel]]":
+def models_in(annotation: Any) -> list[type[BaseModel]]:
     """All models inside an annotation such as `tuple[Step, ...]` or `A | B`."""
     if _is_model(annotation):
         return [annotation]
@@ -160,7 +169,7 @@ def _fitting(choices: list[Any], data: Any) -> list[Any]:
     return [choice for choice in choices if not (_is_model(choice) and _ruled_out(choice, data))]
 
 
-def _ruled_out(model: "type[BaseModel]", data: Any) -> bool:
+def _ruled_out(model: type[BaseModel], data: Any) -> bool:
     if not isinstance(data, dict):
         return False
     tags = {name: get_args(a) for name, a in written_names(model).items() if get_origin(a) is Literal}

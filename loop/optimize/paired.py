@@ -1,0 +1,164 @@
+"""Candidates compared with the incumbent in jobs of an executor: all that wait to be judged, at the same time.
+
+A job holds both targets. It compiles them, checks what differs, and times it in pairs on one device, under its
+lock. The step `change.compare` takes over what was found, by the job's id: a hash of both, the terms and the
+session. Where a candidate was kept meanwhile the incumbent is another, and so is the id.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from loop.base.errors import LoopError, WorkFailed
+from loop.base.places import MANIFEST, Project
+from loop.base.processes import Tick
+from loop.base.stats import geometric_mean
+from loop.gate import kernel
+from loop.gate.verify import Job, verify
+from loop.jobs.folder import JobFolder
+from loop.jobs.groups import group_of
+from loop.library import targets
+from loop.library.definitions import read_file
+from loop.model.campaign import Proposal
+from loop.model.change import jobs_of
+from loop.model.jobs import JobRun
+from loop.model.record import KnownGood
+from loop.model.target import Target
+from loop.model.verdict import SpeedVerdict
+from loop.model.workloads import accepts
+from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChanges
+from loop.repository import export
+from loop.repository.worktree import Worktree
+from loop.steps.context import Context, Result, Working
+from loop.steps.spread import Part, done, found
+from loop.timing.against_known_good import CompareTerms, compare_ready
+from loop.timing.model import CompareOutput
+from loop.timing.readiness import Ready
+
+CANDIDATE, BESIDE = "candidate", "incumbent"
+"""The two folders of a job."""
+
+
+class PairedTerms(CompareTerms):
+    """A candidate and what it is to replace."""
+
+    beside: str = Field(default=BESIDE, min_length=1)
+    """Folder beside the target's with what it is to replace."""
+
+
+def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
+    """Compile a candidate and what it is to replace, check what differs, and time it in pairs."""
+    bench, task = context.bench, context.task
+    made, failures = yield from kernel.builds(context)
+    place = bench.folder.parent / arguments.beside
+    with bench.at(place, read_file(place / MANIFEST, Target).value) as inner:
+        old, failed = yield from kernel.builds(replace(context, bench=inner, task=replace(task, folder=place)))
+    if failures or failed:
+        first = (failures or failed)[0]
+        return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
+    good = {one.variant: KnownGood(session=INCUMBENT, build_id=one.build_id, commit=None) for one in old}
+    builds = {one.variant: one for one in made if good[one.variant].build_id != one.build_id}
+    timed = kernel.workloads(context, task.plan.workloads)
+    sides = [bench.side(name, one) for name, one in builds.items()]
+    checks = yield from verify(
+        bench,
+        [
+            Job(side, tuple(one for one in timed if accepts(side, one)), layouts=False, enough=True)
+            for side in sides
+        ],
+    )
+    for one in checks:
+        if one.first_failure:
+            return Result(CompareOutput(ok=False, message=f"{one.variant} is wrong: {one.first_failure.message}"))
+    inner_context = replace(context, past=replace(context.past, known_good=good))
+    return (yield from compare_ready(inner_context, Ready(tuple(builds), builds), arguments))
+
+
+def applies(at_hand: ChangeAtHand) -> bool:
+    """Whether a job compares the change: a search's is timed on workloads that no manifest names."""
+    brief = at_hand.brief.brief
+    return bool(at_hand.context.task.campaign.executor) and brief is not None and brief.tuning is None
+
+
+def compared(
+    at_hand: ChangeAtHand, arguments: CompareTerms
+) -> Generator[Tick, None, tuple[CompareOutput, tuple[JobRun, ...]]]:
+    """What a job found of the change at hand, now or before, and that job. Raises WorkFailed where none could."""
+    context = at_hand.context
+    number = at_hand.brief.candidate or SessionChanges(context.finished).number
+    with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
+        part = _part(context, at_hand.tree, Path(folder), number, arguments)
+        (job,) = yield from done(context, "change.paired", [part], _group(context))
+    return CompareOutput.model_validate(found(job), strict=False), (job.ran,)
+
+
+def best_first(
+    context: Context, tree: Worktree, waiting: Sequence[Proposal]
+) -> Generator[Tick, None, tuple[list[Proposal], tuple[JobRun, ...]]]:
+    """Have all that wait compared at the same time; those that gained most come first. And the jobs.
+
+    What conflicts with what was kept, and what no job could compare, comes last.
+    """
+    steps = (step for pattern in context.task.patterns for step in pattern.steps)
+    step = next((one for one in steps if one.action == "change.compare"), None)
+    if step is None or not context.task.campaign.executor or len(waiting) < 2:
+        return list(waiting), ()
+    as_then = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
+    terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
+    with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
+        for one in waiting:
+            try:
+                tree.apply(Path(one.patch))
+                place = Path(folder) / str(one.number)
+                parts[one.number] = _part(as_then, tree, place, one.number, terms)
+            except LoopError:
+                continue
+            finally:
+                tree.revert()
+        jobs = yield from done(as_then, "change.paired", [*parts.values()], _group(context))
+    gains = dict(zip(parts, map(_gain, jobs), strict=True))
+    return sorted(waiting, key=lambda one: -gains.get(one.number, 0.0)), tuple(job.ran for job in jobs)
+
+
+def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
+    """The job of the edit that the worktree holds, its files below `place`."""
+    _copy(tree.target, place / CANDIDATE)
+    with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as whole:
+        _copy(export(tree.target, tree.head, Path(whole)), place / BESIDE)
+    given: Mapping[str, object] = {**dict(terms), "candidate": number}
+    return Part(
+        title=f"compare candidate {number} with the incumbent",
+        arguments=PairedTerms.model_validate(given),
+        variants=[*context.bench.compiled(context.task.variants)],
+        sets=context.task.plan.workloads,
+        times=True,
+        folder=place,
+        target=CANDIDATE,
+    )
+
+
+def _copy(target: Path, place: Path) -> None:
+    """The target's own files."""
+    for file in targets.ground_files(Project(target, target / "sessions", bundled=False)):
+        copy = place / file.relative_to(target)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+
+
+def _group(context: Context) -> str:
+    """The devices that the campaign is about: those of the first job that timed something."""
+    return next((group_of(job) for job in jobs_of(context.finished) if job.anchor_us and job.state == "done"), "")
+
+
+def _gain(job: JobFolder) -> float:
+    """What a candidate makes of the speed, in the mean; 0 where it may not be kept."""
+    try:
+        output = CompareOutput.model_validate(found(job), strict=False)
+    except (WorkFailed, ValidationError):
+        return 0.0
+    ratios = [one.ratio for one in output.verdicts if isinstance(one, SpeedVerdict)]
+    return geometric_mean(ratios) if output.ok and ratios else 0.0
