@@ -264,6 +264,7 @@ def call_parts(ours: dict[str, Ours], plain: Plain) -> dict[str, float]:
     runs: dict[str, Run] = {
         "`q + q`": lambda: q + q,
         "`q.add_(0)`": lambda: q.add_(0),
+        "`torch.ops.aten.add.Tensor(q, q)`": lambda: torch.ops.aten.add.Tensor(q, q),
         "`torch.empty_like(q)`": lambda: torch.empty_like(q),
         "`torch.ops.aten.alias(q)`": lambda: torch.ops.aten.alias(q),
         "an empty kernel by ctypes": plain.empty,
