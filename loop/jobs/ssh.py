@@ -7,9 +7,11 @@ Should it answer again, what it was at is ended, and not taken.
 import contextlib
 import datetime
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from loop.base.documents import write_atomic
@@ -20,7 +22,7 @@ from loop.jobs import hosts as known
 from loop.jobs.folder import OUT, RC, SRC, TALK, TRIES, JobFolder, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
-from loop.jobs.there import There
+from loop.jobs.there import Seen, There
 from loop.library.hosted import FILE, VARIABLE, Hosted
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE
@@ -31,6 +33,12 @@ CHOSEN = "LOOP_HOSTS"
 AWAY_S = 120.0
 """A machine that is away for so long loses its jobs."""
 LOOK_S = 0.3
+MOST = 32
+"""Threads that talk to machines, at least: one for each."""
+VISIT_S = 1.0
+"""So long one look waits for machines that do not answer yet; they are asked on while the others are served."""
+PATIENCE_S = 60.0
+"""So long a machine is tried at the end that answered before."""
 
 
 @dataclass
@@ -54,6 +62,10 @@ class Machine:
     """Since when nothing can be sent."""
     away: bool = False
     """Whether it lost its jobs, and has not answered since."""
+    visit: "Future[Mapping[str, Seen]] | None" = None
+    """A call of it that has not come back yet, in a thread of its own."""
+    one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
+    """Held by whoever talks to it."""
 
 
 def opened(width: int) -> "Ssh":
@@ -91,12 +103,21 @@ class Ssh:
         """Those that get no further job."""
         self._ended: dict[str, State] = {}
         self._looked = 0.0
+        self._visits = self._open.enter_context(ThreadPoolExecutor(max(MOST, len(hosts))))
+        silent: list[Unreachable] = []
         for host in hosts:
             free = width - sum(len(one.slots) for one in self._machines)
             if free > 0:
                 there = There(self._open.enter_context(Connection(host)))
-                there.ready()
-                self._machines.append(Machine(there, slots(host)[:free]))
+                try:
+                    there.ready()
+                    self._machines.append(Machine(there, slots(host)[:free]))
+                except Unreachable as error:
+                    silent.append(error)
+        if silent and not self._machines:
+            raise silent[0]
+        for off in silent:
+            remark(f"{off.message}: the others do its jobs")
 
     def submit(self, job: JobFolder) -> None:
         """Put it at the end of the queue."""
@@ -104,14 +125,22 @@ class Ssh:
         self._queue.append(job)
 
     def poll(self, jobs: Sequence[JobFolder]) -> Mapping[str, State]:
-        """Send what can be sent, and look at what runs. Raises LoopError where no machine is left."""
+        """Send what can be sent, and look at what runs, on all machines at once: one that hangs holds up none.
+
+        Raises LoopError where no machine is left.
+        """
         known_jobs = {job.id: job for job in jobs}
         looks = time.monotonic() - self._looked >= LOOK_S
-        for machine in tuple(self._machines):
+        for machine in self._machines:
+            if machine.visit is None:
+                self._assign(machine)
+                machine.visit = self._visits.submit(_visited, machine, looks=looks)
+        wait([machine.visit for machine in self._machines if machine.visit], VISIT_S)
+        for machine in [one for one in self._machines if one.visit is not None and one.visit.done()]:
+            visit, machine.visit = machine.visit, None
+            assert visit is not None
             try:
-                self._fill(machine)
-                if looks:
-                    self._look(machine, known_jobs)
+                self._take(machine, visit.result(), known_jobs)
             except LoopError as error:  # A person has to mend it, as a key that changed or a disk that is full.
                 remark(f"{error.message}: its jobs are done elsewhere")
                 self._machines.remove(machine)
@@ -129,37 +158,17 @@ class Ssh:
         """Nobody tells of an end: it is looked for."""
         time.sleep(seconds)
 
-    def _fill(self, machine: Machine) -> None:
-        """Send jobs as long as there is a slot for one and the machine answers."""
-        try:
-            self._send(machine)
-        except Unreachable:
-            machine.cut = machine.cut or time.monotonic()
-        else:
-            machine.cut = None
-
-    def _send(self, machine: Machine) -> None:
-        """The same. Raises Unreachable."""
-        if machine.left or machine.away:
-            machine.there.forget(*machine.left)
-            machine.left.clear()
-            machine.away = False
+    def _assign(self, machine: Machine) -> None:
+        """Give a machine that answers a job for each slot that is free."""
+        if machine.away or machine.cut is not None:
+            return
         for slot in [slot for slot in machine.slots if slot not in machine.jobs.values()][: len(self._queue)]:
             job = self._queue.popleft()
             machine.jobs[job.id] = slot
             machine.sending[job.id] = job
-        for id_, job in tuple(machine.sending.items()):
-            machine.there.submit(job, {**machine.jobs[id_], **_told(machine.there.connection.listed, job)})
-            del machine.sending[id_]
 
-    def _look(self, machine: Machine, jobs: Mapping[str, JobFolder]) -> None:
-        """See what has ended there, and lose all jobs of a machine that stays away."""
-        there = dict.fromkeys(set(machine.jobs) - set(machine.sending), (0, 0))
-        try:
-            found = machine.there.look(there) if there else {}
-            machine.seen = time.monotonic()
-        except Unreachable:
-            found = {}
+    def _take(self, machine: Machine, found: Mapping[str, Seen], jobs: Mapping[str, JobFolder]) -> None:
+        """What was seen there; a machine that stays away loses all its jobs."""
         now = time.monotonic()
         if now - machine.seen >= AWAY_S or (machine.cut is not None and now - machine.cut >= AWAY_S):
             if not machine.away:
@@ -167,7 +176,7 @@ class Ssh:
             machine.away = True
             self._lose(machine, [*machine.jobs], jobs)
             return
-        ended: dict[str, State] = {id_: seen.state for id_, seen in found.items()}
+        ended: dict[str, State] = {id_: seen.state for id_, seen in found.items() if id_ in machine.jobs}
         self._ended |= {id_: state for id_, state in ended.items() if state in ("done", "failed")}
         self._lose(machine, [id_ for id_, state in ended.items() if state == "lost"], jobs)
 
@@ -191,9 +200,10 @@ class Ssh:
         if job in self._queue:
             self._queue.remove(job)
         machine = self._of(job)
-        if machine is not None and machine.sending.pop(job.id, None) is None:
-            with contextlib.suppress(LoopError):
-                machine.there.cancel(job.id)
+        if machine is not None:
+            with machine.one_at_a_time, contextlib.suppress(LoopError):
+                if machine.sending.pop(job.id, None) is None:
+                    machine.there.cancel(job.id)
 
     def collect(self, job: JobFolder) -> None:
         """Bring back what it made and printed, and free its slot. Raises LoopError where that cannot be had."""
@@ -201,7 +211,8 @@ class Ssh:
         if machine is None:
             return
         try:
-            patiently(lambda: machine.there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
+            with machine.one_at_a_time:
+                patiently(lambda: machine.there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
             job.check()
         except LoopError:
             self._lose(machine, [job.id], {job.id: job})
@@ -225,6 +236,38 @@ class Ssh:
         """End what still runs there, and every connection."""
         with self._open:
             for machine in (*self._machines, *self._aside):
+                if machine.visit is not None:
+                    wait([machine.visit])
                 if jobs := {*machine.jobs, *machine.left}:
+                    seconds = 0.0 if machine.away else PATIENCE_S
                     with contextlib.suppress(LoopError):
-                        patiently(lambda there=machine.there, jobs=jobs: there.forget(*jobs))  # type: ignore[misc]
+                        patiently(lambda there=machine.there, jobs=jobs: there.forget(*jobs), seconds)  # type: ignore[misc]
+
+
+def _visited(machine: Machine, *, looks: bool) -> Mapping[str, Seen]:
+    """Send what is to be sent to a machine, and look at what runs there; what was seen, empty while it is cut off.
+
+    Raises LoopError where a person has to mend something.
+    """
+    with machine.one_at_a_time:
+        try:
+            _send(machine)
+            machine.cut = None
+            there = dict.fromkeys(set(machine.jobs) - set(machine.sending), (0, 0)) if looks else {}
+            found = machine.there.look(there) if there else {}
+            machine.seen = time.monotonic()
+        except Unreachable:
+            machine.cut = machine.cut or time.monotonic()
+            return {}
+    return found
+
+
+def _send(machine: Machine) -> None:
+    """Have it forget what nobody waits for, and begin what it was given. Raises Unreachable."""
+    if machine.left or machine.away or machine.cut is not None:
+        machine.there.forget(*machine.left)
+        machine.left.clear()
+        machine.away = False
+    for id_, job in tuple(machine.sending.items()):
+        machine.there.submit(job, {**machine.jobs[id_], **_told(machine.there.connection.listed, job)})
+        del machine.sending[id_]

@@ -47,11 +47,7 @@ class Server:
         (folder / "authorized").chmod(0o600)
         self.trust_key()
         self.client = folder / "ssh_config"
-        self.client.write_text(
-            f"Host there\n  HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n"
-            f"  IdentityFile {folder}/user\n  IdentitiesOnly yes\n  UserKnownHostsFile {folder}/known\n"
-            "  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  IdentityAgent none\n"
-        )
+        self.client.write_text(self.called("there"))
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -60,6 +56,14 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def called(self, name: str) -> str:
+        """What the client's configuration says of it under a name."""
+        return (
+            f"Host {name}\n  HostName 127.0.0.1\n  Port {self.port}\n  User {getpass.getuser()}\n"
+            f"  IdentityFile {self.folder}/user\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.folder}/known\n"
+            "  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n  IdentityAgent none\n"
+        )
 
     def install(self) -> None:
         """Have it run this very `loop`: by its sources, not by a wheel."""

@@ -313,3 +313,63 @@ def test_a_folder_in_which_a_job_runs_is_not_replaced(machine: Server, tmp_path:
         assert ["at-work"] == there.running()
         (job.path / PID).unlink()
         there.forget("at-work")
+
+
+@pytest.mark.slow
+def test_two_machines_share_the_jobs_and_one_is_lost(
+    machine: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its jobs run on the other; what was begun there is ended once it answers again."""
+    monkeypatch.setattr(ssh, "AWAY_S", 2.0)
+    with Server(tmp_path / "second") as second:
+        second.install()
+        config = tmp_path / "ssh_config"
+        config.write_text(machine.called("first") + second.called("second"))
+        monkeypatch.setenv("LOOP_SSH", f"ssh -F {config}")
+        hosts = [Listed(name, Host(ssh=name), Path("hosts.yaml")) for name in ("first", "second")]
+        executor, jobs = Ssh(hosts, 2), [make(f"two{number}", *QUICK) for number in range(4)]
+        first, long = make("first", "catalog", "serve"), make("stays", "catalog", "serve")
+        executor.submit(first)
+        executor.submit(long)
+        wait(executor, long, lambda state: (second.home / setup.HOME / "jobs" / long.id / HEARTBEAT).exists())
+        second.stop()
+        executor.cancel(first)
+        wait(executor, first, ended)
+        executor.collect(first)
+        finish(all_done(executor, jobs))
+        assert {"first"} == {job.where.host for job in jobs if job.where}
+        assert "lost" == wait(executor, long, ended)
+        second.start()
+        wait(executor, long, lambda state: not second.left())
+        executor.close()
+    assert [] == machine.left()
+
+
+def test_one_of_two_that_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other does all; where none answers that is the error."""
+
+    def ready(there: There) -> None:
+        if there.name == "off":
+            raise Unreachable("off cannot be reached: Connection refused", "")
+
+    monkeypatch.setattr(There, "ready", ready)
+    hosts = [Listed(name, HOST.host, HOST.path) for name in ("off", "on")]
+    executor = Ssh(hosts, 4)
+    assert ["on"] == [one.there.name for one in executor._machines]
+    executor.close()
+    with pytest.raises(Unreachable, match="off cannot be reached"):
+        Ssh(hosts[:1], 4)
+
+
+def test_a_machine_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are asked at once; what the other has done is known while the one has not answered."""
+    hangs, goes_on = Fails(), threading.Event()
+    hangs.submit = lambda *given: goes_on.wait(30)  # type: ignore[attr-defined]
+    monkeypatch.setattr(ssh, "VISIT_S", 0.3)
+    executor, jobs = executor_of(monkeypatch, hangs, Fails()), [make("hangs"), make("goes")]
+    monkeypatch.setattr(ssh, "AWAY_S", 60.0)
+    for job in jobs:
+        executor.submit(job)
+    assert {"hangs": "running", "goes": "done"} == {**executor.poll(jobs)}
+    goes_on.set()
+    executor.close()

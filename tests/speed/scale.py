@@ -146,9 +146,8 @@ def elsewhere(module: str) -> Callable[[], Iterator[str]]:
     """A section that another program prints."""
 
     def printed() -> Iterator[str]:
-        yield subprocess.run(
-            [sys.executable, "-m", module], check=True, capture_output=True, text=True
-        ).stdout.strip()
+        program = [sys.executable, "-m", module]
+        yield subprocess.run(program, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     return printed
 
