@@ -159,6 +159,14 @@ def made(kind: Any, arguments: Any, seed: int) -> Any:
     return one
 
 
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are of one shape and type and the same bit by bit, on any device."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    a, b = (each.detach().resolve_neg().contiguous().view(WHOLE[each.element_size()]) for each in (one, other))
+    return torch.equal(a, b.to(a.device))
+
+
 def bytes_of(tensor: Tensor) -> bytes:
     """A tensor's bytes, C order."""
     return tensor.resolve_neg().view(WHOLE[tensor.element_size()]).numpy().tobytes()

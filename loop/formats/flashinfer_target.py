@@ -75,11 +75,15 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     for name, path in answers.items():
         named[name], files = _answer(task, definition, name, path, entries)
         texts |= files
-    scalars = [name for name, one in definition.inputs.items() if one.shape is None]
+    scalars = {
+        name: {"kind": "flag" if one.dtype == "bool" else "number"}
+        for name, one in definition.inputs.items()
+        if one.shape is None
+    }
     axes = [name for name, axis in definition.axes.items() if not isinstance(axis, Computed)]
     fields = {
         "function": "run",
-        "signature": {"sizes": axes, "parameters": {name: {"kind": "number"} for name in scalars}},
+        "signature": {"sizes": axes, "parameters": scalars},
         "generator": {"python": "entry.py:inputs", "passes": "keywords"},
         "reference": {"python": "entry.py:expected"},
         "baseline": {"python": "entry.py:expected", "compiled": True},

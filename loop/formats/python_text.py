@@ -38,6 +38,7 @@ OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
+    ast.LShift: lambda left, right: left * 2**right,
 }
 MOST = 10**12
 """No size of a tensor is larger: arithmetic beyond it is not worked out."""
@@ -146,7 +147,9 @@ def read_module(path: Path, text: str | None = None) -> Module:
     try:
         return Module(path, ast.parse(source), source)
     except SyntaxError as error:
-        raise mistake(path, "Python", error.msg, error.lineno or 1, error.offset or 1) from error
+        raise mistake(
+            path, "Python", f"a mistake in it: {error.msg}", error.lineno or 1, error.offset or 1
+        ) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise mistake(path, "Python", f"{type(error).__name__}: {error}"[:80]) from error
 
@@ -243,7 +246,7 @@ def _is_small(kind: ast.operator, left: Any, right: Any) -> bool:
         return isinstance(right, int) and right < 10_000
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return False
-    return abs(left) <= MOST and abs(right) <= (64 if isinstance(kind, ast.Pow) else MOST)
+    return abs(left) <= MOST and abs(right) <= (64 if isinstance(kind, ast.Pow | ast.LShift) else MOST)
 
 
 def _called(node: Any, names: Mapping[str, Any]) -> Any:

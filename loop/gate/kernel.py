@@ -4,18 +4,24 @@ import math
 import subprocess
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
+from loop.base.documents import hash_files
+from loop.base.places import Project
 from loop.base.processes import Tick, together
 from loop.builds import build
 from loop.builds.compiler_errors import BuildFailed
+from loop.formats.target import ANSWERS
 from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
 from loop.gate.toolkit import must_fit
 from loop.gate.verification import Verification, untaken
 from loop.gate.verify import Job
 from loop.gate.verify import verify as verify_sides
+from loop.library import targets
+from loop.library.made_of import made_of
 from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.dtypes import Device
@@ -185,6 +191,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     sides, baseline = [bench.side(name, by_name.get(name)) for name in names], bench.side(BASELINE)
     room = fitting(bench, wanted, [*sides, baseline])
     controlled = [one for one in timed if one in room.workloads]
+    files = _judged_by(context)
     apart: Apart | None = None
     if context.task.campaign.executor and len(names) > 1:
         apart = yield from verify_apart(context, names, arguments)
@@ -205,10 +212,25 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     )
     output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": room.said_after(output.message)}
+    now = _judged_by(context)
+    if edited := [path for path, content in files.items() if now.get(path) != content]:
+        shown = ", ".join(str(path.resolve()) for path in edited)
+        update |= {"ok": False, "right": (), "verdicts": (), "wrong": names if len(names) == 1 else output.wrong}
+        update["message"] = f"edited while answers ran: {shown}: such a file judges nothing"
+        update["hint"] = "put it back, then verify the answers one by one: that tells which of them edits it"
     if apart:
         update["jobs"] = apart.jobs
         update["not_exercised"] = tuple(dict.fromkeys([*output.not_exercised, *apart.not_exercised]))
     return Result(output.model_copy(update=update))
+
+
+def _judged_by(context: Context) -> dict[Path, str]:
+    """Contents of the files of a task of another format, without its answers: an answer may try to edit them."""
+    folder = context.task.folder
+    if made_of(folder) is None:
+        return {}
+    files = targets.ground_files(Project(folder, folder / "sessions", bundled=False))
+    return {path: hash_files([path], folder) for path in files if ANSWERS not in path.relative_to(folder).parts}
 
 
 JOBS_EACH = 2

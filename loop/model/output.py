@@ -99,10 +99,10 @@ class VerifyOutput(Output):
         """The verdict on a variant: none where the control failed as well, or nothing was checked."""
         if name in self.right:
             return Ours("right")
-        failed = next((one.first_failure for one in self.variants if one.variant == name), None)
-        if failed is None or (self.control is not None and not self.control.right):
+        if name not in self.wrong or (self.control is not None and not self.control.right):
             return Ours("not judged", self.message)
-        return Ours("wrong", failed.message, failed.cause)
+        failed = next((one.first_failure for one in self.variants if one.variant == name), None)
+        return Ours("wrong", failed.message, failed.cause) if failed else Ours("wrong", self.message)
 
 
 def ours_on(name: str, finished: Sequence[Finished]) -> Ours:

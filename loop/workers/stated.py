@@ -14,7 +14,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from torch import Tensor
 from loop.base.linux import bound_memory
 from loop.calls import torch_side
 from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
+from loop.calls.torch_side import same_bits
 from loop.mistakes.answers import floating
 from loop.workers.asking import as_given, drawn, said_of
 
@@ -122,14 +123,16 @@ def verdict(task: Task, found: str) -> dict[str, Any]:
                 output = task.call(answer, apart)
                 if why := task.denied(kept, expected, output):
                     return {"status": "wrong", "why": f"{case['name']}, trial {trial + 1}: {why}"}
-                same = same and _bits(apart, output) == _bits(kept, expected)
+                same = same and _same((apart.tensors, output), (kept.tensors, expected))
     except Exception as error:
         return {"status": "wrong", "why": f"{type(error).__name__}: {error}"[:300]}
     return {"status": "right", "why": "", "same": same}
 
 
-def _bits(given: Apart, output: Any) -> list[bytes]:
-    return [digest(one) for one in (*given.tensors, *outputs_of(output).values())]
+def _same(one: tuple[Sequence[Tensor], Any], other: tuple[Sequence[Tensor], Any]) -> bool:
+    """Whether inputs and outputs are the same bit by bit."""
+    a, b = ([*inputs, *outputs_of(output).values()] for inputs, output in (one, other))
+    return len(a) == len(b) and all(map(same_bits, a, b))
 
 
 def looked_at(task: Task) -> dict[str, Any]:
@@ -162,7 +165,7 @@ def _variation(task: Task, case: dict[str, Any], first: Apart) -> Iterator[dict[
     same = [
         name.split(".", 2)[-1]
         for name, a, b in zip(first.names, first.tensors, second.tensors, strict=False)
-        if a.shape == b.shape and digest(a) == digest(b) and a.numel()
+        if same_bits(a, b) and a.numel()
     ]
     if same and len(same) == len(first.tensors):
         yield {"kind": "seed does nothing", "what": f"{case['name']}: the same inputs for every seed"}
@@ -170,7 +173,7 @@ def _variation(task: Task, case: dict[str, Any], first: Apart) -> Iterator[dict[
         yield {"kind": "never varies", "what": f"{case['name']}: {', '.join(same)} the same for every seed"}
     if "seed" in case["given"]:
         again = task.draw(case["given"], SEED + 1)
-        if any(digest(a) != digest(b) for a, b in zip(first.tensors, again.tensors, strict=False)):
+        if not all(map(same_bits, first.tensors, again.tensors)):
             what = f"{case['name']}: its seed alone does not reproduce the inputs"
             yield {"kind": "unseeded", "what": what}
 

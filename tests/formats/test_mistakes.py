@@ -22,7 +22,11 @@ def complaint(path: Path, form: str | None = None) -> str:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("return [x]", "return [x", "1_Scale.py:22:12: expected Python, got '[' was never closed"),
+        (
+            "return [x]",
+            "return [x",
+            "1_Scale.py:22:12: expected Python, got a mistake in it: '[' was never closed",
+        ),
         ("class Model(", "class Other(", "1_Scale.py:1:1: expected `class Model`"),
         ("def get_inputs", "def inputs", "1_Scale.py:1:1: expected `def get_inputs()`"),
         ("def get_init_inputs", "def init_inputs", "1_Scale.py:1:1: expected `def get_init_inputs()`"),

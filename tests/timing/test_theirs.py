@@ -12,8 +12,10 @@ from loop.cli import app
 from loop.cli.requests import terms_of
 from loop.formats.theirs import Verdict
 from loop.formats.translated import as_target, made_of
-from loop.model.output import VerifyOutput
+from loop.model.measurement import Check, VariantChecks
+from loop.model.output import Ours, VerifyOutput
 from loop.model.record import Finished
+from loop.model.target import Workload
 from loop.timing.theirs import EvaluatorTerms, TheirsOutput, chapter, line, pattern, two
 from tests.formats import tasks
 from tests.formats.test_reading import task_of
@@ -53,11 +55,21 @@ def verified(**found: tuple[str, ...]) -> Finished:
 def test_both_stand_side_by_side(found: dict[str, tuple[str, ...]], ours: str, same: str, explained: bool) -> None:
     """A disagreement has what may be behind it; without a verdict of ours there is none."""
     both = two(task_of(), "a", [verified(**found)], Verdict(status="right", speedup=1.5))
-    assert ("a", ours, "right, 1.50x", same, "") == line(both)
+    assert ("a", ours, "right, 1.50x", same) == line(both)
     assert explained is bool(both.causes)
     told = chapter(TheirsOutput(ok=True, message="m", both=(both,)))
     assert told is not None
-    assert explained is bool(told.lines)
+    assert explained is any("may be behind it" in text for text in told.lines)
+
+
+def test_a_control_that_fails_leaves_ours_open() -> None:
+    """A task whose own reference does not pass says nothing of an answer."""
+    failed = Check(
+        workload=Workload(name="w", sizes={}, dtype="float32"), status="wrong", message="two calls differ"
+    )
+    control = VariantChecks(variant="baseline", build_id=None, checks=(failed,))
+    ours = VerifyOutput(ok=False, message="the control failed", wrong=("a",), control=control).of("a")
+    assert Ours("not judged", "the control failed") == ours
 
 
 def test_what_was_asked_goes_with_the_plan() -> None:
