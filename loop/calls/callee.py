@@ -7,6 +7,7 @@ pickled with a place for each tensor. So a worker puts the same structure togeth
 import hashlib
 import io
 import pickle
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,10 @@ from torch import Tensor
 
 from loop.calls.call import Call, FunctionTerms, TensorFile
 from loop.calls.refusal import Refused
-from loop.calls.torch_side import TORCH_DTYPES, Function, bytes_of, import_file, made
+from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, bytes_of, import_file, made
+
+HASHED = 1 << 20
+"""Words that are hashed at a time."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +166,17 @@ class Callee:
     """A function of the user's as one call needs it."""
 
     def __init__(
-        self, function: Function, arguments: Function | None, terms: FunctionTerms, call: Call, device: str
+        self,
+        function: Function,
+        arguments: Function | None,
+        terms: FunctionTerms,
+        call: Call,
+        device: str,
+        *,
+        watched: bool = True,
     ) -> None:
-        """`arguments` gives those of the constructor, where `function` is a class."""
+        """`arguments` gives those of the constructor, where `function` is a class. `watched`: whether what the
+        module holds is compared afterwards."""
         self.function, self.terms, self.call = function, terms, call
         self.rest = structure_of(call)
         self.module: torch.nn.Module | None = None
@@ -172,7 +184,7 @@ class Callee:
             self.function = made(function, arguments, call.seed)
         if isinstance(self.function, torch.nn.Module):
             self.module = self.function.to(device)
-        self.state = self._state()
+        self.state = self._state() if watched else {}
         """Digests of what the module holds; or that itself, where calls may change it."""
 
     def _state(self) -> dict[str, Any]:
@@ -219,8 +231,22 @@ class Callee:
 
 
 def digest(tensor: Tensor) -> bytes:
-    """What tells a tensor's values from others."""
-    return hashlib.blake2b(bytes_of(tensor.detach().cpu().contiguous())).digest()
+    """What tells a tensor's values from others: worked out where they lie, for some are gigabytes.
+
+    A sum of 64-bit words, each times an odd number for its place, tells any change of one word, and of several but
+    for one in 2**63 (universal hashing, Carter and Wegman 1979). It is no match for somebody who picks the values.
+    """
+    words = bits_of(tensor).reshape(-1).view(torch.uint8)
+    words = words.clone() if words.storage_offset() % 8 else words
+    whole = words.numel() // 8
+    long = words[: whole * 8].view(torch.int64)
+    draw, odd = torch.Generator(words.device).manual_seed(HASHED), random.Random(HASHED)
+    drawn = torch.randint(-(2**63), 2**63 - 1, (min(whole, HASHED),), generator=draw, device=words.device) | 1
+    total = 0
+    for first in range(0, whole, HASHED):
+        some = long[first : first + HASHED]
+        total += int((some * drawn[: some.numel()]).sum()) * (odd.getrandbits(64) | 1)
+    return (total % 2**64).to_bytes(8, "little") + words[whole * 8 :].cpu().numpy().tobytes()
 
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, of: str = "") -> None:

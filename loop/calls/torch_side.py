@@ -163,8 +163,13 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are of one shape and type and the same bit by bit, on any device."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
-    a, b = (each.detach().resolve_neg().contiguous().view(WHOLE[each.element_size()]) for each in (one, other))
+    a, b = bits_of(one), bits_of(other)
     return torch.equal(a, b.to(a.device))
+
+
+def bits_of(tensor: Tensor) -> Tensor:
+    """A tensor's elements as whole numbers of their size."""
+    return tensor.detach().resolve_neg().contiguous().view(WHOLE[tensor.element_size()])
 
 
 def bytes_of(tensor: Tensor) -> bytes:

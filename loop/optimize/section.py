@@ -160,10 +160,15 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     yield f"{len(proposals)} candidates were proposed, {kept} kept; {_spent(proposals, kept)}"
     if not all(one.isolated for one in proposals):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
+    told = any(one.use.usd is not None or one.use.models for one in proposals if one.use)
+    runs = {output.candidate: run for run, output in by_run(records, BriefOutput)}
+    changes = {run: one.tried.number for run, one in by_run(records, DecisionOutput) if one.tried}
     for one in proposals:
-        parts = [one.text, f"{one.seconds:.0f} s", _used(one.use)]
+        change = changes.get(runs.get(one.number, -1))
+        parts = [f"change {change}" if change else one.text, f"{one.seconds:.0f} s"]
+        parts += [_used(one.use)] if told else []
         parts += [f"not taken: {', '.join(one.left_out)}"] if one.left_out else []
-        yield f"Candidate {one.number}: {'; '.join(parts)}"
+        yield f"Candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {'; '.join(parts)}"
     ended = next((brief.message for brief in reversed(briefs) if brief.declined), "")
     if ended:
         yield f"The campaign ended: {ended}"

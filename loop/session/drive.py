@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, Stopped
@@ -33,8 +33,8 @@ class Show:
     """What earlier sessions say of a step that failed, in lines."""
     begun: Started | None = None
     """The last step that was announced where nobody watches."""
-    skipped: str = ""
-    """Why the last step was skipped: others that are skipped for that follow without a line."""
+    skipped: set[tuple[str, str]] = field(default_factory=set)
+    """Patterns and why steps of theirs were skipped: others that are skipped for that have no line."""
 
     def event(self, event: Happening) -> None:
         """Show one event."""
@@ -61,9 +61,11 @@ class Show:
 
     def _ended(self, event: StepEnded) -> None:
         record = event.finished
-        same, self.skipped = record.skipped_because == self.skipped != "", record.skipped_because
-        if same:
+        why = (record.pattern, record.skipped_because)
+        if why in self.skipped:
             return
+        if record.skipped_because:
+            self.skipped.add(why)
         took = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
         again = ", as before" if event.replayed else ""
         said = f" {record.step} ({took}{again}): {record.message}"

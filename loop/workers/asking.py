@@ -16,7 +16,7 @@ from loop.calls import torch_side
 from loop.calls.call import Call, FunctionTerms, TensorFile
 from loop.calls.callee import Callee
 from loop.calls.refusal import Refused
-from loop.calls.torch_side import NAMES, TORCH_DTYPES, WHOLE, bytes_of, seed_all
+from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
 from loop.workers import judge_messages as messages
 from loop.workers.values import as_input, make_tensor
 
@@ -190,7 +190,7 @@ class Asking:
 
     def _bound(self, function: Any, terms: FunctionTerms, call: Call, given: list[Tensor], exact: bool) -> Any:
         device = next((str(one.device) for one in given), "cpu")
-        callee = Callee(function, self.arguments, terms, call, device)
+        callee = Callee(function, self.arguments, terms, call, device, watched=False)
         if exact and callee.module is not None:
             callee.module.double()
         return callee.bind(given)
@@ -306,12 +306,7 @@ def _same_form(one: structures.Apart, other: structures.Apart) -> bool:
 def _alike(one: structures.Apart, other: structures.Apart) -> bool:
     """Whether two draws are the same."""
     pairs = zip(one.tensors, other.tensors, strict=False)
-    return _same_form(one, other) and all(torch.equal(_bits(a), _bits(b)) for a, b in pairs)
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    """A tensor's elements as whole numbers, where a NaN is like itself."""
-    return tensor.detach().contiguous().resolve_neg().view(WHOLE[tensor.element_size()])
+    return _same_form(one, other) and all(same_bits(a, b) for a, b in pairs)
 
 
 def _bytes(tensor: Tensor) -> bytes:

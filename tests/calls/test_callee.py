@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from loop.calls.call import Call, TensorFile
-from loop.calls.callee import outputs_of, put_together, structure_digest, structure_of, take_apart
+from loop.calls.callee import digest, outputs_of, put_together, structure_digest, structure_of, take_apart
 from loop.calls.refusal import Refused
 
 
@@ -59,3 +59,20 @@ def test_a_structure_that_somebody_changed_is_not_read(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(Refused, match="No such file"):
         structure_of(call)
+
+
+def test_a_digest_tells_any_change_and_nothing_but_the_values() -> None:
+    values = torch.randn(3_000_001)
+    changed = [values.clone() for _ in range(3)]
+    changed[0][-1] += 1
+    changed[1][0], changed[1][1] = values[1], values[0]
+    changed[2] = changed[2].roll(1 << 21)
+    assert digest(values) == digest(values.clone()) == digest(torch.cat([values[:1], values])[1:])
+    assert len({digest(one) for one in (values, *changed)}) == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float8_e4m3fn, torch.int16, torch.float64])
+def test_a_digest_is_of_any_type_and_shape(dtype: torch.dtype) -> None:
+    zeros = [torch.zeros(shape).to(dtype) for shape in ((), (0,), (3,), (3, 5))]
+    ones = [torch.ones(one.shape).to(dtype) for one in zeros]
+    assert [digest(a) == digest(b) for a, b in zip(zeros, ones, strict=True)] == [False, True, False, False]
