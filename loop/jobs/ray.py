@@ -241,11 +241,10 @@ class Ray:
         except self.ray.exceptions.RayError as error:
             self._drop(place)
             self._deaths += 1
-            if not self.group:
-                message = f"no job can begin on the Ray cluster: {str(error)[-300:]}"
-                raise WorkFailed(
-                    message, hint="each node needs kernel-loop; `ray status` shows the nodes"
-                ) from error
+            if not self.group and getattr(error, "actor_init_failed", True):  # Not with its node: no other begins.
+                said = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "")
+                hint = "each node needs kernel-loop; `ray status` shows the nodes"
+                raise WorkFailed(f"no job can begin on the Ray cluster: {said[:300]}", hint) from error
             return
         place.answer = None
         where = Where(**fields)
