@@ -86,10 +86,14 @@ class Place:
     begun: float = field(default_factory=time.monotonic)
 
 
-def opened(width: int) -> "Ray":
-    """Actors on the cluster of RAY_ADDRESS, or one that runs here; else a cluster of this machine alone."""
+def check() -> None:
+    """Raises UsageError where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise UsageError("--executor ray needs the package `ray`", hint="pip install 'kernel-loop[ray]'")
+
+
+def opened(width: int) -> "Ray":
+    """Actors on the cluster of RAY_ADDRESS, or one that runs here; else a cluster of this machine alone."""
     with _own_signals():
         ray = importlib.import_module("ray")
         if not ray.is_initialized():
