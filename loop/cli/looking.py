@@ -6,9 +6,9 @@ from loop.cli import names
 from loop.cli.options import JSON, MARKDOWN, TARGET
 from loop.cli.table import Command, argument, option
 
-DRAFT = argument("name", str, ..., "Name of a draft; see `loop patterns drafts`.")
-YES = option("--yes", bool, False, "Do it without asking.")
-PATTERN = argument("name", str, ..., "Name of a pattern; see `loop patterns list`.", autocompletion=names.patterns)
+DRAFT = argument("name", str, "Name of a draft; see `loop patterns drafts`.")
+YES = option("--yes", bool, "Do it without asking.")
+PATTERN = argument("name", str, "Name of a pattern; see `loop patterns list`.", complete=names.patterns)
 
 LOOKING = (
     Command(
@@ -18,7 +18,7 @@ LOOKING = (
         ("loop status", "loop status --md > STATUS.md"),
         (
             TARGET,
-            option("--md", bool, False, "A page of Markdown, for a README or a wiki.", name="as_markdown"),
+            option("--md", bool, "A page of Markdown, for a README or a wiki.", name="as_markdown"),
             JSON,
         ),
         result="loop.cli.status_page:Status",
@@ -34,19 +34,15 @@ LOOKING = (
         """,
         ("loop clean", "loop clean --yes", "loop clean --older-than 90"),
         (
-            argument(
-                "names", list[str] | None, None, "Only these. Default: all that nobody needs.", metavar="NAME"
-            ),
+            argument("names NAME", list[str] | None, "Only these. Default: all that nobody needs."),
             option(
-                "--older-than",
+                "--older-than DAYS",
                 float | None,
-                None,
                 "Also sessions older than that, save for the last and those with a known-good build.",
-                metavar="DAYS",
                 min=0,
             ),
-            option("--resumable", bool, False, "With --older-than: also sessions that could be resumed."),
-            option("--discard-edits", bool, False, "Also what would lose edits or commits."),
+            option("--resumable", bool, "With --older-than: also sessions that could be resumed."),
+            option("--discard-edits", bool, "Also what would lose edits or commits."),
             YES,
             TARGET,
             JSON,
@@ -68,7 +64,7 @@ LOOKING = (
         "Remove builds and indexes from the cache, after asking.",
         ("loop cache clean --older-than 30", "loop cache clean --yes"),
         (
-            option("--older-than", float, 0.0, "Only what was written so long ago.", metavar="DAYS", min=0),
+            option("--older-than DAYS", float, "Only what was written so long ago.", 0.0, min=0),
             YES,
             JSON,
         ),
@@ -91,20 +87,13 @@ LOOKING = (
             'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
         ),
         (
-            argument(
-                "session_id",
-                str,
-                "last",
-                "An id, its beginning, or last.",
-                metavar="ID",
-                autocompletion=names.sessions,
-            ),
-            option("--format", str, "md", "md, html, json, trace, csv or summary.", name="form"),
-            option("--output", Path | None, None, "Write this file instead; a report's figures beside it."),
+            argument("session_id ID", str, "An id, its beginning, or last.", "last", complete=names.sessions),
+            option("--format", str, "md, html, json, trace, csv or summary.", "md", name="form"),
+            option("--output", Path | None, "Write this file instead; a report's figures beside it."),
             TARGET,
-            option("--limit", int, 65_536, "Of a summary, in bytes."),
-            option("--link", str, "", "Of a summary: where the whole report is."),
-            option("--json", bool, False, "The same as --format json."),
+            option("--limit", int, "Of a summary, in bytes.", 65_536),
+            option("--link", str, "Of a summary: where the whole report is.", ""),
+            option("--json", bool, "The same as --format json."),
         ),
         result="loop.model.exported:ExportedSession",
         agents="reads",
@@ -133,11 +122,7 @@ LOOKING = (
         ("loop patterns stats", "loop patterns stats baseline-first --json"),
         (
             argument(
-                "name",
-                str | None,
-                None,
-                "One pattern, in full. Default: all, a row each.",
-                autocompletion=names.patterns,
+                "name", str | None, "One pattern, in full. Default: all, a row each.", complete=names.patterns
             ),
             TARGET,
             JSON,
@@ -152,7 +137,7 @@ LOOKING = (
         Typing mistakes are forgiven. Where no pattern has all words, those with the most of them are shown.
         """,
         ('loop patterns search "link error"', "loop patterns search undefined symbol"),
-        (argument("words", list[str], ..., "A problem, an error, a name.", metavar="WORD"), TARGET, JSON),
+        (argument("words WORD", list[str], "A problem, an error, a name."), TARGET, JSON),
         result="loop.cli.pattern_rows:PatternList",
         agents="reads",
     ),
@@ -162,7 +147,7 @@ LOOKING = (
         "Check definitions without running anything.",
         ("loop patterns check patterns/mine.yaml",),
         (
-            argument("path", Path | None, None, "A file or folder; all definitions when none is named."),
+            argument("path", Path | None, "A file or folder; all definitions when none is named."),
             TARGET,
             JSON,
         ),
@@ -178,7 +163,7 @@ LOOKING = (
             "loop patterns graph --tree",
         ),
         (
-            option("--tree", bool, False, "As lines for a terminal, instead of Mermaid.", name="as_tree"),
+            option("--tree", bool, "As lines for a terminal, instead of Mermaid.", name="as_tree"),
             TARGET,
             JSON,
         ),
@@ -190,8 +175,8 @@ LOOKING = (
         "Print the JSON Schema of a kind of file, for editors and programs.",
         ("loop patterns schema target > target.json",),
         (
-            argument("name", str, "pattern", "pattern, plan, target, rates, history, report or commands."),
-            option("--write", bool, False, "Write all of them into the package."),
+            argument("name", str, "pattern, plan, target, rates, history, report or commands.", "pattern"),
+            option("--write", bool, "Write all of them into the package."),
         ),
     ),
     Command(
@@ -241,7 +226,7 @@ LOOKING = (
         "Show one plan.",
         ("loop plan show baseline",),
         (
-            argument("name", str, ..., "Name of a plan; see `loop plan list`.", autocompletion=names.plans),
+            argument("name", str, "Name of a plan; see `loop plan list`.", complete=names.plans),
             TARGET,
             JSON,
         ),
@@ -279,9 +264,7 @@ LOOKING = (
         "Show one session: its facts and its steps.",
         ("loop sessions show last",),
         (
-            argument(
-                "name", str, ..., "An id, its beginning, or last.", metavar="ID", autocompletion=names.sessions
-            ),
+            argument("name ID", str, "An id, its beginning, or last.", complete=names.sessions),
             TARGET,
             JSON,
         ),
@@ -296,7 +279,7 @@ LOOKING = (
         Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
         """,
         ('loop sessions replayed "$work"   (the last line of recipe.sh)',),
-        (argument("folder", Path, ..., "Where the recipe left what it found."), JSON),
+        (argument("folder", Path, "Where the recipe left what it found."), JSON),
         result="loop.replay.command:Replayed",
     ),
     Command(
@@ -308,7 +291,7 @@ LOOKING = (
         """,
         ("loop sessions import history",),
         (
-            argument("name", str, ..., "A history in YAML; `history`: what ships with loop.", metavar="FILE"),
+            argument("name FILE", str, "A history in YAML; `history`: what ships with loop."),
             TARGET,
             JSON,
         ),
@@ -325,12 +308,10 @@ LOOKING = (
         ("loop sessions compare last~1 last", "loop sessions compare 2026-11-20 last --md"),
         (
             argument(
-                "names",
+                "names ID",
                 list[str],
-                ...,
                 "Two or more: ids, beginnings of ids, last, last~1.",
-                metavar="ID",
-                autocompletion=names.sessions,
+                complete=names.sessions,
             ),
             TARGET,
             MARKDOWN,
@@ -346,8 +327,8 @@ LOOKING = (
         ("loop sessions trend --variant cpu",),
         (
             TARGET,
-            option("--variant", str | None, None, "Only this one. Default: all.", autocompletion=names.variants),
-            option("--last", int, 50, "Sessions to look back on.", min=1, max=1000),
+            option("--variant", str | None, "Only this one. Default: all.", complete=names.variants),
+            option("--last", int, "Sessions to look back on.", 50, min=1, max=1000),
             MARKDOWN,
             JSON,
         ),
@@ -362,7 +343,7 @@ LOOKING = (
         """,
         ("loop catalog build --out catalogue",),
         (
-            option("--out", Path, ..., "Folder to write; an older catalogue is replaced.", metavar="DIR"),
+            option("--out DIR", Path, "Folder to write; an older catalogue is replaced."),
             TARGET,
             JSON,
         ),
@@ -374,14 +355,9 @@ LOOKING = (
         "Serve the website on this machine, for this machine only, until Ctrl-C.",
         ("loop catalog serve", "loop catalog serve --port 0 --dir catalogue"),
         (
-            option("--port", int, 8765, "0 takes any that is free.", min=0, max=65535),
+            option("--port", int, "0 takes any that is free.", 8765, min=0, max=65535),
             option(
-                "--dir",
-                Path | None,
-                None,
-                "A catalogue that was built. Default: one made now.",
-                metavar="DIR",
-                name="directory",
+                "--dir DIR", Path | None, "A catalogue that was built. Default: one made now.", name="directory"
             ),
             TARGET,
         ),

@@ -68,14 +68,23 @@ class Machine:
     """Held by whoever talks to it."""
 
 
+def check() -> None:
+    """Raises UsageError where no machine is named, or one that is not known."""
+    _chosen()
+
+
 def opened(width: int) -> "Ssh":
     """At most `width` jobs at a time, on the machines that LOOP_HOSTS names, else all of the user's own."""
+    return Ssh(_chosen(), width)
+
+
+def _chosen() -> list[Listed]:
     found = known.hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
     chosen = {one.name: one for word in words or found for one in known.choose(found, word)}
     if not chosen:
-        raise UsageError(f"no hosts: there is no {FILE}", hint="loop hosts --help")
-    return Ssh([*chosen.values()], width)
+        raise UsageError(f"--executor ssh: no hosts: there is no {FILE}", hint="loop hosts --help")
+    return [*chosen.values()]
 
 
 def slots(host: Listed) -> list[Mapping[str, str]]:
@@ -130,13 +139,7 @@ class Ssh:
         Raises LoopError where no machine is left.
         """
         known_jobs = {job.id: job for job in jobs}
-        looks = time.monotonic() - self._looked >= LOOK_S
-        for machine in self._machines:
-            if machine.visit is None:
-                self._assign(machine)
-                machine.visit = self._visits.submit(_visited, machine, looks=looks)
-        wait([machine.visit for machine in self._machines if machine.visit], VISIT_S)
-        for machine in [one for one in self._machines if one.visit is not None and one.visit.done()]:
+        for machine in self._visited():
             visit, machine.visit = machine.visit, None
             assert visit is not None
             try:
@@ -148,11 +151,21 @@ class Ssh:
                 self._lose(machine, [*machine.jobs], known_jobs)
                 if not self._machines:
                     raise
-        self._looked = time.monotonic() if looks else self._looked
         if all(machine.away for machine in self._machines):
             raise MachineFailure("no machine answers any more", hint="loop hosts")
         waiting = {job.id for job in self._queue}
         return {id_: self._ended.get(id_, "queued" if id_ in waiting else "running") for id_ in known_jobs}
+
+    def _visited(self) -> list[Machine]:
+        """Have every machine visited that is not being visited; those that have answered by now."""
+        looks = time.monotonic() - self._looked >= LOOK_S
+        for machine in self._machines:
+            if machine.visit is None:
+                self._assign(machine)
+                machine.visit = self._visits.submit(_visited, machine, looks=looks)
+        wait([machine.visit for machine in self._machines if machine.visit], VISIT_S)
+        self._looked = time.monotonic() if looks else self._looked
+        return [one for one in self._machines if one.visit is not None and one.visit.done()]
 
     def rest(self, seconds: float) -> None:
         """Nobody tells of an end: it is looked for."""

@@ -149,6 +149,8 @@ class Seen:
     """Why it did not begin."""
     gone: bool = False
     """Whether nothing of it is there, as on a machine that was made anew."""
+    sizes: tuple[int, int] = (0, 0)
+    """Bytes of both streams there."""
 
     @property
     def ended(self) -> bool:
@@ -296,7 +298,7 @@ def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
     more = any(begin + len(data) < size for begin, data, size in zip(after, streams, sizes, strict=True))
     code = int(found["rc"]) if found["rc"] != "-" else None
     state, gone = _state(found["state"], code, int(found["age"])), found["state"] == "gone"
-    return Seen(state, code, out, talk, more, lines[3], gone)
+    return Seen(state, code, out, talk, more, lines[3], gone, sizes)
 
 
 def _state(word: str, code: int | None, age_s: int) -> State:
@@ -309,6 +311,6 @@ def _state(word: str, code: int | None, age_s: int) -> State:
 
 LOOKED = re.compile(
     r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
-    r"(?P<out>\d{1,15}) (?P<talk>\d{1,15}) (?P<age>-?\d{1,12})"
+    r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
 )
 """The first line of a look."""
