@@ -94,6 +94,10 @@ class Row:
     """What may be behind a disagreement."""
 
 
+ROUNDS = 6
+"""Rounds of timed calls: of each one output is judged, so half of them wrong are overlooked once in 64 times."""
+
+
 class AuditFinding(Model):
     """Something odd about a task."""
 
@@ -137,7 +141,11 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     if _told(own) != _told(setting):  # Beside what was allowed it may have only answers that were made here.
         raise trust.refusal(own.project)
     trust.grant(own.project, trust.definition_hash(own.project))
-    ours = _ours(request, own, names, Screen(quiet=True))
+    ours = _ours(request, own, "verify", names)
+    left = [name for one, name in zip(chosen, names, strict=True) if one.theme != "honest" and ours[name].passes]
+    if left:  # Remembered answers are wrong only where calls are timed: their inputs change in between.
+        screen.status(f"{task.name}: timed calls of what verification lets pass")
+        ours |= _ours(request, own, "measure", left)
     screen.status(f"{task.name}: the rule that {task.format} states")
     stated = Stated(task, own, device, request).verdicts(names)
     theirs, why = _theirs(request, task, dict(zip(names, files, strict=True)), screen)
@@ -165,18 +173,8 @@ def _row(task: ForeignTask, control: Control, path: Path, ours: Ours, theirs: Ve
         "honest" if control.theme == "honest" else "idle" if same and ours.verdict == "right" else "mistake"
     )
     why = causes(task, ours, theirs)
-    return Row(
-        control.name,
-        control.make,
-        str(path),
-        kind,
-        ours.verdict,
-        theirs.status,
-        theirs.why,
-        ours.why,
-        ours.cause,
-        why,
-    )
+    said = (ours.verdict, theirs.status, theirs.why, ours.why, ours.cause)
+    return Row(control.name, control.make, str(path), kind, *said, why)
 
 
 def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
@@ -211,13 +209,13 @@ def _written(request: AuditRequest, task: ForeignTask, target: Target, chosen: S
     return files
 
 
-def _ours(request: AuditRequest, erring_ones: Setting, names: Sequence[str], screen: Screen) -> dict[str, Ours]:
-    """Our verdict on each control by the name of its answer."""
+def _ours(request: AuditRequest, erring_ones: Setting, what: str, names: Sequence[str]) -> dict[str, Ours]:
+    """Our verdict on controls by the names of their answers, when they are verified or measured."""
     folder, target = erring_ones.project.target, erring_ones.target
     every = expand(target, target.workloads, target.dtypes[choose_device(request.device, target)])
     some = [spelled(entry_of(target.signature, one)) for one in few(every)] if len(every) > MOST_CASES else []
-    bench = BenchRequest("verify", names, folder, request.device, some, request.threads, request.seed)
-    finished = walk_bench(bench, screen)[0]
+    bench = BenchRequest(what, names, folder, request.device, some, request.threads, request.seed, rounds=ROUNDS)
+    finished = walk_bench(bench, Screen(quiet=True))[0]
     return {name: ours_on(name, finished) for name in names}
 
 

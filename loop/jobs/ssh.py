@@ -68,14 +68,23 @@ class Machine:
     """Held by whoever talks to it."""
 
 
+def check() -> None:
+    """Raises UsageError where no machine is named, or one that is not known."""
+    _chosen()
+
+
 def opened(width: int) -> "Ssh":
     """At most `width` jobs at a time, on the machines that LOOP_HOSTS names, else all of the user's own."""
+    return Ssh(_chosen(), width)
+
+
+def _chosen() -> list[Listed]:
     found = known.hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
     chosen = {one.name: one for word in words or found for one in known.choose(found, word)}
     if not chosen:
-        raise UsageError(f"no hosts: there is no {FILE}", hint="loop hosts --help")
-    return Ssh([*chosen.values()], width)
+        raise UsageError(f"--executor ssh: no hosts: there is no {FILE}", hint="loop hosts --help")
+    return [*chosen.values()]
 
 
 def slots(host: Listed) -> list[Mapping[str, str]]:

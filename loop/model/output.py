@@ -78,6 +78,11 @@ class Ours(NamedTuple):
     timed: bool = False
     """Whether it is wrong only in a timed call."""
 
+    @property
+    def passes(self) -> bool:
+        """Whether nothing is found against it."""
+        return self.verdict == "right"
+
 
 class VerifyOutput(Output):
     """Correctness of the selected variants."""
