@@ -110,7 +110,7 @@ look() {
   state=queued; [ -s "jobs/$1/pid" ] && state=lost; alive "jobs/$1" && state=running
   rc=$(head -c 8 "jobs/$1/rc" 2>/dev/null)
   size() { wc -c <"jobs/$1" 2>/dev/null || echo 0; }
-  age=$(($(date +%s) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || stat -c %Y "jobs/$1")))
+  age=$(($(touch .look && stat -c %Y .look) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || stat -c %Y "jobs/$1")))
   echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $age"
   tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
   tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
