@@ -204,6 +204,8 @@ template <auto kKernel, typename... Arguments>
 bool launch_early(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t, const Arguments &...arguments) {
   return launch_when<true, kKernel>(grid, block, shared_bytes, arguments...);
 }
+constexpr bool kEarlyLaunches = false;  // No kernel runs beside another.
+constexpr size_t kWholeMultiprocessor = 0;
 inline const char *launch_error() { return emulator::launch_fault().c_str(); }
 
 // For `loop`, of any library that is emulated: the seed of the launch that just faulted, once; 0 where none did.

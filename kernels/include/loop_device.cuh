@@ -14,9 +14,13 @@
 #include "../emulator/emulator.h"
 #else
 
+#include <atomic>
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+
+#include "loop_kernel.h"
 
 namespace simt {
 
@@ -212,15 +216,26 @@ inline cudaError_t &last_launch() {
 }
 inline const char *launch_error() { return cudaGetErrorString(last_launch()); }
 
+// Let a kernel have that much shared memory; above 48 KB it has to be asked for, once on each device.
+template <auto kKernel>
+cudaError_t allow_shared(size_t bytes) {
+  constexpr size_t kWithoutAsking = 48 << 10, kDevices = 64;
+  static std::atomic<size_t> allowed[kDevices];
+  int device = 0;
+  if (bytes <= kWithoutAsking) return cudaSuccess;
+  if (const cudaError_t error = cudaGetDevice(&device)) return error;
+  std::atomic<size_t> &most = allowed[device % kDevices];
+  if (bytes <= most) return cudaSuccess;
+  const auto error = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error == cudaSuccess) most = bytes;
+  return error;
+}
+
 // Launch on a stream; false when the launch itself failed, then launch_error() says why. kEarly: the kernel may begin
 // while the one before it still runs.
 template <auto kKernel, bool kEarly, typename... Arguments>
 bool launch_when(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const Arguments &...arguments) {
-  constexpr size_t kWithoutAsking = 48 << 10;
-  last_launch() = cudaSuccess;
-  if (shared_bytes > kWithoutAsking)
-    last_launch() = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         static_cast<int>(shared_bytes));
+  last_launch() = allow_shared<kKernel>(shared_bytes);
   if (last_launch() != cudaSuccess) return false;
   if constexpr (kEarly) {
     cudaLaunchAttribute early;
@@ -243,20 +258,36 @@ bool launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, con
 
 // The same for a kernel that calls wait_for_previous. GPUs before sm_90 know no such launch.
 constexpr int kBuiltFor[] = {__CUDA_ARCH_LIST__};
+constexpr bool kEarlyLaunches = kBuiltFor[0] >= 900;
 template <auto kKernel, typename... Arguments>
 bool launch_early(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, const Arguments &...arguments) {
-  return launch_when<kKernel, (kBuiltFor[0] >= 900)>(grid, block, shared_bytes, stream, arguments...);
+  return launch_when<kKernel, kEarlyLaunches>(grid, block, shared_bytes, stream, arguments...);
+}
+// Shared memory with which a block has a multiprocessor to itself, where kernels are launched early: more than half.
+constexpr size_t kWholeMultiprocessor = kEarlyLaunches && kBuiltFor[0] < 1200 ? 116 << 10 : 0;
+
+// Memory that the program around lends (loop_kernel.h); without functions while it lends none.
+inline LoopMemory &lent_memory() {
+  static LoopMemory memory = {};
+  return memory;
 }
 
 // Device memory for the time of a call, in the order of its stream: can be captured in a graph.
 class Workspace {
  public:
   Workspace(size_t bytes, cudaStream_t stream) : stream_(stream) {
-    last_launch() = cudaMallocAsync(&data_, bytes, stream);
-    if (last_launch() != cudaSuccess) data_ = nullptr;
+    if (lent_memory().take) {
+      data_ = lent_memory().take(bytes, &loan_);
+    } else {
+      last_launch() = cudaMallocAsync(&data_, bytes, stream);
+      if (last_launch() != cudaSuccess) data_ = nullptr;
+    }
   }
   ~Workspace() {
-    if (data_) cudaFreeAsync(data_, stream_);
+    if (loan_)
+      lent_memory().give(loan_);
+    else if (data_)
+      cudaFreeAsync(data_, stream_);
   }
   Workspace(const Workspace &) = delete;
   Workspace &operator=(const Workspace &) = delete;
@@ -264,9 +295,11 @@ class Workspace {
 
  private:
   cudaStream_t stream_;
-  void *data_ = nullptr;
+  void *data_ = nullptr, *loan_ = nullptr;
 };
 
 }  // namespace simt
+
+LOOP_EXPORT __attribute__((weak)) void loop_lend(const LoopMemory *memory) { simt::lent_memory() = *memory; }
 
 #endif

@@ -45,6 +45,15 @@ typedef struct LoopTensor {
   int64_t strides[LOOP_MAX_RANK]; /* in elements, not bytes */
 } LoopTensor;
 
+/* Device memory for the time of a call, from the program around it: a library that exports
+ * `void loop_lend(const LoopMemory *)` takes its scratch memory so once that was called. PyTorch's allocator costs a
+ * captured graph no node, and a kernel may begin early after another.
+ * take: `bytes` bytes for work on the current stream, and what to give back for them; null where there are none. */
+typedef struct LoopMemory {
+  void *(*take)(uint64_t bytes, void **loan);
+  void (*give)(void *loan); /* The work may still run; what takes the memory next comes after it on the stream. */
+} LoopMemory;
+
 #ifdef __cplusplus
 #define LOOP_EXTERN_C extern "C"
 #else

@@ -55,6 +55,7 @@ struct LoopTorchNumbers {
   const char *dtypes[kTypes];     // Names, or null.
   int32_t loop_dtypes[kTypes];    // A LoopDtype, or 0.
   int32_t cpu, cuda;              // Device types.
+  int32_t byte;                   // The element type of memory that is lent.
 };
 
 struct LoopTorchInput {
@@ -260,6 +261,16 @@ void launch(const LoopTorchOperator &op, const LoopTensor *tensors, LoopTensor *
   }
 }
 
+// What LoopMemory asks for: a tensor of bytes on the current device, from PyTorch's allocator.
+void *take_memory(uint64_t bytes, void **loan) {
+  const int64_t size = static_cast<int64_t>(bytes), step = 1;
+  constexpr int32_t kCurrent = -1;
+  void *data = nullptr;
+  if (torch.empty_strided(1, &size, &step, numbers.byte, numbers.cuda, kCurrent, loan)) return nullptr;
+  return torch.data_ptr(*loan, &data) ? nullptr : data;
+}
+void give_memory(void *loan) { torch.delete_tensor(loan); }
+
 void run(const LoopTorchOperator &op, uint64_t *stack) {
   Owned inputs[kMost], output;
   for (int n = 0; n < op.inputs; n++) inputs[n].handle = reinterpret_cast<Handle>(stack[n]);
@@ -323,6 +334,12 @@ LOOP_EXPORT int loop_torch_register(const LoopTorchOperator *op) {
   const Boxed kernel = choose(used++, std::make_integer_sequence<int, kSlots>());
   if (const int error = register_kernel(op->space, op->name, "CPU", kernel)) return error;
   return register_kernel(op->space, op->name, "CUDA", kernel);
+}
+
+// Lend PyTorch's memory to a library, by its `loop_lend`.
+LOOP_EXPORT void loop_torch_lend(void (*lend)(const LoopMemory *)) {
+  const LoopMemory memory{take_memory, give_memory};
+  lend(&memory);
 }
 
 LOOP_EXPORT const char *loop_error(int) { return "see loop/pytorch"; }

@@ -11,7 +11,8 @@ from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
-from loop.bisect.kernels import kernel_hunt, own_trees
+from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_trees
+from loop.bisect.probe_job import ProbeTask
 from loop.bisect.regressions import Regression, lines, regressions
 from loop.bisect.trying import watching
 from loop.model.base import Model
@@ -88,7 +89,23 @@ def _command(context: Context, one: Regression, good: str) -> str:
 
 
 def _search(context: Context, one: Regression, line: Line, width: int) -> Generator[Tick, None, BisectAnswer]:
+    campaign, metric = context.task.campaign, one.metric
     with ExitStack() as stack:
+        if campaign.executor and metric != "resources":
+            terms = ProbeTask(
+                variant=one.variant,
+                metric=metric,
+                emulated=one.emulated,
+                device=context.bench.device,
+                threads=context.bench.threads,
+                workloads=one.workloads,
+                seed=context.task.seed,
+                candidate=line.candidates[-1],
+                against=line.good,
+                count=0,
+            )
+            at_a_time = max(width, campaign.width)
+            return (yield from stack.enter_context(hunt_in_jobs(campaign.executor, line, terms, at_a_time)).run())
         trees = stack.enter_context(own_trees(line, "session", width))
         hunt = kernel_hunt(
             context.bench, line, trees, one.variant, one.metric, one.workloads, context.task.seed,

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shlex
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -18,16 +17,14 @@ from loop.base.processes import Tick
 from loop.base.screen import Screen, seconds_text
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.kernels import kernel_hunt, own_tree, own_trees, resource_hunt, spread_hunt
+from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_tree, own_trees, resource_hunt
 from loop.bisect.model import Costs, Noise, SearchMetric
-from loop.bisect.probe_job import KEPT, PREFIX, ProbeTask
+from loop.bisect.probe_job import ProbeTask
 from loop.bisect.regressions import Regression, was_good
 from loop.bisect.trying import memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
-from loop.jobs.executor import opened
-from loop.jobs.folder import forget_old
 from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Probe
@@ -130,9 +127,6 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
         workloads = tuple(one for one in workloads if not too_much(setting.target, one))
     if request.executor:
-        stack.callback(forget_old, KEPT, PREFIX)
-        executor = stack.enter_context(contextlib.closing(opened(request.executor, request.width)))
-        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loop-bisect-")))
         terms = ProbeTask(
             variant=name,
             metric="correctness" if metric == "correctness" else "latency",
@@ -145,7 +139,7 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
             against=line.good,
             count=0,
         )
-        return spread_hunt(executor, line, staging, terms, request.width)
+        return stack.enter_context(hunt_in_jobs(request.executor, line, terms, request.width))
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     trees = stack.enter_context(own_trees(line, "trial", request.width))
     return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from loop.bisect.candidates import Line
 from loop.bisect.gate import Gate, OnDevice
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import Costs, Noise, SearchMetric
-from loop.bisect.probe_job import ProbeTask, Spread
+from loop.bisect.probe_job import KEPT, PREFIX, ProbeTask, Spread
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ProbeMemory, ResourceProbe, memory_of
-from loop.jobs.executor import Executor, all_done
+from loop.jobs.executor import Executor, all_done, opened
+from loop.jobs.folder import forget_old
 from loop.machine.machine import cores, machine
 from loop.model.target import CAbiVariant, Workload
 from loop.profile.taking import calls_of
@@ -83,6 +85,16 @@ def spread_hunt(executor: Executor, line: Line, staging: Path, terms: ProbeTask,
         gate, noise = Gate(jobs, question), Noise(relinks=RELINKS) if terms.device == "cpu" else Noise()
         memory = gate.memory()
     return Hunt(line, jobs, memory, metric, Costs(), noise, gate=gate, many=jobs.many, width=width)
+
+
+@contextlib.contextmanager
+def hunt_in_jobs(executor: str, line: Line, terms: ProbeTask, width: int) -> Iterator[Hunt]:
+    """The same, by jobs that end with it."""
+    with contextlib.ExitStack() as stack:
+        stack.callback(forget_old, KEPT, PREFIX)
+        runner = stack.enter_context(contextlib.closing(opened(executor, width)))
+        staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loop-bisect-")))
+        yield spread_hunt(runner, line, staging, terms, width)
 
 
 def resource_hunt(bench: Bench, line: Line, trees: Sequence[Worktree], variant: str) -> Hunt:

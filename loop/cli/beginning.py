@@ -3,20 +3,17 @@
 from pathlib import Path
 
 from loop.cli import names
-from loop.cli.options import DEVICE, EVALUATOR, JSON, SEED, SETS, TARGET, THREADS
+from loop.cli.options import DEVICE, EVALUATOR, SEED, SETS, TARGET, THREADS
 from loop.cli.table import Command, argument, option
 
 AGENTS = (
-    argument("folder", Path | None, None, "Folder of a project. Default: here."),
+    argument("folder", Path | None, "Folder of a project. Default: here."),
     option(
-        "--skills",
+        "--skills DIR",
         list[str] | None,
-        None,
         "A folder of skills; may be repeated. Default: .agents/skills and .claude/skills.",
-        metavar="DIR",
     ),
-    option("--yes", bool, False, "Do it without asking."),
-    JSON,
+    option("--yes", bool, "Do it without asking."),
 )
 BEGINNING = (
     Command(
@@ -28,11 +25,9 @@ BEGINNING = (
             argument(
                 "target",
                 Path | None,
-                None,
                 "Folder of a project or a session, or a task of another format. Default: here.",
             ),
-            argument("variants", list[str] | None, None, "Answers to the task: files.", metavar="ANSWER"),
-            JSON,
+            argument("variants ANSWER", list[str] | None, "Answers to the task: files."),
         ),
         result="loop.cli.requests:TrustGranted",
     ),
@@ -46,12 +41,11 @@ BEGINNING = (
             "loop init mine --command ./run --reference ops:scale --like x=N,M",
         ),
         (
-            argument("folder", Path, ..., "A new folder.", metavar="DIR"),
-            option("--from", str | None, None, "module:function, or a file.", name="source"),
-            option("--command", str | None, None, "A program with its arguments."),
-            option("--like", list[str] | None, None, "A tensor's sizes: x=N,M or x=64,1000; may be repeated."),
-            option("--reference", str | None, None, "module:function that is right, for a file or a program."),
-            JSON,
+            argument("folder DIR", Path, "A new folder."),
+            option("--from", str | None, "module:function, or a file.", name="source"),
+            option("--command", str | None, "A program with its arguments."),
+            option("--like", list[str] | None, "A tensor's sizes: x=N,M or x=64,1000; may be repeated."),
+            option("--reference", str | None, "module:function that is right, for a file or a program."),
         ),
         request="InitRequest",
         result="loop.model.exported:MadeTarget",
@@ -66,9 +60,8 @@ BEGINNING = (
         """,
         ("loop targets inspect level1/23_Softmax.py", "loop targets inspect reference-kernels/problems --json"),
         (
-            argument("path", Path, ..., "A task, or a folder of tasks."),
-            option("--format", str | None, None, "Read it as this format. Default: recognised.", name="form"),
-            JSON,
+            argument("path", Path, "A task, or a folder of tasks."),
+            option("--format", str | None, "Read it as this format. Default: recognised.", name="form"),
         ),
         result="loop.formats.model:Inspected",
         agents="reads",
@@ -78,7 +71,7 @@ BEGINNING = (
         "loop.cli.bench:list_variants",
         "List the variants of the target.",
         ("loop kernels list",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.bench:VariantList",
         agents="reads",
     ),
@@ -87,7 +80,7 @@ BEGINNING = (
         "loop.cli.bench:show_variant",
         "Show one variant: how it is built, and its workloads.",
         ("loop kernels show cpu",),
-        (argument("name", str, ..., "Name of a variant.", autocompletion=names.variants), TARGET, JSON),
+        (argument("name", str, "Name of a variant.", complete=names.variants), TARGET),
         result="loop.cli.bench:ShownVariant",
         agents="reads",
     ),
@@ -96,7 +89,6 @@ BEGINNING = (
         "loop.cli.bench:header",
         "Print the path of the C header that a kernel includes.",
         ('cp "$(loop kernels header)" .',),
-        (JSON,),
         result="loop.cli.bench:HeaderPath",
     ),
     Command(
@@ -148,18 +140,15 @@ BEGINNING = (
             "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
         ),
         (
-            argument("path", Path, ..., "A task; see `loop targets inspect`."),
-            argument("answers", list[str] | None, None, "Files of answers.", metavar="ANSWER"),
+            argument("path", Path, "A task; see `loop targets inspect`."),
+            argument("answers ANSWER", list[str] | None, "Files of answers."),
             *EVALUATOR,
-            option("--limit-minutes", float, 10.0, "For their evaluator, a time for each answer.", min=0),
-            option(
-                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
-            ),
-            option("--measure", bool, False, "Ours measures the speed, too."),
+            option("--limit-minutes", float, "For their evaluator, a time for each answer.", 10.0, min=0),
+            option("--format", str | None, "Read the task as this format. Default: recognised.", name="form"),
+            option("--measure", bool, "Ours measures the speed, too."),
             DEVICE,
             THREADS,
             SEED,
-            JSON,
         ),
         request="JudgeRequest",
         result="loop.cli.judging:TwoVerdicts",
@@ -178,13 +167,12 @@ BEGINNING = (
             "loop kernels export mine --as flashinfer-trace --session last --output out",
         ),
         (
-            argument("variant", str, ..., "Name of a variant.", autocompletion=names.variants),
-            option("--as", str, ..., "The format.", name="form", metavar="FORMAT"),
-            option("--output", Path, ..., "Folder for the files.", metavar="DIR"),
+            argument("variant", str, "Name of a variant.", complete=names.variants),
+            option("--as FORMAT", str, "The format.", name="form"),
+            option("--output DIR", Path, "Folder for the files."),
             TARGET,
             SETS,
-            option("--session", str | None, None, "The session whose measurements go with it.", metavar="ID"),
-            JSON,
+            option("--session ID", str | None, "The session whose measurements go with it."),
         ),
         request="ExportRequest",
         result="loop.cli.exporting:WrittenAnswer",
@@ -203,24 +191,19 @@ BEGINNING = (
             "loop targets audit problems/pmpp_v2/vectoradd_py --json",
         ),
         (
-            argument("path", Path, ..., "A task; see `loop targets inspect`."),
+            argument("path", Path, "A task; see `loop targets inspect`."),
             *EVALUATOR,
-            option("--limit-minutes", float, 10.0, "For each wrong answer, a time on their side.", min=0),
+            option("--limit-minutes", float, "For each wrong answer, a time on their side.", 10.0, min=0),
+            option("--format", str | None, "Read the task as this format. Default: recognised.", name="form"),
             option(
-                "--format", str | None, None, "Read the task as this format. Default: recognised.", name="form"
-            ),
-            option(
-                "--control",
+                "--control NAME",
                 list[str] | None,
-                None,
                 "Only this control, as --json names its `make`; may be repeated.",
                 name="controls",
-                metavar="NAME",
             ),
             DEVICE,
             THREADS,
             SEED,
-            JSON,
         ),
         request="AuditRequest",
         result="loop.cli.auditing:Audited",

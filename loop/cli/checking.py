@@ -173,8 +173,7 @@ def schema_text(name: str) -> str:
         admit_format_1(schema)
     if name == "rates":  # A project's own card takes the rest from the shipped one.
         schema["required"] = [field for field in schema["required"] if field not in TAKEN]
-    text = json.dumps(schema, indent=1) + "\n"
-    return re.sub(r"\n {3,}", " ", text) if name == PRINTED else text  # No person reads it: a definition a line.
+    return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # A definition a line.
 
 
 def show_schema(name: str, write: bool, screen: Screen) -> int:

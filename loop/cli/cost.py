@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loop.cli.options import JSON, TARGET
+from loop.cli.options import TARGET
 from loop.cli.table import Command, option
 
 COST = (
@@ -16,16 +16,9 @@ COST = (
             "loop cost show --sessions N+4 --against N   (of the imported history)",
         ),
         (
-            option("--sessions", str | None, None, "From A to B, by id or its beginning; or one.", metavar="A..B"),
-            option(
-                "--against",
-                str | None,
-                None,
-                "What each took less than this session, in percent too.",
-                metavar="A",
-            ),
+            option("--sessions A..B", str | None, "From A to B, by id or its beginning; or one."),
+            option("--against A", str | None, "What each took less than this session, in percent too."),
             TARGET,
-            JSON,
         ),
         result="loop.money.answers:Costs",
         agents="reads",
@@ -35,7 +28,7 @@ COST = (
         "loop.money.command:show_rates",
         "Show the prices of the rate card, each with its source and age.",
         ("loop cost rates",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.money.answers:Prices",
     ),
     Command(
@@ -52,24 +45,17 @@ COST = (
             "loop cost keep-or-stop --recorded",
         ),
         (
-            option("--idle-hours", float | None, None, "Hours until the GPU is needed again."),
-            option("--gpu-usd-per-hour", float | None, None, "Default: the rate card's."),
-            option("--stop-cost-usd", str | None, None, "Cost of a stop, or a range as in 0.80..1.20."),
-            option(
-                "--restart-minutes",
-                str | None,
-                None,
-                "A number or a range. Default: as your sessions measured it.",
-            ),
+            option("--idle-hours", float | None, "Hours until the GPU is needed again."),
+            option("--gpu-usd-per-hour", float | None, "Default: the rate card's."),
+            option("--stop-cost-usd", str | None, "Cost of a stop, or a range as in 0.80..1.20."),
+            option("--restart-minutes", str | None, "A number or a range. Default: as your sessions measured it."),
             option(
                 "--waiting",
                 str | None,
-                None,
                 "Who waits for a restart: nobody, agent, engineer. Default: the card's, else nobody.",
             ),
-            option("--recorded", bool, False, "Judge the decisions of the recorded history."),
+            option("--recorded", bool, "Judge the decisions of the recorded history."),
             TARGET,
-            JSON,
         ),
         request="KeepRequest",
         result="loop.money.answers:StopAnswer",
@@ -95,10 +81,9 @@ COST = (
         """,
         ("loop cost pivot --options pivot.yaml", "loop cost pivot --recorded"),
         (
-            option("--options", Path | None, None, "YAML file with the options; without one, the stop rules."),
-            option("--recorded", bool, False, "The options that the recorded history had."),
+            option("--options", Path | None, "YAML file with the options; without one, the stop rules."),
+            option("--recorded", bool, "The options that the recorded history had."),
             TARGET,
-            JSON,
         ),
         result="loop.money.answers:PivotAnswer",
     ),

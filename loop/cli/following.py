@@ -18,7 +18,7 @@ from loop.jobs import sent as noted
 from loop.jobs.folder import ENDED, LOCK, OUT, RC, SESSIONS, TALK, JobFolder
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import BACK_OFF_S, Connection, Unreachable, patiently
-from loop.jobs.sent import Sent
+from loop.jobs.sent import UNDECIDED, Sent
 from loop.jobs.there import BRANCHES, Seen, There
 from loop.optimize.stopping import STOP
 from loop.repository.carried import take_branches
@@ -28,6 +28,10 @@ LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
 """Between two looks at a job; the last is repeated. A look takes the other machine 20 ms."""
 AWAY_S = 3600.0 * 12
 """For so long a machine is tried that does not answer."""
+KEPT_BYTES = 64 << 20
+"""What is kept and shown of each stream of a job; a session prints some kilobytes."""
+LINE_BYTES = 1 << 20
+"""A line that is longer is shown in pieces."""
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 
 
@@ -75,7 +79,7 @@ def stop_campaign(host: Listed, root: Path, screen: Screen, *, as_json: bool) ->
 
 def _chosen(name: str) -> JobFolder:
     """A job that was sent to another machine and has not been brought back. Raises UsageError."""
-    found = {folder.id: folder for folder, _ in noted.away()}
+    found = {folder.id: folder for folder, _ in (*noted.undecided(), *noted.away())}
     chosen = [*found][-1:] if name == "last" else [one for one in found if one.startswith(name)]
     if len(chosen) == 1:
         return found[chosen[0]]
@@ -99,10 +103,14 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int
         raise UsageError(f"job {folder.id} runs on this machine", hint=f"loop jobs show {folder.id}")
     host = host_of(sent)
     with locked(folder.path / LOCK), ExitStack() as stack:
-        if folder.rc is not None:
+        back = folder.rc is not None
+        if back and not (folder.path / UNDECIDED).exists():
             raise UsageError(f"job {folder.id} was brought back", hint="loop sessions list")
         if there is None:
             there = There(stack.enter_context(Connection(host)))
+        if back:
+            screen.say(f"job {folder.id} is back; what becomes of {host.name} was not decided")
+            return ExitCode.OK if _left(folder, sent, host, there, [], screen) else ExitCode.GATE_FAILED
         try:
             last = _watched(folder, sent, there, screen)
         except Stopped:
@@ -158,11 +166,18 @@ class _Streams:
         return (out.stat().st_size if out.exists() else 0), (talk.stat().st_size if talk.exists() else 0)
 
     def take(self, seen: Seen) -> None:
-        """Keep and show what came."""
-        for name, data in ((TALK, seen.talk), (OUT, seen.out)):
-            with (self.folder.path / name).open("ab") as file:
+        """Keep and show what came; of what is too much the end is passed over."""
+        for name, data, size in ((TALK, seen.talk, seen.sizes[1]), (OUT, seen.out, seen.sizes[0])):
+            path = self.folder.path / name
+            with path.open("ab") as file:
                 file.write(data)
+            if path.stat().st_size > KEPT_BYTES and size > path.stat().st_size:
+                if path.stat().st_size - len(data) <= KEPT_BYTES:
+                    self.screen.say(f"{name} of the job is over {KEPT_BYTES >> 20} MiB: the rest is left out")
+                os.truncate(path, size)  # Its size is what was seen; it takes no room.
             *lines, self.open[name] = (self.open[name] + data).split(b"\n")
+            if len(self.open[name]) > LINE_BYTES:
+                lines, self.open[name] = [*lines, self.open[name]], b""
             for line in lines:
                 self._show(name, line)
 
@@ -192,6 +207,8 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
         )
         screen.say(f"  give them up: loop hosts stop {sent.host}")
         raise
+    if sent.last:
+        write_atomic(folder.path / UNDECIDED, "")
     write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
     there.forget(folder.id)
     stuck = sent.last and not _left(folder, sent, host, there, made, screen)
@@ -231,6 +248,7 @@ def _left(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[
     except LoopError as error:  # What the command itself found is printed already.
         screen.fail(error)
         return False
+    noted.decided(host.name)
     return True
 
 

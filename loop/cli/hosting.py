@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from loop.cli.options import DEVICE, JSON, SEED, SETS, TARGET, THREADS, VARIANTS
+from loop.cli.options import DEVICE, SEED, SETS, TARGET, THREADS, VARIANTS
 from loop.cli.table import Command, argument, option
 
-JOB = argument("job", str, "last", "An id of a job, or last.", metavar="ID")
+JOB = argument("job ID", str, "An id of a job, or last.", "last")
 
 HOSTING = (
     Command(
@@ -14,9 +14,8 @@ HOSTING = (
         "List jobs: what waits, runs and has ended, where, and at what cost.",
         ("loop jobs", "loop jobs --watch"),
         (
-            option("--limit", int, 40, "The newest so many.", min=1),
-            option("--watch", bool, False, "Print the table again when it changes, until all have ended."),
-            JSON,
+            option("--limit", int, "The newest so many.", 40, min=1),
+            option("--watch", bool, "Print the table again when it changes, until all have ended."),
         ),
         result="loop.cli.jobs:JobList",
         agents="reads",
@@ -29,7 +28,7 @@ HOSTING = (
         Executors call it on the machine that does the work. A job that has ended is not run again.
         """,
         ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
-        (argument("folder", Path, ..., "Folder with a job.json."), JSON),
+        (argument("folder", Path, "Folder with a job.json."),),
         result="loop.cli.jobs:JobAnswer",
     ),
     Command(
@@ -41,18 +40,17 @@ HOSTING = (
         """,
         ("loop run step kernel.verify --variant cpu --json",),
         (
-            argument("action", str, ..., "A name from docs/reference/actions.md."),
-            option("--with", str, "{}", "Its arguments as JSON.", name="given", metavar="JSON"),
+            argument("action", str, "A name from docs/reference/actions.md."),
+            option("--with JSON", str, "Its arguments as JSON.", "{}", name="given"),
             TARGET,
             DEVICE,
             VARIANTS,
             THREADS,
             SEED,
             SETS,
-            option("--checks", list[str] | None, None, "A set that is only checked.", metavar="NAME"),
-            option("--budget-s", float, 60, "Seconds that it is meant to take.", min=0.001),
-            option("--limit-s", float, 600, "Seconds after which it is killed.", min=0.001),
-            JSON,
+            option("--checks NAME", list[str] | None, "A set that is only checked."),
+            option("--budget-s", float, "Seconds that it is meant to take.", 60, min=0.001),
+            option("--limit-s", float, "Seconds after which it is killed.", 600, min=0.001),
         ),
         result="loop.cli.bench:BenchAnswer",
     ),
@@ -70,7 +68,7 @@ HOSTING = (
             l4: {ssh: me@34.1.2.3, usd_per_hour: 0.7, stop: gcloud compute instances stop my-l4}
         """,
         ("loop hosts", "loop hosts --json"),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.hosts:HostList",
     ),
     Command(
@@ -81,7 +79,7 @@ HOSTING = (
         It goes into an environment of its own, ~/.loop/venv. That sees the packages of `python:` and changes none.
         """,
         ("loop hosts setup l4",),
-        (argument("host", str, ..., "Name or label in hosts.yaml."), TARGET, JSON),
+        (argument("host", str, "Name or label in hosts.yaml."), TARGET),
         result="loop.cli.hosts:SetUp",
     ),
     Command(
@@ -89,7 +87,7 @@ HOSTING = (
         "loop.cli.hosts:stop",
         "Stop a machine by the command that hosts.yaml names.",
         ("loop hosts stop l4",),
-        (argument("host", str, ..., "Name or label in hosts.yaml."), TARGET, JSON),
+        (argument("host", str, "Name or label in hosts.yaml."), TARGET),
         result="loop.cli.hosts:Stopped",
     ),
     Command(
@@ -100,7 +98,7 @@ HOSTING = (
         Prints log ratios of the commit to the known good, one a pair of processes, as one JSON object.
         """,
         ("loop job probe probes/3.json",),
-        (argument("task", Path, ..., "A task beside the files of its commits."),),
+        (argument("task", Path, "A task beside the files of its commits."),),
         result="loop.bisect.probe_job:Probed",
     ),
     Command(

@@ -92,6 +92,9 @@ def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
         return ExitCode.OK
     cells = [(one.name, one.ssh, _price(one.usd_per_hour), ", ".join(one.jobs) or "-", one.file) for one in rows]
     screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
+    for folder, sent in noted.undecided():
+        said = f"{sent.host} may still run and cost money: it was neither kept nor stopped after job {folder.id}"
+        screen.say(f"{said}\n  decide it: loop jobs follow {folder.id}\n  or stop it: loop hosts stop {sent.host}")
     return ExitCode.OK
 
 

@@ -102,6 +102,7 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
         run_here(stop, host)
     except LoopError as error:
         raise WorkFailed(still_costs(host, error.message), f"stop it yourself: {stop}") from error
+    noted.decided(host.name)
     screen.say(f"{host.name} is stopped")
 
 

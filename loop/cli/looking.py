@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from loop.cli import names
-from loop.cli.options import JSON, MARKDOWN, TARGET
+from loop.cli.options import MARKDOWN, TARGET
 from loop.cli.table import Command, argument, option
 
-DRAFT = argument("name", str, ..., "Name of a draft; see `loop patterns drafts`.")
-YES = option("--yes", bool, False, "Do it without asking.")
-PATTERN = argument("name", str, ..., "Name of a pattern; see `loop patterns list`.", autocompletion=names.patterns)
+DRAFT = argument("name", str, "Name of a draft; see `loop patterns drafts`.")
+YES = option("--yes", bool, "Do it without asking.")
+PATTERN = argument("name", str, "Name of a pattern; see `loop patterns list`.", complete=names.patterns)
 
 LOOKING = (
     Command(
@@ -18,8 +18,7 @@ LOOKING = (
         ("loop status", "loop status --md > STATUS.md"),
         (
             TARGET,
-            option("--md", bool, False, "A page of Markdown, for a README or a wiki.", name="as_markdown"),
-            JSON,
+            option("--md", bool, "A page of Markdown, for a README or a wiki.", name="as_markdown"),
         ),
         result="loop.cli.status_page:Status",
         agents="reads",
@@ -34,22 +33,17 @@ LOOKING = (
         """,
         ("loop clean", "loop clean --yes", "loop clean --older-than 90"),
         (
-            argument(
-                "names", list[str] | None, None, "Only these. Default: all that nobody needs.", metavar="NAME"
-            ),
+            argument("names NAME", list[str] | None, "Only these. Default: all that nobody needs."),
             option(
-                "--older-than",
+                "--older-than DAYS",
                 float | None,
-                None,
                 "Also sessions older than that, save for the last and those with a known-good build.",
-                metavar="DAYS",
                 min=0,
             ),
-            option("--resumable", bool, False, "With --older-than: also sessions that could be resumed."),
-            option("--discard-edits", bool, False, "Also what would lose edits or commits."),
+            option("--resumable", bool, "With --older-than: also sessions that could be resumed."),
+            option("--discard-edits", bool, "Also what would lose edits or commits."),
             YES,
             TARGET,
-            JSON,
         ),
         request="CleanRequest",
         result="loop.cli.clean:LeftBehind",
@@ -59,7 +53,6 @@ LOOKING = (
         "loop.cli.clean:show_cache",
         "Show what the cache holds, and its size. All of it can be made again.",
         ("loop cache",),
-        (JSON,),
         result="loop.cli.clean:Cache",
     ),
     Command(
@@ -68,9 +61,8 @@ LOOKING = (
         "Remove builds and indexes from the cache, after asking.",
         ("loop cache clean --older-than 30", "loop cache clean --yes"),
         (
-            option("--older-than", float, 0.0, "Only what was written so long ago.", metavar="DAYS", min=0),
+            option("--older-than DAYS", float, "Only what was written so long ago.", 0.0, min=0),
             YES,
-            JSON,
         ),
         result="loop.cli.clean:CacheCleaned",
     ),
@@ -91,20 +83,13 @@ LOOKING = (
             'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
         ),
         (
-            argument(
-                "session_id",
-                str,
-                "last",
-                "An id, its beginning, or last.",
-                metavar="ID",
-                autocompletion=names.sessions,
-            ),
-            option("--format", str, "md", "md, html, json, trace, csv or summary.", name="form"),
-            option("--output", Path | None, None, "Write this file instead; a report's figures beside it."),
+            argument("session_id ID", str, "An id, its beginning, or last.", "last", complete=names.sessions),
+            option("--format", str, "md, html, json, trace, csv or summary.", "md", name="form"),
+            option("--output", Path | None, "Write this file instead; a report's figures beside it."),
             TARGET,
-            option("--limit", int, 65_536, "Of a summary, in bytes."),
-            option("--link", str, "", "Of a summary: where the whole report is."),
-            option("--json", bool, False, "The same as --format json."),
+            option("--limit", int, "Of a summary, in bytes.", 65_536),
+            option("--link", str, "Of a summary: where the whole report is.", ""),
+            option("--json", bool, "The same as --format json."),
         ),
         result="loop.model.exported:ExportedSession",
         agents="reads",
@@ -114,7 +99,7 @@ LOOKING = (
         "loop.cli.pattern_rows:list_patterns",
         "List all patterns.",
         ("loop patterns list --json",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.pattern_rows:PatternList",
     ),
     Command(
@@ -122,7 +107,7 @@ LOOKING = (
         "loop.cli.patterns:show_pattern",
         "Show one pattern in full.",
         ("loop patterns show baseline-first",),
-        (PATTERN, TARGET, JSON),
+        (PATTERN, TARGET),
         result="loop.cli.patterns:ShownPattern",
         agents="reads",
     ),
@@ -133,14 +118,9 @@ LOOKING = (
         ("loop patterns stats", "loop patterns stats baseline-first --json"),
         (
             argument(
-                "name",
-                str | None,
-                None,
-                "One pattern, in full. Default: all, a row each.",
-                autocompletion=names.patterns,
+                "name", str | None, "One pattern, in full. Default: all, a row each.", complete=names.patterns
             ),
             TARGET,
-            JSON,
         ),
         result="loop.learning.statistics_command:PatternsStatistics",
     ),
@@ -152,7 +132,7 @@ LOOKING = (
         Typing mistakes are forgiven. Where no pattern has all words, those with the most of them are shown.
         """,
         ('loop patterns search "link error"', "loop patterns search undefined symbol"),
-        (argument("words", list[str], ..., "A problem, an error, a name.", metavar="WORD"), TARGET, JSON),
+        (argument("words WORD", list[str], "A problem, an error, a name."), TARGET),
         result="loop.cli.pattern_rows:PatternList",
         agents="reads",
     ),
@@ -162,9 +142,8 @@ LOOKING = (
         "Check definitions without running anything.",
         ("loop patterns check patterns/mine.yaml",),
         (
-            argument("path", Path | None, None, "A file or folder; all definitions when none is named."),
+            argument("path", Path | None, "A file or folder; all definitions when none is named."),
             TARGET,
-            JSON,
         ),
         result="loop.cli.checking:Checked",
         agents="reads",
@@ -178,9 +157,8 @@ LOOKING = (
             "loop patterns graph --tree",
         ),
         (
-            option("--tree", bool, False, "As lines for a terminal, instead of Mermaid.", name="as_tree"),
+            option("--tree", bool, "As lines for a terminal, instead of Mermaid.", name="as_tree"),
             TARGET,
-            JSON,
         ),
         result="loop.cli.checking:Chains",
     ),
@@ -190,8 +168,8 @@ LOOKING = (
         "Print the JSON Schema of a kind of file, for editors and programs.",
         ("loop patterns schema target > target.json",),
         (
-            argument("name", str, "pattern", "pattern, plan, target, rates, history, report or commands."),
-            option("--write", bool, False, "Write all of them into the package."),
+            argument("name", str, "pattern, plan, target, rates, history, report or commands.", "pattern"),
+            option("--write", bool, "Write all of them into the package."),
         ),
     ),
     Command(
@@ -199,7 +177,7 @@ LOOKING = (
         "loop.cli.drafts:list_drafts",
         "List patterns drafted from failures that at least three sessions met.",
         ("loop patterns drafts",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.drafts:DraftList",
     ),
     Command(
@@ -207,7 +185,7 @@ LOOKING = (
         "loop.cli.drafts:show_draft",
         "Show one draft, as the file that it would become.",
         ("loop patterns drafts show undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET, JSON),
+        (DRAFT, TARGET),
         result="loop.cli.drafts:ShownDraft",
     ),
     Command(
@@ -215,7 +193,7 @@ LOOKING = (
         "loop.cli.drafts:accept_draft",
         "Write a draft into the project's own patterns, once it passes every check. Nothing is overwritten.",
         ("loop patterns drafts accept undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET, JSON),
+        (DRAFT, TARGET),
         result="loop.cli.drafts:DraftAccepted",
     ),
     Command(
@@ -223,7 +201,7 @@ LOOKING = (
         "loop.cli.drafts:dismiss_draft",
         "Do not offer a draft again.",
         ("loop patterns drafts dismiss undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET, JSON),
+        (DRAFT, TARGET),
         result="loop.cli.drafts:DraftDismissed",
     ),
     Command(
@@ -231,7 +209,7 @@ LOOKING = (
         "loop.cli.patterns:list_plans",
         "List all plans.",
         ("loop plan list",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.patterns:PlanList",
         agents="reads",
     ),
@@ -241,9 +219,8 @@ LOOKING = (
         "Show one plan.",
         ("loop plan show baseline",),
         (
-            argument("name", str, ..., "Name of a plan; see `loop plan list`.", autocompletion=names.plans),
+            argument("name", str, "Name of a plan; see `loop plan list`.", complete=names.plans),
             TARGET,
-            JSON,
         ),
         result="loop.cli.patterns:ShownPlan",
     ),
@@ -252,7 +229,7 @@ LOOKING = (
         "loop.cli.next_plan:show_next",
         "Propose the next session: what, why, time, cost and benefit. Nothing runs.",
         ("loop plan next --json",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.next_plan:NextSession",
         agents="reads",
     ),
@@ -261,7 +238,7 @@ LOOKING = (
         "loop.cli.sessions:list_sessions",
         "List all sessions, oldest first.",
         ("loop sessions list",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.sessions:SessionList",
         agents="reads",
     ),
@@ -270,7 +247,7 @@ LOOKING = (
         "loop.cli.sessions:reindex",
         "Rebuild the index of sessions. It is kept up to date without this, too.",
         ("loop sessions reindex",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.sessions:Reindexed",
     ),
     Command(
@@ -279,11 +256,8 @@ LOOKING = (
         "Show one session: its facts and its steps.",
         ("loop sessions show last",),
         (
-            argument(
-                "name", str, ..., "An id, its beginning, or last.", metavar="ID", autocompletion=names.sessions
-            ),
+            argument("name ID", str, "An id, its beginning, or last.", complete=names.sessions),
             TARGET,
-            JSON,
         ),
         result="loop.session.recorded:AnySession",
         agents="reads",
@@ -296,7 +270,7 @@ LOOKING = (
         Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
         """,
         ('loop sessions replayed "$work"   (the last line of recipe.sh)',),
-        (argument("folder", Path, ..., "Where the recipe left what it found."), JSON),
+        (argument("folder", Path, "Where the recipe left what it found."),),
         result="loop.replay.command:Replayed",
     ),
     Command(
@@ -308,9 +282,8 @@ LOOKING = (
         """,
         ("loop sessions import history",),
         (
-            argument("name", str, ..., "A history in YAML; `history`: what ships with loop.", metavar="FILE"),
+            argument("name FILE", str, "A history in YAML; `history`: what ships with loop."),
             TARGET,
-            JSON,
         ),
         result="loop.session.recorded:Imported",
     ),
@@ -325,16 +298,13 @@ LOOKING = (
         ("loop sessions compare last~1 last", "loop sessions compare 2026-11-20 last --md"),
         (
             argument(
-                "names",
+                "names ID",
                 list[str],
-                ...,
                 "Two or more: ids, beginnings of ids, last, last~1.",
-                metavar="ID",
-                autocompletion=names.sessions,
+                complete=names.sessions,
             ),
             TARGET,
             MARKDOWN,
-            JSON,
         ),
         result="loop.cli.comparing:Compared",
         agents="reads",
@@ -346,10 +316,9 @@ LOOKING = (
         ("loop sessions trend --variant cpu",),
         (
             TARGET,
-            option("--variant", str | None, None, "Only this one. Default: all.", autocompletion=names.variants),
-            option("--last", int, 50, "Sessions to look back on.", min=1, max=1000),
+            option("--variant", str | None, "Only this one. Default: all.", complete=names.variants),
+            option("--last", int, "Sessions to look back on.", 50, min=1, max=1000),
             MARKDOWN,
-            JSON,
         ),
         result="loop.cli.comparing:Trend",
     ),
@@ -362,9 +331,8 @@ LOOKING = (
         """,
         ("loop catalog build --out catalogue",),
         (
-            option("--out", Path, ..., "Folder to write; an older catalogue is replaced.", metavar="DIR"),
+            option("--out DIR", Path, "Folder to write; an older catalogue is replaced."),
             TARGET,
-            JSON,
         ),
         result="loop.site.command:BuiltSite",
     ),
@@ -374,14 +342,9 @@ LOOKING = (
         "Serve the website on this machine, for this machine only, until Ctrl-C.",
         ("loop catalog serve", "loop catalog serve --port 0 --dir catalogue"),
         (
-            option("--port", int, 8765, "0 takes any that is free.", min=0, max=65535),
+            option("--port", int, "0 takes any that is free.", 8765, min=0, max=65535),
             option(
-                "--dir",
-                Path | None,
-                None,
-                "A catalogue that was built. Default: one made now.",
-                metavar="DIR",
-                name="directory",
+                "--dir DIR", Path | None, "A catalogue that was built. Default: one made now.", name="directory"
             ),
             TARGET,
         ),

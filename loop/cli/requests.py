@@ -13,6 +13,7 @@ from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.formats.translated import made_of, only_commands
+from loop.jobs import executor
 from loop.learning.predicting import Foreseen
 from loop.library import trust
 from loop.model.base import Printed
@@ -112,6 +113,8 @@ def terms_of(evaluator: Path | None, python: str | None, target: Path | None) ->
 def campaign_of(given: dict[str, Any], usd: float | None) -> Campaign:
     """What the options of a campaign say; they are taken out of what was given."""
     fields = {field: given.pop(option) for option, field in CAMPAIGN_FIELDS.items() if option in given}
+    if fields.get("executor"):
+        executor.check(fields["executor"])
     try:
         return Campaign(usd=usd, **{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:

@@ -13,7 +13,7 @@ from functools import partial
 from inspect import Parameter, Signature, cleandoc
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -76,29 +76,38 @@ def group(text: str, *, completion: bool = False) -> typer.Typer:
     )
 
 
-def option(flag: str, kind: Any, default: Any, text: str, *, name: str = "", **settings: Any) -> Parameter:
-    """An option; `name`: of the story's parameter, where it is not the flag's; `autocompletion`: see `names`."""
+def option(flag: str, kind: Any, text: str, default: Any = ..., name: str = "", **settings: Any) -> Parameter:
+    """An option, such as `--older-than DAYS`; `name`: of the story's parameter, where it is not the flag's.
+
+    Without one, `default` is None or False if the kind has that, else it has to be given; `complete`: see `names`.
+    """
+    flag, _, shown = flag.partition(" ")
     if kind is not bool:
-        settings.setdefault("metavar", next(word for key, word in KINDS.items() if key in str(kind)))
-    made = typer.Option(flag, help=text, **settings)
-    return _parameter(name or flag.removeprefix("--").replace("-", "_"), Annotated[kind, made], default)
+        settings["metavar"] = shown or next(word for key, word in KINDS.items() if key in str(kind))
+    name = name or flag.removeprefix("--").replace("-", "_")
+    return _parameter(name, kind, default, partial(typer.Option, flag, help=text), settings)
 
 
-def argument(name: str, kind: Any, default: Any, text: str | None, **settings: Any) -> Parameter:
-    """What is given by its place; `default`: `...` where it has to be given."""
-    settings.setdefault("metavar", name.upper())
-    return _parameter(name, Annotated[kind, typer.Argument(help=text, **settings)], default)
+def argument(name: str, kind: Any, text: str, default: Any = ..., **settings: Any) -> Parameter:
+    """What is given by its place, such as `names NAME`; the rest as of options."""
+    name, _, shown = name.partition(" ")
+    settings["metavar"] = shown or name.upper()
+    return _parameter(name, kind, default, partial(typer.Argument, help=text), settings)
 
 
-def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
-    return Parameter(
-        name, Parameter.KEYWORD_ONLY, annotation=annotation, default=Parameter.empty if default is ... else default
-    )
+def _parameter(name: str, kind: Any, default: Any, make: Any, settings: dict[str, Any]) -> Parameter:
+    if default is ...:
+        default = False if kind is bool else None if type(None) in get_args(kind) else Parameter.empty
+    made = make(autocompletion=settings.pop("complete", None), **settings)
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, made], default=default)
+
+
+JSON = option("--json", bool, "Print one JSON object on stdout.")
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command."""
+    """One command. Where it has a `result`, it takes `--json`."""
 
     words: str
     """What calls it, after `loop`."""
@@ -118,6 +127,10 @@ class Command:
     """Module and class of what `--json` prints."""
     agents: Literal["", "reads", "edits", "starts", "ends"] = ""
     """What a call through MCP does, where it is a tool; `starts`: it begins work that may outlast the call."""
+
+    def __post_init__(self) -> None:
+        if self.result and JSON.name not in {one.name for one in self.parameters}:
+            object.__setattr__(self, "parameters", (*self.parameters, JSON))
 
     def add_to(self, app: typer.Typer) -> None:
         """Let typer parse it."""

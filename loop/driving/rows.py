@@ -3,8 +3,8 @@
 from loop.cli.options import TARGET
 from loop.cli.table import Command, argument, option
 
-JOB = argument("job", str, "last", "An id that a tool returned, or last.", metavar="ID")
-SESSION = argument("session", str, "last", "An id of a session, its beginning, or last.", metavar="ID")
+JOB = argument("job ID", str, "An id that a tool returned, or last.", "last")
+SESSION = argument("session ID", str, "An id of a session, its beginning, or last.", "last")
 
 OWN = (
     Command(
@@ -19,7 +19,7 @@ OWN = (
         "job wait",
         "loop.driving.jobs:show",
         "Wait for a job to end, up to 50 s; call it again while the state is `running`.",
-        parameters=(JOB, option("--wait-s", float, 50.0, "Seconds to wait.", min=0, max=50)),
+        parameters=(JOB, option("--wait-s", float, "Seconds to wait.", 50.0, min=0, max=50)),
         result="loop.driving.jobs:Job",
         agents="reads",
     ),
@@ -48,9 +48,9 @@ OWN = (
         `resume` has it judged.
         """,
         parameters=(
-            argument("file", str, ..., "A file that the brief lets you change, or a new one beside it."),
-            argument("text", str, ..., "All that it is to hold."),
-            option("--session", str, "last", "An id of a session, its beginning, or last."),
+            argument("file", str, "A file that the brief lets you change, or a new one beside it."),
+            argument("text", str, "All that it is to hold."),
+            option("--session", str, "An id of a session, its beginning, or last.", "last"),
             TARGET,
         ),
         result="loop.driving.changes:Edited",

@@ -22,6 +22,7 @@ from loop.jobs import hosts as known
 from loop.jobs.folder import OUT, RC, SRC, TALK, TRIES, JobFolder, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
+from loop.jobs.running import LEAST_BYTES
 from loop.jobs.there import Seen, There
 from loop.library.hosted import FILE, VARIABLE, Hosted
 from loop.library.trust import definition_hash
@@ -68,14 +69,23 @@ class Machine:
     """Held by whoever talks to it."""
 
 
+def check() -> None:
+    """Raises UsageError where no machine is named, or one that is not known."""
+    _chosen()
+
+
 def opened(width: int) -> "Ssh":
     """At most `width` jobs at a time, on the machines that LOOP_HOSTS names, else all of the user's own."""
+    return Ssh(_chosen(), width)
+
+
+def _chosen() -> list[Listed]:
     found = known.hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
     chosen = {one.name: one for word in words or found for one in known.choose(found, word)}
     if not chosen:
-        raise UsageError(f"no hosts: there is no {FILE}", hint="loop hosts --help")
-    return Ssh([*chosen.values()], width)
+        raise UsageError(f"--executor ssh: no hosts: there is no {FILE}", hint="loop hosts --help")
+    return [*chosen.values()]
 
 
 def slots(host: Listed) -> list[Mapping[str, str]]:
@@ -104,20 +114,21 @@ class Ssh:
         self._ended: dict[str, State] = {}
         self._looked = 0.0
         self._visits = self._open.enter_context(ThreadPoolExecutor(max(MOST, len(hosts))))
-        silent: list[Unreachable] = []
+        unfit: list[MachineFailure] = []
         for host in hosts:
             free = width - sum(len(one.slots) for one in self._machines)
             if free > 0:
                 there = There(self._open.enter_context(Connection(host)))
                 try:
-                    there.ready()
+                    if there.ready().free_kb << 10 < LEAST_BYTES:
+                        raise there.connection.full()
                     self._machines.append(Machine(there, slots(host)[:free]))
-                except Unreachable as error:
-                    silent.append(error)
-        if silent and not self._machines:
-            raise silent[0]
-        for off in silent:
-            remark(f"{off.message}: the others do its jobs")
+                except MachineFailure as error:
+                    unfit.append(error)
+        if unfit and not self._machines:
+            raise unfit[0]
+        for one in unfit:
+            remark(f"{one.message}: the others do its jobs")
 
     def submit(self, job: JobFolder) -> None:
         """Put it at the end of the queue."""
@@ -130,13 +141,7 @@ class Ssh:
         Raises LoopError where no machine is left.
         """
         known_jobs = {job.id: job for job in jobs}
-        looks = time.monotonic() - self._looked >= LOOK_S
-        for machine in self._machines:
-            if machine.visit is None:
-                self._assign(machine)
-                machine.visit = self._visits.submit(_visited, machine, looks=looks)
-        wait([machine.visit for machine in self._machines if machine.visit], VISIT_S)
-        for machine in [one for one in self._machines if one.visit is not None and one.visit.done()]:
+        for machine in self._visited():
             visit, machine.visit = machine.visit, None
             assert visit is not None
             try:
@@ -148,11 +153,21 @@ class Ssh:
                 self._lose(machine, [*machine.jobs], known_jobs)
                 if not self._machines:
                     raise
-        self._looked = time.monotonic() if looks else self._looked
         if all(machine.away for machine in self._machines):
             raise MachineFailure("no machine answers any more", hint="loop hosts")
         waiting = {job.id for job in self._queue}
         return {id_: self._ended.get(id_, "queued" if id_ in waiting else "running") for id_ in known_jobs}
+
+    def _visited(self) -> list[Machine]:
+        """Have every machine visited that is not being visited; those that have answered by now."""
+        looks = time.monotonic() - self._looked >= LOOK_S
+        for machine in self._machines:
+            if machine.visit is None:
+                self._assign(machine)
+                machine.visit = self._visits.submit(_visited, machine, looks=looks)
+        wait([machine.visit for machine in self._machines if machine.visit], VISIT_S)
+        self._looked = time.monotonic() if looks else self._looked
+        return [one for one in self._machines if one.visit is not None and one.visit.done()]
 
     def rest(self, seconds: float) -> None:
         """Nobody tells of an end: it is looked for."""

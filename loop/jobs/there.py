@@ -110,7 +110,7 @@ look() {
   state=queued; [ -s "jobs/$1/pid" ] && state=lost; alive "jobs/$1" && state=running
   rc=$(head -c 8 "jobs/$1/rc" 2>/dev/null)
   size() { wc -c <"jobs/$1" 2>/dev/null || echo 0; }
-  age=$(($(date +%s) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || stat -c %Y "jobs/$1")))
+  age=$(($(touch .look && stat -c %Y .look) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || stat -c %Y "jobs/$1")))
   echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $age"
   tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
   tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
@@ -149,6 +149,8 @@ class Seen:
     """Why it did not begin."""
     gone: bool = False
     """Whether nothing of it is there, as on a machine that was made anew."""
+    sizes: tuple[int, int] = (0, 0)
+    """Bytes of both streams there."""
 
     @property
     def ended(self) -> bool:
@@ -295,7 +297,7 @@ def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
     more = any(begin + len(data) < size for begin, data, size in zip(after, streams, sizes, strict=True))
     code = int(found["rc"]) if found["rc"] != "-" else None
     state, gone = _state(found["state"], code, int(found["age"])), found["state"] == "gone"
-    return Seen(state, code, out, talk, more, lines[3], gone)
+    return Seen(state, code, out, talk, more, lines[3], gone, sizes)
 
 
 def _state(word: str, code: int | None, age_s: int) -> State:
@@ -308,6 +310,6 @@ def _state(word: str, code: int | None, age_s: int) -> State:
 
 LOOKED = re.compile(
     r"(?P<state>queued|running|lost|gone) (?P<rc>-|-?\d{1,4}) "
-    r"(?P<out>\d{1,15}) (?P<talk>\d{1,15}) (?P<age>-?\d{1,12})"
+    r"(?P<out>\d{1,12}) (?P<talk>\d{1,12}) (?P<age>-?\d{1,12})"
 )
 """The first line of a look."""

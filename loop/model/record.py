@@ -276,7 +276,8 @@ class SessionHead(SessionFacts):
         chosen = [word for name in variants or (*self.variants, *self.emulated) for word in ("--variant", name)]
         if plan.patterns == (plan.name,):
             return shlex.join(["loop", "run", "pattern", plan.name, *chosen, *self._where])
-        return shlex.join(["loop", "run", "session", plan.name, *chosen, *self._where, "--seed", str(self.seed)])
+        where = [*self._where, *self.on_words]
+        return shlex.join(["loop", "run", "session", plan.name, *chosen, *where, "--seed", str(self.seed)])
 
     def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
         """The command that verifies one variant alone, on all workloads or on one: `B=1 S=65 D=64`."""
@@ -287,13 +288,17 @@ class SessionHead(SessionFacts):
     @property
     def resume_command(self) -> str:
         """The command that goes on with this session."""
-        there = ["--on", self.host] if self.host else []
-        return shlex.join(["loop", "run", "session", "--resume", self.id, *self.target_words, *there])
+        return shlex.join(["loop", "run", "session", "--resume", self.id, *self.target_words, *self.on_words])
 
     @property
     def report_command(self) -> str:
         """The command that renders this session's report again."""
         return shlex.join(["loop", "report", self.id, *self.target_words])
+
+    @property
+    def on_words(self) -> list[str]:
+        """How a command that sessions take names the machine; empty for the one where it was typed."""
+        return ["--on", self.host] if self.host else []
 
     @property
     def target_words(self) -> list[str]:

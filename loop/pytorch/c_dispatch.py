@@ -49,6 +49,8 @@ def register(contract: Contract, library: KernelLibrary) -> None:
         raise Unavailable("too many operators of this process have one already")
     if error:
         raise RuntimeError(f"{contract.title}: PyTorch does not take its kernel (error {error})")
+    if library.lend_address:
+        made.loop_torch_lend(ctypes.c_void_p(library.lend_address))
     _kept.extend((operator, library))
 
 

@@ -40,6 +40,12 @@ class KernelLibrary:
         """Where `loop_error` is."""
         return ctypes.cast(self.loaded.explain, ctypes.c_void_p).value or 0
 
+    @property
+    def lend_address(self) -> int:
+        """Where it takes memory of the program's from (`loop_lend`); 0 where it takes none."""
+        lend = getattr(self.loaded.library, "loop_lend", None)
+        return ctypes.cast(lend, ctypes.c_void_p).value or 0 if lend else 0
+
     def explain(self, error: int) -> str:
         """The library's own words for an error number."""
         return (self.loaded.explain(error) or b"").decode(errors="replace")

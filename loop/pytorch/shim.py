@@ -65,6 +65,7 @@ class Numbers(ctypes.Structure):
         ("loop_dtypes", ctypes.c_int32 * TYPES),
         ("cpu", ctypes.c_int32),
         ("cuda", ctypes.c_int32),
+        ("byte", ctypes.c_int32),
     )
 
 
@@ -163,7 +164,7 @@ def device_number(device: str) -> int:
 
 def meanings() -> Numbers:
     """What numbers mean: element types by name and by loop_kernel.h, device types."""
-    numbers = Numbers(cpu=device_number("cpu"), cuda=device_number("cuda"))
+    numbers = Numbers(cpu=device_number("cpu"), cuda=device_number("cuda"), byte=type_numbers()["uint8"])
     for name, number in type_numbers().items():
         numbers.dtypes[number] = name.encode()
         numbers.loop_dtypes[number] = DTYPES.get(name, (0, 0))[0]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError
 from loop.repository.git import OFFLINE, git, read_bytes
 
 LOCKS = (".lock", ".tmp")
@@ -24,7 +24,14 @@ CHECKED = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "transfer.fsckObjects", 
 
 def carried(root: Path) -> tuple[str, ...]:
     """Files of a checkout with its submodules, or of a folder outside git, as paths below it; with their history
-    where `.git` is a folder."""
+    where `.git` is a folder.
+
+    Raises UsageError where that borrows from another repository, which is not sent.
+    """
+    borrows = root / ".git" / "objects" / "info" / "alternates"
+    if borrows.is_file() and borrows.read_text().strip():
+        mend = f"give it objects of its own: git -C {root} repack -a -d && rm {borrows}"
+        raise UsageError(f"{root} borrows objects of another repository ({borrows})", mend)
     there = [name for name in dict.fromkeys(_work_tree(root)) if os.path.lexists(root / name)]
     history = [name for name in _below(root / ".git", root) if _is_history(name)]
     return (*there, *history)

@@ -252,12 +252,12 @@ def _words(verdicts: Sequence[str], leads: str = "") -> str:
 def _good(finished: Sequence[Finished]) -> str:
     """`The known good is main at 0123456789ab (session ...).`, or that there is nothing else to compare with."""
     compared = outputs_of(finished, CompareOutput)
-    known = {one for output in compared for one in output.known_good}
-    said = [
+    known = [one for output in compared for one in output.known_good]
+    said = dict.fromkeys(  # Variants that came from one session have the same words.
         f"{f'{one.branch} at ' if one.branch else ''}{(one.commit or '')[:12] or 'sources without a commit'}"
         f" (session {one.session})"
         for one in sorted(known, key=lambda one: one.session)
-    ]
+    )
     if said:
         return f"The known good is {'; '.join(said)}."
     alone = compared and not any(one.verdicts for one in compared)

@@ -43,11 +43,16 @@ class Proposal:
 
 
 def propose(
-    setting: Setting, where: Sequence[str], ended: Sequence[SessionRow] = (), device: str = "auto"
+    setting: Setting,
+    where: Sequence[str],
+    ended: Sequence[SessionRow] = (),
+    device: str = "auto",
+    there: Sequence[str] = (),
 ) -> tuple[Proposal, tuple[Idea, ...]]:
     """The first idea whose plan can be run here, and the others.
 
-    `where`: how the command names the target. `ended`: sessions that are not in the index yet.
+    `where`: how the command names the target. `ended`: sessions that are not in the index yet. `there`: how a
+    session's command names the machine.
     """
     known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     rows = [*(row for row in known if row.id not in {one.id for one in ended}), *ended]
@@ -59,7 +64,9 @@ def propose(
             new = all(row.ground != head.ground for row in rows)
             brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
             rest = tuple(one for one in every if one not in (idea, every[-1]))
-            return Proposal(idea, head, brings, _usd(brings, setting, head), _command(idea, setting, where)), rest
+            return Proposal(
+                idea, head, brings, _usd(brings, setting, head), _command(idea, setting, where, there)
+            ), rest
     raise UsageError("no plan of this target can be run here", hint="loop plan list")
 
 
@@ -104,12 +111,12 @@ def _usd(brings: Benefit, setting: Setting, head: SessionHead) -> float | None:
     return None if brings.minutes is None else brings.minutes / 60 * hourly_usd(rates(setting.project), head)
 
 
-def _command(idea: Idea, setting: Setting, where: Sequence[str]) -> str:
+def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence[str]) -> str:
     if idea.resume:
-        return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where])
+        return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where, *there])
     chosen = ["--variant", idea.variant] if idea.variant else []
     kind = "session" if idea.plan in setting.plans else "pattern"
-    run = shlex.join(["loop", "run", kind, idea.plan, *chosen, *where])
+    run = shlex.join(["loop", "run", kind, idea.plan, *chosen, *where, *(there if kind == "session" else ())])
     before = taking(idea.take, setting) if idea.take else _taking_back(idea.blamed, setting) if idea.blamed else []
     return f"{shlex.join(before)} && {run}" if before else run
 
@@ -137,7 +144,7 @@ def proposal(
         ended = row(head, record, lines)
         own = head.device == choose_device("auto", setting.target, ())
         where = head.target_words if own else [*head.target_words, "--device", head.device]
-        first, _ = propose(setting, where, [ended], "auto" if own else head.device)
+        first, _ = propose(setting, where, [ended], "auto" if own else head.device, head.on_words)
     except LoopError as error:
         return f"{one_line(error.message)}\n{head.command()}"
     idea = first.idea

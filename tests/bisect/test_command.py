@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from loop.jobs.folder import every
 from tests.bisect.histories import make_history
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES
@@ -176,12 +177,16 @@ def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> 
 
 @timed
 @pytest.mark.slow
-def test_a_session_that_finds_a_regression_names_its_commit(project: Path, tmp_path: Path) -> None:
-    """By itself, in its report, with a log for git."""
+@pytest.mark.parametrize("words", [(), ("--executor=local", "--width=2")], ids=["here", "in jobs"])
+def test_a_session_that_finds_a_regression_names_its_commit(
+    project: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """By itself, in its report, with a log for git; its probes are jobs where there is an executor."""
     good = loop("run", "session", "mine", "--target", str(project), "--threads", "1")
     assert 0 == good.returncode, good.stderr
     commits = develop(project, {3: SLOW}, 6)
-    done = loop("run", "session", "mine", "--target", str(project), "--threads", "1")
+    done = loop("run", "session", "mine", "--target", str(project), "--threads", "1", *words)
+    assert bool(words) == any("bisect: try" in one.job.title for one in every())
     assert 1 == done.returncode, done.stderr
     assert "git-bisect answers" in done.stderr
     session = sorted((tmp_path / "sessions").iterdir())[-1]

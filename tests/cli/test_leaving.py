@@ -11,8 +11,8 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
-from loop.cli.following import _brought_back
-from loop.cli.leaving import leave
+from loop.cli.following import _brought_back, _chosen, follow
+from loop.cli.leaving import leave, stop_machine
 from loop.cli.on_host import _away, _Sending
 from loop.jobs import sent as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare
@@ -110,3 +110,38 @@ def test_a_folder_there_is_not_replaced_before_its_branches_are_here(
     sending = _Sending(Path(root), None, ".", (), tree)
     assert is_away == (_away(make_host(tmp_path), project, sending, None) is not None)
     assert "loop jobs follow a" in (Busy("l4", job.id).hint or "")
+
+
+class Killed(BaseException):
+    """What a kill does: nothing after it runs."""
+
+
+def test_a_kill_before_the_machine_is_stopped_is_made_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is back and the machine costs on: that is said, and following the job again decides it."""
+    job, seen, host = make(tmp_path, "back"), Seen("done", 0, b"", b"", more=False, gone=True), make_host(tmp_path)
+
+    def kill(*given: object) -> None:
+        raise Killed
+
+    given = (job, make_sent(tmp_path), host, cast(There, Idle()), seen, Screen(quiet=True))
+    with monkeypatch.context() as patch:
+        patch.setattr("loop.cli.following.leave", kill)
+        with pytest.raises(Killed):
+            _brought_back(*given)
+    assert ([], ["back"]) == ([*noted.away()], [one.id for one, _ in noted.undecided("l4")])
+    monkeypatch.setattr("loop.cli.following.host_of", lambda sent: host)
+    assert 0 == follow(_chosen("last"), Screen(quiet=True), cast(There, Idle()))
+    assert (True, []) == ((tmp_path / "stopped").exists(), [*noted.undecided()])
+
+
+def test_a_stop_that_fails_stays_to_be_done(tmp_path: Path) -> None:
+    """It is said again by `loop hosts`, until a stop succeeds."""
+    job, seen = make(tmp_path, "back"), Seen("done", 0, b"", b"", more=False, gone=True)
+    host = make_host(tmp_path)
+    broken = Listed("l4", host.host.model_copy(update={"stop": "false"}), host.path)
+    code = _brought_back(job, make_sent(tmp_path), broken, cast(There, Idle()), seen, Screen(quiet=True))
+    assert (1, ["back"]) == (code, [one.id for one, _ in noted.undecided()])
+    stop_machine(host, None, Screen(quiet=True))
+    assert [] == [*noted.undecided()]

@@ -50,3 +50,27 @@ def test_what_is_right_passes_on_a_gpu_and_what_is_wrong_is_found(name: str, sha
     timings = finish(measure(bench, sides, workloads, Terms(2, 10.0, 5, 1e-3)))
     assert timings.outputs
     assert not timings.wrong, timings.wrong[0][1].message
+
+
+@pytest.mark.parametrize("knows", ["any device", "the CPU alone"])
+def test_the_right_answer_is_worked_out_on_the_gpu_or_else_on_the_cpu(
+    knows: str, shared: Bench, folder: Path
+) -> None:
+    """A reference that cannot be called on a GPU judges all the same."""
+    target = write_task(folder, "residual")
+    module, _, function = target.reference.python.partition(":")
+    file, places = folder / f"{knows.replace(' ', '_')}.py", folder / f"{knows}.txt"
+    file.write_text(
+        f"from {module.removesuffix('.py')} import {function} as known\n\n"
+        "def reference(*given, **more):\n"
+        "    on = (*given, *more.values())[0].device.type\n"
+        f"    assert on == 'cpu' or {knows == 'any device'}\n"
+        f"    open({str(places)!r}, 'a').write(on + ' ')\n"
+        "    return known(*given, **more)\n"
+    )
+    called = target.reference.model_copy(update={"python": f"{file.name}:reference"})
+    bench = replace(shared, target=target.model_copy(update={"reference": called}), _nursery=shared.nursery)
+    right = next(iter(bench.target.variants_on("cuda")))
+    (found,) = finish(verify(bench, [Job(bench.side(right), expand(bench.target, ["some"], "float32", 5))]))
+    assert found.right, found.checks[0].message
+    assert set(places.read_text().split()) == {"cuda" if knows == "any device" else "cpu"}

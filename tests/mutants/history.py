@@ -115,11 +115,15 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
         "small.cuh",
         [("  state.finish_sums();\n", "")],
     ),
+    "decode does not wait for the kernel before it": (
+        "decode.cuh",
+        [("  wait_for_previous();\n  loader", "  loader")],
+    ),
     "the reduction of decode does not wait for its first pass": (
         "decode.cuh",
-        [("  wait_for_previous();\n", "")],
+        [("  wait_for_previous();\n  if", "  if")],
     ),
-    "a small grid does not wait for the kernel before it": (
+    "small does not wait for the kernel before it": (
         "small.cuh",
         [("  wait_for_previous();\n", "")],
     ),

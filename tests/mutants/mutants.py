@@ -18,7 +18,7 @@ COVERED = {
     "small.cuh": ("small",),
     "split_k.cuh": ("split_k",),
     "split_k.cu": ("split_k",),
-    "partials.cuh": ("split_k", "decode"),
+    "partials.cuh": ("split_k",),
     "decode.cuh": ("decode",),
     "shape.cuh": ("tensor_core", "tensor_core@sm_90", "split_k"),
     "tensor_core.cuh": ("tensor_core", "tensor_core@sm_90", "split_k"),

@@ -112,6 +112,15 @@ void call(const char *what, Impl x, Impl y, double number = 0.5, int64_t choice 
     std::printf("  left: %d tensors, %d guards, device %d\n", alive, guards, current_device);
 }
 
+// What a library whose kernel needs 100 bytes gets from PyTorch.
+void borrow(const LoopMemory *memory) {
+  void *loan = nullptr, *const data = memory->take(100, &loan);
+  if (!data) return (void)std::printf("lent: nothing, %d tensors\n", alive);
+  std::printf("lent: %ld elements of type %d on device %d", of(loan).sizes[0], of(loan).dtype, of(loan).index);
+  memory->give(loan);
+  std::printf(", then %d tensors\n", alive);
+}
+
 Impl with(Impl impl, void (*change)(Impl &)) { return change(impl), impl; }
 
 }  // namespace
@@ -119,7 +128,7 @@ Impl with(Impl impl, void (*change)(Impl &)) { return change(impl), impl; }
 int main() {
   const LoopTorchFunctions functions = fake_torch();
   LoopTorchNumbers meanings{};
-  meanings.dtypes[kFloat] = "float32", meanings.loop_dtypes[kFloat] = LOOP_FLOAT32, meanings.cuda = kCuda;
+  meanings.dtypes[kFloat] = "float32", meanings.loop_dtypes[kFloat] = LOOP_FLOAT32, meanings.cuda = kCuda, meanings.byte = 7;
   loop_torch_start(&functions, &meanings, "loop_fake");
   const LoopTorchOperator op = adding();
   std::printf("registered: %d\n", loop_torch_register(&op));
@@ -138,12 +147,14 @@ int main() {
   call("declined", x, y, 13);
   can_allocate = false;
   call("no memory", x, y);
+  loop_torch_lend(borrow);
   can_allocate = true, can_guard = false;
   call("no guard", x, y);
   can_guard = true, gradients = true;
   call("gradient", x, with(y, [](Impl &i) { i.requires_grad = true; }));
   gradients = false;
   call("gradient that nobody records", x, with(y, [](Impl &i) { i.requires_grad = true; }));
+  loop_torch_lend(borrow);
   int made = 1;
   while (loop_torch_register(&op) == 0) made++;
   std::printf("slots: %d, kernels: %d\n", made, registered - 1);

@@ -1,4 +1,4 @@
-"""The bridge without PyTorch and without a GPU: devices, streams, structures, what is let go when a call fails."""
+"""The bridge without PyTorch and without a GPU: devices, streams, structures, what is let go, what is lent."""
 
 import ctypes
 import subprocess
@@ -36,10 +36,12 @@ choice: loop_fake::add: choice: expected 0 (no) or 1 (yes), got -1
 declined: launch on device 1, stream 0x101, attributes 1 1 13, output 2 x 3
 loop_fake::add: error 13:{space}
 no memory: loop_fake::add: PyTorch could not allocate the output; the reason is on the standard error
+lent: nothing, 0 tensors
 no guard: loop_fake::add: PyTorch could not make a device the current one; the reason is on the standard error
 gradient: loop_fake::add: y requires a gradient, and the operator has none: {remedy} y
 gradient that nobody records: launch on device 1, stream 0x101, attributes 1 1 0.5, output 2 x 3
   output 3 on device 1
+lent: 100 elements of type 7 on device -1, then 0 tensors
 slots: 64, kernels: 128
 """
 

@@ -45,6 +45,7 @@ def with_command(folder: Path, command: str) -> None:
     write(folder, head)
 
 
+@pytest.mark.slow
 def test_another_command_is_refused_until_that_session_is_allowed(foreign: Path) -> None:
     """It is named with its step; `loop trust` shows and allows these commands, and no others later."""
     with_command(foreign, "touch theirs")
@@ -61,6 +62,7 @@ def test_another_command_is_refused_until_that_session_is_allowed(foreign: Path)
     assert (True, False) == (Path("theirs").exists(), Path("others").exists())
 
 
+@pytest.mark.slow
 def test_another_command_is_allowed_here_before_it_goes_to_another_machine(foreign: Path, tmp_path: Path) -> None:
     """There it is taken for what this user allowed."""
     (tmp_path / ".config" / "loop").mkdir(parents=True)
@@ -114,6 +116,7 @@ def test_a_session_of_another_machine_goes_on_where_the_definitions_name_its_com
     assert () == trust.not_allowed(tmp_path, head_with(campaign={"proposer": proposer}), NAMED)
 
 
+@pytest.mark.slow
 def test_a_session_is_remembered_as_begun_here(foreign: Path) -> None:
     """Each session with commands of its own, by its folder."""
     assert 0 == loop("run", "session", "try", "--budget-minutes", "5").returncode

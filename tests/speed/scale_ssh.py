@@ -17,7 +17,7 @@ from statistics import median
 
 import psutil
 
-from loop.jobs import setup
+from loop.jobs import setup, ssh
 from loop.jobs.executor import all_done
 from loop.jobs.folder import HEARTBEAT, PID, RC, Job, JobFolder, prepare
 from loop.jobs.hosts import Host, Listed
@@ -32,6 +32,8 @@ START_S = 1.5
 KILLED = 10
 AWAY_S = 20.0
 """How long the closed laptop stands still."""
+SPREAD, LOST_S = 24, 5.0
+"""Jobs on two machines, and the time after which the one that is away loses its own."""
 WORDS = ("patterns", "list", "--json")
 HOST = Listed("there", Host(ssh="there", gpus=(0, 1, 2, 3)), Path("hosts.yaml"))
 
@@ -145,6 +147,33 @@ def closed(server: Server) -> Iterator[str]:
     )
 
 
+def two_machines(server: Server, folder: Path) -> Iterator[str]:
+    """Jobs spread over two machines, one of which is lost half way."""
+    with Server(folder / "second") as second:
+        second.install()
+        config = folder / "two"
+        config.write_text(server.called("first") + second.called("second"))
+        before, os.environ["LOOP_SSH"] = os.environ["LOOP_SSH"], f"ssh -F {config}"
+        hosts = [Listed(name, Host(ssh=name, gpus=(0, 1)), HOST.path) for name in ("first", "second")]
+        executor, batch = Ssh(hosts, 4), jobs("two", SPREAD)
+        up, ssh.AWAY_S = True, LOST_S
+        for _ in all_done(executor, batch):
+            if up and sum(job.rc is not None for job in batch) >= SPREAD // 2:
+                up = False
+                second.stop()
+        second.start()
+        executor.close()
+        ran = [job.where.host for job in batch if job.where]
+        left = len(server.left()) + len(second.left())
+        os.environ["LOOP_SSH"] = before
+    good, again = sum(job.state == "done" for job in batch), sum(job.tries > 1 for job in batch)
+    yield (
+        f"- Two machines with two jobs at a time each, one of them lost when half were done, given up after "
+        f"{LOST_S:.0f} s: {good} of {SPREAD} jobs ended with their results, {ran.count('first')} on the first and "
+        f"{ran.count('second')} on the lost one; {again} begun again; {left} left there."
+    )
+
+
 def section(count: int, seed: int) -> Iterator[str]:
     """All of it, as lines of Markdown."""
     yield "## ssh, to an OpenSSH server on a loopback port"
@@ -162,6 +191,7 @@ def section(count: int, seed: int) -> Iterator[str]:
         yield from cuts(server, count, seed)
         yield from kills(server, KILLED, seed)
         yield from closed(server)
+        yield from two_machines(server, Path(folder))
 
 
 def main() -> None:

@@ -23,11 +23,10 @@ struct Cost {
 };
 constexpr Cost kCosts[kKernels] = {
     {"tensor_core", 2.05, 0.49, 0.52, 0.94, 0.00},
-    {"small", 1.58, 0.35, 0.47, 0.33, 0.00},
-    {"decode", 2.31, 0.26, 0.39, 0.34, 0.26},
+    {"small", 1.05, 0.35, 0.47, 0.33, 0.00},
+    {"decode", 1.75, 0.26, 0.39, 0.34, 0.26},
     {"split_k", 3.82, 0.00, 0.21, 1.06, 0.00},
 };
-constexpr double kOverlapped = 0.55;  // What `small` saves where it begins before the kernel before it has ended.
 // Keys up to which `small` walks them as fast as was fitted, and from which on `split_k` was.
 constexpr int kFew = ATTENTION_AUTO_FEW, kMany = ATTENTION_AUTO_MANY;
 
@@ -35,7 +34,7 @@ constexpr int kFew = ATTENTION_AUTO_FEW, kMany = ATTENTION_AUTO_MANY;
 inline double estimate(const Cost &cost, const Problem &problem, int depth, int rows, int ranges) {
   const double wide = depth / 64.0, sms = static_cast<double>(kSms);
   const double blocks = double(problem.batches) * problem.heads * ((problem.queries - 1) / rows + 1) * ranges;
-  const double keys = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
+  const double keys = problem.keys;
   const double mean = keys - std::min(keys, double(problem.queries)) / 2;
   const double turns = std::ceil(blocks / sms) * keys / ranges;
   const double even = std::max(keys, (blocks / sms + 0.5) * mean);
@@ -57,8 +56,7 @@ struct Choice {
     if constexpr (kDepth > 16) {  // Narrower rows may not begin at multiples of 16 bytes.
       times[kDecode] = estimate(kCosts[kDecode], problem, kWidth, 16, decode_cut<kWidth>(problem).ranges);
       if constexpr (kWidth <= 128) {
-        const double overlapped = is_few(problem) ? kOverlapped : 0.0;
-        if (problem.keys <= kFew) times[kSmall] = estimate(kCosts[kSmall], problem, kWidth, 16, 1) - overlapped;
+        if (problem.keys <= kFew) times[kSmall] = estimate(kCosts[kSmall], problem, kWidth, 16, 1);
         const int ranges = split_ranges<kWidth>(problem);
         if (problem.keys >= kMany && ranges > 1)
           times[kSplitK] = estimate(kCosts[kSplitK], problem, kWidth, 64, ranges);

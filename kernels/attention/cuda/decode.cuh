@@ -10,17 +10,16 @@
 // 250 instructions, and the multiprocessor's share of an H200's memory leaves 1,600 issue slots for it.
 //
 // The warps' outputs are merged in shared memory, as in `small`. A head of few keys is one block's work. Otherwise the
-// merged rows go to a workspace and the second pass of `split_k` reduces them: to have the last block of a head do it,
-// which saves a launch, took as long or longer (README.md).
+// merged rows go to a workspace, finished, and a second kernel weighs them: to have the last block of a head do it, which
+// saves a launch, took longer (README.md).
 //
 // Shared memory: kWarps kStages 4 kKeys D bytes; the queries lie in the last stage of the first warp's ring until all
 // have them in registers, and the merge area over everything in the end.
 //   D = 64, 32 keys, 4 warps, 3 stages: 96 KB.   D = 128, 16 keys, 4 warps: 96 KB.   D = 256, 16 keys, 2 warps: 96 KB.
 // Registers: D/2 for outputs, D/4 for queries, kKeys/2 for logits: 104 of 255 at D = 128.
-// Workspace: ranges * 4 (D + 4) bytes for each row; the ranges of all heads are no more than multiprocessors.
+// Workspace: ranges * (2 D + 4) bytes for each row; the ranges of all heads are no more than multiprocessors.
 #pragma once
 
-#include "partials.cuh"
 #include "small.cuh"
 
 namespace attention {
@@ -97,31 +96,58 @@ struct DecodeWalk {
   }
 };
 
+// What blocks leave of their ranges in the workspace: finished rows, as elements, and for each the logarithm of what it
+// weighs, log2(sum_j 2^(x_j)) with logits x in powers of two; -inf where the row sees no key. A row is a weighted mean
+// of its ranges, so that to round these costs no more than to round the result.
+template <typename T>
+struct Ranges {
+  T *rows;          // [ranges, batches, heads, queries, D]
+  float *weights;   // [batches, heads, queries, ranges]
+  int count;
+
+  static size_t bytes(const Problem &problem, int count) {
+    return rows_of(problem) * count * (problem.depth * sizeof(T) + sizeof(float));
+  }
+  Ranges(const Problem &problem, int count, void *workspace)
+      : rows(static_cast<T *>(workspace)),
+        weights(reinterpret_cast<float *>(rows + rows_of(problem) * count * problem.depth)),
+        count(count) {}
+
+  SIMT_DEVICE T *row(const Problem &problem, int range, int query) const {
+    const int64_t head = (int64_t(range) * problem.batches + blockIdx.z) * problem.heads + blockIdx.y;
+    return rows + (head * problem.queries + query) * problem.depth;
+  }
+  SIMT_DEVICE float *weights_of(const Problem &problem, int query) const {
+    const int64_t head = int64_t(blockIdx.z) * problem.heads + blockIdx.y;
+    return weights + (head * problem.queries + query) * count;
+  }
+
+ private:
+  static size_t rows_of(const Problem &problem) { return size_t(problem.batches) * problem.heads * problem.queries; }
+};
+
 // The block's merged rows to the workspace.
-template <class Shape>
-SIMT_DEVICE void put_range(const Merge<Shape> &merge, const Partials &partials, const Problem &problem, int range,
+template <typename T, class Shape>
+SIMT_DEVICE void put_range(const Merge<Shape> &merge, const Ranges<T> &ranges, const Problem &problem, int range,
                            int first_row, int rows, unsigned thread) {
   constexpr int kChunks = Shape::kDepth / 8;
   for (int piece = static_cast<int>(thread); piece < rows * kChunks; piece += Shape::kThreads) {
-    const int row = piece / kChunks, feature = piece % kChunks * 8;
-    if (feature >= partials.depth) continue;
+    const int row = piece / kChunks, query = first_row + row, feature = piece % kChunks * 8;
+    if (feature >= problem.depth) continue;
     const auto sums = merge.get(row, feature, problem.scale_log2);
-    float *const place = partials.row(problem, range, first_row + row);
-    auto *const values = reinterpret_cast<Floats4 *>(place + feature);
-    global_store(values, Floats4{sums.values[0], sums.values[1], sums.values[2], sums.values[3]});
-    global_store(values + 1, Floats4{sums.values[4], sums.values[5], sums.values[6], sums.values[7]});
-    if (feature == 0) {
-      const float top = sums.top == kMasked ? kMasked : sums.top * problem.scale_log2;
-      global_store(reinterpret_cast<Floats4 *>(place + partials.depth), Floats4{top, sums.total, 0.0f, 0.0f});
-    }
+    global_store(reinterpret_cast<Words4 *>(ranges.row(problem, range, query) + feature), sums.template finished<T>());
+    if (feature) continue;
+    const float weight = sums.total == 0.0f ? kMasked : sums.top * problem.scale_log2 + log2f(sums.total);
+    global_store(ranges.weights_of(problem, query) + range, weight);
   }
 }
 
 template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
-    decode_kernel(const Problem problem, const Partials partials, const Cut cut) {
+    decode_kernel(const Problem problem, const Ranges<T> ranges, const Cut cut) {
   using Walker = DecodeWalk<T, Shape>;
-  allow_next();
+  const bool alone = is_alone();
+  if (alone) allow_next();
   const SharedAddress shared = shared_base(), queries_at = shared + Shape::kQueriesAt;
   const unsigned thread = threadIdx.x, lane = thread % 32;
   const int warp = static_cast<int>(thread / 32), block = static_cast<int>(blockIdx.x);
@@ -134,7 +160,9 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const Walker walk(problem, shared + warp * Shape::kRingBytes, lane, first_row, end);
   const int tile = cut.begin(range) + warp;
 
-  TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads>(queries_of<T>(problem), thread).copy(queries_at, first_row);
+  const TileLoader<T, Shape::kDepth, Shape::kRows, Shape::kThreads> loader(queries_of<T>(problem), thread);
+  wait_for_previous();
+  loader.copy(queries_at, first_row);
   cp_async_commit();
 #pragma unroll 1
   for (int i = 0; i < Shape::kStages - 1; i++) walk.fetch(tile + i * Shape::kWarps, walk.ring + i * Shape::kStageBytes);
@@ -144,6 +172,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   queries.fetch(queries_at, lane, problem.negative);
   __syncthreads();  // The stage that they lie in is the first warp's again.
   walk.fetch(tile + (Shape::kStages - 1) * Shape::kWarps, walk.ring + Shape::kQueriesAt);
+  if (!alone) allow_next();
 
   typename Walker::State state;
   state.begin();
@@ -158,112 +187,121 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   if (cut.ranges == 1)
     merge.store(output_of<T>(problem), first_row, problem.scale_log2, thread);
   else
-    put_range(merge, partials, problem, range, first_row, rows, thread);
+    put_range(merge, ranges, problem, range, first_row, rows, thread);
 }
 
-// Second pass. A block has 32 features of a row, in pieces of four: 8 lanes hold a piece of each, and 16 such groups
+// Second pass. A block has 64 features of a row, in pieces of eight: 8 lanes hold a piece of each, and 16 such groups
 // take the ranges in turn. Where there are few, each warp has a row of its own. Each warp works out the row's maximum and
 // its sum by itself, so that what the groups have is only to be added.
 struct Reduction {
-  static constexpr int kThreads = 128, kWarps = 4, kPiece = 4, kLanes = 8, kFeatures = kPiece * kLanes;
+  static constexpr int kThreads = 128, kWarps = 4, kPiece = 8, kLanes = 8, kFeatures = kPiece * kLanes;
   static constexpr int kGroups = 32 / kLanes;                       // Of a warp.
-  static constexpr int kHeld = 7;                                   // Ranges that a group asks for before it uses one.
+  static constexpr int kHeld = 9;                                   // Ranges that a group asks for before it uses one.
   static constexpr int kFew = kGroups * kHeld, kMost = kFew * kWarps;  // Ranges that a warp, and a block, can take.
   static constexpr int kSharedBytes = kWarps * kFeatures * 4;
 };
 
-SIMT_DEVICE Floats4 add(const Floats4 &a, const Floats4 &b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+// values += weight * the eight elements of a piece.
+template <typename T>
+SIMT_DEVICE void add_piece(float (&values)[8], float weight, const Words4 &words) {
+  const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+  for (int i = 0; i < 8; i++) {
+    const uint16_t bits = static_cast<uint16_t>(pairs[i / 2] >> (i % 2 * 16));
+    values[i] += weight * to_float(reinterpret_cast<const T &>(bits));
+  }
+}
 
 template <typename T>
 __global__ void __launch_bounds__(Reduction::kThreads)
-    decode_reduce_kernel(const Problem problem, const Partials partials) {
+    decode_reduce_kernel(const Problem problem, const Ranges<T> ranges) {
   using R = Reduction;
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32, depth = partials.depth;
-  const bool few = partials.ranges <= R::kFew;
-  const int chunks = (depth + R::kFeatures - 1) / R::kFeatures, block = static_cast<int>(blockIdx.x);
+  allow_next();
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const bool few = ranges.count <= R::kFew;
+  const int chunks = (problem.depth + R::kFeatures - 1) / R::kFeatures, block = static_cast<int>(blockIdx.x);
   const int query = few ? block / chunks * R::kWarps + warp : block / chunks;
   const int feature = block % chunks * R::kFeatures + lane % R::kLanes * R::kPiece;
   const int ways = few ? R::kGroups : R::kGroups * R::kWarps, way = few ? lane / R::kLanes : thread / R::kLanes;
+  const float *const weights = ranges.weights_of(problem, query);
   wait_for_previous();
   if (query >= problem.queries) return;
 
-  float tops[R::kHeld];
-  Floats4 held[R::kHeld];
+  float own[R::kHeld], all[(R::kMost + 31) / 32];
+  Words4 held[R::kHeld];
 #pragma unroll
   for (int i = 0; i < R::kHeld; i++) {
     const int range = way + i * ways;
-    tops[i] = kMasked, held[i] = {};
-    if (range < partials.ranges && feature < depth) {
-      const float *row = partials.row(problem, range, query);
-      tops[i] = global_load(row + depth);
-      held[i] = global_load(reinterpret_cast<const Floats4 *>(row + feature));
+    own[i] = kMasked, held[i] = {};
+    if (range < ranges.count && feature < problem.depth) {
+      own[i] = global_load(weights + range);
+      held[i] = global_load(reinterpret_cast<const Words4 *>(ranges.row(problem, range, query) + feature));
     }
   }
-  Floats2 rows[R::kMost / 32 + 1];
-#pragma unroll
-  for (int i = 0; i < R::kMost / 32 + 1; i++) {
-    const int range = lane + i * 32;
-    rows[i] = {kMasked, 0.0f};
-    if (range < partials.ranges)
-      rows[i] = global_load(reinterpret_cast<const Floats2 *>(partials.row(problem, range, query) + depth));
-  }
-
   float highest = kMasked, total = 0.0f;
-  for (const Floats2 &row : rows) highest = fmaxf(highest, row.x);
+#pragma unroll
+  for (int i = 0; i < (R::kMost + 31) / 32; i++) {
+    const int range = lane + i * 32;
+    all[i] = range < ranges.count ? global_load(weights + range) : kMasked;
+  }
+  for (const float weight : all) highest = fmaxf(highest, weight);
 #pragma unroll
   for (int mask = 16; mask; mask /= 2) highest = fmaxf(highest, shuffle_xor(highest, mask));
   const float subtracted = highest == kMasked ? 0.0f : highest;
-  for (const Floats2 &row : rows) total += exp2_approx(row.x - subtracted) * row.y;
+  for (const float weight : all) total += exp2_approx(weight - subtracted);
 #pragma unroll
   for (int mask = 16; mask; mask /= 2) total += shuffle_xor(total, mask);
 
-  Floats4 value = {};
+  float values[8] = {};
 #pragma unroll
-  for (int i = 0; i < R::kHeld; i++) {
-    const float weight = exp2_approx(tops[i] - subtracted);
-    value.x += weight * held[i].x, value.y += weight * held[i].y;
-    value.z += weight * held[i].z, value.w += weight * held[i].w;
-  }
+  for (int i = 0; i < R::kHeld; i++) add_piece<T>(values, exp2_approx(own[i] - subtracted), held[i]);
 #pragma unroll
   for (int mask = R::kLanes; mask < 32; mask *= 2)
-    value = add(value, {shuffle_xor(value.x, mask), shuffle_xor(value.y, mask), shuffle_xor(value.z, mask),
-                        shuffle_xor(value.w, mask)});
+#pragma unroll
+    for (float &value : values) value += shuffle_xor(value, mask);
   if (!few) {
-    const SharedAddress shared = shared_base() + lane * 16;
-    if (lane < R::kLanes) shared_store(shared + warp * R::kFeatures * 4, value);
+    const SharedAddress shared = shared_base() + lane * R::kPiece * 4;
+    if (lane < R::kLanes) {
+      shared_store(shared + warp * R::kFeatures * 4, Floats4{values[0], values[1], values[2], values[3]});
+      shared_store(shared + warp * R::kFeatures * 4 + 16, Floats4{values[4], values[5], values[6], values[7]});
+    }
     __syncthreads();
     if (warp || lane >= R::kLanes) return;
 #pragma unroll
     for (int other = 1; other < R::kWarps; other++)
-      value = add(value, shared_load<Floats4>(shared + other * R::kFeatures * 4));
+#pragma unroll
+      for (int i = 0; i < 8; i += 4) {
+        const auto four = shared_load<Floats4>(shared + other * R::kFeatures * 4 + i * 4);
+        values[i] += four.x, values[i + 1] += four.y, values[i + 2] += four.z, values[i + 3] += four.w;
+      }
   }
-  if (lane >= R::kLanes || feature >= depth) return;
+  if (lane >= R::kLanes || feature >= problem.depth) return;
   const float inverse = total == 0.0f ? 0.0f : reciprocal_approx(total);
   const Matrix<T> output = output_of<T>(problem);
-  const Words2 words{pack<T>(value.x * inverse, value.y * inverse), pack<T>(value.z * inverse, value.w * inverse)};
-  global_store(reinterpret_cast<Words2 *>(output.data + query * output.stride + feature), words);
+  const Words4 words{pack<T>(values[0] * inverse, values[1] * inverse), pack<T>(values[2] * inverse, values[3] * inverse),
+                     pack<T>(values[4] * inverse, values[5] * inverse), pack<T>(values[6] * inverse, values[7] * inverse)};
+  global_store(reinterpret_cast<Words4 *>(output.data + query * output.stride + feature), words);
 }
 
 template <typename T>
-Error decode_reduce(const Problem &problem, const Partials &partials, cudaStream_t stream) {
+Error decode_reduce(const Problem &problem, const Ranges<T> &ranges, cudaStream_t stream) {
   using R = Reduction;
-  const int rows = partials.ranges <= R::kFew ? R::kWarps : 1, chunks = (partials.depth + R::kFeatures - 1) / R::kFeatures;
+  const int rows = ranges.count <= R::kFew ? R::kWarps : 1, chunks = (problem.depth + R::kFeatures - 1) / R::kFeatures;
   const dim3 grid((problem.queries + rows - 1) / rows * chunks, problem.heads, problem.batches);
   const bool launched = launch_early<decode_reduce_kernel<T>>(grid, dim3(R::kThreads), R::kSharedBytes, stream, problem,
-                                                              partials);
+                                                              ranges);
   return launched ? kSuccess : kLaunchFailed;
 }
 
 // A head whose keys are few steps of all warps is left whole. Of others the device gets the blocks that the manifest's
-// `tuning` asks for, each with two steps at least, so that the workspace is no more than flash's: it cuts blocks of 64 KB
-// of keys and values, 64 KB being two steps, into at most 112 of 128 ranges, and has D + 1 floats for each row.
+// `tuning` asks for, each with a step at least, so that the workspace is no more than flash's: it cuts 64 KB of keys and
+// values, two steps, into a range, with D + 1 floats for each row.
 template <class Shape>
 Cut cut_keys(const Problem &problem) {
   const int64_t blocks = int64_t(problem.batches) * problem.heads * ((problem.queries - 1) / Shape::kRows + 1);
   const int64_t wanted = ATTENTION_DECODE_BLOCKS;
-  const int visible = std::max(0, problem.keys + std::min(0, problem.queries + problem.lead));
-  const int tiles = (visible + Shape::kKeys - 1) / Shape::kKeys, steps = tiles / Shape::kWarps;
-  const int64_t room = int64_t(steps) * (problem.depth + 1) / (2 * (problem.depth + kPartialExtra));
+  const int tiles = (problem.keys + Shape::kKeys - 1) / Shape::kKeys, steps = tiles / Shape::kWarps;
+  const int64_t room = int64_t(steps) * (problem.depth + 1) / (problem.depth + 2);
   const int64_t ranges = steps <= ATTENTION_DECODE_WHOLE ? 1 : std::min({wanted / blocks, room, int64_t(Reduction::kMost)});
   const int count = static_cast<int>(std::max<int64_t>(1, ranges));
   return {count, tiles / count, tiles % count};
@@ -292,19 +330,18 @@ Cut decode_cut(const Problem &problem) {
 
 template <typename T, class Shape>
 Error launch_decode(const Problem &problem, cudaStream_t stream) {
-  const int64_t heads = int64_t(problem.batches) * problem.heads, tiles = (problem.queries - 1) / Shape::kRows + 1;
+  const int64_t tiles = (problem.queries - 1) / Shape::kRows + 1;
   const Cut cut = cut_keys<Shape>(problem);
   const dim3 grid(static_cast<unsigned>(tiles * cut.ranges), problem.heads, problem.batches), block(Shape::kThreads);
-  Partials partials{nullptr, cut.ranges, problem.depth};
-  const auto run = [&] {
-    return launch<decode_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, partials, cut);
+  const auto run = [&](const Ranges<T> &ranges) {
+    const size_t bytes = early_bytes(grid, Shape::kSharedBytes);
+    return launch_early<decode_kernel<T, Shape>>(grid, block, bytes, stream, problem, ranges, cut);
   };
-  if (cut.ranges == 1) return run() ? kSuccess : kLaunchFailed;
-  const size_t rows = static_cast<size_t>(heads * cut.ranges * problem.queries);
-  const Workspace workspace(rows * static_cast<size_t>(problem.depth + kPartialExtra) * sizeof(float), stream);
+  if (cut.ranges == 1) return run({problem, 1, nullptr}) ? kSuccess : kLaunchFailed;
+  const Workspace workspace(Ranges<T>::bytes(problem, cut.ranges), stream);
   if (!workspace.data()) return kOutOfMemory;
-  partials.data = static_cast<float *>(workspace.data());
-  return run() ? decode_reduce<T>(problem, partials, stream) : kLaunchFailed;
+  const Ranges<T> ranges(problem, cut.ranges, workspace.data());
+  return run(ranges) ? decode_reduce<T>(problem, ranges, stream) : kLaunchFailed;
 }
 
 template <typename T, int kDepth>

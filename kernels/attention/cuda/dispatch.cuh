@@ -10,6 +10,12 @@ inline Strides strides_of(const LoopTensor &tensor) {
   return {tensor.strides[0], tensor.strides[1], tensor.strides[2]};
 }
 
+// Keys at the end that a mask hides from every query do not count: neither for a tile's size, nor for the choice of it.
+inline void drop_hidden_keys(Problem &problem) {
+  const int missing = std::min(0, problem.queries + problem.lead);
+  problem.keys = std::max(0, problem.keys + missing), problem.lead -= missing;
+}
+
 // Heads that share keys become rows of one head, so that a tile of queries holds them all: where their rows are evenly
 // spaced, and no mask tells the queries of a head apart. A single query under a mask sees the first keys, as all do.
 inline void fold_heads(Problem &problem) {
@@ -24,7 +30,7 @@ inline void fold_heads(Problem &problem) {
   };
   if (problem.group == 1 || (problem.causal && problem.queries > 1) || rows > kMost) return;
   if (!even(problem.q_strides) || !even(problem.o_strides)) return;
-  if (problem.causal) problem.keys = std::max(0, problem.keys + std::min(0, 1 + problem.lead));
+  drop_hidden_keys(problem);
   fold(problem.q_strides), fold(problem.o_strides);
   problem.queries = static_cast<int>(rows), problem.heads /= problem.group;
   problem.group = 1, problem.causal = false, problem.lead = 0;
@@ -142,8 +148,9 @@ Error run_with_depth(const Problem &problem, cudaStream_t stream) {
 }
 
 template <class Family>
-Error run_family(const Problem &problem, int32_t dtype, cudaStream_t stream) {
+Error run_family(Problem problem, int32_t dtype, cudaStream_t stream) {
   using Depths = typename Family::Depths;
+  drop_hidden_keys(problem);
   return dtype == LOOP_FLOAT16 ? run_with_depth<Family, __half, Depths>(problem, stream)
                                : run_with_depth<Family, __nv_bfloat16, Depths>(problem, stream);
 }

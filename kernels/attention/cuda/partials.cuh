@@ -1,4 +1,4 @@
-// What a block of the first of two passes leaves of its range of keys: the workspace of `split_k` and `decode`.
+// What a block of the first of two passes leaves of its range of keys: the workspace of `split_k`.
 //
 // A partial result of a row over range i: a logit m_i near its highest, its sum l_i = sum_j 2^(x_j - m_i) and its weighted
 // values P_i = sum_j 2^(x_j - m_i) v_j, with logits x in powers of two. A range in which a row sees no key has

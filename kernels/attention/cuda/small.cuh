@@ -166,8 +166,9 @@ struct SmallWalk {
 
 template <typename T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem problem) {
-  allow_next();
   using State = Warp<T, Shape::kDepth, 1, Shape::kKeys>;
+  const bool alone = is_alone();
+  if (alone) allow_next();
   const SharedAddress shared = shared_base();
   const unsigned thread = threadIdx.x, lane = thread % 32;
   const int warp = static_cast<int>(thread / 32);
@@ -197,6 +198,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
   __syncthreads();
   typename State::HeldQueries queries;
   queries.fetch(query_tile, lane, problem.negative);
+  if (!alone) allow_next();
 
   const SmallWalk<T, Shape> walk{problem, keys, values, key_tile, value_tile, lane, first_row, tiles, edge};
   if (tile < tiles) walk.template step<true>(state, queries, tile);
@@ -211,18 +213,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) small_kernel(const Problem
   merge.store(output_of<T>(problem), first_row, problem.scale_log2, thread);
 }
 
-// Whether a grid leaves most of the device to the kernel before it: then its blocks may come and wait for that one's
-// end, which hides 0.6 of 2.2 us on an H200. Of 128 blocks it took 0.4 us longer.
-inline bool is_few(const Problem &problem) {
-  return 4 * int64_t(problem.batches) * problem.heads * ((problem.queries - 1) / 16 + 1) <= kSms;
-}
-
 template <typename T, class Shape>
 Error launch_small(const Problem &problem, cudaStream_t stream) {
   const dim3 grid((problem.queries + Shape::kRows - 1) / Shape::kRows, problem.heads, problem.batches);
   const dim3 block(Shape::kThreads);
-  const auto run = is_few(problem) ? launch_early<small_kernel<T, Shape>, Problem> : launch<small_kernel<T, Shape>, Problem>;
-  const bool launched = run(grid, block, Shape::kSharedBytes, stream, problem);
+  const size_t bytes = early_bytes(grid, Shape::kSharedBytes);
+  const bool launched = launch_early<small_kernel<T, Shape>>(grid, block, bytes, stream, problem);
   return launched ? kSuccess : kLaunchFailed;
 }
 

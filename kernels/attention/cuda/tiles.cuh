@@ -5,6 +5,9 @@
 //   kSms        multiprocessors, by which waves of blocks are counted
 #pragma once
 
+#include <algorithm>
+
+#include "problem.cuh"
 #include "shape.cuh"
 
 #if !defined(ATTENTION_WIDE_SMS) || !defined(ATTENTION_WIDE_64_ROWS) || !defined(ATTENTION_WIDE_128_ROWS)
@@ -29,5 +32,13 @@ template <>
 struct Wide<96> : TensorCoreShape<96, ATTENTION_WIDE_96_ROWS, ATTENTION_WIDE_96_KEYS, ATTENTION_WIDE_96_WARPS,
                                   ATTENTION_WIDE_96_BLOCKS, ATTENTION_WIDE_96_HELD> {};
 constexpr int64_t kSms = ATTENTION_WIDE_SMS;
+
+// Kernels that are launched early begin as the one before ends. Where there are no more blocks than multiprocessors, each
+// has one to itself: the next kernel's come one to each too, as it becomes free. Blocks of a larger grid let the next
+// begin only when they have what they asked for: it would share multiprocessors with some of them, and not with others.
+inline size_t early_bytes(const dim3 &grid, size_t bytes) {
+  return int64_t(grid.x) * grid.y * grid.z <= kSms ? std::max(bytes, simt::kWholeMultiprocessor) : bytes;
+}
+SIMT_DEVICE bool is_alone() { return int64_t(gridDim.x) * gridDim.y * gridDim.z <= kSms; }
 
 }  // namespace attention
