@@ -95,7 +95,7 @@ class Probed(Printed):
     """Workload to log ratios, where the gate asked."""
 
 
-def show(task: Path, screen: Screen) -> int:
+def show(task: Path, screen: Screen, *, as_json: bool = True) -> int:
     """`loop job probe`: try a commit, print what was observed as JSON; the exit code."""
     asked, root = read_sealed(ProbeTask, task), task.absolute().parent.parent
     setting = trusted_setting(root / TODAY, screen)

@@ -19,7 +19,7 @@ from loop.base.locks import own_folder
 from loop.base.owners import stranger
 from loop.base.remarks import remark
 from loop.builds import reads
-from loop.builds.reads import Fact, Facts
+from loop.builds.reads import Facts
 
 LIBRARY, RECORD, LOG, QUESTIONS = "kernel.so", "build.json", "log.txt", "questions"
 FORMAT = 2
@@ -198,14 +198,10 @@ def finished(
         "seconds": round(seconds, 3),
         "compiler": compiler,
         "command": [word.replace(stand_in, known.build_id) for word in command],
-        "loads": reads.listed(_absolute(known.loads)),
+        "loads": reads.listed({os.path.join(Path.cwd(), name): fact for name, fact in known.loads.items()}),
     }
     (made / RECORD).write_text(sums.sealed(to_json(record)))
     return replace(known, library=record["sha256"]), record
-
-
-def _absolute(facts: Facts) -> dict[str, Fact]:
-    return {os.path.join(Path.cwd(), name): fact for name, fact in facts.items()}
 
 
 def move_into_place(made: Path, known: KnownBuild, cache: Path) -> Path:

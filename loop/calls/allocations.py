@@ -101,14 +101,10 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         zones = Surroundings(zone, zone)
         block = torch.empty(zone + size + zone, dtype=torch.uint8, device=result.device)
         for place, data in zip((0, zone + size), zones.renew(draw(HIGH)), strict=True):
-            block[place : place + zone].copy_(_bytes(data))
+            block[place : place + zone].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         tensor = inside(block, zone, size).view(result.dtype).as_strided(shape, strides).copy_(result)
         self.made.append(_Guarded(shape, tensor.data_ptr(), block, zones))
         return tensor
-
-
-def _bytes(data: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def stray_writes(call: Callable[[], Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loop.cli import names
-from loop.cli.options import DEVICE, EVALUATOR, JSON, SEED, SETS, TARGET, THREADS
+from loop.cli.options import DEVICE, EVALUATOR, SEED, SETS, TARGET, THREADS
 from loop.cli.table import Command, argument, option
 
 AGENTS = (
@@ -14,7 +14,6 @@ AGENTS = (
         "A folder of skills; may be repeated. Default: .agents/skills and .claude/skills.",
     ),
     option("--yes", bool, "Do it without asking."),
-    JSON,
 )
 BEGINNING = (
     Command(
@@ -29,7 +28,6 @@ BEGINNING = (
                 "Folder of a project or a session, or a task of another format. Default: here.",
             ),
             argument("variants ANSWER", list[str] | None, "Answers to the task: files."),
-            JSON,
         ),
         result="loop.cli.requests:TrustGranted",
     ),
@@ -48,7 +46,6 @@ BEGINNING = (
             option("--command", str | None, "A program with its arguments."),
             option("--like", list[str] | None, "A tensor's sizes: x=N,M or x=64,1000; may be repeated."),
             option("--reference", str | None, "module:function that is right, for a file or a program."),
-            JSON,
         ),
         request="InitRequest",
         result="loop.model.exported:MadeTarget",
@@ -65,7 +62,6 @@ BEGINNING = (
         (
             argument("path", Path, "A task, or a folder of tasks."),
             option("--format", str | None, "Read it as this format. Default: recognised.", name="form"),
-            JSON,
         ),
         result="loop.formats.model:Inspected",
         agents="reads",
@@ -75,7 +71,7 @@ BEGINNING = (
         "loop.cli.bench:list_variants",
         "List the variants of the target.",
         ("loop kernels list",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.bench:VariantList",
         agents="reads",
     ),
@@ -84,7 +80,7 @@ BEGINNING = (
         "loop.cli.bench:show_variant",
         "Show one variant: how it is built, and its workloads.",
         ("loop kernels show cpu",),
-        (argument("name", str, "Name of a variant.", complete=names.variants), TARGET, JSON),
+        (argument("name", str, "Name of a variant.", complete=names.variants), TARGET),
         result="loop.cli.bench:ShownVariant",
         agents="reads",
     ),
@@ -93,7 +89,6 @@ BEGINNING = (
         "loop.cli.bench:header",
         "Print the path of the C header that a kernel includes.",
         ('cp "$(loop kernels header)" .',),
-        (JSON,),
         result="loop.cli.bench:HeaderPath",
     ),
     Command(
@@ -154,7 +149,6 @@ BEGINNING = (
             DEVICE,
             THREADS,
             SEED,
-            JSON,
         ),
         request="JudgeRequest",
         result="loop.cli.judging:TwoVerdicts",
@@ -179,7 +173,6 @@ BEGINNING = (
             TARGET,
             SETS,
             option("--session ID", str | None, "The session whose measurements go with it."),
-            JSON,
         ),
         request="ExportRequest",
         result="loop.cli.exporting:WrittenAnswer",
@@ -211,7 +204,6 @@ BEGINNING = (
             DEVICE,
             THREADS,
             SEED,
-            JSON,
         ),
         request="AuditRequest",
         result="loop.cli.auditing:Audited",

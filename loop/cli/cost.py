@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loop.cli.options import JSON, TARGET
+from loop.cli.options import TARGET
 from loop.cli.table import Command, option
 
 COST = (
@@ -19,7 +19,6 @@ COST = (
             option("--sessions A..B", str | None, "From A to B, by id or its beginning; or one."),
             option("--against A", str | None, "What each took less than this session, in percent too."),
             TARGET,
-            JSON,
         ),
         result="loop.money.answers:Costs",
         agents="reads",
@@ -29,7 +28,7 @@ COST = (
         "loop.money.command:show_rates",
         "Show the prices of the rate card, each with its source and age.",
         ("loop cost rates",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.money.answers:Prices",
     ),
     Command(
@@ -57,7 +56,6 @@ COST = (
             ),
             option("--recorded", bool, "Judge the decisions of the recorded history."),
             TARGET,
-            JSON,
         ),
         request="KeepRequest",
         result="loop.money.answers:StopAnswer",
@@ -86,7 +84,6 @@ COST = (
             option("--options", Path | None, "YAML file with the options; without one, the stop rules."),
             option("--recorded", bool, "The options that the recorded history had."),
             TARGET,
-            JSON,
         ),
         result="loop.money.answers:PivotAnswer",
     ),

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from loop.cli.options import DEVICE, JSON, SEED, SETS, TARGET, THREADS, VARIANTS
+from loop.cli.options import DEVICE, SEED, SETS, TARGET, THREADS, VARIANTS
 from loop.cli.table import Command, argument, option
 
 JOB = argument("job ID", str, "An id of a job, or last.", "last")
@@ -16,7 +16,6 @@ HOSTING = (
         (
             option("--limit", int, "The newest so many.", 40, min=1),
             option("--watch", bool, "Print the table again when it changes, until all have ended."),
-            JSON,
         ),
         result="loop.cli.jobs:JobList",
         agents="reads",
@@ -29,7 +28,7 @@ HOSTING = (
         Executors call it on the machine that does the work. A job that has ended is not run again.
         """,
         ("loop job run ~/.local/state/loop/jobs/4f2a90c1",),
-        (argument("folder", Path, "Folder with a job.json."), JSON),
+        (argument("folder", Path, "Folder with a job.json."),),
         result="loop.cli.jobs:JobAnswer",
     ),
     Command(
@@ -52,7 +51,6 @@ HOSTING = (
             option("--checks NAME", list[str] | None, "A set that is only checked."),
             option("--budget-s", float, "Seconds that it is meant to take.", 60, min=0.001),
             option("--limit-s", float, "Seconds after which it is killed.", 600, min=0.001),
-            JSON,
         ),
         result="loop.cli.bench:BenchAnswer",
     ),
@@ -70,7 +68,7 @@ HOSTING = (
             l4: {ssh: me@34.1.2.3, usd_per_hour: 0.7, stop: gcloud compute instances stop my-l4}
         """,
         ("loop hosts", "loop hosts --json"),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.hosts:HostList",
     ),
     Command(
@@ -81,7 +79,7 @@ HOSTING = (
         It goes into an environment of its own, ~/.loop/venv. That sees the packages of `python:` and changes none.
         """,
         ("loop hosts setup l4",),
-        (argument("host", str, "Name or label in hosts.yaml."), TARGET, JSON),
+        (argument("host", str, "Name or label in hosts.yaml."), TARGET),
         result="loop.cli.hosts:SetUp",
     ),
     Command(
@@ -89,7 +87,7 @@ HOSTING = (
         "loop.cli.hosts:stop",
         "Stop a machine by the command that hosts.yaml names.",
         ("loop hosts stop l4",),
-        (argument("host", str, "Name or label in hosts.yaml."), TARGET, JSON),
+        (argument("host", str, "Name or label in hosts.yaml."), TARGET),
         result="loop.cli.hosts:Stopped",
     ),
     Command(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loop.cli import names
-from loop.cli.options import JSON, MARKDOWN, TARGET
+from loop.cli.options import MARKDOWN, TARGET
 from loop.cli.table import Command, argument, option
 
 DRAFT = argument("name", str, "Name of a draft; see `loop patterns drafts`.")
@@ -19,7 +19,6 @@ LOOKING = (
         (
             TARGET,
             option("--md", bool, "A page of Markdown, for a README or a wiki.", name="as_markdown"),
-            JSON,
         ),
         result="loop.cli.status_page:Status",
         agents="reads",
@@ -45,7 +44,6 @@ LOOKING = (
             option("--discard-edits", bool, "Also what would lose edits or commits."),
             YES,
             TARGET,
-            JSON,
         ),
         request="CleanRequest",
         result="loop.cli.clean:LeftBehind",
@@ -55,7 +53,6 @@ LOOKING = (
         "loop.cli.clean:show_cache",
         "Show what the cache holds, and its size. All of it can be made again.",
         ("loop cache",),
-        (JSON,),
         result="loop.cli.clean:Cache",
     ),
     Command(
@@ -66,7 +63,6 @@ LOOKING = (
         (
             option("--older-than DAYS", float, "Only what was written so long ago.", 0.0, min=0),
             YES,
-            JSON,
         ),
         result="loop.cli.clean:CacheCleaned",
     ),
@@ -103,7 +99,7 @@ LOOKING = (
         "loop.cli.pattern_rows:list_patterns",
         "List all patterns.",
         ("loop patterns list --json",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.pattern_rows:PatternList",
     ),
     Command(
@@ -111,7 +107,7 @@ LOOKING = (
         "loop.cli.patterns:show_pattern",
         "Show one pattern in full.",
         ("loop patterns show baseline-first",),
-        (PATTERN, TARGET, JSON),
+        (PATTERN, TARGET),
         result="loop.cli.patterns:ShownPattern",
         agents="reads",
     ),
@@ -125,7 +121,6 @@ LOOKING = (
                 "name", str | None, "One pattern, in full. Default: all, a row each.", complete=names.patterns
             ),
             TARGET,
-            JSON,
         ),
         result="loop.learning.statistics_command:PatternsStatistics",
     ),
@@ -137,7 +132,7 @@ LOOKING = (
         Typing mistakes are forgiven. Where no pattern has all words, those with the most of them are shown.
         """,
         ('loop patterns search "link error"', "loop patterns search undefined symbol"),
-        (argument("words WORD", list[str], "A problem, an error, a name."), TARGET, JSON),
+        (argument("words WORD", list[str], "A problem, an error, a name."), TARGET),
         result="loop.cli.pattern_rows:PatternList",
         agents="reads",
     ),
@@ -149,7 +144,6 @@ LOOKING = (
         (
             argument("path", Path | None, "A file or folder; all definitions when none is named."),
             TARGET,
-            JSON,
         ),
         result="loop.cli.checking:Checked",
         agents="reads",
@@ -165,7 +159,6 @@ LOOKING = (
         (
             option("--tree", bool, "As lines for a terminal, instead of Mermaid.", name="as_tree"),
             TARGET,
-            JSON,
         ),
         result="loop.cli.checking:Chains",
     ),
@@ -184,7 +177,7 @@ LOOKING = (
         "loop.cli.drafts:list_drafts",
         "List patterns drafted from failures that at least three sessions met.",
         ("loop patterns drafts",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.drafts:DraftList",
     ),
     Command(
@@ -192,7 +185,7 @@ LOOKING = (
         "loop.cli.drafts:show_draft",
         "Show one draft, as the file that it would become.",
         ("loop patterns drafts show undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET, JSON),
+        (DRAFT, TARGET),
         result="loop.cli.drafts:ShownDraft",
     ),
     Command(
@@ -200,7 +193,7 @@ LOOKING = (
         "loop.cli.drafts:accept_draft",
         "Write a draft into the project's own patterns, once it passes every check. Nothing is overwritten.",
         ("loop patterns drafts accept undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET, JSON),
+        (DRAFT, TARGET),
         result="loop.cli.drafts:DraftAccepted",
     ),
     Command(
@@ -208,7 +201,7 @@ LOOKING = (
         "loop.cli.drafts:dismiss_draft",
         "Do not offer a draft again.",
         ("loop patterns drafts dismiss undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET, JSON),
+        (DRAFT, TARGET),
         result="loop.cli.drafts:DraftDismissed",
     ),
     Command(
@@ -216,7 +209,7 @@ LOOKING = (
         "loop.cli.patterns:list_plans",
         "List all plans.",
         ("loop plan list",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.patterns:PlanList",
         agents="reads",
     ),
@@ -228,7 +221,6 @@ LOOKING = (
         (
             argument("name", str, "Name of a plan; see `loop plan list`.", complete=names.plans),
             TARGET,
-            JSON,
         ),
         result="loop.cli.patterns:ShownPlan",
     ),
@@ -237,7 +229,7 @@ LOOKING = (
         "loop.cli.next_plan:show_next",
         "Propose the next session: what, why, time, cost and benefit. Nothing runs.",
         ("loop plan next --json",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.next_plan:NextSession",
         agents="reads",
     ),
@@ -246,7 +238,7 @@ LOOKING = (
         "loop.cli.sessions:list_sessions",
         "List all sessions, oldest first.",
         ("loop sessions list",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.sessions:SessionList",
         agents="reads",
     ),
@@ -255,7 +247,7 @@ LOOKING = (
         "loop.cli.sessions:reindex",
         "Rebuild the index of sessions. It is kept up to date without this, too.",
         ("loop sessions reindex",),
-        (TARGET, JSON),
+        (TARGET,),
         result="loop.cli.sessions:Reindexed",
     ),
     Command(
@@ -266,7 +258,6 @@ LOOKING = (
         (
             argument("name ID", str, "An id, its beginning, or last.", complete=names.sessions),
             TARGET,
-            JSON,
         ),
         result="loop.session.recorded:AnySession",
         agents="reads",
@@ -279,7 +270,7 @@ LOOKING = (
         Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
         """,
         ('loop sessions replayed "$work"   (the last line of recipe.sh)',),
-        (argument("folder", Path, "Where the recipe left what it found."), JSON),
+        (argument("folder", Path, "Where the recipe left what it found."),),
         result="loop.replay.command:Replayed",
     ),
     Command(
@@ -293,7 +284,6 @@ LOOKING = (
         (
             argument("name FILE", str, "A history in YAML; `history`: what ships with loop."),
             TARGET,
-            JSON,
         ),
         result="loop.session.recorded:Imported",
     ),
@@ -315,7 +305,6 @@ LOOKING = (
             ),
             TARGET,
             MARKDOWN,
-            JSON,
         ),
         result="loop.cli.comparing:Compared",
         agents="reads",
@@ -330,7 +319,6 @@ LOOKING = (
             option("--variant", str | None, "Only this one. Default: all.", complete=names.variants),
             option("--last", int, "Sessions to look back on.", 50, min=1, max=1000),
             MARKDOWN,
-            JSON,
         ),
         result="loop.cli.comparing:Trend",
     ),
@@ -345,7 +333,6 @@ LOOKING = (
         (
             option("--out DIR", Path, "Folder to write; an older catalogue is replaced."),
             TARGET,
-            JSON,
         ),
         result="loop.site.command:BuiltSite",
     ),

@@ -11,7 +11,6 @@ TARGET = option(
     "Folder with a target.yaml. Default: this folder; without one here, the bundled target.",
     complete=names.targets,
 )
-JSON = option("--json", bool, "Print one JSON object on stdout.")
 MARKDOWN = option("--md", bool, "Markdown, for a pull request.", name="as_markdown")
 DEVICE = option("--device NAME", str, "auto, cpu or cuda.", "auto", complete=lambda: ["auto", "cpu", "cuda"])
 VARIANTS = option(

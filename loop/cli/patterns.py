@@ -10,7 +10,6 @@ from loop.base.screen import Screen, seconds_text
 from loop.cli.pattern_rows import show_rows, summary
 from loop.learning.model import PatternStatistics
 from loop.library import definitions
-from loop.library.definitions import Read
 from loop.model.base import Printed
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
@@ -42,10 +41,6 @@ class ShownPlan(Printed, Plan):
     """Where it is defined."""
 
 
-def _patterns(target: Path | None) -> dict[str, Read[Pattern]]:
-    return definitions.patterns(project(target, Path.cwd()))
-
-
 def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Patterns by what they are for, the best first; those with some of the words where none has all."""
     from loop.learning.searching import Entry, failures_of, pattern_fields, search
@@ -71,7 +66,7 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
     """One pattern in full."""
     from loop.learning import statistics_command as statistics
 
-    read = definitions.choose(_patterns(target), name, "pattern")
+    read = definitions.choose(definitions.patterns(project(target, Path.cwd())), name, "pattern")
     pattern = read.value
     shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]
     if as_json:

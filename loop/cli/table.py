@@ -102,9 +102,12 @@ def _parameter(name: str, kind: Any, default: Any, make: Any, settings: dict[str
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[kind, made], default=default)
 
 
+JSON = option("--json", bool, "Print one JSON object on stdout.")
+
+
 @dataclass(frozen=True)
 class Command:
-    """One command."""
+    """One command. Where it has a `result`, it takes `--json`."""
 
     words: str
     """What calls it, after `loop`."""
@@ -124,6 +127,10 @@ class Command:
     """Module and class of what `--json` prints."""
     agents: Literal["", "reads", "edits", "starts", "ends"] = ""
     """What a call through MCP does, where it is a tool; `starts`: it begins work that may outlast the call."""
+
+    def __post_init__(self) -> None:
+        if self.result and JSON.name not in {one.name for one in self.parameters}:
+            object.__setattr__(self, "parameters", (*self.parameters, JSON))
 
     def add_to(self, app: typer.Typer) -> None:
         """Let typer parse it."""

@@ -138,7 +138,7 @@ def begin(words: Sequence[str], name: str) -> JobFolder:
 
 def find(name: str) -> JobFolder:
     """A job by its id, or `last`. Raises UsageError for one that is not there."""
-    known = {job.id: job for job in _all()}
+    known = {job.id: job for job in [job for job in folders.every() if job.id.startswith(PREFIX)]}
     chosen = max(known, default=name) if name == "last" else name
     if chosen not in known:
         recent = f"the newest: {', '.join(sorted(known)[-3:])}" if known else "a tool that starts work returns one"
@@ -166,7 +166,3 @@ def cancel(job: str, screen: Screen, *, as_json: bool = True) -> int:
     found.cancel()
     screen.data(to_json(wait(found, ENDS_S)))
     return 0
-
-
-def _all() -> list[JobFolder]:
-    return [job for job in folders.every() if job.id.startswith(PREFIX)]

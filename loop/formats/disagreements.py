@@ -35,7 +35,7 @@ def causes(task: ForeignTask, ours: Ours, theirs: Verdict) -> list[str]:
         return []
     if theirs.status == "wrong":
         return list(_they_reject(task))
-    return list(_timed(task) if ours.timed else _they_pass(task, ours.cause))
+    return list(_timed(task) if ours.timed else _they_pass(task, ours))
 
 
 def _timed(task: ForeignTask) -> Iterator[str]:
@@ -49,10 +49,10 @@ def _timed(task: ForeignTask) -> Iterator[str]:
     yield from task.hints
 
 
-def _they_pass(task: ForeignTask, found: Cause) -> Iterator[str]:
+def _they_pass(task: ForeignTask, ours: Ours) -> Iterator[str]:
     """Where an answer is wrong for us, and right for them."""
-    if found in ONLY_OURS:
-        yield ONLY_OURS[found]
+    if ours.status in ("crashed", "hung") or ours.cause in ONLY_OURS:
+        yield ONLY_OURS.get(ours.cause, "it gives no output in a process of ours, and they took its word for it")
         return
     if task.judging.checker:
         yield f"only their own checker decides there ({task.judging.checker}); we compare with float64, too"
@@ -63,6 +63,8 @@ def _they_pass(task: ForeignTask, found: Cause) -> Iterator[str]:
 
 def _they_reject(task: ForeignTask) -> Iterator[str]:
     """Where an answer is right for us, and wrong for them."""
+    if task.judging.checker:
+        yield "their checker is given outputs as the answer packs them; we pack them as the reference does"
     if task.judging.either:
         yield "they allow the larger of atol and rtol times the expected value; we allow their sum"
     yield "they compare with the reference in its own type, which may itself be off; we compare with float64"

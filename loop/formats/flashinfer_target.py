@@ -33,7 +33,8 @@ ENTRY = (
 SIZES = json.loads("""{sizes}""")
 
 inputs = {generator}
-expected = foreign.by_position(foreign.from_file(HERE / "reference.py", "run"), list(SPECS))
+OUTPUTS = json.loads("""{outputs}""")
+expected = foreign.by_position(foreign.from_file(HERE / "reference.py", "run"), list(SPECS), OUTPUTS)
 '''
 )
 AT_RANDOM = "foreign.at_random(SPECS, SIZES)"
@@ -49,7 +50,7 @@ run = {run}
 '''
 )
 PASSED = "foreign.returning(answer, INPUTS, OUTPUTS, SIZES)"
-RETURNED = "foreign.by_position(answer, list(INPUTS))"
+RETURNED = "foreign.by_position(answer, list(INPUTS), {name: dtype for name, (_, dtype) in OUTPUTS.items()})"
 
 
 def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
@@ -68,7 +69,13 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     generator = CUSTOM.format(name=custom) if custom else AT_RANDOM
     texts = {
         "reference.py": definition.reference + "\n",
-        "entry.py": ENTRY.format(what="the task", specs=_json(specs), sizes=_json(sizes), generator=generator),
+        "entry.py": ENTRY.format(
+            what="the task",
+            specs=_json(specs),
+            sizes=_json(sizes),
+            outputs=_json({name: one.dtype for name, one in definition.outputs.items()}),
+            generator=generator,
+        ),
     }
     own = variant(task, "entry.py", "expected", "the task's own reference", "example")
     named: dict[str, Any] = {}

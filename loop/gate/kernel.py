@@ -189,7 +189,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     wanted = distinct([*seeded(context, timed, arguments.seeds), *workloads(context, extra_sets(context))])
     by_name = {one.variant: one for one in made}
     sides, baseline = [bench.side(name, by_name.get(name)) for name in names], bench.side(BASELINE)
-    room = fitting(bench, wanted, [*sides, baseline])
+    room = fitting(bench, wanted, [*sides, baseline], apart=True)
     controlled = [one for one in timed if one in room.workloads]
     files = _judged_by(context)
     apart: Apart | None = None

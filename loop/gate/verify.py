@@ -26,6 +26,10 @@ CALL_LIMIT_S = 20.0
 """A call that has not come back by then hangs, unless smaller ones took so long that it may need longer."""
 MOST_HUNG = 2
 """Checks of one side that may hang; the rest is not tried then, each would take as long."""
+AHEAD = 2
+"""Workers that are started before they are asked: their imports go on meanwhile."""
+LARGE = 64 << 20
+"""Bytes of inputs and outputs of a call from which on processes of many sides have no room side by side."""
 OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
 
 
@@ -48,25 +52,46 @@ class Job:
 def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
-    All workers are started first: their imports go on while the judge works out the first answers. The reference
-    is worked out twice on the first workload: one that does not repeat itself judges nothing.
+    The next worker starts while one is asked. The reference is worked out twice on the first workload: one that
+    does not repeat itself judges nothing.
     """
     checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
+    wanted: dict[str, dict[int, Workload]] = {}
+    for workload in (one for job in jobs for one in job.workloads):
+        wanted.setdefault(workload.name, {})[workload.seed] = workload
     try:
-        for checker in checkers:
+        for checker in checkers[:AHEAD]:
             checker.worker.start()
-        wanted = {values_key(workload): workload for job in jobs for workload in job.workloads}
         twice = True
-        for workload in wanted.values():
-            if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
-                yield from bench.expect(workload, twice=twice)
-                twice = False
-            for checker in checkers:
-                yield from checker.check(workload)
+        for same in (list(seeds.values()) for seeds in wanted.values()):
+            for workload in same:
+                if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
+                    yield from bench.expect(workload, twice=twice)
+                    twice = False
+            yield from _check_all(bench, checkers, same)
     finally:
         for checker in checkers:
             checker.worker.close()
     return tuple(checker.checks for checker in checkers)
+
+
+def _check_all(
+    bench: Bench, checkers: Sequence["Checker"], same: Sequence[Workload]
+) -> Generator[Tick, None, None]:
+    """Every side on the same sizes with each set of values, in one process; a large one is not kept after that."""
+    call = bench.call(same[0], "judge")
+    large = call.output.size + sum(one.pool_size for one in call.inputs) > LARGE
+    for number, checker in enumerate(checkers):
+        for following in checkers[number + 1 : number + AHEAD]:
+            if any(map(following.concerns, same)):
+                following.worker.start()
+        for workload in same:
+            yield from checker.check(workload)
+        if large:
+            checker.worker.close()
+    if large:
+        for workload in same:
+            yield from bench.discard(workload)
 
 
 def values_key(workload: Workload) -> tuple[str, int]:

@@ -8,6 +8,7 @@ from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Protocol
 
+from loop.base.documents import did_you_mean
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.processes import Tick
 from loop.base.remarks import remark
@@ -22,7 +23,7 @@ DECIDES = ("status", "outcome", "verdict", "right", "wrong")
 AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes of a machine that failed, or of a job that hung: it is begun again elsewhere."""
 NAMES = {"local": "loop.jobs.local", "ssh": "loop.jobs.ssh", "ray": "loop.jobs.ray", "slurm": "loop.jobs.slurm"}
-"""Executor to its module; each has a function `opened(width)`."""
+"""Executor to its module; each has functions `check()` and `opened(width)`."""
 
 
 class Executor(Protocol):
@@ -50,14 +51,26 @@ class Executor(Protocol):
         """End what still runs, and leave nothing behind."""
 
 
+def check(name: str) -> None:
+    """Raise UsageError where there is no such executor, or it cannot work here: before anything is begun."""
+    _module(name).check()
+
+
 def opened(name: str, width: int) -> Executor:
     """The executor of this name; at most `width` jobs run at a time. Raises UsageError where it cannot work."""
+    check(name)
+    made: Executor = _module(name).opened(width)
+    return made
+
+
+def _module(name: str) -> Any:
     import importlib
 
     if name not in NAMES:
-        raise UsageError(f"no executor {name!r}", hint=f"there are {', '.join(NAMES)}")
-    made: Executor = importlib.import_module(NAMES[name]).opened(width)
-    return made
+        raise UsageError(
+            f"no executor {name!r}", hint=did_you_mean(name, [*NAMES]) or f"there are {', '.join(NAMES)}"
+        )
+    return importlib.import_module(NAMES[name])
 
 
 def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, None, None]:

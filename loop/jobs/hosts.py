@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from loop.base.documents import did_you_mean
+from loop.base.documents.complaints import quote
 from loop.base.errors import UsageError
 from loop.base.owners import stranger
 from loop.base.places import config_folder
@@ -25,7 +26,7 @@ ADDRESS = re.compile(r"(?P<to>(?:[\w.][\w.-]*@)?(?:[\w.][\w.-]*|\[[0-9a-fA-F:.]+
 def _address(text: object) -> object:
     """An address that ssh cannot take for an option, nor a shell for words."""
     if isinstance(text, str) and not ADDRESS.fullmatch(text):
-        raise ValueError("expected [user@]address[:port], or a name of ~/.ssh/config")
+        raise ValueError(f"expected [user@]address[:port] or a name of ~/.ssh/config, got {quote(text)}")
     return text
 
 

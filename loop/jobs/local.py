@@ -44,6 +44,10 @@ class Slot:
         return self.where.device != "cpu"
 
 
+def check() -> None:
+    """It needs nothing."""
+
+
 def opened(width: int) -> "Local":
     """`width` GPUs at most, and as many jobs for processors beside them."""
     found = devices(gpu=True)

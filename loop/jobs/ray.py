@@ -86,10 +86,14 @@ class Place:
     begun: float = field(default_factory=time.monotonic)
 
 
-def opened(width: int) -> "Ray":
-    """Actors on the cluster of RAY_ADDRESS, or one that runs here; else a cluster of this machine alone."""
+def check() -> None:
+    """Raises UsageError where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise UsageError("--executor ray needs the package `ray`", hint="pip install 'kernel-loop[ray]'")
+
+
+def opened(width: int) -> "Ray":
+    """Actors on the cluster of RAY_ADDRESS, or one that runs here; else a cluster of this machine alone."""
     with _own_signals():
         ray = importlib.import_module("ray")
         if not ray.is_initialized():
@@ -241,11 +245,10 @@ class Ray:
         except self.ray.exceptions.RayError as error:
             self._drop(place)
             self._deaths += 1
-            if not self.group:
-                message = f"no job can begin on the Ray cluster: {str(error)[-300:]}"
-                raise WorkFailed(
-                    message, hint="each node needs kernel-loop; `ray status` shows the nodes"
-                ) from error
+            if not self.group and getattr(error, "actor_init_failed", True):  # Not with its node: no other begins.
+                said = next((line.strip() for line in reversed(str(error).splitlines()) if line.strip()), "")
+                hint = "each node needs kernel-loop; `ray status` shows the nodes"
+                raise WorkFailed(f"no job can begin on the Ray cluster: {said[:300]}", hint) from error
             return
         place.answer = None
         where = Where(**fields)

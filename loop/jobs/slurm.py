@@ -43,12 +43,16 @@ class Task:
     """When Slurm last named it."""
 
 
-def opened(width: int) -> "Slurm":
-    """Raises UsageError where there is no Slurm, or none answers."""
+def check() -> None:
+    """Raises UsageError where there is no Slurm."""
     missing = [name for name in ("sbatch", "squeue", "scancel") if shutil.which(name) is None]
     if missing:
         hint = "run on a login node of the cluster, or choose --executor local"
         raise UsageError(f"--executor slurm: no {missing[0]} here", hint=hint)
+
+
+def opened(width: int) -> "Slurm":
+    """Jobs of this user at the cluster."""
     return Slurm(width)
 
 

@@ -22,6 +22,7 @@ from loop.jobs import hosts as known
 from loop.jobs.folder import OUT, RC, SRC, TALK, TRIES, JobFolder, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
+from loop.jobs.running import LEAST_BYTES
 from loop.jobs.there import Seen, There
 from loop.library.hosted import FILE, VARIABLE, Hosted
 from loop.library.trust import definition_hash
@@ -68,14 +69,23 @@ class Machine:
     """Held by whoever talks to it."""
 
 
+def check() -> None:
+    """Raises UsageError where no machine is named, or one that is not known."""
+    _chosen()
+
+
 def opened(width: int) -> "Ssh":
     """At most `width` jobs at a time, on the machines that LOOP_HOSTS names, else all of the user's own."""
+    return Ssh(_chosen(), width)
+
+
+def _chosen() -> list[Listed]:
     found = known.hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
     chosen = {one.name: one for word in words or found for one in known.choose(found, word)}
     if not chosen:
-        raise UsageError(f"no hosts: there is no {FILE}", hint="loop hosts --help")
-    return Ssh([*chosen.values()], width)
+        raise UsageError(f"--executor ssh: no hosts: there is no {FILE}", hint="loop hosts --help")
+    return [*chosen.values()]
 
 
 def slots(host: Listed) -> list[Mapping[str, str]]:
@@ -104,20 +114,21 @@ class Ssh:
         self._ended: dict[str, State] = {}
         self._looked = 0.0
         self._visits = self._open.enter_context(ThreadPoolExecutor(max(MOST, len(hosts))))
-        silent: list[Unreachable] = []
+        unfit: list[MachineFailure] = []
         for host in hosts:
             free = width - sum(len(one.slots) for one in self._machines)
             if free > 0:
                 there = There(self._open.enter_context(Connection(host)))
                 try:
-                    there.ready()
+                    if there.ready().free_kb << 10 < LEAST_BYTES:
+                        raise there.connection.full()
                     self._machines.append(Machine(there, slots(host)[:free]))
-                except Unreachable as error:
-                    silent.append(error)
-        if silent and not self._machines:
-            raise silent[0]
-        for off in silent:
-            remark(f"{off.message}: the others do its jobs")
+                except MachineFailure as error:
+                    unfit.append(error)
+        if unfit and not self._machines:
+            raise unfit[0]
+        for one in unfit:
+            remark(f"{one.message}: the others do its jobs")
 
     def submit(self, job: JobFolder) -> None:
         """Put it at the end of the queue."""

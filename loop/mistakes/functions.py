@@ -119,7 +119,7 @@ def _give_back(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> None:
 def poisoned(shape: Sequence[int], raw: Any) -> Array:
     """An output that nobody has written: NaN everywhere."""
     output = numpy.empty(tuple(shape), raw)
-    output.view(numpy.uint8)[...] = POISON
+    output.reshape(-1).view(numpy.uint8)[...] = POISON
     return output
 
 

@@ -73,8 +73,15 @@ class Ours(NamedTuple):
     verdict: Literal["right", "wrong", "not judged"]
     why: str = ""
     cause: Cause = ""
+    status: str = "wrong"
+    """That of the check: `crashed` and `hung` gave no output."""
     timed: bool = False
     """Whether it is wrong only in a timed call."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether nothing is found against it."""
+        return self.verdict == "right"
 
 
 class VerifyOutput(Output):
@@ -102,7 +109,9 @@ class VerifyOutput(Output):
         if name not in self.wrong or (self.control is not None and not self.control.right):
             return Ours("not judged", self.message)
         failed = next((one.first_failure for one in self.variants if one.variant == name), None)
-        return Ours("wrong", failed.message, failed.cause) if failed else Ours("wrong", self.message)
+        return (
+            Ours("wrong", failed.message, failed.cause, failed.status) if failed else Ours("wrong", self.message)
+        )
 
 
 def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
@@ -111,7 +120,7 @@ def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
     timed = [
         one for output in outputs_of(finished, MeasureOutput) for one in output.verdicts if one.variant == name
     ]
-    found += [Ours("wrong", one.reason, one.cause, True) for one in timed if one.verdict == "incorrect"]
+    found += [Ours("wrong", one.reason, one.cause, timed=True) for one in timed if one.verdict == "incorrect"]
     found.sort(key=lambda one: ("wrong", "right", "not judged").index(one.verdict))
     no_speed = next((f"no speed: {one.reason}" for one in timed if one.verdict == "invalid"), "")
     failed = next((one.message for one in finished if one.status == "failed"), "no step judged it")

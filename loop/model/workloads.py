@@ -228,16 +228,12 @@ def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
             raise WorkloadError(key, "a size of 0 or more", repr(value))
         sizes |= {name: int(value) for name in names}
         if not names and key not in signature.named and key not in RESERVED:
-            known = _known(signature)
+            known = [*signature.shorthand, *signature.dimensions, *signature.named, *RESERVED]
             raise WorkloadError(key, f"one of {', '.join(known)}", "an unknown name", known=known)
     for name in signature.dimensions:
         if name not in sizes:
             raise WorkloadError(name, "a size", "nothing")
     return {name: sizes[name] for name in signature.dimensions}
-
-
-def _known(signature: Signature) -> list[str]:
-    return [*signature.shorthand, *signature.dimensions, *signature.named, *RESERVED]
 
 
 def _attributes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, Scalar | None]:

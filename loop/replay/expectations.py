@@ -10,7 +10,7 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, Machine
 from loop.model.resources import CompiledLibrary, KernelResources
-from loop.model.verdict import Interval, SpeedVerdict
+from loop.model.verdict import SpeedVerdict
 from loop.profile.model import ResourcesOutput
 from loop.replay.model import (
     Expected,
@@ -131,15 +131,11 @@ def speeds(outputs: Sequence[MeasureOutput]) -> dict[tuple[str, str], ExpectedSp
             workload=one.workload,
             ratio=one.ratio,
             interval=one.interval,
-            within=_wider(one.interval),
+            within=(one.interval[0] * (1 - DRIFT), one.interval[1] * (1 + DRIFT)),
         )
         for one in verdicts
         if one.against == "baseline"
     }
-
-
-def _wider(interval: Interval) -> Interval:
-    return interval[0] * (1 - DRIFT), interval[1] * (1 + DRIFT)
 
 
 KernelKey = tuple[str, str, str]

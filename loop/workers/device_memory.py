@@ -32,15 +32,18 @@ class Fitting:
         return f"{message or 'nothing has room'}; left out: {self.left_out[0]}{more}"
 
 
-def fitting(bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], *, wide: bool = False) -> Fitting:
+def fitting(
+    bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], *, wide: bool = False, apart: bool = False
+) -> Fitting:
     """Those that all sides have room for at once; all, where nobody tells how much there is.
 
-    `wide`: inputs have room for windows of other values, as when they are timed.
+    `wide`: inputs have room for windows of other values, as when they are timed. `apart`: one side after the other
+    has them, so that the one that takes most has to have room.
     """
     free = bench.sensors.free_bytes() if bench.sensors else None
     if free is None:
         return Fitting(tuple(workloads), ())
-    needs = {one.name: needed(bench, one, sides, wide=wide) for one in workloads}
+    needs = {one.name: needed(bench, one, sides, wide=wide, apart=apart) for one in workloads}
     large = {name: size for name, size in needs.items() if size > free}
     return Fitting(
         tuple(one for one in workloads if one.name not in large),
@@ -48,12 +51,15 @@ def fitting(bench: Bench, workloads: Sequence[Workload], sides: Sequence[Side], 
     )
 
 
-def needed(bench: Bench, workload: Workload, sides: Iterable[Side], *, wide: bool = False) -> int:
-    """Bytes of device memory that a workload takes in all processes together, at least."""
+def needed(
+    bench: Bench, workload: Workload, sides: Iterable[Side], *, wide: bool = False, apart: bool = False
+) -> int:
+    """Bytes of device memory that a workload takes in all processes together, or `apart` in one, at least."""
     call = bench.call(workload, "x", wide=wide)
     on_gpu = [COPIES[side.kind] for side in sides if accepts(side, workload)]
     inputs, output = _bytes(call)
-    return sum(ins * inputs + outs * output + (CONTEXT_BYTES if ins else 0) for ins, outs in on_gpu)
+    sizes = [ins * inputs + outs * output + (CONTEXT_BYTES if ins else 0) for ins, outs in on_gpu]
+    return max(sizes, default=0) if apart else sum(sizes)
 
 
 def _bytes(call: Call) -> tuple[int, int]:

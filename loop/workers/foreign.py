@@ -134,14 +134,30 @@ def returning(
     return called
 
 
-def by_position(function: Function, inputs: Sequence[str]) -> Function:
-    """A function that is called with its inputs one by one, whatever it calls them."""
+def by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str, str]) -> Function:
+    """A function that is called with its inputs one by one, whatever it calls them; `outputs`: name to type.
+
+    It may give its outputs by name, in any sequence, or as numbers: they come in their order, as tensors.
+    """
 
     def called(*positional: Any, **keywords: Any) -> Any:
         given = dict(zip(inputs, positional, strict=False)) | keywords
-        return function(*(given[name] for name in inputs))
+        found = function(*(given[name] for name in inputs))
+        if isinstance(found, Mapping):
+            if missing := outputs.keys() - found.keys():
+                raise Refused(f"no output {', '.join(sorted(missing))}", "wrong result")
+            found = [found[name] for name in outputs]
+        several = found if isinstance(found, list | tuple) else (found,)
+        if len(several) != len(outputs):
+            return found
+        made = tuple(map(_as_tensor, several, outputs.values()))
+        return made if len(made) > 1 else made[0]
 
     return called
+
+
+def _as_tensor(value: Any, dtype: str) -> Any:
+    return torch.tensor(value, dtype=getattr(torch, dtype)) if isinstance(value, bool | int | float) else value
 
 
 def from_file(path: Path, name: str) -> Function:

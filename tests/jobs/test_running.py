@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import UsageError, WorkFailed
+from loop.cli.requests import campaign_of
 from loop.jobs import folder as jobs
 from loop.jobs import running
 from loop.jobs.folder import JobFolder
@@ -141,3 +142,28 @@ def test_a_folder_without_a_job_is_named(tmp_path: Path) -> None:
     """As any wrong path."""
     with pytest.raises(UsageError, match="no job there"):
         running.run(JobFolder(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "hint"),
+    [
+        ("rya", "no executor 'rya'", "did you mean 'ray'?"),
+        (
+            "slurm",
+            "--executor slurm: no sbatch here",
+            "run on a login node of the cluster, or choose --executor local",
+        ),
+        ("ssh", "--executor ssh: no hosts: there is no hosts.yaml", "loop hosts --help"),
+        ("ray", "--executor ray needs the package `ray`", "pip install 'kernel-loop[ray]'"),
+    ],
+)
+def test_an_executor_that_is_not_there_is_refused_before_anything_begins(
+    monkeypatch: pytest.MonkeyPatch, name: str, says: str, hint: str
+) -> None:
+    """Also where a command would come to have no job for it."""
+    monkeypatch.setattr("shutil.which", lambda program: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    with pytest.raises(UsageError) as wrong:
+        campaign_of({"executor": name, "width": 2}, None)
+    assert says == wrong.value.message
+    assert (wrong.value.hint or "").startswith(hint)

@@ -27,11 +27,14 @@ import psutil
 
 from loop.base.errors import LoopError
 from loop.formats import table
+from loop.formats.disagreements import causes
 from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
+from loop.formats.theirs import Verdict
 from loop.formats.translated import as_target
 from loop.machine.gpus import gpus
 from loop.machine.machine import cores, machine
+from loop.model.output import Ours
 from tests.speed.formats import CHECKOUTS, commit_of, write_page
 from tests.speed.formats_sample import DEVICES, EVALUATORS, draw, pack, sample, shipped_in
 from tests.speed.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
@@ -82,15 +85,16 @@ class Job:
     mistakes: Sequence[str]
 
 
-def jobs(run: Run, drawn: Mapping[str, Any]) -> Iterator[Job]:
+def jobs(run: Run, drawn: Mapping[str, Any], *, table_only: bool) -> Iterator[Job]:
     """Each task with its mistakes, the formats in turn: those of the table get all, the others two."""
     lists: list[list[Job]] = []
     for option in run.checkouts:
         audited = drawn[option]["audited"][run.device]
         lists.append([])
         for place, name in enumerate(dict.fromkeys((*drawn[option][run.device], *audited))):
-            turn = [MISTAKES[(FEW * place + n) % len(MISTAKES)] for n in range(FEW)]
-            lists[-1].append(Job(option, name, MISTAKES if name in audited else turn))
+            turn = [list(MISTAKES)[(FEW * place + n) % len(MISTAKES)] for n in range(FEW)]
+            if name in audited or not table_only:
+                lists[-1].append(Job(option, name, list(MISTAKES) if name in audited else turn))
     yield from (one for some in zip_longest(*lists) for one in some if one)
 
 
@@ -150,10 +154,12 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
     theirs = f"stated rule{why[:160]}" if replaced else "evaluator"
     own = _own_check(run, job, path, [one["file"] for one in said["controls"]])
     for one in said["controls"]:
-        kept = {name: one[name] for name in ("control", "make", "kind", "ours", "theirs", "why")}
+        kept = {name: one[name] for name in ("control", "make", "kind", "ours", "theirs", "why", "ours_why")}
         row = {**kept, "whose": theirs, "causes": one["causes"][:3]}
         if one["file"] in own:
             row |= {"stated": one["theirs"], "theirs": own[one["file"]], "whose": "its check on a CPU"}
+            ours = Ours(one["ours"], cause=one["ours_cause"])
+            row["causes"] = causes(table.load(path), ours, Verdict(status=own[one["file"]]))[:3]
         yield row
     for finding in said["findings"]:
         if finding["kind"] not in ("timing", "text"):
@@ -297,6 +303,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="tasks at a time")
     parser.add_argument("--shard", default="1/1", help="the i-th of n parts of the sample, as in 1/2")
     parser.add_argument("--again", action="store_true", help="also those that had too little time before")
+    parser.add_argument("--audited", action="store_true", help="only the tasks of the table of wrong answers")
     parser.add_argument("--rows", type=Path, default=ROWS, help="the file that lines are added to")
     parser.add_argument("--pack", type=Path, help="copy what the sample needs to this folder, and end")
     parser.add_argument("--draw", action="store_true", help="draw the sample anew, and end")
@@ -317,7 +324,11 @@ def main() -> None:
     kept = [one for one in rows(given.rows) if not (given.again and one.get("excluded", "").startswith("time"))]
     done = {(one["option"], one["task"], one["device"]) for one in kept}
     part, parts = map(int, given.shard.split("/"))
-    left = [one for one in jobs(run, sample()) if (one.option, one.name, run.device) not in done]
+    left = [
+        one
+        for one in jobs(run, sample(), table_only=given.audited)
+        if (one.option, one.name, run.device) not in done
+    ]
 
     def one(job: Job) -> None:
         if time.monotonic() < ends:

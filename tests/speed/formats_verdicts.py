@@ -10,11 +10,27 @@ from loop.formats.disagreements import VERDICTS
 
 ROWS = Path(__file__).parent / "recorded/formats_judged.jsonl"
 SAMPLE = Path(__file__).with_name("formats_sample.json")
-MISTAKES = (
-    *("zeros", "mean", "one_off", "one_nan", "zero_tail", "leave_tail"),
-    *("round_inputs", "other_type", "stale", "skip_every_other", "by_address", "write_input"),
-)
-"""Wrong answers of the table, by what `loop targets audit --control` calls them."""
+MISTAKES = {
+    "zeros": "returns zeros",
+    "mean": "returns the mean everywhere",
+    "one_off": "one element is off",
+    "one_nan": "one element is NaN",
+    "zero_tail": "zeros in the last rows",
+    "leave_tail": "leaves the last rows as they were",
+    "round_inputs": "computes in a narrower type",
+    "other_type": "returns another element type",
+    "stale": "returns what the call before computed",
+    "skip_every_other": "computes in every other call only",
+    "by_address": "remembers answers by the inputs' address",
+    "write_input": "changes an input",
+}
+"""Wrong answers of the table: what `loop targets audit --control` calls them, and what they do."""
+ALLOWED = {
+    "one_off": "Where a task asks for a share of elements, as SOL-ExecBench does, that is right by its rule.",
+    "by_address": "An evaluator that gives each call new memory never meets it, and loses nothing by it.",
+    "write_input": "No format says whether an answer may change its inputs. `loop` wants that said.",
+}
+"""In fairness to who lets them pass."""
 NAMES = {
     "kernelbench": "KernelBench",
     "gpumode": "GPU MODE",
@@ -77,14 +93,13 @@ def _both(some: Iterable[Row], kinds: Sequence[str]) -> list[Row]:
 
 def _row(group: tuple[str, str], some: Sequence[Row]) -> str:
     tasks = {one["task"] for one in some}
-    excluded = {one["task"] for one in some if "excluded" in one}
     honest, wrong = _both(some, HONEST), _both(some, WRONG)
     same = sum(one["ours"] == one["theirs"] for one in (*honest, *wrong))
     cells = [
         NAMES[group[0]],
         ", ".join(sorted({one["machine"] for one in some})),
         len(tasks),
-        len(tasks - excluded),
+        len({one["task"] for one in (*honest, *wrong)}),
     ]
     cells += [_of(honest, side, "right") for side in ("ours", "theirs")]
     cells += [_of(wrong, side, "wrong") for side in ("ours", "theirs")]
@@ -103,6 +118,11 @@ def _notes(group: tuple[str, str], some: Sequence[Row]) -> Iterator[str]:
     reasons = Counter(one["excluded"].split(":")[0] for one in some if "excluded" in one)
     if reasons:
         yield f"- {_name(group)}, excluded: {', '.join(f'{why} {n}' for why, n in reasons.most_common())}."
+    judged = {one["task"] for one in _both(some, (*HONEST, *WRONG))}
+    silent = Counter(_why_not(one) for one in some if "kind" in one and one["task"] not in judged)
+    if silent:
+        told = ", ".join(f"{why} ({n} answers)" for why, n in silent.most_common())
+        yield f"- {_name(group)}, tasks without two verdicts: {told}."
     stated = [one for one in some if one.get("stated") in VERDICTS and one["theirs"] in VERDICTS]
     if stated:
         same = sum(one["stated"] == one["theirs"] for one in stated)
@@ -112,44 +132,66 @@ def _notes(group: tuple[str, str], some: Sequence[Row]) -> Iterator[str]:
         yield f"- {_name(group)}, about the tasks: {', '.join(f'{what} {n}' for what, n in findings.items())}."
 
 
+def _why_not(one: Row) -> str:
+    """Why there are not two verdicts on an answer."""
+    if one["ours"] not in VERDICTS:
+        return f"ours {one['ours']}{': ' if one.get('ours_why') else ''}{one.get('ours_why', '')}"[:160]
+    return f"theirs {one['theirs']}{': ' if one['why'] else ''}{one['why']}"[:160]
+
+
 def _disagreements(groups: Mapping[tuple[str, str], Sequence[Row]]) -> Iterator[str]:
-    """Each kind of disagreement, with what may be behind it."""
-    found: dict[tuple[str, str, str, str], list[Row]] = {}
+    """Each kind of disagreement, with the tasks, and what may be behind it."""
+    found: dict[tuple[str, ...], list[Row]] = {}
     for group, some in groups.items():
         for one in _both(some, (*HONEST, *WRONG)):
             if one["ours"] != one["theirs"]:
-                found.setdefault((_name(group), one["control"], one["ours"], one["theirs"]), []).append(one)
+                what = MISTAKES.get(one["make"], one["control"])
+                cause = next(iter(one.get("causes") or ()), "no cause known")
+                found.setdefault((_name(group), what, one["ours"], one["theirs"], cause), []).append(one)
     if found:
         yield "\n## Where the two differ\n"
-    for (name, control, ours, theirs), some in found.items():
-        tasks = ", ".join(Path(one["task"]).stem for one in some[:3])
-        cause = next((f"; {one['causes'][0]}" for one in some if one.get("causes")), "")
-        why = next((f" ({one['why']})" for one in some if one["why"]), "")
-        yield f"- {name}, {control}: {ours} for us, {theirs} for them{why}: {len(some)}, as {tasks}{cause}"
+        yield "| format | answer | ours | theirs | tasks | likeliest cause |"
+        yield "|---|---|---|---|---|---|"
+    for (name, what, ours, theirs, cause), some in found.items():
+        tasks = dict.fromkeys(Path(one["task"]).stem for one in some)
+        shown = ", ".join([*list(tasks)[:3], *([f"{len(tasks) - 3} more"] if len(tasks) > 3 else [])])
+        yield f"| {name} | {what} | {ours} | {theirs} | {len(tasks)}: {shown} | {cause.replace('|', '/')} |"
 
 
 def _mistakes(groups: Mapping[tuple[str, str], Sequence[Row]]) -> Iterator[str]:
     """How many of each mistake either side finds, on the tasks that got all of them."""
     sample = json.loads(SAMPLE.read_text())
     table = {
-        group: [one for one in _both(some, WRONG) if one["task"] in sample[group[0]]["audited"][group[1]]]
+        group: [one for one in some if one["task"] in sample[group[0]]["audited"][group[1]]]
         for group, some in groups.items()
     }
-    table = {group: some for group, some in table.items() if some}
+    table = {group: some for group, some in table.items() if _both(some, WRONG)}
     if not table:
         return
     yield "\n## Which wrong answers are found\n"
-    yield "Up to eight tasks a format, each with every mistake that fits it and makes a difference."
-    yield "Found by us / found by them / tried.\n"
-    yield f"| mistake | {' | '.join(map(_name, table))} |"
-    yield f"|---|{'---|' * len(table)}"
-    for make in MISTAKES:
-        cells = [[one for one in some if one["make"] == make] for some in table.values()]
-        told = (
-            " / ".join((*(_count(cell, side) for side in ("ours", "theirs")), str(len(cell)))) for cell in cells
-        )
-        yield f"| {make} | {' | '.join(told)} |"
+    yield "Up to eight tasks a format, each with every mistake that fits it and makes a difference there."
+    yield "`8 : 3 of 8`: `loop` finds 8, they find 3, of 8 that were tried. **Bold** where they find fewer.\n"
+    yield f"| the answer | {' | '.join(f'{_name(group)}: {_who(some)}' for group, some in table.items())} |"
+    yield f"|---|{':-:|' * len(table)}"
+    for make, words in MISTAKES.items():
+        told = (_cell([one for one in _both(some, WRONG) if one["make"] == make]) for some in table.values())
+        yield f"| {words} | {' | '.join(told)} |"
+    yield f"| **all of them** | {' | '.join(_cell(_both(some, WRONG)) for some in table.values())} |"
+    right = ([one for one in _both(some, HONEST) if one["kind"] == "honest"] for some in table.values())
+    yield f"| right answers that are rejected | {' | '.join(map(_cell, right))} |\n"
+    missed = {one["make"] for some in table.values() for one in _both(some, WRONG) if one["theirs"] == "right"}
+    yield from (f"- {MISTAKES[make]}: {text}" for make, text in ALLOWED.items() if make in missed)
 
 
-def _count(cell: Sequence[Row], side: str) -> str:
-    return str(sum(one[side] == "wrong" for one in cell))
+def _who(some: Sequence[Row]) -> str:
+    """Whose verdict `theirs` is, in few words: some are a rule as the format states it, applied by us."""
+    kinds = {
+        "its stated rule" if one["whose"].startswith("stated") else one["whose"] for one in some if "whose" in one
+    }
+    return " or ".join(sorted(kinds)).replace("evaluator", "its evaluator")
+
+
+def _cell(cell: Sequence[Row]) -> str:
+    ours, theirs = (sum(one[side] == "wrong" for one in cell) for side in ("ours", "theirs"))
+    shown = f"{ours} : {theirs} of {len(cell)}" if cell else "-"
+    return f"**{shown}**" if theirs < ours else shown
