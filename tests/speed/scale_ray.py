@@ -118,8 +118,8 @@ def case(folder: Path, count: int, kill_every: int, *, dies: bool) -> Iterator[s
     )
     word = "met" if own <= SHARE_MS else "not met"
     yield (
-        f"- {count:,} jobs: {own:.0f} ms of processor time a job, of {SHARE_MS:.0f} asked for: {word}. {actor:.0f} of "
-        f"them are its actor's. Ray's own processes: {rays:.0f} ms. Commands are not counted.{died}"
+        f"- {count:,} jobs: {own:.0f} ms of processor time a job, of {SHARE_MS:.0f} asked for: {word}. Its actor "
+        f"takes {actor:.0f} of them. Ray's own processes: {rays:.0f} ms. Commands are not counted.{died}"
     )
 
 
