@@ -275,10 +275,7 @@ def test_a_single_input_stays_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [
-        ({"count": 3, "sums": torch.ones(2)}, ([1.0, 1.0], 3)),
-        ([torch.ones(2), 3], ([1.0, 1.0], 3)),
-    ],
+    [({"count": 3, "sums": torch.ones(2)}, ([1.0, 1.0], 3)), ([torch.ones(2), 3], ([1.0, 1.0], 3))],
 )
 def test_outputs_by_name_come_in_their_order(given: object, expected: tuple[list[float], int]) -> None:
     """A solution may give a dict in any sequence, a list, and numbers for tensors of no dimension."""

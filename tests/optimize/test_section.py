@@ -5,16 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.campaign import Proposal
-from loop.model.change import (
-    Brief,
-    BriefOutput,
-    DecisionOutput,
-    JudgedOutput,
-    Tried,
-    TriedPoint,
-    TuneOutput,
-    kept,
-)
+from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, Tried, TriedPoint, TuneOutput, kept
 from loop.model.money import AiUse
 from loop.model.record import Finished
 from loop.optimize.section import MOST_TRIALS, changes, changes_json, outcomes, spared
@@ -141,24 +132,14 @@ def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart()
     ("outputs", "expected"),
     [
         ((BriefOutput(ok=True, message="", declined=True),), True),
-        (
-            (BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=False)),
-            True,
-        ),
-        (
-            (BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=True)),
-            False,
-        ),
+        ((BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=False)), True),
+        ((BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=True)), False),
         ((BriefOutput(ok=True, message="", edited=True), decision(1, kept=False)), True),
     ],
 )
 def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], expected: bool) -> None:
     """It is one only where a change came so far, and something else was in its way."""
-    actions = {
-        "BriefOutput": "change.brief",
-        "JudgedOutput": "change.build",
-        "DecisionOutput": "change.decide",
-    }
+    actions = {"BriefOutput": "change.brief", "JudgedOutput": "change.build", "DecisionOutput": "change.decide"}
     before = [finished(1, actions[type(one).__name__], one) for one in outputs]
     skipped = make_finished("verify", run=1, action="change.verify", status="skipped")
     elsewhere = finished(2, "change.brief", BriefOutput(ok=True, message="", edited=True))
