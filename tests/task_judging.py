@@ -57,10 +57,7 @@ def check(inputs, samples):
     return bool((rank < 3).all()), f"a sample of rank {int(rank.max())}"
 """,
     wrong={"least": "checker"},
-    fields={
-        "signature": {"sizes": ["N", "V"]},
-        "checker": {"python": "sampling:check", "alone": True},
-    },
+    fields={"signature": {"sizes": ["N", "V"]}, "checker": {"python": "sampling:check", "alone": True}},
     workloads=[{"N": 5, "V": 17}],
 )
 BESIDE = Example(
@@ -73,10 +70,7 @@ def check(data, output):
     assert (output >= 1).all(), "a square of what is above 1 is above 1"
 """,
     wrong={"one_far_off": "elements"},
-    fields={
-        "signature": {"sizes": ["N"]},
-        "checker": {"python": "beside:check"},
-    },
+    fields={"signature": {"sizes": ["N"]}, "checker": {"python": "beside:check"}},
     workloads=[{"N": 100}],
 )
 NARROW = Example(

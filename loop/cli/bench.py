@@ -26,6 +26,7 @@ from loop.model.record import Finished, Status
 from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
 from loop.model.workloads import expand
 from loop.session.drive import Show, drive, nowhere
+from loop.session.events import Happening
 from loop.session.shown import show_findings
 from loop.session.walk import Walk
 from loop.steps.context import Context, Task
@@ -179,6 +180,7 @@ def walk_alone(
     chosen: Chosen,
     request: BenchRequest,
     screen: Screen,
+    store: Callable[[Happening], Happening] = nowhere,
     *,
     warm: bool = False,
 ) -> tuple[Sequence[Finished], int]:
@@ -195,7 +197,7 @@ def walk_alone(
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
         walk = Walk(resolved, context, lambda finished: {}, folders=Folders.of())
-        ending = drive(walk, Show(screen), nowhere)
+        ending = drive(walk, Show(screen), store)
     failed = any(record.status != "passed" for record in walk.finished)
     return walk.finished, ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
 

@@ -22,7 +22,7 @@ from loop.jobs.sent import UNDECIDED, Sent
 from loop.jobs.there import BRANCHES, Seen, There
 from loop.optimize.stopping import STOP
 from loop.repository.carried import take_branches
-from loop.store.sessions import HEAD, RECORD, SessionFolder
+from loop.store.sessions import HEAD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
 """Between two looks at a job; the last is repeated. A look takes the other machine 20 ms."""
@@ -71,7 +71,7 @@ def stop_campaign(host: Listed, root: Path, screen: Screen, *, as_json: bool) ->
     for folder, sent in reversed([*noted.away(host.name)]):
         if sent.sessions == str(root) and folder.job.words[:1] == ("optimize",):
             with Connection(host) as connection:
-                marked = There(connection).mark(folder.id, STOP, sent.given, has=HEAD, lacks=RECORD)
+                marked = There(connection).mark(folder.id, STOP, sent.given)
             if marked:
                 return ends_after_candidate(marked[-1], screen, as_json=as_json)
     raise UsageError(f"no campaign of this project runs on {host.name}", hint="loop jobs")

@@ -51,6 +51,7 @@ HOSTING = (
             option("--checks NAME", list[str] | None, "A set that is only checked."),
             option("--budget-s", float, "Seconds that it is meant to take.", 60, min=0.001),
             option("--limit-s", float, "Seconds after which it is killed.", 600, min=0.001),
+            option("--samples FILE", Path | None, "Write its raw samples there."),
         ),
         result="loop.cli.bench:BenchAnswer",
     ),

@@ -16,10 +16,7 @@ LOOKING = (
         "loop.cli.status:show_status",
         "Show what runs, what waits for you, what it cost, and what comes next.",
         ("loop status", "loop status --md > STATUS.md"),
-        (
-            TARGET,
-            option("--md", bool, "A page of Markdown, for a README or a wiki.", name="as_markdown"),
-        ),
+        (TARGET, option("--md", bool, "A page of Markdown, for a README or a wiki.", name="as_markdown")),
         result="loop.cli.status_page:Status",
         agents="reads",
     ),
@@ -60,10 +57,7 @@ LOOKING = (
         "loop.cli.clean:clean_cache",
         "Remove builds and indexes from the cache, after asking.",
         ("loop cache clean --older-than 30", "loop cache clean --yes"),
-        (
-            option("--older-than DAYS", float, "Only what was written so long ago.", 0.0, min=0),
-            YES,
-        ),
+        (option("--older-than DAYS", float, "Only what was written so long ago.", 0.0, min=0), YES),
         result="loop.cli.clean:CacheCleaned",
     ),
     Command(
@@ -141,10 +135,7 @@ LOOKING = (
         "loop.cli.checking:check_definitions",
         "Check definitions without running anything.",
         ("loop patterns check patterns/mine.yaml",),
-        (
-            argument("path", Path | None, "A file or folder; all definitions when none is named."),
-            TARGET,
-        ),
+        (argument("path", Path | None, "A file or folder; all definitions when none is named."), TARGET),
         result="loop.cli.checking:Checked",
         agents="reads",
     ),
@@ -152,14 +143,8 @@ LOOKING = (
         "patterns graph",
         "loop.cli.checking:graph",
         "Draw which plans run which patterns, and which pattern follows which outcome.",
-        (
-            "loop patterns graph > patterns.mmd",
-            "loop patterns graph --tree",
-        ),
-        (
-            option("--tree", bool, "As lines for a terminal, instead of Mermaid.", name="as_tree"),
-            TARGET,
-        ),
+        ("loop patterns graph > patterns.mmd", "loop patterns graph --tree"),
+        (option("--tree", bool, "As lines for a terminal, instead of Mermaid.", name="as_tree"), TARGET),
         result="loop.cli.checking:Chains",
     ),
     Command(
@@ -218,10 +203,7 @@ LOOKING = (
         "loop.cli.patterns:show_plan",
         "Show one plan.",
         ("loop plan show baseline",),
-        (
-            argument("name", str, "Name of a plan; see `loop plan list`.", complete=names.plans),
-            TARGET,
-        ),
+        (argument("name", str, "Name of a plan; see `loop plan list`.", complete=names.plans), TARGET),
         result="loop.cli.patterns:ShownPlan",
     ),
     Command(
@@ -255,10 +237,7 @@ LOOKING = (
         "loop.cli.sessions:show_session",
         "Show one session: its facts and its steps.",
         ("loop sessions show last",),
-        (
-            argument("name ID", str, "An id, its beginning, or last.", complete=names.sessions),
-            TARGET,
-        ),
+        (argument("name ID", str, "An id, its beginning, or last.", complete=names.sessions), TARGET),
         result="loop.session.recorded:AnySession",
         agents="reads",
     ),
@@ -281,10 +260,7 @@ LOOKING = (
         Only their raw rows are kept. The format: loop patterns schema history
         """,
         ("loop sessions import history",),
-        (
-            argument("name FILE", str, "A history in YAML; `history`: what ships with loop."),
-            TARGET,
-        ),
+        (argument("name FILE", str, "A history in YAML; `history`: what ships with loop."), TARGET),
         result="loop.session.recorded:Imported",
     ),
     Command(
@@ -330,10 +306,7 @@ LOOKING = (
         Open its index.html, or publish the folder anywhere. A folder that is no catalogue is not touched.
         """,
         ("loop catalog build --out catalogue",),
-        (
-            option("--out DIR", Path, "Folder to write; an older catalogue is replaced."),
-            TARGET,
-        ),
+        (option("--out DIR", Path, "Folder to write; an older catalogue is replaced."), TARGET),
         result="loop.site.command:BuiltSite",
     ),
     Command(

@@ -107,7 +107,7 @@ class NextSession(Printed):
 
 
 def _fields(first: Proposal, others: tuple[Idea, ...]) -> NextSession:
-    known, benefit = first.head.predicted, first.benefit
+    known = first.head.predicted
     return NextSession(
         objective=first.idea.objective,
         plan=first.idea.plan,
@@ -117,13 +117,7 @@ def _fields(first: Proposal, others: tuple[Idea, ...]) -> NextSession:
         expected_minutes=known.seconds / 60 if known else None,
         expected_usd=known.usd if known else None,
         predicted=known,
-        benefit=Benefit(
-            text=benefit.text,
-            minutes=benefit.minutes,
-            usd=first.benefit_usd,
-            evidence=benefit.evidence,
-            gain=benefit.gain,
-        ),
+        benefit=Benefit(usd=first.benefit_usd, **vars(first.benefit)),
         why=first.idea.why,
         command=first.command,
         others=tuple(OtherIdea(objective=one.objective, plan=one.plan, why=one.why) for one in others),

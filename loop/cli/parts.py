@@ -12,7 +12,9 @@ from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, choose, shown, walk_alone
 from loop.model.pattern import Estimate, Pattern, Step
 from loop.model.plan import Plan, PlanBudget
+from loop.session.events import Happening, StepEnded
 from loop.steps.setting import trusted_setting, with_given
+from loop.steps.spread import write_samples
 
 
 def run_step(
@@ -28,6 +30,7 @@ def run_step(
     checks: Sequence[str],
     budget_s: float,
     limit_s: float,
+    samples: Path | None,
     as_json: bool,
     screen: Screen,
 ) -> int:
@@ -49,7 +52,13 @@ def run_step(
     )  # fmt: skip
     request = BenchRequest("step", variants, target, device, workloads, threads, seed, json=as_json)
     chosen = choose(request, setting.target)
-    return shown(request, *walk_alone(setting, plan, pattern, chosen, request, screen, warm=True), screen)
+
+    def store(event: Happening) -> Happening:
+        if samples is not None and isinstance(event, StepEnded):
+            write_samples(samples, event.samples)
+        return event
+
+    return shown(request, *walk_alone(setting, plan, pattern, chosen, request, screen, store, warm=True), screen)
 
 
 def _read(given: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from loop.agents import results
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
+from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.formats.translated import made_of, only_commands
@@ -156,9 +157,8 @@ def optimize(
 def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Have the campaign that runs here end after its candidate."""
     root = read_setting(target).project.sessions
-    running = [
-        folder for folder in sessions.every(root) if folder.record() is None and folder.head().campaign.unattended
-    ]
+    busy = [folder for folder in sessions.every(root) if held(folder.path / sessions.LOCK)]
+    running = [folder for folder in busy if folder.head().campaign.unattended]
     if not running:
         raise UsageError(f"no campaign runs in {root}", hint="loop status")
     folder = running[-1]

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import UsageError
 from loop.base.locks import held
 from loop.base.places import project
 from loop.base.screen import Screen
+from loop.jobs.folder import read_text
 from loop.library import trust
-from loop.model.base import Model
+from loop.model.base import Printed
 from loop.model.change import Brief, BriefOutput
 from loop.model.output import by_run
 from loop.optimize.edits import LARGEST, may_change, page_of
@@ -21,11 +21,9 @@ from loop.session.run import tree_of
 from loop.store.sessions import CHANGES, LOCK, SessionFolder
 
 
-class Asked(Model):
+class Asked(Printed):
     """What a waiting session asks for."""
 
-    schema_version: Literal[1] = 1
-    """Number of this schema."""
     session: str
     """The session."""
     brief: Brief
@@ -38,11 +36,9 @@ class Asked(Model):
     """What to do now."""
 
 
-class Edited(Model):
+class Edited(Printed):
     """A file of a change was written."""
 
-    schema_version: Literal[1] = 1
-    """Number of this schema."""
     session: str
     """The session."""
     file: str
@@ -78,7 +74,7 @@ class Waiting:
         path = page_of(self.folder.path / CHANGES, self.brief)
         if not _plain(path, self.folder.path.resolve() / CHANGES):
             raise UsageError(f"{path} is a link", hint="a file of this session was replaced: begin another one")
-        return _text(path)
+        return read_text(path)
 
 
 def waiting(session: str, target: Path | None) -> Waiting:
@@ -109,7 +105,7 @@ def show_brief(session: str, target: Path | None, screen: Screen, *, as_json: bo
     told = Asked(
         session=asked.folder.id,
         brief=asked.brief,
-        sources={name: _text(asked.file(name)) for name in asked.brief.files},
+        sources={name: read_text(asked.file(name)) for name in asked.brief.files},
         page=asked.page(),
         next=f"change_edit, kernels_check with target={asked.top}, then {_resume(asked.folder, target)}; "
         "with decline=true the session ends without a further change",
@@ -148,10 +144,3 @@ def _plain(path: Path, folder: Path) -> bool:
 
 def _resume(folder: SessionFolder, target: Path | None) -> str:
     return f"run_session with resume={folder.id}" + (f" and target={target}" if target else "")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

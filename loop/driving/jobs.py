@@ -19,7 +19,7 @@ from loop.base.screen import Screen
 from loop.jobs import folder as folders
 from loop.jobs.folder import JobFolder
 from loop.jobs.running import begin as begin_apart
-from loop.model.base import Model
+from loop.model.base import Printed
 from loop.model.record import RESUMABLE
 
 LONGEST_WAIT_S = 50.0
@@ -32,11 +32,9 @@ ENDS_S = 20.0
 """Time for a job to end once it is told."""
 
 
-class Job(Model):
+class Job(Printed):
     """What a job does, or what came of it."""
 
-    schema_version: Literal[1] = 1
-    """Number of this schema."""
     job: str
     """Its id."""
     state: Literal["running", "ended", "lost"]

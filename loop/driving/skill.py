@@ -17,14 +17,7 @@ END = "<!-- loop: end -->"
 NAME = "loop"
 LOOK = ("status", "kernels list", "targets inspect", "plan next")
 START = ("init",)
-OTHER = (
-    "kernels verify",
-    "kernels measure",
-    "bisect",
-    "sessions compare",
-    "patterns search",
-    "cost show",
-)
+OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "patterns search", "cost show")
 """Commands whose examples the skill shows."""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from loop.base.documents import Document, complain, load_yaml, parse
+from loop.base.documents.yaml_text import shown
 from loop.base.errors import Complaint, DefinitionError
 from loop.formats import python_text
 from loop.formats.model import Case, ForeignTask, Judging, Timing
@@ -316,7 +317,7 @@ def _seeds(read: Read) -> Iterator[str]:
     """Inputs that do not follow from the seed."""
     generate = read.reference.function(GENERATE) if read.reference else None
     if read.reference is not None and generate is not None:
-        place = f"{python_text.shown(read.reference.path)}:{generate.lineno}"
+        place = f"{shown(read.reference.path)}:{generate.lineno}"
         yield from (f"{place}: {said}" for said in _unseeded(generate))
 
 

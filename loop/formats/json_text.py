@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loop.base.documents import Document, load_yaml, parse
+from loop.base.documents.yaml_text import shown
 from loop.base.errors import DefinitionError
-from loop.formats.python_text import mistake, read_text, shown
+from loop.formats.python_text import mistake, read_text
 from loop.model.base import Model
 
 T = TypeVar("T", bound=Model)

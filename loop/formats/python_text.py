@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from loop.base.documents.yaml_text import shown
 from loop.base.errors import Complaint, DefinitionError
 
 MOST_BYTES = 4 << 20
@@ -109,14 +110,6 @@ class Module:
             raise Unknown(name)
         found = evaluate(last.value, names)
         return list(found) if isinstance(found, list | tuple) else [found]
-
-
-def shown(path: Path) -> str:
-    """A path as short as it can be said from here."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
 
 
 def mistake(

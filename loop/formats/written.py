@@ -264,10 +264,7 @@ def _told(check: Check, time: Measurement | None, *, compared: bool) -> dict[str
     if check.passed and time is not None:
         told["performance"] = {"latency_ms": time.candidate_us / 1e3}
         if compared:
-            told["performance"] |= {
-                "reference_latency_ms": time.reference_us / 1e3,
-                "speedup_factor": time.ratio,
-            }
+            told["performance"] |= {"reference_latency_ms": time.reference_us / 1e3, "speedup_factor": time.ratio}
     return told
 
 

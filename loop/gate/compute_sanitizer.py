@@ -29,7 +29,7 @@ FOUND = 86
 """Its exit status when it has found something."""
 OPTIONS: Mapping[SanitizerTool, tuple[str, ...]] = {
     # Errors of API calls come back through the variant; accesses beyond a tensor may not fall into the next one.
-    "memcheck": ("--padding", "4096", "--report-api-errors", "no"),
+    "memcheck": ("--padding", "4096", "--report-api-errors", "no")
 }
 LOG_BYTES = 4 << 20
 """The rest of a log is not read."""

@@ -3,7 +3,7 @@
 job.json        what is to be done (`Job`)
 src/            the files it works on; their hashes are in job.json
 tries           how often it was begun
-pid             who runs it (`runner_name`)
+pid             who runs it (`write_runner`)
 heartbeat       a number that grows each second while it runs
 cancel          there once it is to end; whoever runs it looks for it
 stdout, stderr  what the command printed
@@ -251,13 +251,8 @@ def hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
     }
 
 
-def runner_name() -> str:
-    """This process, as it stands in `pid`: its number with its start, the run of the system, and its namespace."""
-    return f"{name_of(os.getpid())} {_system()}"
-
-
 def write_runner(folder: JobFolder, pid: int) -> None:
-    """Note who runs a job."""
+    """Note who runs a job: its number with its start, the run of the system, and its namespace."""
     write_atomic(folder.path / PID, f"{name_of(pid)} {_system()}", lasting=False)
 
 

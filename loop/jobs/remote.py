@@ -238,9 +238,13 @@ class Connection:
         """What a script or a copy says that failed there."""
         text = said.decode(errors="replace")
         if Reason.FULL.value in text:
-            hint = f"free some space there: ssh {shlex.join(self.words)} 'du -sh .loop/*'"
-            return MachineFailure(f"the disk of {self.name} is full", hint)
+            return self.full()
         return WorkFailed(f"{self.name}: {_last_line(text) or 'a script failed there'}", self._try())
+
+    def full(self) -> MachineFailure:
+        """What to say where there is no room."""
+        hint = f"free some space there: ssh {shlex.join(self.words)} 'du -sh .loop/*'"
+        return MachineFailure(f"the disk of {self.name} is full", hint)
 
     def _try(self) -> str:
         return f"look whether it runs: ssh {shlex.join(self.words)} true"

@@ -22,6 +22,7 @@ from loop.jobs import hosts as known
 from loop.jobs.folder import OUT, RC, SRC, TALK, TRIES, JobFolder, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
+from loop.jobs.running import LEAST_BYTES
 from loop.jobs.there import Seen, There
 from loop.library.hosted import FILE, VARIABLE, Hosted
 from loop.library.trust import definition_hash
@@ -113,20 +114,21 @@ class Ssh:
         self._ended: dict[str, State] = {}
         self._looked = 0.0
         self._visits = self._open.enter_context(ThreadPoolExecutor(max(MOST, len(hosts))))
-        silent: list[Unreachable] = []
+        unfit: list[MachineFailure] = []
         for host in hosts:
             free = width - sum(len(one.slots) for one in self._machines)
             if free > 0:
                 there = There(self._open.enter_context(Connection(host)))
                 try:
-                    there.ready()
+                    if there.ready().free_kb << 10 < LEAST_BYTES:
+                        raise there.connection.full()
                     self._machines.append(Machine(there, slots(host)[:free]))
-                except Unreachable as error:
-                    silent.append(error)
-        if silent and not self._machines:
-            raise silent[0]
-        for off in silent:
-            remark(f"{off.message}: the others do its jobs")
+                except MachineFailure as error:
+                    unfit.append(error)
+        if unfit and not self._machines:
+            raise unfit[0]
+        for one in unfit:
+            remark(f"{one.message}: the others do its jobs")
 
     def submit(self, job: JobFolder) -> None:
         """Put it at the end of the queue."""

@@ -100,7 +100,7 @@ MARK = f"""
 cd jobs/@ID@/{SESSIONS} 2>/dev/null || exit 0
 for one in *; do
   case " @GIVEN@ " in *" $one "*) continue ;; esac
-  [ -e "$one/@HAS@" ] && [ ! -e "$one/@LACKS@" ] || continue
+  [ -d "$one" ] || continue
   mkdir -p "$one/@UNDER@" && : >"$one/@FILE@" && echo "$one" || exit 1
 done
 """
@@ -110,7 +110,7 @@ look() {
   state=queued; [ -s "jobs/$1/pid" ] && state=lost; alive "jobs/$1" && state=running
   rc=$(head -c 8 "jobs/$1/rc" 2>/dev/null)
   size() { wc -c <"jobs/$1" 2>/dev/null || echo 0; }
-  age=$(($(date +%s) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || stat -c %Y "jobs/$1")))
+  age=$(($(touch .look && stat -c %Y .look) - $(stat -c %Y "jobs/$1/begun" 2>/dev/null || stat -c %Y "jobs/$1")))
   echo "$state ${rc:--} $(size "$1/stdout") $(size "$1/stderr") $age"
   tail -c "+$(($2 + 1))" "jobs/$1/stdout" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
   tail -c "+$(($3 + 1))" "jobs/$1/stderr" 2>/dev/null | head -c @CHUNK@ | base64 | tr -d '\\n'; echo
@@ -218,10 +218,9 @@ class There:
         """Ask a job to end, as Ctrl-C does."""
         self.connection.run(f"{SHELL} [ ! -d jobs/{job} ] || touch jobs/{job}/{CANCEL} || exit 1")
 
-    def mark(self, job: str, file: str, given: Sequence[str], *, has: str, lacks: str) -> list[str]:
-        """Leave an empty file in each session that a job made, that has one file and lacks another; which ones."""
-        values = {"FILE": file, "UNDER": str(Path(file).parent), "HAS": has, "LACKS": lacks}
-        script = SHELL + _filled(MARK, ID=job, GIVEN=" ".join(given), **values)
+    def mark(self, job: str, file: str, given: Sequence[str]) -> list[str]:
+        """Leave an empty file in the sessions of a job but those that it was given; which ones."""
+        script = SHELL + _filled(MARK, ID=job, GIVEN=" ".join(given), FILE=file, UNDER=str(Path(file).parent))
         return self.connection.run(script).decode(errors="replace").split()
 
     def bundle(self, job: str, tree: str) -> None:

@@ -26,8 +26,7 @@ def remembered(rows: Sequence[SessionRow], key: str) -> Memory | None:
         if cure := cure_of(rows, index, failure):
             cures.setdefault(cure.session, cure)
     return Memory(
-        sessions=tuple(dict.fromkeys(rows[index].id for index, _ in reversed(met))),
-        cures=tuple(cures.values()),
+        sessions=tuple(dict.fromkeys(rows[index].id for index, _ in reversed(met))), cures=tuple(cures.values())
     )
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from loop.base.stats import beta_quantile
 from loop.learning.calibration import Calibration, Outcome, calibration
 from loop.learning.durations import Duration, Place, alike, changed, expected, place_of, summed
-from loop.learning.model import Saved
+from loop.learning.model import Answered, Saved
 from loop.model.history import HistorySession
 from loop.model.index import PatternRun, SessionRow
 from loop.model.money import Saving
@@ -111,15 +111,6 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class Rate:
-    """A share with its interval: Jeffreys' Beta(1/2, 1/2) and the runs there were."""
-
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Scope:
     """One environment in which a pattern was applied."""
 
@@ -143,7 +134,7 @@ class Statistics:
     """Those that passed; the others found something wrong."""
     broken: int
     """Runs that ended with an error of their own."""
-    success: Rate
+    success: Answered
     duration: Duration
     saved: Saved | None
     """What it measurably spared; None for nothing."""
@@ -168,11 +159,12 @@ class Statistics:
         return self.successes + self.broken
 
 
-def rate(successes: float, failures: float, level: float = LEVEL) -> Rate:
-    """The share of successes; counts may be weighted sums."""
+def rate(successes: float, failures: float, level: float = LEVEL) -> Answered:
+    """The share of successes by Jeffreys' Beta(1/2, 1/2); counts may be weighted sums."""
     a, b = 0.5 + successes, 0.5 + failures
     tail = (1 - level) / 2
-    return Rate(a / (a + b), beta_quantile(tail, a, b), beta_quantile(1 - tail, a, b))
+    low, high = beta_quantile(tail, a, b), beta_quantile(1 - tail, a, b)
+    return Answered(mean=a / (a + b), low=low, high=high, level=level)
 
 
 def savings(rows: Iterable[SessionRow]) -> list[Saved]:
@@ -274,7 +266,7 @@ def _not_run(recorded: Sequence[HistorySession]) -> tuple[Standing, str]:
 
 
 def _standing(
-    good: float, bad: float, success: Rate, scopes: Sequence[Scope], here: Place | None
+    good: float, bad: float, success: Answered, scopes: Sequence[Scope], here: Place | None
 ) -> tuple[Standing, str]:
     """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
     count, share = good + bad, f"{100 * success.mean:.0f} % [{100 * success.low:.0f}, {100 * success.high:.0f}]"

@@ -12,7 +12,7 @@ from loop.base.places import Project, project
 from loop.base.screen import Screen, seconds_text, short
 from loop.learning import calibration, durations, statistics
 from loop.learning.calibration import Calibration
-from loop.learning.model import Answered, PatternStatistics, PlaceRuns, Spent, Takes
+from loop.learning.model import PatternStatistics, PlaceRuns, Spent, Takes
 from loop.learning.statistics import Statistics
 from loop.library import definitions
 from loop.library.definitions import Read
@@ -174,7 +174,7 @@ def _places(one: Statistics) -> list[str]:
 def as_fields(one: Statistics) -> PatternStatistics:
     """One pattern's statistics for programs."""
     low, high = one.duration.interval()
-    success, held = one.success, one.experience.held
+    held = one.experience.held
     return PatternStatistics(
         name=one.pattern,
         status=one.standing,
@@ -183,9 +183,7 @@ def as_fields(one: Statistics) -> PatternStatistics:
         passed=one.passed,
         found=one.successes - one.passed,
         broken=one.broken,
-        success=Answered(mean=success.mean, low=success.low, high=success.high, level=statistics.LEVEL)
-        if one.applied
-        else None,
+        success=one.success if one.applied else None,
         time=Takes(
             median_s=one.duration.seconds, low_s=low, high_s=high, level=durations.LEVEL, runs=one.duration.weight
         ),

@@ -44,10 +44,7 @@ BY_VALUE: dict[str, Maker] = {
     **{err.__name__: maker(err) for err in ON_VALUES},
 }
 """Mistakes that look at single values, by name: the tensors of a device go through the host."""
-WHOLE: dict[str, Maker] = {
-    "none, whole": BY_VALUE["none"],
-    **{err.__name__: maker(err) for err in ON_TENSORS},
-}
+WHOLE: dict[str, Maker] = {"none, whole": BY_VALUE["none"], **{err.__name__: maker(err) for err in ON_TENSORS}}
 """Mistakes that copy whole tensors, wherever these are."""
 MAKERS = BY_VALUE | WHOLE
 """Mistakes that are the same for compiled and for Python variants. Those of a device are in `streams`."""

@@ -31,9 +31,7 @@ def through_function(function: Function, mistake: Mistake) -> Function:
     return erring
 
 
-def _forms(
-    function: Function,
-) -> Callable[[Sequence[Tensor], dict[str, Any]], tuple[torch.Size, torch.dtype]]:
+def _forms(function: Function) -> Callable[[Sequence[Tensor], dict[str, Any]], tuple[torch.Size, torch.dtype]]:
     """Shape and type of a function's result, by those of what it is given; found out once for each."""
     known: dict[tuple[tuple[torch.Size, torch.dtype], ...], tuple[torch.Size, torch.dtype]] = {}
 

@@ -147,6 +147,12 @@ class BriefOutput(Output):
     """What became of its parts, where an executor ran them: comparisons of candidates, points of a search."""
 
 
+def proposals(briefs: Iterable[BriefOutput]) -> tuple[Proposal, ...]:
+    """What proposers came to, in the order of their numbers: of each the last, for an edit may conflict later."""
+    last = {one.number: one for brief in briefs for one in brief.proposals}
+    return tuple(last[number] for number in sorted(last))
+
+
 class JudgedOutput(Output):
     """What one step of the gate says of a change. A bad change is not a bad session: the step itself passes."""
 
@@ -218,6 +224,8 @@ class Confirmed(Model):
         said = f"is {self.ratio:.3f}x [{low:.3f}, {high:.3f}] the start's speed"
         if not others:
             return f"{said}; no workload was held out"
+        if len(others) == 1:
+            return f"{said}; on 1 workload held out {others[0]:.2f}x"
         return f"{said}; on {len(others)} workloads held out {min(others):.2f}x to {max(others):.2f}x"
 
 

@@ -107,7 +107,7 @@ class HourPrices(Model):
     on_demand: OptionalPrice = None
     """Dollars an hour without a commitment."""
     spot: OptionalPrice = None
-    """Dollars an hour of one that may be taken away."""
+    """Dollars an hour of one that may be taken away; it may change daily."""
 
     @model_validator(mode="after")
     def _has_a_price(self) -> "HourPrices":
@@ -149,7 +149,7 @@ class Rate(Model):
         return MINIMUM_S.get(self.cloud or "", 0.0)
 
 
-class MachineRate(Model):
+class MachineRate(HourPrices):
     """The price of an hour of a whole machine: prices of the GPU or the host alone are both wrong.
 
     Its rates are called `<cloud>/<region>/<shape>`, and the same with `/spot`.
@@ -165,20 +165,10 @@ class MachineRate(Model):
     """Where; `any` where all regions cost the same."""
     shape: Text
     """What the cloud calls it."""
-    on_demand: OptionalPrice = None
-    """Dollars an hour without a commitment."""
-    spot: OptionalPrice = None
-    """Dollars an hour of one that may be taken away; it may change daily."""
     source: Text
     """Where the figures come from."""
     as_of: datetime.date
     """When they were true."""
-
-    @model_validator(mode="after")
-    def _has_a_price(self) -> "MachineRate":
-        if self.on_demand is None and self.spot is None:
-            raise ValueError("expected on_demand, spot or both, got neither")
-        return self
 
     @property
     def name(self) -> str:

@@ -124,7 +124,7 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
         return Result(
             BriefOutput(
                 ok=False,
-                message="nothing to improve: no compiled variant has a speed to be trusted",
+                message="nothing to improve: no variant that loop compiles has a speed to be trusted",
                 hint=context.command("run", "session", "baseline"),
             )
         )

@@ -1,6 +1,7 @@
 """The rounds of a campaign: whether there is another one, and which candidate is judged next."""
 
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from loop.model.campaign import Proposal
@@ -82,14 +83,21 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         fresh[one.number] = handed_over(shop, tree, one, past.judged_edits)
         if fresh[one.number].ended == "edited":
             back = handed_back(context, shop, asked, tree.changed(), tree)
-            said = f"candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {', '.join(back.files)}"
+            ended = tuple(each for each in fresh.values() if each.ended != "edited")
+            mine = f"candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {', '.join(back.files)}"
+            said = "; ".join([*_told(ended), f"{mine} ({back.lines} lines)", so_far])
             also = {"candidate": one.number, "proposals": tuple(fresh.values()), "jobs": jobs}
-            return Result(back.model_copy(update={**also, "message": f"{said} ({back.lines} lines); {so_far}"}))
+            return Result(back.model_copy(update={**also, "message": said}))
     ended = tuple(fresh.values())
-    said = "; ".join([*(f"candidate {one.number}: {one.text}" for one in ended), so_far])
+    said = "; ".join([*_told(ended), so_far])
     login = any(one.ended == "login" and one.number >= first for one in ended)
     hint = f"log in to what `{terms.proposer}` runs, then: {asked.resume}" if login else None
     return Result(BriefOutput(ok=True, brief=asked, message=said, hint=hint, proposals=ended), paused=login)
+
+
+def _told(ended: Iterable[Proposal]) -> Iterator[str]:
+    """How proposals ended that came to no edit."""
+    return (f"candidate {one.number}: {one.text}" for one in ended)
 
 
 def _so_far(past: SessionChanges, notes: Path) -> str:

@@ -54,8 +54,13 @@ def on_change(
     """
     with candidate(context) as inner:
         result = yield from run(inner, arguments)
+    return _on_change(result)
+
+
+def _on_change(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
+    """What a step on the target found, as one on the change."""
     samples = {f"change-{name}": rows for name, rows in result.samples.items()}
-    return Result(_judged(result.output), samples)
+    return Result(_judged(result.output, **fields), samples)
 
 
 def _judged(found: Output, **fields: Any) -> JudgedOutput:
@@ -145,8 +150,8 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Wor
     """
     at_hand = change_at_hand(context)
     if paired.applies(at_hand):
-        found, jobs = yield from paired.compared(at_hand, arguments)
-        return Result(_judged(found, jobs=jobs))
+        result, jobs = yield from paired.compared(at_hand, arguments)
+        return _on_change(result, jobs=jobs)
     number = SessionChanges(context.finished).number
     left = left_s(context.task.campaign, campaign.spent_by(context), context.task.usd_per_hour)
     terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, left)})

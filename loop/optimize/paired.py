@@ -34,7 +34,7 @@ from loop.optimize.session_changes import INCUMBENT, ChangeAtHand, SessionChange
 from loop.repository import export
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working
-from loop.steps.spread import Part, done, found
+from loop.steps.spread import Part, done, found, samples_of
 from loop.timing.against_known_good import CompareTerms, compare_ready
 from loop.timing.model import CompareOutput
 from loop.timing.readiness import Ready
@@ -86,14 +86,14 @@ def applies(at_hand: ChangeAtHand) -> bool:
 
 def compared(
     at_hand: ChangeAtHand, arguments: CompareTerms
-) -> Generator[Tick, None, tuple[CompareOutput, tuple[JobRun, ...]]]:
+) -> Generator[Tick, None, tuple[Result[CompareOutput], tuple[JobRun, ...]]]:
     """What a job found of the change at hand, now or before, and that job. Raises WorkFailed where none could."""
     context = at_hand.context
     number = at_hand.brief.candidate or SessionChanges(context.finished).number
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
         part = _part(context, at_hand.tree, Path(folder), number, arguments)
         (job,) = yield from done(context, "change.paired", [part], _group(context))
-    return CompareOutput.model_validate(found(job), strict=False), (job.ran,)
+    return Result(CompareOutput.model_validate(found(job), strict=False), samples_of(job)), (job.ran,)
 
 
 def best_first(
@@ -136,6 +136,7 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
         variants=[*context.bench.compiled(context.task.variants)],
         sets=context.task.plan.workloads,
         times=True,
+        keeps=True,
         folder=place,
         target=CANDIDATE,
     )

@@ -17,6 +17,7 @@ from loop.model.change import (
     TriedPoint,
     TuneOutput,
     as_of_target,
+    proposals,
 )
 from loop.model.exported import ExportedChanges
 from loop.model.money import AiUse
@@ -143,7 +144,7 @@ def changes_json(finished: Sequence[Finished]) -> ExportedChanges:
     records = latest_attempts(finished)
     return ExportedChanges(
         judged=tuple(one.tried for one in outputs_of(records, DecisionOutput) if one.tried),
-        proposals=tuple(one for brief in outputs_of(records, BriefOutput) for one in brief.proposals),
+        proposals=proposals(outputs_of(records, BriefOutput)),
         confirmed=tuple(one for output in outputs_of(records, ConfirmOutput) for one in output.confirmed),
     )
 
@@ -153,25 +154,30 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     for final in (final for output in outputs_of(records, ConfirmOutput) for final in output.confirmed):
         yield f"{final.variant} {final.words}, measured when all was over, on fresh values"
     briefs = outputs_of(records, BriefOutput)
-    proposals = [one for brief in briefs for one in brief.proposals]
-    if not proposals:
+    proposed = proposals(briefs)
+    if not proposed:
         return
     kept = sum(one.kept for one in outputs_of(records, DecisionOutput))
-    yield f"{len(proposals)} candidates were proposed, {kept} kept; {_spent(proposals, kept)}"
-    if not all(one.isolated for one in proposals):
+    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_spent(proposed, kept)}"
+    if not all(one.isolated for one in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
-    told = any(one.use.usd is not None or one.use.models for one in proposals if one.use)
+    yield from _each(proposed, records)
+    ended = next((brief.message for brief in reversed(briefs) if brief.declined), "")
+    if ended:
+        yield f"The campaign ended: {ended}"
+
+
+def _each(proposed: Sequence[Proposal], records: Sequence[Finished]) -> Iterator[str]:
+    """How each candidate ended, or which change it became."""
+    told = any(one.use.usd is not None or one.use.models for one in proposed if one.use)
     runs = {output.candidate: run for run, output in by_run(records, BriefOutput)}
     changes = {run: one.tried.number for run, one in by_run(records, DecisionOutput) if one.tried}
-    for one in proposals:
+    for one in proposed:
         change = changes.get(runs.get(one.number, -1))
         parts = [f"change {change}" if change else one.text, f"{one.seconds:.0f} s"]
         parts += [_used(one.use)] if told else []
         parts += [f"not taken: {', '.join(one.left_out)}"] if one.left_out else []
         yield f"Candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {'; '.join(parts)}"
-    ended = next((brief.message for brief in reversed(briefs) if brief.declined), "")
-    if ended:
-        yield f"The campaign ended: {ended}"
 
 
 def _spent(proposals: Sequence[Proposal], kept: int) -> str:

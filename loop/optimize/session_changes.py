@@ -10,7 +10,7 @@ from loop.base.places import MANIFEST
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
-from loop.model.change import ON_CHANGE, BriefOutput, DecisionOutput, JudgedOutput, Tried, as_of_target
+from loop.model.change import ON_CHANGE, BriefOutput, DecisionOutput, JudgedOutput, Tried, as_of_target, proposals
 from loop.model.output import MeasureOutput, Output, by_run, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, KnownGood
@@ -44,8 +44,7 @@ class SessionChanges:
     @property
     def proposals(self) -> tuple[Proposal, ...]:
         """What proposers came to, in order."""
-        briefs = (read_output(record, BriefOutput) for record in self.finished)
-        return tuple(one for brief in briefs if brief for one in brief.proposals)
+        return proposals(one for _, one in by_run(self.finished, BriefOutput))
 
     @property
     def judged_edits(self) -> set[str]:

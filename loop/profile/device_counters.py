@@ -257,10 +257,7 @@ def _stalls(found: Sequence[Mapping[str, float]], weights: Sequence[float]) -> d
 def facts(profile: DeviceProfile) -> dict[str, float | str | None]:
     """What the decision tree may read: of the kernel that took longest."""
     longest = profile.longest
-    return {
-        **{share: getattr(longest, share) for share in SHARES},
-        "stall": next(iter(longest.stalls), None),
-    }
+    return {**{share: getattr(longest, share) for share in SHARES}, "stall": next(iter(longest.stalls), None)}
 
 
 def source(profile: DeviceProfile) -> str:

@@ -15,10 +15,7 @@ from loop.pytorch.shim import Unavailable
 from loop.timing.contract import Contract
 
 Dispatch = Literal["c", "python"]
-TAGS = (
-    torch.Tag.pt2_compliant_tag,
-    getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
-)
+TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 """It keeps the rules of `opcheck`; a compiler gives it inputs as they lie in eager mode."""
 BACKENDS = ("CPU", "CUDA")
 """Both have the kernel, whatever it runs on: it tells which input is on the wrong one."""

@@ -87,13 +87,7 @@ def expectations(
 
 def place(machine: Machine) -> ExpectedMachine:
     """What of a machine speeds and builds hang on."""
-    return ExpectedMachine(
-        processor=machine.processor,
-        cores=machine.cores,
-        gpus=machine.gpus,
-        driver=machine.driver,
-        torch=machine.torch,
-    )
+    return ExpectedMachine.model_validate(machine, from_attributes=True)
 
 
 CheckKey = tuple[str, str, int, str]

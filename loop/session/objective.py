@@ -247,12 +247,7 @@ def _lines(record: SessionRecord) -> Iterator[str]:
 
 def _phase_rows(record: SessionRecord) -> Table | None:
     rows = tuple(
-        (
-            one.name,
-            say.seconds(60 * one.minutes),
-            say.seconds(one.seconds),
-            bar(one.seconds, 60 * one.minutes),
-        )
+        (one.name, say.seconds(60 * one.minutes), say.seconds(one.seconds), bar(one.seconds, 60 * one.minutes))
         for one in record.phases
     )
     return filled(columns("Phase", ">Planned", ">Actual", "Of its plan"), rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 import loop
 from loop.agents.results import AiGiven
 from loop.base.documents import Document, complain
-from loop.base.errors import DefinitionError
+from loop.base.errors import DefinitionError, UsageError
 from loop.base.places import Project
 from loop.learning.predicting import expected, named
 from loop.library import definitions, targets
@@ -18,6 +18,7 @@ from loop.machine.machine import machine
 from loop.model.campaign import Campaign
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import SessionHead
+from loop.model.target import CAbiVariant, Target
 from loop.repository import revision
 from loop.session import course
 from loop.session import plan as planning
@@ -130,6 +131,17 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         machine=machine(),
         loop_version=loop.__version__,
     )
+
+
+def refuse_unchangeable(head: SessionHead, target: Target) -> None:
+    """Raises UsageError where a campaign has no variant that `loop` compiles: only such a one is changed."""
+    compiled = any(isinstance(target.variants[name], CAbiVariant) for name in head.variants)
+    if head.campaign.unattended and not compiled:
+        names = ", ".join(head.variants) or f"nothing on {head.device}"
+        raise UsageError(
+            f"a campaign changes variants that loop compiles, and target {target.name} has {names}",
+            hint="add a variant of kind c_abi: docs/own-kernel.md",
+        )
 
 
 def target_folder(project: Project) -> str:

@@ -41,8 +41,7 @@ def resolve(
         raise DefinitionError(complaints)
     listed = set(plan.value.patterns)
     return ResolvedPlan(
-        plan=plan.value,
-        patterns=tuple(_planned(patterns[name].value, name in listed) for name in reached),
+        plan=plan.value, patterns=tuple(_planned(patterns[name].value, name in listed) for name in reached)
     )
 
 

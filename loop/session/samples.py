@@ -94,7 +94,6 @@ def required(folder: SessionFolder, read: Read) -> tuple[Sampled, ...]:
     if read.missing:
         names = ", ".join(read.missing)
         raise WorkFailed(
-            f"{folder.path}: cannot be read: {names}",
-            hint="put the files back, or measure anew: loop run session",
+            f"{folder.path}: cannot be read: {names}", hint="put the files back, or measure anew: loop run session"
         )
     return read.sampled

@@ -1,11 +1,14 @@
 """A step that is done in parts by an executor: each part is a job that runs `loop run step` on the same files."""
 
+import contextlib
 import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from loop.base.errors import WorkFailed
 from loop.base.places import Project
@@ -15,12 +18,18 @@ from loop.jobs.folder import Job, JobFolder
 from loop.library import targets
 from loop.model.base import Model
 from loop.model.jobs import JobRun
+from loop.model.measurement import Segment
 from loop.steps.context import Context
 
 START_S = 60.0
 """What a command may take beside its step."""
 KEPT = 1000
 """Folders of jobs that are kept for a campaign that is resumed."""
+
+
+SAMPLES = f"{folder.MADE}/samples.json"
+"""Raw samples of a step, in its job's folder."""
+_SAMPLES = TypeAdapter(dict[str, tuple[Segment, ...]])
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,8 @@ class Part:
     """Those that are only checked."""
     times: bool = False
     """Whether it times something: it is kept from what would disturb it, and its device's anchor is taken."""
+    keeps: bool = False
+    """Whether its raw samples are brought back."""
     folder: Path | None = None
     """What is sent, all of it; None: the target's own files."""
     target: str = "."
@@ -92,6 +103,7 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
     ]
     words += [f"--budget-s={context.budget_s:g}", f"--limit-s={context.kill_after_s:g}"]
     words += [f"--threads={bench.threads}", f"--seed={task.seed}"]
+    words += [f"--samples=../{SAMPLES}"] if part.keeps else []
     words += [f"--variant={name}" for name in part.variants]
     words += [f"--workloads={name}" for name in part.sets] + [f"--checks={name}" for name in part.checks]
     hashes = folder.hashes(root, files)
@@ -119,3 +131,15 @@ def found(job: JobFolder) -> dict[str, Any]:
         raise WorkFailed(f"job {job.id} ({job.job.title}): {step['message']}", hint=step["hint"])
     output: dict[str, Any] = step["output"]
     return output
+
+
+def write_samples(path: Path, samples: Mapping[str, Sequence[Segment]]) -> None:
+    """Raw samples of a step, for whoever has it done."""
+    path.write_bytes(_SAMPLES.dump_json({name: tuple(rows) for name, rows in samples.items()}))
+
+
+def samples_of(job: JobFolder) -> dict[str, tuple[Segment, ...]]:
+    """Raw samples that a job brought back; none where they cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        return _SAMPLES.validate_json((job.path / SAMPLES).read_bytes())
+    return {}

@@ -191,8 +191,5 @@ def _searches(session: str, finished: Sequence[Finished]) -> Iterator[PastSearch
     for run, output in by_run(finished, TuneOutput):
         if output.trials:
             yield PastSearch(
-                session=session,
-                ground=output.ground,
-                trials=output.trials,
-                taken_back=back.get(run, ""),
+                session=session, ground=output.ground, trials=output.trials, taken_back=back.get(run, "")
             )

@@ -62,14 +62,7 @@ PADDING = 2
 
 
 def attention_split_partial(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool,
-    alignment: str,
-    scale: float | None,
-    sizes: dict[str, int],
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None, sizes: dict[str, int]
 ) -> Tensor:
     """The first stage of split-K: each range of keys by itself, as `P` contiguous ranges of whole tiles.
 

@@ -27,13 +27,7 @@ from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
 from loop.workers.expectations import expectation, function_terms, terms_of_judge
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
-from loop.workers.judge_messages import (
-    Begin,
-    Discard,
-    Examine,
-    Examined,
-    ToJudge,
-)
+from loop.workers.judge_messages import Begin, Discard, Examine, Examined, ToJudge
 from loop.workers.judge_process import JudgeProcess
 from loop.workers.nursery import Nursery
 from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment, within

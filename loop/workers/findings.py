@@ -4,17 +4,7 @@ import torch
 from torch import Tensor
 
 from loop.workers.judge_messages import Finding, Wrong
-from loop.workers.truth import (
-    Truth,
-    around,
-    bound_broken,
-    error_map,
-    errors,
-    excess_of,
-    number,
-    parts,
-    spans,
-)
+from loop.workers.truth import Truth, around, bound_broken, error_map, errors, excess_of, number, parts, spans
 
 
 def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:

@@ -39,11 +39,7 @@ def environment(compiler: str) -> dict[str, str]:
     missing = [name for name, path in zip(LIBRARIES, found, strict=True) if "/" not in path]
     if missing:
         raise WorkFailed(f"{compiler} has no {' and no '.join(missing)}", hint="install the compiler's sanitizers")
-    return {
-        "LD_PRELOAD": ":".join(found),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-    }
+    return {"LD_PRELOAD": ":".join(found), "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
 
 
 def told(errors: str) -> tuple[Cause, str]:

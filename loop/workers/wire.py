@@ -8,17 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
-from typing import (
-    Any,
-    Generic,
-    Literal,
-    NewType,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Generic, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from loop.calls.plain import Plain
 from loop.model.causes import Cause

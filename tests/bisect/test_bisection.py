@@ -11,15 +11,7 @@ from loop.bisect import bisection
 from loop.bisect.bisection import LOST_MOST, next_move
 from loop.bisect.hunt import TOUCHED
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Outcome, Problem, Try
-from tests.bisect.simulated import (
-    STEP,
-    History,
-    done,
-    latency,
-    named,
-    problem,
-    runs_of,
-)
+from tests.bisect.simulated import STEP, History, done, latency, named, problem, runs_of
 
 
 @pytest.mark.parametrize("steps", [{20: 0.15, 50: 0.15}, {20: 0.2, 21: 0.2}, {9: 0.1, 30: 0.1, 55: 0.1}])

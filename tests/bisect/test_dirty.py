@@ -110,19 +110,7 @@ def bisecting(folder: Path) -> None:
     git(folder, "bisect", "start", "HEAD", "HEAD~3", "--no-checkout")
 
 
-SPOILS = (
-    stashed,
-    staged,
-    unstaged,
-    untracked,
-    ignored,
-    deleted,
-    renamed,
-    executable,
-    linked,
-    intended,
-    bisecting,
-)
+SPOILS = (stashed, staged, unstaged, untracked, ignored, deleted, renamed, executable, linked, intended, bisecting)
 FILES = ("kept", "gone", "unlisted", "moved", "runs", "listed", "link", "skipped", "assumed")
 
 
@@ -154,12 +142,7 @@ def test_a_dirty_checkout_is_left_as_it_is(tmp_path: Path, capsys: pytest.Captur
     slower = f"expr 10 + 5 '*' '(' $(cat state) '>=' {culprit} ')'"
     for probe, script in (("exit", f"test $(cat state) -lt {culprit}"), ("number", slower)):
         request = BisectRequest(
-            good=hashes[0],
-            bad=hashes[-1],
-            probe=probe,
-            command=("sh", "-c", script),
-            target=folder,
-            json=True,
+            good=hashes[0], bad=hashes[-1], probe=probe, command=("sh", "-c", script), target=folder, json=True
         )
         assert 0 == run_bisect(request, Screen(quiet=True))
         found = json.loads(capsys.readouterr().out)

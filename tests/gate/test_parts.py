@@ -32,10 +32,7 @@ def checked(bench: Bench, name: str, **changes: Any) -> VariantChecks:
     """What the gate says of a component."""
     part = bench.target.components[name].model_copy(update=changes)
     side = bench.side(part.of, make_builds(bench, part.of)[part.of])
-    alone = replace(
-        side,
-        terms=side.terms.but(entry=part.entry),
-    )
+    alone = replace(side, terms=side.terms.but(entry=part.entry))
     judged = bench.part(part)
     workloads = expand(judged.target, judged.target.workloads, "float32", 7)
     (found,) = finish(verify(judged, [Job(alone, workloads, layouts=False)]))

@@ -18,6 +18,7 @@ from loop.model.workloads import expand
 from loop.workers.bench import Bench, Side
 from loop.workers.program import Refusal
 from loop.workers.wire import No
+from loop.workers.worker import Worker
 from tests.targets import compiled, make_sides, open_bench, write_target
 
 SMALL, LARGE, MIDDLE = "N2 M3 float32", "N5 M3 float32", "N3 M4 float32"
@@ -187,6 +188,30 @@ def test_a_kernel_that_knows_its_inputs_by_their_address_is_wrong(bench: Bench) 
     seeds = [workload for seed in (1, 2) for workload in workloads(bench, seed)[:1]]
     (found,) = checks_of(bench, make_sides(bench, "by_address"), seeds)
     assert f"6 of 6 elements wrong on {SMALL}" in found.checks[1].message
+
+
+def test_sides_of_large_calls_are_not_kept_side_by_side(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one is asked the next starts; each keeps its process for all seeds, so that who remembers is found."""
+    most, held = 0, set[Worker]()
+    monkeypatch.setattr(verification, "LARGE", 0)
+    opened, closed = Bench.open, Worker.close
+
+    def opens(bench: Bench, *given: object, **more: object) -> Worker:
+        nonlocal most
+        held.add(worker := opened(bench, *given, **more))  # type: ignore[arg-type]
+        most = max(most, len(held))
+        return worker
+
+    def closes(worker: Worker) -> None:
+        held.discard(worker)
+        closed(worker)
+
+    monkeypatch.setattr(Bench, "open", opens)
+    monkeypatch.setattr(Worker, "close", closes)
+    seeds = [workload for seed in (1, 2) for workload in workloads(bench, seed)[:1]]
+    sides = make_sides(bench, "right", "by_address", "right")
+    assert [True, False, True] == [one.right for one in checks_of(bench, sides, seeds)]
+    assert (2, set()) == (most, held)
 
 
 def test_what_an_earlier_workload_left_is_no_excuse(bench: Bench) -> None:

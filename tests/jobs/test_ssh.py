@@ -20,7 +20,7 @@ from loop.jobs.folder import HEARTBEAT, MOST_TRIES, PID, Job, JobFolder, hashes,
 from loop.jobs.hosts import Host, Listed
 from loop.jobs.remote import Connection, Unreachable
 from loop.jobs.ssh import Machine, Ssh
-from loop.jobs.there import Seen, There
+from loop.jobs.there import Ready, Seen, There
 from loop.library.hosted import VARIABLE, Hosted
 from loop.library.trust import definition_hash
 from loop.model.jobs import State
@@ -345,20 +345,26 @@ def test_two_machines_share_the_jobs_and_one_is_lost(
     assert [] == machine.left()
 
 
-def test_one_of_two_that_does_not_answer_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other does all; where none answers that is the error."""
+def test_one_of_several_that_cannot_take_a_job_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It does not answer, or its disk is full: the others do all. Where there is none that is the error."""
 
-    def ready(there: There) -> None:
+    def ready(there: There) -> Ready:
         if there.name == "off":
             raise Unreachable("off cannot be reached: Connection refused", "")
+        return Ready("/home/me", 1000 if there.name == "full" else 10**6, 0.0)
 
     monkeypatch.setattr(There, "ready", ready)
-    hosts = [Listed(name, HOST.host, HOST.path) for name in ("off", "on")]
+    hosts = [Listed(name, HOST.host, HOST.path) for name in ("off", "full", "on")]
     executor = Ssh(hosts, 4)
     assert ["on"] == [one.there.name for one in executor._machines]
     executor.close()
+    told = capsys.readouterr().err
+    for says in ("off cannot be reached: Connection refused", "the disk of full is full"):
+        assert f"{says}: the others do its jobs" in told
     with pytest.raises(Unreachable, match="off cannot be reached"):
-        Ssh(hosts[:1], 4)
+        Ssh(hosts[:2], 4)
 
 
 def test_a_machine_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,16 +14,7 @@ from loop.library.definitions import read_file
 from loop.model.target import Target
 from tests.conftest import ROOT
 from tests.emulator.fixtures import compiled, each_seed
-from tests.kernels.emulated_attention import (
-    VARIANTS,
-    WIDEST,
-    Call,
-    Kernels,
-    draw,
-    far_off,
-    make_call,
-    tensor_of,
-)
+from tests.kernels.emulated_attention import VARIANTS, WIDEST, Call, Kernels, draw, far_off, make_call, tensor_of
 
 NARROW = tuple(name for name in VARIANTS if name not in ("fa1", "auto"))
 """Variants that want rows at multiples of 16 bytes; of 16 features or fewer only `decode` does."""

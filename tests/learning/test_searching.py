@@ -10,27 +10,9 @@ import pytest
 from loop.base.places import shipped
 from loop.learning.searching import Entry, distance, search
 
-BASELINE = Entry(
-    "baseline-first",
-    (
-        (8.0, "baseline-first Baseline first"),
-        (5.0, "without a measured baseline"),
-    ),
-)
-LINKING = Entry(
-    "linking",
-    (
-        (8.0, "linking Single unit"),
-        (5.0, "undefined symbol: rows_of link error"),
-    ),
-)
-TUNING = Entry(
-    "tuning",
-    (
-        (8.0, "tuning Tuning"),
-        (5.0, "tiles and warps are guessed, not the baseline"),
-    ),
-)
+BASELINE = Entry("baseline-first", ((8.0, "baseline-first Baseline first"), (5.0, "without a measured baseline")))
+LINKING = Entry("linking", ((8.0, "linking Single unit"), (5.0, "undefined symbol: rows_of link error")))
+TUNING = Entry("tuning", ((8.0, "tuning Tuning"), (5.0, "tiles and warps are guessed, not the baseline")))
 ALL = (TUNING, LINKING, BASELINE)
 
 

@@ -27,14 +27,8 @@ def test_numbers_from_outside_a_container_may_be_ours() -> None:
     [
         (Company(others=(User(7, 10 * 2**30),)), "another process (pid 7) holds 10240 MiB of it"),
         (Company(others=(User(7, None),)), "another process (pid 7) holds memory of it"),
-        (
-            Company(others=(User(7, 2**20), User(8, 2**20))),
-            "2 other processes hold 2 MiB of it (pid 7 first)",
-        ),
-        (
-            Company(loose_bytes=MUCH_BYTES + 2**20),
-            "2049 MiB of it are taken, by nobody who can be seen from here",
-        ),
+        (Company(others=(User(7, 2**20), User(8, 2**20))), "2 other processes hold 2 MiB of it (pid 7 first)"),
+        (Company(loose_bytes=MUCH_BYTES + 2**20), "2049 MiB of it are taken, by nobody who can be seen from here"),
         (Company(busy_percent=97), "somebody computes on it, 97 % of the time before anything was timed"),
     ],
 )

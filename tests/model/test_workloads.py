@@ -59,12 +59,9 @@ def names(*entries: dict[str, Any], **fields: Any) -> list[str]:
 
 def test_lists_are_multiplied_out_in_order() -> None:
     """The last list turns fastest."""
-    assert [
-        "B1 S2 float32",
-        "B1 S2 causal float32",
-        "B1 S3 float32",
-        "B1 S3 causal float32",
-    ] == names({"B": 1, "S": (2, 3), "causal": (False, True)})
+    assert ["B1 S2 float32", "B1 S2 causal float32", "B1 S3 float32", "B1 S3 causal float32"] == names(
+        {"B": 1, "S": (2, 3), "causal": (False, True)}
+    )
 
 
 def test_an_empty_list_stands_for_no_workload() -> None:

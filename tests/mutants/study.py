@@ -55,12 +55,7 @@ class Study:
     """A folder with a copy of the kernels, right and without conflicts, and workloads with their truth."""
 
     def __init__(
-        self,
-        folder: Path,
-        kernels: Path = KERNELS,
-        variants: Sequence[str] = VARIANTS,
-        *,
-        small: bool = False,
+        self, folder: Path, kernels: Path = KERNELS, variants: Sequence[str] = VARIANTS, *, small: bool = False
     ) -> None:
         """`small`: without the manifest's workloads, and only the first variant is tried without a mistake."""
         self.folder, self.variants, self.small = folder, variants, small

@@ -83,10 +83,7 @@ GENERAL = (
     *(Workload(n, m, 32, heads=2) for n, m in ((64, 64), (1, 65), (15, 63), (16, 128), (48, 96))),
 )
 SPECIAL = {
-    "tensor_core": (
-        causal(200, 330, 16, right=True, heads=2),
-        Workload(128, 256, 64),
-    ),
+    "tensor_core": (causal(200, 330, 16, right=True, heads=2), Workload(128, 256, 64)),
     "fa1": (
         causal(40, 70, 100, batches=2, heads=2, layout="mixed"),
         Workload(20, 40, 200, layout="odd"),

@@ -131,3 +131,4 @@ def test_candidates_are_compared_in_jobs_and_the_best_comes_first(project: Proje
     assert judged["jobs"] == [job for job in first["jobs"] if " 2 " in job["title"]]
     assert {"faster"} == {one["verdict"] for one in judged["found"]["verdicts"]}
     assert 1 == len(judged["found"]["null_controls"])
+    assert 1 == len([*(project.session / "samples").glob("*-change-compare.json")])

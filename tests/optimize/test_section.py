@@ -4,18 +4,11 @@ from typing import Any
 
 import pytest
 
-from loop.model.change import (
-    Brief,
-    BriefOutput,
-    DecisionOutput,
-    JudgedOutput,
-    Tried,
-    TriedPoint,
-    TuneOutput,
-    kept,
-)
+from loop.model.campaign import Proposal
+from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, Tried, TriedPoint, TuneOutput, kept
+from loop.model.money import AiUse
 from loop.model.record import Finished
-from loop.optimize.section import MOST_TRIALS, changes, outcomes, spared
+from loop.optimize.section import MOST_TRIALS, changes, changes_json, outcomes, spared
 from tests.makers import make_finished, make_record, make_report, make_speed, make_verify
 
 
@@ -62,6 +55,33 @@ def test_every_change_has_a_row_and_a_patch() -> None:
     ]
     assert any("loop/x" in line for line in found.lines)
     assert any("`git apply 1.patch`" in line for line in found.lines)
+
+
+def test_a_candidate_has_its_idea_and_the_number_of_its_change() -> None:
+    """Candidates that came to no edit are counted, too: the numbers differ."""
+    lost = Proposal(number=1, ended="failed", said="no quota", seconds=2.0)
+    edited = Proposal(number=2, ended="edited", idea="two sums", seconds=3.0, left_out=("target.yaml",))
+    asked = BriefOutput(ok=True, message="", brief=brief(), edited=True, candidate=2, proposals=(lost, edited))
+    found = changes([finished(1, "change.brief", asked), finished(1, "change.decide", decision(1, kept=True))])
+    assert {
+        "Candidate 1: it ended with an error: no quota; 2 s",
+        "Candidate 2 (two sums): change 1; 3 s; not taken: target.yaml",
+    } <= {*found.lines}
+
+
+def test_a_candidate_counts_once() -> None:
+    """One that waited is told twice: as an edit, and as what became of it when its turn came."""
+    use = AiUse(source="result", agents=("a",), usd=0.5)
+    one = Proposal(number=1, ended="edited", use=use)
+    two = Proposal(number=2, ended="edited", use=use)
+    outputs = [
+        BriefOutput(ok=True, message="", brief=brief(), edited=True, candidate=1, proposals=(one, two)),
+        BriefOutput(ok=True, message="", brief=brief(), proposals=(two.model_copy(update={"ended": "conflict"}),)),
+    ]
+    records = [finished(number, "change.brief", output) for number, output in enumerate(outputs, 1)]
+    assert ["edited", "conflict"] == [each.ended for each in changes_json(records).proposals]
+    (total,) = [line for line in changes(records).lines if "were proposed" in line]
+    assert total.startswith("2 candidates were proposed, 0 kept; $1.00")
 
 
 def test_what_is_waited_for_is_said() -> None:
@@ -112,24 +132,14 @@ def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart()
     ("outputs", "expected"),
     [
         ((BriefOutput(ok=True, message="", declined=True),), True),
-        (
-            (BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=False)),
-            True,
-        ),
-        (
-            (BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=True)),
-            False,
-        ),
+        ((BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=False)), True),
+        ((BriefOutput(ok=True, message="", edited=True), JudgedOutput(ok=True, message="", good=True)), False),
         ((BriefOutput(ok=True, message="", edited=True), decision(1, kept=False)), True),
     ],
 )
 def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], expected: bool) -> None:
     """It is one only where a change came so far, and something else was in its way."""
-    actions = {
-        "BriefOutput": "change.brief",
-        "JudgedOutput": "change.build",
-        "DecisionOutput": "change.decide",
-    }
+    actions = {"BriefOutput": "change.brief", "JudgedOutput": "change.build", "DecisionOutput": "change.decide"}
     before = [finished(1, actions[type(one).__name__], one) for one in outputs]
     skipped = make_finished("verify", run=1, action="change.verify", status="skipped")
     elsewhere = finished(2, "change.brief", BriefOutput(ok=True, message="", edited=True))

@@ -105,8 +105,7 @@ def test_a_formula_without_an_answer_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capability", "expected"),
-    [("8.9", ("sm_89", True)), ("9.0", ("sm_80", False)), (None, ("sm_80", False))],
+    ("capability", "expected"), [("8.9", ("sm_89", True)), ("9.0", ("sm_80", False)), (None, ("sm_80", False))]
 )
 def test_a_gpu_that_the_manifest_does_not_know_is_not_at_hand(
     capability: str | None, expected: tuple[str, bool]

@@ -1,15 +1,23 @@
 """Resolving: every mistake of every pattern a plan could reach is said before anything runs."""
 
+import contextlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from pydantic import TypeAdapter
 
 from loop.base.documents import load_yaml, parse
-from loop.base.errors import DefinitionError
+from loop.base.errors import DefinitionError, UsageError
 from loop.base.places import shipped
 from loop.library.definitions import Read, read_file
+from loop.model.campaign import Campaign
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan, ResolvedPlan
+from loop.model.record import SessionHead
+from loop.model.target import Target, Variant
+from loop.session.opening import refuse_unchangeable
 from loop.session.plan import check_pattern, resolve
 
 HEAD = """\
@@ -235,3 +243,17 @@ def test_a_plan_does_not_answer_its_own_miss(answer: str) -> None:
     known = {"one": read_pattern(name="one")}
     with pytest.raises(DefinitionError, match="other than this plan and its patterns"):
         resolve(read_plan("one", more=f"otherwise: {answer}"), known, ("p",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "proposer", "refused"),
+    [("python", "true", True), ("c_abi", "true", False), ("python", "person", False)],
+)
+def test_a_campaign_needs_a_variant_that_is_compiled(kind: str, proposer: str, refused: bool) -> None:
+    """That is said before anything runs; a session that a person takes part in has its baseline first."""
+    rest = {"python": {"module": "mine", "function": "f"}, "c_abi": {"sources": ["a.c"], "entry": "f"}}[kind]
+    variant = TypeAdapter(Variant).validate_python({"kind": kind, "device": "cpu", **rest})
+    head = SimpleNamespace(campaign=Campaign(proposer=proposer), variants=("mine",), device="cpu")
+    target = SimpleNamespace(name="t", variants={"mine": variant})
+    with pytest.raises(UsageError, match="target t has mine") if refused else contextlib.nullcontext():
+        refuse_unchangeable(cast(SessionHead, head), cast(Target, target))

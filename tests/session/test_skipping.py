@@ -2,8 +2,12 @@
 
 import pytest
 
+from loop.base.screen import Screen
 from loop.model.pattern import Step
+from loop.session.drive import Show
+from loop.session.events import StepEnded
 from loop.session.skipping import reason
+from tests.makers import make_finished
 from tests.session.walks import make_step
 
 VALUES = {
@@ -42,3 +46,19 @@ def test_a_step_may_say_it_itself() -> None:
     """Whatever its condition is."""
     step = make_step("a", when="build.code == 0", skipped_because="needs a network")
     assert "needs a network" == reason(Step.model_validate(step), VALUES)
+
+
+def test_a_reason_has_one_line_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rounds of a campaign repeat their steps: what did not run, and why, is no news in the next one."""
+    show = Show(Screen())
+    for number in (1, 2):
+        for step, why in (
+            ("build", "nothing was edited"),
+            ("sanitize", "needs a GPU"),
+            ("load", "nothing was edited"),
+        ):
+            skipped = {"status": "skipped", "message": f"skipped: {why}", "skipped_because": why}
+            show.event(StepEnded(make_finished(step, run=number, **skipped)))
+        show.event(StepEnded(make_finished("brief", run=number)))
+    said = capsys.readouterr().err
+    assert [1, 1, 0, 2] == [said.count(f" {step} (") for step in ("build", "sanitize", "load", "brief")]

@@ -28,10 +28,7 @@ for (const page of pages) for (const width of widths) {
 }
 </script>"""
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome on the PATH"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="needs Chromium or Chrome on the PATH")]
 
 
 def opened(page: Path, tmp_path: Path) -> tuple[str, str]:

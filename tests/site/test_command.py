@@ -264,11 +264,7 @@ def test_ctrl_c_while_a_page_is_asked_for(tmp_path: Path) -> None:
 
     with Interrupted(tmp_path, 0) as server:
         server.socket.settimeout(STARTS_WITHIN_S)
-        with (
-            socket.create_connection((serving.ADDRESS, server.server_port)),
-            pytest.raises(Stopped),
-            flagged(),
-        ):
+        with socket.create_connection((serving.ADDRESS, server.server_port)), pytest.raises(Stopped), flagged():
             server.serve_forever(poll_interval=0.01)
 
 

@@ -39,9 +39,10 @@ from tests.speed.busy import RECORDED, replay
 from tests.speed.optimize_gpu import page as gpu_page
 from tests.speed.optimize_live import LONGEST_MIN, live
 from tests.speed.optimize_live import page as live_page
+from tests.speed.optimize_pool import pool
 
 RESULTS = Path(__file__).parent / "OPTIMIZE.md"
-DONE = Path(__file__).parent / "recorded" / "optimize.json"
+DONE = Path(os.environ.get("ROWS") or Path(__file__).parent / "recorded" / "optimize.json")
 CAMPAIGNS, LIVE, CANDIDATES, WORKLOADS, ROUNDS = 200, 10, 40, 2, verdicts.MORE_BLOCKS
 WITH_MEMORY = 100
 """Pairs of sessions at most."""
@@ -222,8 +223,10 @@ def lived(lives: int, at_once: int, minutes: float) -> list[Any]:
         finally:
             free.put(cores)
 
-    with ThreadPoolExecutor(at_once) as pool:
-        return [row for rows in pool.map(one, map(str, range(lives))) for row in rows]
+    longest_first = sorted(range(lives), key=lambda number: -(number % len(pool())))
+    with ThreadPoolExecutor(at_once) as threads:
+        done = dict(zip(longest_first, threads.map(one, map(str, longest_first)), strict=True))
+    return [row for number in range(lives) for row in done[number]]
 
 
 @contextlib.contextmanager

@@ -110,10 +110,7 @@ def auto() -> Kernel:
         Patch("faster", "values arrive during the first products", "cuda/small.cuh", ((waiting, asked),)),
         Patch("maybe", "8 warps", "cuda/small.cuh", (("kWarps = ATTENTION_SMALL_64_WARPS;", "kWarps = 8;"),)),
         Patch(
-            "maybe",
-            "the merge is unrolled less",
-            "cuda/small.cuh",
-            ((merging, "#pragma unroll 1\n" + merging),),
+            "maybe", "the merge is unrolled less", "cuda/small.cuh", ((merging, "#pragma unroll 1\n" + merging),)
         ),
         Patch("neutral", "another estimate", "cuda/auto.cuh", (("kOverlapped = 0.55;", "kOverlapped = 0.56;"),)),
         Patch(

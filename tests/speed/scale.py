@@ -26,7 +26,7 @@ from tests.jobs.small import maker
 PAGE = Path(__file__).with_name("SCALE.md")
 LOCAL_JOBS, SLURM_JOBS = 200, 40
 SHARE_MS = 50.0
-"""The executor's own share of a job, at most; its child is not counted."""
+"""The executor's own processor time of a job, at most; its child is not counted."""
 GPU_S = 30.0
 """What a job for a GPU takes, about: a paired comparison."""
 HEAD = """# Many jobs, many machines

@@ -78,11 +78,7 @@ def test_what_was_wrong_or_has_no_build_is_not_good(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "head",
-    [
-        {"target": "other"},
-        {"device": "cuda"},
-        {"machine": make_machine(processor="Another CPU")},
-    ],
+    [{"target": "other"}, {"device": "cuda"}, {"machine": make_machine(processor="Another CPU")}],
     ids=lambda head: next(iter(head)),
 )
 def test_another_ground_has_another_known_good(head: dict[str, Any], tmp_path: Path) -> None:

@@ -94,12 +94,7 @@ def of_a_campaign() -> Contest:
 
 @pytest.mark.parametrize(
     ("known_good", "noise", "again"),
-    [
-        (1.02, 0.04, True),
-        (1.0, 0.04, False),
-        (0.98, 0.04, False),
-        (1.3, 0.01, False),
-    ],
+    [(1.02, 0.04, True), (1.0, 0.04, False), (0.98, 0.04, False), (1.3, 0.01, False)],
 )
 def test_a_candidate_that_is_not_clear_is_timed_further(known_good: float, noise: float, again: bool) -> None:
     """Where it seems to gain; beside the incumbent and the null control, which was the same before."""
@@ -185,12 +180,7 @@ def test_the_positive_control_sees_the_slowdown() -> None:
     contest, timings = make_contest(), make_timings(30, {})
     contest.pending(timings)
     positive = contest.positive_control(timings, contest.rivals[1])
-    assert ("slower", True, "two", 0.05) == (
-        positive.verdict,
-        positive.seen,
-        positive.workload,
-        positive.slowdown,
-    )
+    assert ("slower", True, "two", 0.05) == (positive.verdict, positive.seen, positive.workload, positive.slowdown)
     assert positive.blocks == 30
 
 

@@ -56,10 +56,9 @@ def five_rows(bench: Bench) -> Workload:
 
 def test_a_trace_tells_kernels_in_their_order() -> None:
     """Copies, and what the profiler itself did, are none."""
-    assert [
-        Kernel("first", 1.25, Count(40)),
-        Kernel("void second<float>(float*)", 2.5, None),
-    ] == list(watched.kernels_in(TRACE))
+    assert [Kernel("first", 1.25, Count(40)), Kernel("void second<float>(float*)", 2.5, None)] == list(
+        watched.kernels_in(TRACE)
+    )
     assert not watched.kernels_in({})
 
 

@@ -22,10 +22,10 @@ struct Cost {
   double start, wide, block, keys, reduction;
 };
 constexpr Cost kCosts[kKernels] = {
-    {"tensor_core", 2.05, 0.49, 0.52, 0.94, 0.00},
+    {"tensor_core", 1.55, 0.49, 0.52, 0.94, 0.00},
     {"small", 1.05, 0.35, 0.47, 0.33, 0.00},
     {"decode", 1.75, 0.26, 0.39, 0.34, 0.26},
-    {"split_k", 3.82, 0.00, 0.21, 1.06, 0.00},
+    {"split_k", 3.00, 0.00, 0.21, 1.06, 0.00},
 };
 // Keys up to which `small` walks them as fast as was fitted, and from which on `split_k` was.
 constexpr int kFew = ATTENTION_AUTO_FEW, kMany = ATTENTION_AUTO_MANY;

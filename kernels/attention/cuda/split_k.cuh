@@ -64,6 +64,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   const int first_row = static_cast<int>(blockIdx.x / ranges) * Shape::kRows;
   const int warp_row = first_row + static_cast<int>(warp) * Shape::kStrips * 16;
 
+  wait_for_previous();
   typename Walker::Queries queries;
   fetch_queries<T, Shape>(queries, problem, shared, first_row);
 
@@ -75,6 +76,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   state.begin();
   walk.run(state, queries, range.begin, range.end < seen ? range.end : seen,
            first_edge<Shape>(problem, first_row));
+  allow_next();
   state.finish_sums();
   put_partial(state, partials, problem, index, warp_row, lane);
 }
@@ -153,10 +155,12 @@ SIMT_DEVICE void reduce_ranges(const Problem &problem, const Partials &partials,
 template <typename T>
 __global__ void __launch_bounds__(kReduceThreads)
     split_reduce_kernel(const Problem problem, const Partials partials, const Division division) {
+  allow_next();
   const int thread = static_cast<int>(threadIdx.x), depth = partials.depth;
   const int ways = division.ways, first_row = static_cast<int>(blockIdx.x) * division.rows;
   const int group = thread / division.pieces, query = first_row + group / ways;
   const Groups groups{shared_base(), division.pieces};
+  wait_for_previous();
   if (group < division.rows * ways && query < problem.queries)
     reduce_ranges(problem, partials, groups, ways, query, group, thread % division.pieces);
   __syncthreads();
@@ -187,7 +191,7 @@ Error split_partial(const Problem &problem, const Partials &partials, cudaStream
   const unsigned tiles = static_cast<unsigned>((problem.queries + Shape::kRows - 1) / Shape::kRows);
   const dim3 grid(tiles * static_cast<unsigned>(partials.ranges), problem.heads, problem.batches), block(Shape::kThreads);
   const bool launched =
-      launch<split_partial_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, partials);
+      launch_early<split_partial_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem, partials);
   return launched ? kSuccess : kLaunchFailed;
 }
 
@@ -196,7 +200,7 @@ Error split_reduce(const Problem &problem, const Partials &partials, cudaStream_
   const Division division(partials.depth, partials.ranges);
   const dim3 grid((problem.queries + division.rows - 1) / division.rows, problem.heads, problem.batches);
   const bool launched =
-      launch<split_reduce_kernel<T>>(grid, dim3(kReduceThreads), Groups::kBytes, stream, problem, partials, division);
+      launch_early<split_reduce_kernel<T>>(grid, dim3(kReduceThreads), Groups::kBytes, stream, problem, partials, division);
   return launched ? kSuccess : kLaunchFailed;
 }
 

@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) tensor_core_k
   const int first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Shape::kRows;
   const int warp_row = static_cast<int>(warp) * Shape::kStrips * 16;
 
+  wait_for_previous();
   typename Walker::Queries queries;
   fetch_queries<T, Shape>(queries, problem, shared, first_row);
 
@@ -124,6 +125,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) tensor_core_k
   typename Walker::State state;
   state.begin();
   walk.run(state, queries, 0, (visible + Shape::kKeys - 1) / Shape::kKeys, first_edge<Shape>(problem, first_row));
+  allow_next();
   state.finish_sums();
   ATTENTION_SEEN(state.record_rows(problem, first_row + warp_row, lane));
 
@@ -138,7 +140,7 @@ template <typename T, class Shape>
 Error launch_tensor_core(const Problem &problem, cudaStream_t stream) {
   const dim3 grid((problem.queries + Shape::kRows - 1) / Shape::kRows, problem.heads, problem.batches);
   const dim3 block(Shape::kThreads);
-  const bool launched = launch<tensor_core_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem);
+  const bool launched = launch_early<tensor_core_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem);
   return launched ? kSuccess : kLaunchFailed;
 }
 

@@ -33,9 +33,10 @@ struct Wide<96> : TensorCoreShape<96, ATTENTION_WIDE_96_ROWS, ATTENTION_WIDE_96_
                                   ATTENTION_WIDE_96_BLOCKS, ATTENTION_WIDE_96_HELD> {};
 constexpr int64_t kSms = ATTENTION_WIDE_SMS;
 
-// Kernels that are launched early begin as the one before ends. Where there are no more blocks than multiprocessors, each
-// has one to itself: the next kernel's come one to each too, as it becomes free. Blocks of a larger grid let the next
-// begin only when they have what they asked for: it would share multiprocessors with some of them, and not with others.
+// Every kernel begins as the one before ends. Waiting blocks take whatever places are free, and some multiprocessors get
+// more of them than others. So blocks let the next kernel's come late: with their last tile, or once they have their
+// queries. Where there are no more blocks than multiprocessors, each has one to itself by asking for more than half of its
+// shared memory; then the next kernel's come one to each, and may come from the start.
 inline size_t early_bytes(const dim3 &grid, size_t bytes) {
   return int64_t(grid.x) * grid.y * grid.z <= kSms ? std::max(bytes, simt::kWholeMultiprocessor) : bytes;
 }

@@ -69,7 +69,7 @@ def load_yaml(source: Path | str, name: str | None = None, *, parser: Any = None
     Raises DefinitionError with file, line and column for anything that is not one plain YAML document.
     """
     if isinstance(source, Path):
-        name = name or _shown(source)
+        name = name or shown(source)
         text = _decode(_bytes(source, name), name)
     else:
         name, text = name or "<text>", source.removeprefix("\ufeff")
@@ -80,7 +80,7 @@ def load_yaml(source: Path | str, name: str | None = None, *, parser: Any = None
     return _Builder(name, text, parser or PARSER or _PurePython).document()
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """A path as short as it can be said from here."""
     try:
         return str(path.relative_to(Path.cwd()))

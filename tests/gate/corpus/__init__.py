@@ -94,12 +94,7 @@ KERNELS = (
     Kernel("rms_norm", {"x": "N D", "w": "D"}, "N D", ROWS),
     Kernel("softmax", {"x": "N D"}, "N D", ROWS),
     Kernel("row_scale", {"x": "N D", "s": "N"}, "N D", ROWS, reduces=False),
-    Kernel(
-        "mat_mul",
-        {"a": "M K", "b": "K N"},
-        "M N",
-        ({"M": 5, "K": 7, "N": 9}, {"M": 8, "K": 16, "N": 32}),
-    ),
+    Kernel("mat_mul", {"a": "M K", "b": "K N"}, "M N", ({"M": 5, "K": 7, "N": 9}, {"M": 8, "K": 16, "N": 32})),
     Kernel(
         "attention",
         {"q": "S D", "k": "T D", "v": "T D"},
