@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import IO, Any
 
 from loop.base.errors import LoopError
@@ -142,22 +143,27 @@ def shorten(text: str, room: int) -> str:
 
 
 def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: int, *, wrap: int = -1) -> list[str]:
-    """A table as lines of at most `columns` characters, as far as its fixed columns allow."""
+    """A table as lines of at most `columns` characters: one column is folded first, then the widest.
+
+    Words that are longer than their column stay whole in all but that one.
+    """
     import textwrap
 
-    cells = [[inert(str(cell)).replace("\n", " ") for cell in row] for row in rows]
     wrap %= len(heads)
-    widths = [max(len(row[i]) for row in [list(heads), *cells]) for i in range(len(heads))]
-    others = sum(w for i, w in enumerate(widths) if i != wrap) + 2 * (len(heads) - 1)
-    widths[wrap] = max(min(widths[wrap], columns - others), 12)
+    cells = [[inert(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
+    words = [max((len(word) for row in cells for word in row[i].split()), default=0) for i in range(len(heads))]
+    least = [max(12, 0 if i == wrap else words[i]) for i in range(len(heads))]
+    over = sum(widths) + 2 * (len(heads) - 1) - columns
+    for i in (wrap, *sorted(range(len(heads)), key=lambda one: -widths[one])):
+        cut = max(0, min(over, widths[i] - least[i]))
+        widths[i], over = widths[i] - cut, over - cut
     lines = []
-    for row in [list(heads), *cells]:
-        wide, empty = row[wrap], [""] * len(row)
-        parts = textwrap.wrap(wide, widths[wrap]) if len(wide) > widths[wrap] else [wide]
-        for number, part in enumerate(parts or [""]):
-            line = empty if number else row
-            line[wrap] = part
-            lines.append("  ".join(map(str.ljust, line, widths)).rstrip())
+    for row in cells:
+        fits = zip(row, widths, strict=True)
+        folded = [textwrap.wrap(cell, room) or [""] if len(cell) > room else [cell] for cell, room in fits]
+        for parts in zip_longest(*folded, fillvalue=""):
+            lines.append("  ".join(map(str.ljust, parts, widths)).rstrip())
     return lines
 
 

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from loop.base.documents.files import plain
 from loop.base.documents.sums import read_sealed, write_sealed
-from loop.base.errors import WorkFailed
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.processes import Tick, finish
 from loop.base.screen import Screen
@@ -97,7 +97,12 @@ class Probed(Printed):
 
 def show(task: Path, screen: Screen, *, as_json: bool = True) -> int:
     """`loop job probe`: try a commit, print what was observed as JSON; the exit code."""
-    asked, root = read_sealed(ProbeTask, task), task.absolute().parent.parent
+    try:
+        asked, root = read_sealed(ProbeTask, task), task.absolute().parent.parent
+    except OSError as error:
+        raise UsageError(
+            f"{task}: {error.strerror}", hint="a job of `loop bisect --executor` holds one"
+        ) from error
     setting = trusted_setting(root / TODAY, screen)
     with flagged(), ExitStack() as stack:
         bench = stack.enter_context(open_bench(setting, asked.device, choose_threads(asked.threads)))

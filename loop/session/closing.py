@@ -10,7 +10,7 @@ from loop.agents import results
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError
 from loop.base.places import shipped
-from loop.base.screen import Screen, table_lines
+from loop.base.screen import Screen, table_lines, width
 from loop.debug.section import diagnoses
 from loop.learning import calibration, learnings
 from loop.learning.memory import Recall, failures_json
@@ -49,7 +49,7 @@ from loop.store import index, journal, sessions
 from loop.store.sessions import CHANGES, SessionFolder
 
 TABLE_WIDTH = 110
-"""Columns of the table of variants, where nothing in it has to be folded."""
+"""Columns of the table of variants, where no terminal has fewer."""
 
 
 def conclude(
@@ -205,7 +205,8 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled:
     if as_json:
         screen.data(to_json(outcome(record, folder, recalled)))
     told = first_screen(record, finished)
-    for line in (*_found(told), *_table(told), *told.lines, *_account(record, finished)):
+    room = min(TABLE_WIDTH, width(screen.err)) if screen.err.isatty() else TABLE_WIDTH
+    for line in (*_found(told), *_table(told, room), *told.lines, *_account(record, finished)):
         screen.say(line)
     screen.say(f"Report: {folder.report}")
     if record.status not in RESUMABLE:
@@ -228,10 +229,10 @@ def _found(told: FirstScreen) -> Iterator[str]:
         yield from (f"{answer}.", *(f"  {one}" for one in commits))
 
 
-def _table(told: FirstScreen) -> Iterator[str]:
+def _table(told: FirstScreen, room: int) -> Iterator[str]:
     if told.variants is not None:
         heads = [one.title for one in told.variants.columns]
-        yield from table_lines(heads, told.variants.rows, TABLE_WIDTH, wrap=1)
+        yield from table_lines(heads, told.variants.rows, room, wrap=1)
     if told.known_good:
         yield told.known_good
 

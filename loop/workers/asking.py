@@ -168,7 +168,8 @@ class Asking:
         """
         if not (call.structure or self.terms.is_class or call.parts):
             result = self.ask(what, function, inputs, call)
-            return {call.output.name: result}, result
+            if isinstance(result, Tensor) or self.shapes.outputs:
+                return {call.output.name: result}, result
         terms = FunctionTerms("", is_class=self.terms.is_class)
         given = [one.clone() if n in call.updated else one for n, one in enumerate(inputs)]
         bound = self._asked(what, partial(self._bound, function, terms, call, given, exact), call)

@@ -23,6 +23,16 @@ def test_another_column_may_wrap_instead() -> None:
     assert ["name            n", "one two three   1234567890", "four"] == [line.rstrip() for line in lines]
 
 
+def test_where_one_column_is_not_enough_the_widest_is_folded_too() -> None:
+    """Down to its longest word: a name can still be copied."""
+    heads = ("Variant", "Against the known good", "Against reference:bias_gelu", "Right")
+    row = ("mine", "inconclusive on 2 of 2: lowest 1.00x", "slower on 2 of 2: mean 0.072x", "5 of 5 checks")
+    lines = table_lines(heads, [row], 72, wrap=1)
+    assert 72 >= max(len(line) for line in lines)
+    assert "reference:bias_gelu" in "".join(lines)
+    assert {*" ".join(row).split()} <= {*" ".join(lines).split()}
+
+
 @pytest.mark.parametrize(
     ("seconds", "expected"),
     [(0.001, "0.00 s"), (0.32, "0.32 s"), (2.34, "2.3 s"), (12.4, "12 s"), (119, "119 s"), (185, "3 min 05 s")],

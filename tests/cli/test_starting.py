@@ -25,6 +25,9 @@ def add(x, y):
 
 def scale(x):
     return twice(x)
+
+def both(x):
+    return twice(x), x.sum(-1)
 """
 SCALE = """
 #include "loop_kernel.h"
@@ -53,6 +56,7 @@ array.array("f", [2 * one for one in values]).tofile(open(sys.argv[2], "wb"))
 """
 COMMAND = f"{sys.executable} program.py {{x}} {{output}}"
 FUNCTION = ("--from", "ops:softmax", "--like", "x=64,100")
+SEVERAL = ("--from", "ops:both", "--like", "x=64,100")
 SOURCE = ("--from", "scale.c", "--reference", "ops:scale", "--like", "x=N,M")
 BARE = ("--from", "plain.cpp", *SOURCE[2:])
 WORDS = ("--command", COMMAND, "--reference", "ops:scale", "--like", "x=N,M")
@@ -84,7 +88,9 @@ def made(*words: str) -> Target:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [FUNCTION, SOURCE, BARE, WORDS], ids=["function", "file", "plain", "program"])
+@pytest.mark.parametrize(
+    "words", [FUNCTION, SEVERAL, SOURCE, BARE, WORDS], ids=["function", "two outputs", "file", "plain", "program"]
+)
 def test_the_first_verdict_needs_no_edit(words: tuple[str, ...]) -> None:
     """Made, allowed, right."""
     loop("init", "mine", *words)
