@@ -189,8 +189,8 @@ def of_patterns(
 ) -> dict[str, Statistics]:
     """The statistics of every pattern that has an estimate or was ever run.
 
-    `rows`: sessions of this project, oldest first; the last one's environment counts. `recorded`: sessions of recorded
-    histories. A pattern without an estimate, one that is not defined any more, is shrunk to a minute.
+    `rows`: sessions of this project, oldest first; the last one's environment counts. `recorded`: sessions of
+    recorded histories. A pattern without an estimate, one that is not defined any more, is shrunk to a minute.
     """
     runs = answered(rows)
     spared = {one.pattern: one for one in savings(rows)}
