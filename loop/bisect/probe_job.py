@@ -27,7 +27,7 @@ from loop.jobs.groups import group_of
 from loop.model.base import Model, Printed
 from loop.model.bisect import UNCOMMITTED, Candidate, Claim, Stop
 from loop.model.dtypes import Device
-from loop.model.target import Workload
+from loop.model.target import CAbiVariant, Target, Workload
 from loop.repository.reading import export
 from loop.repository.worktree import IGNORED
 from loop.steps.setting import choose_threads, open_bench, trusted_setting
@@ -55,6 +55,8 @@ class ProbeTask(Model):
     """What is asked of it."""
     emulated: bool = False
     """Whether it runs under the emulator."""
+    compiler: str = ""
+    """What builds it today; a machine without it says nothing of a commit."""
     device: Device
     """What it runs on."""
     threads: int | None = None
@@ -80,6 +82,12 @@ class ProbeTask(Model):
     def question(self) -> Question:
         """As a prober takes it."""
         return Question(self.candidate, self.count, self.against, self.again, (), self.stop, self.claim)
+
+
+def compiler_of(target: Target, name: str, *, emulated: bool) -> str:
+    """What builds a variant, or its form for the emulator."""
+    variant = target.emulation(name) if emulated else target.variants[name]
+    return variant.build.compiler if isinstance(variant, CAbiVariant) else ""
 
 
 class Probed(Printed):
@@ -223,6 +231,7 @@ class Spread:
             files=told,
             needs_gpu=not on_cpu,
             alone=on_cpu and task.metric == "latency",
+            programs=(task.compiler,) if task.compiler else (),
             ttl_s=TTL_S,
         )
         return prepare(job, self.staging, [self.staging / name for name in told])

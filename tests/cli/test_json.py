@@ -63,7 +63,7 @@ SLOW = (
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
 ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop", "kernels export", "job probe")
-"""They need a recipe's remains, another machine, a task's format, commits: tests/replay, jobs, formats, bisect."""
+"""They need what a recipe left, another machine, a task's format, or commits: tests of other rooms have them."""
 
 
 def answers(folder: Path, named: list[str]) -> list[str]:
