@@ -12,7 +12,7 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
 from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_trees
-from loop.bisect.probe_job import ProbeTask
+from loop.bisect.probe_job import ProbeTask, compiler_of
 from loop.bisect.regressions import Regression, lines, regressions
 from loop.bisect.trying import watching
 from loop.model.base import Model
@@ -96,6 +96,7 @@ def _search(context: Context, one: Regression, line: Line, width: int) -> Genera
                 variant=one.variant,
                 metric=metric,
                 emulated=one.emulated,
+                compiler=compiler_of(context.bench.target, one.variant, emulated=one.emulated),
                 device=context.bench.device,
                 threads=context.bench.threads,
                 workloads=one.workloads,

@@ -19,7 +19,7 @@ from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_tree, own_trees, resource_hunt
 from loop.bisect.model import Costs, Noise, SearchMetric
-from loop.bisect.probe_job import ProbeTask
+from loop.bisect.probe_job import ProbeTask, compiler_of
 from loop.bisect.regressions import Regression, was_good
 from loop.bisect.trying import memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
@@ -131,6 +131,7 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
             variant=name,
             metric="correctness" if metric == "correctness" else "latency",
             emulated=emulated,
+            compiler=compiler_of(setting.target, name, emulated=emulated),
             device=device,
             threads=request.threads,
             workloads=workloads,

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from loop.base.documents.files import plain
 from loop.base.documents.sums import read_sealed, write_sealed
-from loop.base.errors import WorkFailed
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.processes import Tick, finish
 from loop.base.screen import Screen
@@ -27,7 +27,7 @@ from loop.jobs.groups import group_of
 from loop.model.base import Model, Printed
 from loop.model.bisect import UNCOMMITTED, Candidate, Claim, Stop
 from loop.model.dtypes import Device
-from loop.model.target import Workload
+from loop.model.target import CAbiVariant, Target, Workload
 from loop.repository.reading import export
 from loop.repository.worktree import IGNORED
 from loop.steps.setting import choose_threads, open_bench, trusted_setting
@@ -55,6 +55,8 @@ class ProbeTask(Model):
     """What is asked of it."""
     emulated: bool = False
     """Whether it runs under the emulator."""
+    compiler: str = ""
+    """What builds it today; a machine without it says nothing of a commit."""
     device: Device
     """What it runs on."""
     threads: int | None = None
@@ -82,6 +84,12 @@ class ProbeTask(Model):
         return Question(self.candidate, self.count, self.against, self.again, (), self.stop, self.claim)
 
 
+def compiler_of(target: Target, name: str, *, emulated: bool) -> str:
+    """What builds a variant, or its form for the emulator."""
+    variant = target.emulation(name) if emulated else target.variants[name]
+    return variant.build.compiler if isinstance(variant, CAbiVariant) else ""
+
+
 class Probed(Printed):
     """What a probe found."""
 
@@ -97,7 +105,12 @@ class Probed(Printed):
 
 def show(task: Path, screen: Screen, *, as_json: bool = True) -> int:
     """`loop job probe`: try a commit, print what was observed as JSON; the exit code."""
-    asked, root = read_sealed(ProbeTask, task), task.absolute().parent.parent
+    try:
+        asked, root = read_sealed(ProbeTask, task), task.absolute().parent.parent
+    except OSError as error:
+        raise UsageError(
+            f"{task}: {error.strerror}", hint="a job of `loop bisect --executor` holds one"
+        ) from error
     setting = trusted_setting(root / TODAY, screen)
     with flagged(), ExitStack() as stack:
         bench = stack.enter_context(open_bench(setting, asked.device, choose_threads(asked.threads)))
@@ -218,6 +231,7 @@ class Spread:
             files=told,
             needs_gpu=not on_cpu,
             alone=on_cpu and task.metric == "latency",
+            programs=(task.compiler,) if task.compiler else (),
             ttl_s=TTL_S,
         )
         return prepare(job, self.staging, [self.staging / name for name in told])

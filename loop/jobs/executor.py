@@ -12,7 +12,7 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.processes import Tick
 from loop.base.remarks import remark
-from loop.jobs.folder import ENDED, MOST_TRIES, JobFolder
+from loop.jobs.folder import ENDED, MOST_TRIES, TALK, JobFolder, last_line
 from loop.jobs.groups import doubts, groups
 from loop.jobs.running import refuse
 from loop.model.jobs import State, Where
@@ -169,6 +169,8 @@ def _settle(executor: Executor, open_: dict[str, JobFolder], id_: str, state: St
             state = "lost"
     if again(job, state):
         remark(f"job {id_} is begun again: {_why(job, state)}")
+        if job.refused and (where := job.where) is not None:
+            executor.avoid(where.uuid)
         job.forget()
         executor.submit(job)
     else:
@@ -184,7 +186,9 @@ def again(job: JobFolder, state: State) -> bool:
 
 
 def _why(job: JobFolder, state: State) -> str:
-    return "who ran it died" if state == "lost" else f"it ended with {job.rc}"
+    if state == "lost":
+        return "who ran it died"
+    return last_line(job.path / TALK) if job.refused else f"it ended with {job.rc}"
 
 
 def facts(found: Any) -> Iterator[tuple[str, Any]]:

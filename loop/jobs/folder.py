@@ -70,6 +70,8 @@ class Job(Model):
     """Whether it runs on a GPU; else it needs a processor only."""
     alone: bool = False
     """Whether nothing else may run on its host meanwhile: calls from the host, kernels for processors."""
+    programs: tuple[str, ...] = ()
+    """What its machine has to have on the PATH, as compilers: a build that fails for their lack says nothing."""
     ttl_s: float | None = None
     """It is ended after so many seconds."""
     anchor: bool = False
@@ -126,6 +128,11 @@ class JobFolder:
         if not runner:
             return "cancelled" if (self.path / CANCEL).exists() else "queued"
         return "running" if _alive(runner, self.path) else "lost"
+
+    @property
+    def refused(self) -> bool:
+        """Whether its machine could not begin it."""
+        return self.rc == ExitCode.PAUSED and not (self.path / OUT).exists()
 
     @property
     def tries(self) -> int:

@@ -37,6 +37,8 @@ class Slot:
     number: int = 0
     lost: int = 0
     """Jobs in a row that it did not bring to an end."""
+    aside: bool = False
+    """Whether it gets no further job, where another of its kind is left."""
 
     @property
     def gpu(self) -> bool:
@@ -115,7 +117,7 @@ class Local:
             mine = [slot for slot in self.slots if slot.where.uuid == uuid]
             spare = any(one.where.uuid != uuid and one.gpu == slot.gpu for slot in mine for one in self.slots)
             for slot in mine if spare else ():
-                slot.lost = FAILURES
+                slot.aside = True
             self._changed.notify_all()
         return spare
 
@@ -157,7 +159,7 @@ class Local:
         """The next job for a slot, once there is one; None when all is over."""
         with self._changed:
             while not self._closed:
-                if slot.lost >= FAILURES and self._spare(slot):
+                if (slot.aside or slot.lost >= FAILURES) and self._spare(slot):
                     remark(f"{slot.where.device} {slot.where.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None

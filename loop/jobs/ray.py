@@ -48,9 +48,9 @@ class Supervisor:
         """Jobs so far: each has a folder of its own."""
         self.at: JobFolder | None = None
 
-    def told(self) -> tuple[str, dict[str, Any], bool]:
-        """Version of `loop`, the device, and whether there is a compiler."""
-        return loop.__version__, self.where.model_dump(), shutil.which("g++") is not None
+    def told(self) -> tuple[str, dict[str, Any]]:
+        """Version of `loop`, and the device."""
+        return loop.__version__, self.where.model_dump()
 
     def run(self, id_: str, packed: bytes) -> bytes:
         """Run a job; what it made, and what it says of itself."""
@@ -241,7 +241,7 @@ class Ray:
     def _hear(self, place: Place) -> None:
         """What an actor tells of itself: it is used, or set aside. Raises LoopError where none can be."""
         try:
-            version, fields, compiler = self.ray.get(place.answer)
+            version, fields = self.ray.get(place.answer)
         except self.ray.exceptions.RayError as error:
             self._drop(place)
             self._deaths += 1
@@ -255,8 +255,6 @@ class Ray:
         if version != loop.__version__:
             message = f"{where.host} of the Ray cluster has loop {version}, here it is {loop.__version__}"
             raise UsageError(message, hint=f"pip install kernel-loop=={loop.__version__} there")
-        if not compiler:
-            remark(f"{where.host} has no compiler: what it would have to build fails there")
         self.group = self.group or group_of(where)
         place.uuid = where.uuid
         place.idle = not place.gpu or group_of(where) == self.group

@@ -74,11 +74,13 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
         write_runner(folder, os.getpid())
         tries = folder.tries + 1
         write_atomic(folder.path / TRIES, str(tries))
+        known = where or devices(gpu=job.needs_gpu)[0]
         if why := _why_not(folder, job, tries):
+            write_sealed(folder.path / WHERE, known.model_copy(update={"began": time.time()}))
             return refuse(folder, why, ExitCode.CANNOT_TELL if tries > MOST_TRIES else ExitCode.PAUSED)
         (folder.path / SESSIONS).mkdir(parents=True, exist_ok=True)
         began, clock = time.time(), time.monotonic()
-        known, env = where or devices(gpu=job.needs_gpu)[0], {**os.environ, **(env or {})}
+        env = {**os.environ, **(env or {})}
         before = anchor(known, env) if job.anchor else ()
         code = _run(folder, job, env)
         after = anchor(known, env) if job.anchor else ()
@@ -117,6 +119,8 @@ def _why_not(folder: JobFolder, job: Job, tries: int) -> str:
     if wrong:
         why = "a copy was torn, or the folder is not shared"
         return f"{folder.path / SRC / wrong[0]} is not what was submitted: {why}"
+    if missing := [one for one in job.programs if shutil.which(one) is None]:
+        return f"no {missing[0]} on {platform.node()}"
     free = shutil.disk_usage(folder.path).free
     return f"{folder.path}: {free >> 20} MiB left on {platform.node()}" if free < LEAST_BYTES else ""
 

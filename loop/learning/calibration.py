@@ -127,16 +127,16 @@ def _times(rows: Sequence[SessionRow]) -> str:
     )
 
 
-def widening(rows: Sequence[SessionRow], level: float = LEVEL) -> float:
-    """Factor on the half width of the next interval, so that `level` of such would have held (split conformal).
+def widening(rows: Sequence[SessionRow]) -> float:
+    """Factor on the half width of the next interval, so that LEVEL of such would have held (split conformal).
 
     A score is how far a time was from its prediction, in half widths as they were before widening. While there
     are few, the scores of a normal distribution stand beside them (Vovk et al., Algorithmic Learning in a Random
     World, section 2.2, for the rule; the prior scores are ours).
     """
     scores = [score for row in judged(rows)[-RECENT:] if (score := _score(row)) is not None]
-    ordered = sorted([*scores, *_prior_scores(level)])
-    place = level * (len(ordered) + 1)
+    ordered = sorted([*scores, *_prior_scores()])
+    place = LEVEL * (len(ordered) + 1)
     below = min(int(place), len(ordered)) - 1
     above = min(below + 1, len(ordered) - 1)
     factor = ordered[below] + (place - int(place)) * (ordered[above] - ordered[below])
@@ -151,8 +151,8 @@ def _score(row: SessionRow) -> float | None:
     return abs(math.log(row.seconds / known.seconds)) / half
 
 
-def _prior_scores(level: float) -> list[float]:
-    """Evenly spread over a normal distribution whose interval of this level has a half width of 1."""
+def _prior_scores() -> list[float]:
+    """Evenly spread over a normal distribution whose interval of LEVEL has a half width of 1."""
     normal = NormalDist()
-    edge = normal.inv_cdf(0.5 + level / 2)
+    edge = normal.inv_cdf(0.5 + LEVEL / 2)
     return [normal.inv_cdf(0.5 + (k + 0.5) / PRIOR / 2) / edge for k in range(PRIOR)]

@@ -185,20 +185,16 @@ def savings(rows: Iterable[SessionRow]) -> list[Saved]:
 
 
 def of_patterns(
-    estimates_s: Mapping[str, float],
-    rows: Sequence[SessionRow],
-    here: Place | None = None,
-    recorded: Collection[HistorySession] = (),
+    estimates_s: Mapping[str, float], rows: Sequence[SessionRow], recorded: Collection[HistorySession] = ()
 ) -> dict[str, Statistics]:
     """The statistics of every pattern that has an estimate or was ever run.
 
-    `rows`: sessions of this project, oldest first. `here`: the environment they are for; the last session's where
-    none is given. A pattern without an estimate, one that is not defined any more, is shrunk to a minute.
-    `recorded`: sessions of recorded histories.
+    `rows`: sessions of this project, oldest first; the last one's environment counts. `recorded`: sessions of
+    recorded histories. A pattern without an estimate, one that is not defined any more, is shrunk to a minute.
     """
     runs = answered(rows)
     spared = {one.pattern: one for one in savings(rows)}
-    here = here if here is not None or not rows else place_of(rows[-1])
+    here = place_of(rows[-1]) if rows else None
     return {
         name: of_pattern(
             name, estimates_s.get(name, 60.0), runs.get(name, []), spared.get(name), here,

@@ -115,6 +115,7 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
         needs_gpu=bench.device == "cuda",
         alone=part.times and bench.device == "cpu",
         anchor=part.times,
+        programs=tuple(sorted({one.build.compiler for one in bench.compiled(part.variants).values()})),
         ttl_s=context.kill_after_s + START_S,
         within=task.session,
     )

@@ -19,7 +19,6 @@ WITHOUT = {
     "patterns schema": "what it prints is JSON",
     "catalog serve": "it serves pages until Ctrl-C",
     "mcp": "it answers in JSON until its client closes",
-    "job probe": "what it prints is JSON",
     "jobs follow": "it prints what the job's command prints",
     "jobs cancel": "it prints what the job's command prints",
 }
@@ -63,8 +62,8 @@ SLOW = (
     "targets judge",
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
-ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop", "kernels export")
-"""They need what a recipe left, another machine, or a task's format: tests/replay, jobs and formats have them."""
+ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop", "kernels export", "job probe")
+"""They need what a recipe left, another machine, a task's format, or commits: tests of other rooms have them."""
 
 
 def answers(folder: Path, named: list[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """Which devices may be compared, which are set aside, and the picture of what each did."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,25 @@ def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path, monkey
     assert "failed" == last.state
     with pytest.raises(WorkFailed, match="ratios of two kinds of devices are not mixed"):
         last.answer()
+
+
+def test_a_machine_without_the_compiler_costs_a_retry_elsewhere(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its answer would be that a variant does not build, which is a wrong one; it gets no further job."""
+    there = {"GPU-0": [], "GPU-1": ["nvcc"]}
+
+    def which(name: str) -> str | None:
+        return name if name in there[threading.current_thread().name] else None
+
+    monkeypatch.setattr("loop.jobs.running.shutil.which", which)
+    local = Local(slots(2, 0), tmp_path)
+    for slot in local.slots:  # Each stands for a machine of its own.
+        local._threads[slot.number].name = slot.where.uuid
+    jobs = [make(f"nap {number}", needs_gpu=True, programs=("nvcc",)) for number in range(4)]
+    try:
+        finish(executor.all_done(local, jobs))
+    finally:
+        local.close()
+    assert {("GPU-1", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
+    assert "is begun again: no nvcc on " in capsys.readouterr().err

@@ -144,7 +144,8 @@ def section(count: int) -> Iterator[str]:
     yield from notes
     if count < COUNT:
         yield f"- {COUNT:,} jobs: not run this time."
-    yield f"- The {NODES} nodes share {machine().cores} cores, and with what else runs on this machine."
+    load = os.getloadavg()[2]
+    yield f"- The {NODES} nodes share {machine().cores} cores with all that runs on this machine: its load is {load:.0f}."
     yield "- Nodes were killed at random and replaced. Ray with GPUs: not exercised."
 
 
