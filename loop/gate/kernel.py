@@ -212,11 +212,9 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     )
     output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": room.said_after(output.message)}
-    now = _judged_by(context)
-    if edited := [path for path, content in files.items() if now.get(path) != content]:
-        shown = ", ".join(str(path.resolve()) for path in edited)
+    if edited := _edited(context, files):
         update |= {"ok": False, "right": (), "verdicts": (), "wrong": names if len(names) == 1 else output.wrong}
-        update["message"] = f"edited while answers ran: {shown}: such a file judges nothing"
+        update["message"] = f"edited while answers ran: {edited}: such a file judges nothing"
         update["hint"] = "put it back, then verify the answers one by one: that tells which of them edits it"
     if apart:
         update["jobs"] = apart.jobs
@@ -231,6 +229,12 @@ def _judged_by(context: Context) -> dict[Path, str]:
         return {}
     files = targets.ground_files(Project(folder, folder / "sessions", bundled=False))
     return {path: hash_files([path], folder) for path in files if ANSWERS not in path.relative_to(folder).parts}
+
+
+def _edited(context: Context, files: Mapping[Path, str]) -> str:
+    """Those of the task's files that are no longer what they were."""
+    now = _judged_by(context)
+    return ", ".join(str(path.resolve()) for path, content in files.items() if now.get(path) != content)
 
 
 JOBS_EACH = 2
