@@ -89,7 +89,10 @@ def _gpumode_read(done: Done) -> Verdict:
     """Right where tests and benchmarks say `check: pass`."""
     result = {step.result.stem: dict(_pairs(text)) for step, _, text in done}
     for mode, found in result.items():
-        if found.get("check") != "pass":
+        if "check" not in found:
+            last = (done[-1][1].errors.strip().splitlines() or [done[-1][1].how])[-1]
+            return Verdict(status="failed", why=f"its {mode} ended without a `check`: {last}", result=result)
+        if found["check"] != "pass":
             errors = [f"{key}: {value}" for key, value in found.items() if re.fullmatch(r"\w+\.\d+\.error", key)]
             return Verdict(status="wrong", why="; ".join([f"{mode} failed", *errors[:1]]), result=result)
     return Verdict(status="right", result=result)

@@ -12,7 +12,7 @@ from loop.formats.flashinfer import check_sources
 from loop.formats.flashinfer_files import Computed, Constant, Definition, Input, Line, Solution, Variable, Workload
 from loop.formats.json_text import read_json, read_lines
 from loop.formats.model import ForeignTask
-from loop.formats.target import ANSWERS, Made, tolerance, unnamed, variant
+from loop.formats.target import ANSWERS, Made, needs, tolerance, unnamed, variant
 
 LANGUAGES = ("python", "triton", "pytorch")
 OWN = "theirs"
@@ -159,7 +159,10 @@ def _answer(
         (unit, text), own = _compiled(definition, name, path, solution, entries)
         return own, {**texts, f"{ANSWERS}/{name}/{unit}": text}
     texts[f"{name}_answer.py"] = _imported(definition, name, solution, _sizes(definition))
-    return variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}"), texts
+    read = [python_text.read_module(path, one.content) for one in solution.sources if one.path.endswith(".py")]
+    beside = [Path(one.path).parts[0].removesuffix(".py") for one in solution.sources]
+    made = variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}")
+    return made | needs(path, read, beside), texts
 
 
 def _imported(definition: Definition, name: str, solution: Solution, sizes: Mapping[str, int | str]) -> str:

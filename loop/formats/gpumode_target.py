@@ -13,7 +13,7 @@ from loop.base.errors import UsageError
 from loop.formats import python_text
 from loop.formats.model import Case, ForeignTask
 from loop.formats.python_text import Module
-from loop.formats.target import ANSWERS, Made, tolerance, unnamed, variant
+from loop.formats.target import ANSWERS, Made, tolerance, unnamed, variant, variants
 
 GENERATE, CHECK, REFERENCE, KERNEL = "generate_input", "check_implementation", "ref_kernel", "custom_kernel"
 OWN = "theirs"
@@ -68,7 +68,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "tolerance": {dtype: tolerance(task.judging, default) for dtype, default in LOOSE.items()},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {name: found for name, found in entries.items() if found},
-        "variants": _variants(task, answers) or {OWN: own},
+        "variants": variants(task, answers, KERNEL, "{}_answer.py") or {OWN: own},
     }
     words = {"generate": GENERATE, "places": _buffers(reference), "reference": REFERENCE, "check": CHECK}
     return Made(fields, _links(task, answers), {"entry.py": ENTRY.format(**words), **_texts(answers)})
@@ -80,17 +80,6 @@ def _signature(task: ForeignTask) -> dict[str, Any]:
     return {
         "sizes": [name for name, kind in kinds.items() if kind == "size"],
         "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
-    }
-
-
-def _variants(task: ForeignTask, answers: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
-    """Each answer as a variant. Raises DefinitionError for one without the kernel."""
-    for path in answers.values():
-        if not python_text.read_module(path).defines(KERNEL):
-            raise python_text.mistake(path, f"`{KERNEL}`", "a file without it")
-    return {
-        name: variant(task, f"{name}_answer.py", KERNEL, f"the answer {path.name}")
-        for name, path in answers.items()
     }
 
 

@@ -2,7 +2,7 @@
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -83,13 +83,12 @@ class Module:
     @property
     def imports(self) -> tuple[str, ...]:
         """Packages that it imports anywhere, by their first word."""
-        found: dict[str, None] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                found |= dict.fromkeys(alias.name.split(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found[node.module.split(".")[0]] = None
-        return tuple(found)
+        return _imported(ast.walk(self.tree))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Those of them without which it cannot be loaded: a branch may do without one."""
+        return _imported(self.tree.body)
 
     @cached_property
     def constants(self) -> dict[str, Any]:
@@ -110,6 +109,16 @@ class Module:
             raise Unknown(name)
         found = evaluate(last.value, names)
         return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def _imported(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= dict.fromkeys(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found[node.module.split(".")[0]] = None
+    return tuple(found)
 
 
 def mistake(

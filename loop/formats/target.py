@@ -1,15 +1,20 @@
 """What adapters make: the fields of a target of format 2, and the files that belong beside it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loop.base.errors import UsageError
 from loop.formats import python_text
+from loop.formats.hindrances import installed
 from loop.formats.model import ForeignTask, Judging
+from loop.formats.python_text import Module
 
 NAMES = re.compile(r"[A-Za-z]\w{0,63}")
+ON_GPU = ("triton", "cupy", "cutlass", "tilelang", "cuda", "pycuda")
+"""Packages with which an answer runs on a GPU alone."""
 ANSWERS = "answers"
 """Folder of the links to answers."""
 
@@ -26,16 +31,35 @@ class Made:
     """Name to text, of files that loop writes."""
 
 
-def variants(task: ForeignTask, answers: Mapping[str, Path], function: str) -> dict[str, dict[str, Any]]:
-    """Each answer as a variant. Raises DefinitionError for one that does not define the function."""
+def variants(
+    task: ForeignTask, answers: Mapping[str, Path], function: str, called: str = ANSWERS + "/{}.py"
+) -> dict[str, dict[str, Any]]:
+    """Each answer as a variant; `called`: its module. Raises LoopError for one that cannot be judged here."""
     found = {}
     for name, path in answers.items():
-        if not python_text.read_module(path).defines(function):
+        module = python_text.read_module(path)
+        if not module.defines(function):
             raise python_text.mistake(
                 path, f"`{function}`", "a file without it", hint=f"an answer needs {task.entry}"
             )
-        found[name] = variant(task, f"{ANSWERS}/{name}.py", function, f"the answer {path.name}")
+        own = [one.stem for one in task.files]
+        found[name] = variant(task, called.format(name), function, f"the answer {path.name}")
+        found[name] |= needs(path, [module], own)
     return found
+
+
+def needs(path: Path, modules: Iterable[Module], own: Iterable[str]) -> dict[str, Any]:
+    """The device of an answer that a GPU alone can run, by its imports; `own`: modules that the task brings.
+
+    Raises UsageError for a package that is not installed: nothing is known of such an answer here.
+    """
+    names = dict.fromkeys(name for one in modules for name in one.needed if name not in set(own))
+    if missing := [name for name in names if not installed(name)]:
+        what = f"not judged here: it imports {', '.join(missing)}, which is not installed"
+        raise UsageError(
+            f"{path}: {what}", hint="an answer is one file; install what it needs beside loop's torch"
+        )
+    return {"device": "cuda"} if set(ON_GPU) & set(names) else {}
 
 
 def variant(task: ForeignTask, module: str, function: str, title: str, role: str = "main") -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What is wrong in somebody's task is said with file and line, in one message."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from loop.base.errors import DefinitionError, UsageError
 from loop.base.screen import Screen
 from loop.formats import table
 from loop.formats.command import inspect
+from loop.formats.translated import as_target
 from tests.formats import tasks
 
 
@@ -233,3 +235,20 @@ def test_a_task_in_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "get_inputs: x [8, 16] float32" in said
     assert "runs here  1 of 1 cases" in said
     assert "unknown (no licence file found)" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ("import a_package_of_nobody\n", True),
+        ("try:\n    import a_package_of_nobody\nexcept ImportError:\n    pass\n", False),
+    ],
+)
+def test_an_answer_that_needs_what_is_not_here_is_not_wrong(line: str, refused: bool, tmp_path: Path) -> None:
+    """It is not judged; one that can do without the package is."""
+    answer = tmp_path / "answer.py"
+    answer.write_text(line + tasks.ANSWER)
+    task = tasks.kernelbench(tmp_path)
+    said = pytest.raises(UsageError, match="not judged here: it imports a_package_of_nobody")
+    with said if refused else nullcontext():
+        as_target(task, [str(answer)])

@@ -115,6 +115,19 @@ def test_gpumode_tests_then_benchmarks(gpumode: Asked) -> None:
     }
 
 
+def test_an_evaluator_that_breaks_off_says_nothing_of_the_answer(gpumode: Asked) -> None:
+    """Its own checker raised: that is no verdict."""
+    files = {path.name: path for path in gpumode.task.files}
+    files["reference.py"].write_text(
+        REFERENCE.replace("return [2 * one", "raise KeyError('table')\n    return [2 * one")
+    )
+    files["eval.py"].write_text(
+        EVALUATOR.replace("    right = True", "    print('test-count: 2', file=log, flush=True)")
+    )
+    verdict = ask(gpumode)
+    assert ("failed", True) == (verdict.status, "KeyError: 'table'" in verdict.why)
+
+
 def test_gpumode_says_which_test_failed(gpumode: Asked) -> None:
     """Benchmarks are then left out."""
     gpumode.answer.write_text(RIGHT.replace("one + one", "one"))

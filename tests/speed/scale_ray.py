@@ -145,7 +145,7 @@ def section(count: int) -> Iterator[str]:
     if count < COUNT:
         yield f"- {COUNT:,} jobs: not run this time."
     load = os.getloadavg()[2]
-    yield f"- The {NODES} nodes share {machine().cores} cores with all that runs on this machine: its load is {load:.0f}."
+    yield f"- The {NODES} nodes share {machine().cores} cores with all that runs here: the load is {load:.0f}."
     yield "- Nodes were killed at random and replaced. Ray with GPUs: not exercised."
 
 
