@@ -117,9 +117,11 @@ def test_gpumode_tests_then_benchmarks(gpumode: Asked) -> None:
 
 def test_an_evaluator_that_breaks_off_says_nothing_of_the_answer(gpumode: Asked) -> None:
     """Its own checker raised: that is no verdict."""
-    reference = next(path for path in gpumode.task.files if path.name == "reference.py")
-    reference.write_text(REFERENCE.replace("return [2 * one", "raise KeyError('table')\n    return [2 * one"))
-    (reference.parent / "eval.py").write_text(
+    files = {path.name: path for path in gpumode.task.files}
+    files["reference.py"].write_text(
+        REFERENCE.replace("return [2 * one", "raise KeyError('table')\n    return [2 * one")
+    )
+    files["eval.py"].write_text(
         EVALUATOR.replace("    right = True", "    print('test-count: 2', file=log, flush=True)")
     )
     verdict = ask(gpumode)
