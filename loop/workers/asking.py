@@ -176,11 +176,7 @@ class Asking:
         result = self._asked(what, bound, call)
         found = structures.outputs_of(result)
         names = list(self.shapes.outputs) or list(found)
-        kept = self.terms.updates
-        if len(found) < len(names) and len(found) == len(names) - len(kept):
-            rest = iter(found.values())
-            held = dict(zip(self.shapes.inputs, given, strict=False))
-            found = {name: held[kept[name]] if name in kept else next(rest) for name in names}
+        found = self._with_updates(found, names, given)
         if len(found) != len(names):
             raise Refused(f"the {what} on {call.key}: expected {', '.join(names)}, got {len(found)} tensors")
         for name, tensor in found.items():
@@ -188,6 +184,14 @@ class Asking:
                 raise Refused(f"the {what} on {call.key}: {name} is a {type(tensor).__name__} and no tensor")
         place = inputs[0].device if inputs else torch.device("cpu")
         return {name: one.detach().to(place) for name, one in zip(names, found.values(), strict=True)}, result
+
+    def _with_updates(self, found: dict[str, Any], names: list[str], given: list[Tensor]) -> dict[str, Any]:
+        """What was found, with the inputs that were changed in place where a function gives only the rest."""
+        kept = self.terms.updates
+        if not kept or len(found) != len(names) - len(kept):
+            return found
+        rest, held = iter(found.values()), dict(zip(self.shapes.inputs, given, strict=False))
+        return {name: held[kept[name]] if name in kept else next(rest) for name in names}
 
     def _bound(self, function: Any, terms: FunctionTerms, call: Call, given: list[Tensor], exact: bool) -> Any:
         device = next((str(one.device) for one in given), "cpu")
