@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import IO, Any
 
@@ -147,8 +147,6 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
 
     Words that are longer than their column stay whole in all but that one.
     """
-    import textwrap
-
     wrap %= len(heads)
     cells = [[inert(str(cell)).replace("\n", " ") for cell in row] for row in (heads, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
@@ -158,13 +156,17 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
     for i in (wrap, *sorted(range(len(heads)), key=lambda one: -widths[one])):
         cut = max(0, min(over, widths[i] - least[i]))
         widths[i], over = widths[i] - cut, over - cut
-    lines = []
-    for row in cells:
-        fits = zip(row, widths, strict=True)
-        folded = [textwrap.wrap(cell, room) or [""] if len(cell) > room else [cell] for cell, room in fits]
-        for parts in zip_longest(*folded, fillvalue=""):
-            lines.append("  ".join(map(str.ljust, parts, widths)).rstrip())
-    return lines
+    return [line for row in cells for line in _folded(row, widths)]
+
+
+def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    """The lines of one row, each cell folded to the width of its column."""
+    import textwrap
+
+    fits = zip(row, widths, strict=True)
+    cells = [textwrap.wrap(cell, room) or [""] if len(cell) > room else [cell] for cell, room in fits]
+    for parts in zip_longest(*cells, fillvalue=""):
+        yield "  ".join(map(str.ljust, parts, widths)).rstrip()
 
 
 def short(seconds: float) -> str:

@@ -376,22 +376,23 @@ def _because(one: Row) -> str:
     return one.why or next(iter(one.causes), one.ours_why if one.ours not in VERDICTS else "")
 
 
+def _passing(name: str, wrong: Sequence[Row]) -> str:
+    """How many mistakes one of the two lets pass, and which."""
+    passed = [one.control for one in wrong if getattr(one, name) == "right"]
+    listed = f": {', '.join(passed)}" if passed else ""
+    judged = [one for one in wrong if getattr(one, name) in VERDICTS]
+    left = f"; {len(wrong) - len(judged)} not judged" if len(judged) < len(wrong) else ""
+    return f"{name}: lets {len(passed)} of {len(judged)} mistakes pass{left}{listed}"
+
+
 def _said(rows: Sequence[Row], findings: Sequence[Mapping[str, str]], whose: str) -> Iterator[str]:
     """What follows from the table, in lines."""
     yield f"theirs: {whose}"
     wrong = [one for one in rows if one.kind == "mistake"]
-    yield from (_let_pass(name, wrong) for name in ("ours", "theirs"))
+    yield from (_passing(name, wrong) for name in ("ours", "theirs"))
     if any({one.ours, one.theirs} != {"right"} for one in rows if one.kind == "honest"):
         yield "the honest control did not pass: what was found may not be the mistakes"
     if idle := [one.control for one in rows if one.kind == "idle"]:
         yield f"not counted, as they make no difference to this task: {', '.join(idle)}"
     for finding in findings:
         yield f"{finding['kind']}: {finding['what']}"
-
-
-def _let_pass(side: str, wrong: Sequence[Row]) -> str:
-    """How many mistakes a side lets pass, and which."""
-    passed = [one.control for one in wrong if getattr(one, side) == "right"]
-    judged = sum(getattr(one, side) in VERDICTS for one in wrong)
-    left = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
-    return f"{side}: lets {len(passed)} of {judged} mistakes pass{left}{': ' if passed else ''}{', '.join(passed)}"

@@ -35,6 +35,8 @@ class OneHost(Model):
     """The file that names it."""
     jobs: tuple[str, ...]
     """Jobs that were sent there and have not been brought back."""
+    undecided: tuple[str, ...]
+    """Jobs after which it was neither kept nor stopped: it may still run and cost money."""
 
 
 class HostList(Printed):
@@ -81,6 +83,7 @@ def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
             usd_per_hour=one.host.prices,
             file=str(one.path),
             jobs=tuple(folder.id for folder, _ in noted.away(one.name)),
+            undecided=tuple(folder.id for folder, _ in noted.undecided(one.name)),
         )
         for one in found.values()
     )
@@ -92,9 +95,10 @@ def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
         return ExitCode.OK
     cells = [(one.name, one.ssh, _price(one.usd_per_hour), ", ".join(one.jobs) or "-", one.file) for one in rows]
     screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
-    for folder, sent in noted.undecided():
-        said = f"{sent.host} may still run and cost money: it was neither kept nor stopped after job {folder.id}"
-        screen.say(f"{said}\n  decide it: loop jobs follow {folder.id}\n  or stop it: loop hosts stop {sent.host}")
+    for name, job in ((one.name, job) for one in rows for job in one.undecided):
+        screen.say(f"{name} may still run and cost money: it was neither kept nor stopped after job {job}")
+        screen.say(f"  decide it: loop jobs follow {job}")
+        screen.say(f"  or stop it: loop hosts stop {name}")
     return ExitCode.OK
 
 

@@ -212,10 +212,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     )
     output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": room.said_after(output.message)}
-    if edited := _edited(context, files):
-        update |= {"ok": False, "right": (), "verdicts": (), "wrong": names if len(names) == 1 else output.wrong}
-        update["message"] = f"edited while answers ran: {edited}: such a file judges nothing"
-        update["hint"] = "put it back, then verify the answers one by one: that tells which of them edits it"
+    update |= _edited(files, _judged_by(context), names, output)
     if apart:
         update["jobs"] = apart.jobs
         update["not_exercised"] = tuple(dict.fromkeys([*output.not_exercised, *apart.not_exercised]))
@@ -231,10 +228,22 @@ def _judged_by(context: Context) -> dict[Path, str]:
     return {path: hash_files([path], folder) for path in files if ANSWERS not in path.relative_to(folder).parts}
 
 
-def _edited(context: Context, files: Mapping[Path, str]) -> str:
-    """Those of the task's files that are no longer what they were."""
-    now = _judged_by(context)
-    return ", ".join(str(path.resolve()) for path, content in files.items() if now.get(path) != content)
+def _edited(
+    before: Mapping[Path, str], now: Mapping[Path, str], names: Sequence[str], output: VerifyOutput
+) -> dict[str, object]:
+    """What is said instead where a file that judges was edited meanwhile."""
+    edited = [path for path, content in before.items() if now.get(path) != content]
+    if not edited:
+        return {}
+    shown = ", ".join(str(path.resolve()) for path in edited)
+    return {
+        "ok": False,
+        "right": (),
+        "verdicts": (),
+        "wrong": tuple(names) if len(names) == 1 else output.wrong,
+        "message": f"edited while answers ran: {shown}: such a file judges nothing",
+        "hint": "put it back, then verify the answers one by one: that tells which of them edits it",
+    }
 
 
 JOBS_EACH = 2

@@ -248,7 +248,12 @@ class Ssh:
         return bool(mine)
 
     def close(self) -> None:
-        """End what still runs there, and every connection."""
+        """End what still runs there, and every connection. The machines stay: what that costs is said."""
+        for host in (one.there.connection.listed for one in (*self._machines, *self._aside)):
+            if host.host.stop is not None:
+                prices = host.host.prices
+                costs = f" and costs ${prices.at(None)[0]:.2f} an hour" if prices else ""
+                remark(f"{host.name} goes on running{costs}; when all is over: loop hosts stop {host.name}")
         with self._open:
             for machine in (*self._machines, *self._aside):
                 if machine.visit is not None:

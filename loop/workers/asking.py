@@ -167,32 +167,31 @@ class Asking:
         `exact`: what a module holds is widened to float64, as the inputs are already.
         """
         if not (call.structure or self.terms.is_class or call.parts):
-            given, result = list(inputs), self.ask(what, function, inputs, call)
+            result = self.ask(what, function, inputs, call)
             if isinstance(result, Tensor) or self.shapes.outputs:
                 return {call.output.name: result}, result
-        else:
-            terms = FunctionTerms("", is_class=self.terms.is_class)
-            given = [one.clone() if n in call.updated else one for n, one in enumerate(inputs)]
-            bound = self._asked(what, partial(self._bound, function, terms, call, given, exact), call)
-            result = self._asked(what, bound, call)
-        found = self._by_name(structures.outputs_of(result), given, f"the {what} on {call.key}")
-        place = inputs[0].device if inputs else torch.device("cpu")
-        return {name: one.detach().to(place) for name, one in found.items()}, result
-
-    def _by_name(self, found: dict[str, Any], given: Sequence[Tensor], where: str) -> dict[str, Tensor]:
-        """Outputs by the names of the signature, with inputs that are changed in place among them."""
+        terms = FunctionTerms("", is_class=self.terms.is_class)
+        given = [one.clone() if n in call.updated else one for n, one in enumerate(inputs)]
+        bound = self._asked(what, partial(self._bound, function, terms, call, given, exact), call)
+        result = self._asked(what, bound, call)
+        found = structures.outputs_of(result)
         names = list(self.shapes.outputs) or list(found)
-        kept = self.terms.updates
-        if len(found) < len(names) and len(found) == len(names) - len(kept):
-            rest = iter(found.values())
-            held = dict(zip(self.shapes.inputs, given, strict=False))
-            found = {name: held[kept[name]] if name in kept else next(rest) for name in names}
+        found = self._with_updates(found, names, given)
         if len(found) != len(names):
-            raise Refused(f"{where}: expected {', '.join(names)}, got {len(found)} tensors")
+            raise Refused(f"the {what} on {call.key}: expected {', '.join(names)}, got {len(found)} tensors")
         for name, tensor in found.items():
             if not isinstance(tensor, Tensor):
-                raise Refused(f"{where}: {name} is a {type(tensor).__name__} and no tensor")
-        return dict(zip(names, found.values(), strict=True))
+                raise Refused(f"the {what} on {call.key}: {name} is a {type(tensor).__name__} and no tensor")
+        place = inputs[0].device if inputs else torch.device("cpu")
+        return {name: one.detach().to(place) for name, one in zip(names, found.values(), strict=True)}, result
+
+    def _with_updates(self, found: dict[str, Any], names: list[str], given: list[Tensor]) -> dict[str, Any]:
+        """What was found, with the inputs that were changed in place where a function gives only the rest."""
+        kept = self.terms.updates
+        if not kept or len(found) != len(names) - len(kept):
+            return found
+        rest, held = iter(found.values()), dict(zip(self.shapes.inputs, given, strict=False))
+        return {name: held[kept[name]] if name in kept else next(rest) for name in names}
 
     def _bound(self, function: Any, terms: FunctionTerms, call: Call, given: list[Tensor], exact: bool) -> Any:
         device = next((str(one.device) for one in given), "cpu")

@@ -100,6 +100,8 @@ def test_a_session_on_a_host_is_here_when_it_ends(project: Path, server: Server,
     assert ["l4/on_demand"] == [one.rate for one in record.bill.charges]
     assert 36 * record.seconds / 3600 == pytest.approx(record.bill.usd)
     assert f"Report: {session.report}" in done.stderr
+    after = done.stderr.partition("\nNext: ")[2].splitlines()
+    assert next(line for line in after if line.startswith("  loop run session")).endswith("--on l4")
     assert "hello" in "".join(step.message for step in session.finished()), "what git ignores was sent"
     assert [] == server.left()
     assert (tmp_path / "stopped").exists()

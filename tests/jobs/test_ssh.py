@@ -356,13 +356,15 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
         return Ready("/home/me", 1000 if there.name == "full" else 10**6, 0.0)
 
     monkeypatch.setattr(There, "ready", ready)
-    hosts = [Listed(name, HOST.host, HOST.path) for name in ("off", "full", "on")]
+    costs = HOST.host.model_copy(update={"stop": "true"})
+    hosts = [Listed(name, costs, HOST.path) for name in ("off", "full", "on")]
     executor = Ssh(hosts, 4)
     assert ["on"] == [one.there.name for one in executor._machines]
     executor.close()
     told = capsys.readouterr().err
     for says in ("off cannot be reached: Connection refused", "the disk of full is full"):
         assert f"{says}: the others do its jobs" in told
+    assert "on goes on running and costs $0.70 an hour; when all is over: loop hosts stop on" in told
     with pytest.raises(Unreachable, match="off cannot be reached"):
         Ssh(hosts[:2], 4)
 

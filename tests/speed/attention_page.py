@@ -13,9 +13,8 @@ ALIKE = 1.03
 """`auto` may take so many times what the best variant takes."""
 WORST = 12
 """Random shapes that are shown."""
-EARLY = """In a graph replay an early launch overlaps the launch with the end of the kernel before it. `small` is
-launched so where its grid is at most a quarter of the multiprocessors, as in history rows of one head.
-`decode` launches its reduction so. PyTorch's kernels are not launched early."""
+EARLY = """In a graph replay the launch of each of our kernels but `fa1` overlaps with the end of the kernel before
+it. PyTorch's kernels are not launched early."""
 
 
 def page(found: dict[str, Any]) -> str:
