@@ -59,7 +59,7 @@ class Supervisor:
         self.at = job
         unpack(packed, job.path)
         try:
-            run(job, where=self.where)
+            run(job, where=self.where, lasting=False)
             return pack(job.path, but=(WHAT, SRC, LOCK))
         finally:  # Beside the next one: the disk may take its time.
             threading.Thread(target=shutil.rmtree, args=[job.path.parent], kwargs={"ignore_errors": True}).start()

@@ -60,12 +60,14 @@ LEAST_BYTES = 64 << 20
 """Room on the disk without which no job begins."""
 
 
-def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None) -> int:
+def run(
+    folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | None = None, *, lasting: bool = True
+) -> int:
     """The exit code of a job's command, which has run now or before; negative for a signal.
 
     `env` stands on top of this process's environment; `where` is what it runs on, where that is known. What this
-    machine cannot do, as with a full disk, is exit code 75, and the reason is in `stderr`. Raises Held where it is
-    run by somebody else, UsageError where none is.
+    machine cannot do, as with a full disk, is exit code 75, and the reason is in `stderr`. `lasting`: False for a
+    folder that goes with its machine. Raises Held where it is run by somebody else, UsageError where none is.
     """
     job = folder.job
     with locked(folder.path / LOCK):
@@ -73,7 +75,7 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
             return code
         write_runner(folder, os.getpid())
         tries = folder.tries + 1
-        write_atomic(folder.path / TRIES, str(tries))
+        write_atomic(folder.path / TRIES, str(tries), lasting=lasting)
         known = where or devices(gpu=job.needs_gpu)[0]
         if why := _why_not(folder, job, tries):
             write_sealed(folder.path / WHERE, known.model_copy(update={"began": time.time()}))
@@ -85,8 +87,8 @@ def run(folder: JobFolder, env: Mapping[str, str] | None = None, where: Where | 
         code = _run(folder, job, env)
         after = anchor(known, env) if job.anchor else ()
         told = {"began": began, "seconds": time.monotonic() - clock, "anchor_us": (*before, *after)}
-        write_sealed(folder.path / WHERE, known.model_copy(update=told))
-        return _ended(folder, code)
+        write_sealed(folder.path / WHERE, known.model_copy(update=told), lasting=lasting)
+        return _ended(folder, code, lasting=lasting)
 
 
 def refuse(folder: JobFolder, why: str, code: int = ExitCode.PAUSED) -> int:
@@ -191,8 +193,8 @@ def _end(command: "subprocess.Popen[bytes]") -> None:
             return
 
 
-def _ended(folder: JobFolder, code: int) -> int:
+def _ended(folder: JobFolder, code: int, *, lasting: bool = True) -> int:
     """Note what was made, then how it ended."""
     write_atomic(folder.path / MANIFEST, to_json(hashes(folder.path / MADE)), lasting=False)
-    write_atomic(folder.path / RC, str(int(code)))
+    write_atomic(folder.path / RC, str(int(code)), lasting=lasting)
     return int(code)

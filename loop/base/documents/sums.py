@@ -23,9 +23,9 @@ _AT_END = re.compile(rb',\s*"sum": "([0-9a-f]{16})"\s*\}\s*\Z')
 T = TypeVar("T", bound=BaseModel)
 
 
-def write_sealed(path: Path, value: Any) -> None:
+def write_sealed(path: Path, value: Any, *, lasting: bool = True) -> None:
     """Write a JSON object with its checksum. Raises LoopError when the disk refuses."""
-    write_atomic(path, sealed(to_json(value)))
+    write_atomic(path, sealed(to_json(value)), lasting=lasting)
 
 
 def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
