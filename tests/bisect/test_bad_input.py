@@ -228,6 +228,7 @@ def test_submodules_hold_what_a_commit_names(with_submodule: Path) -> None:
     assert before == (git(with_submodule, "status", "--porcelain"), git(with_submodule, "submodule", "status"))
 
 
+@pytest.mark.slow
 def test_a_submodule_whose_commit_is_missing(with_submodule: Path, tmp_path: Path) -> None:
     """The commits that need it are skipped."""
     missing = "0123456789abcdef0123456789abcdef01234567"
@@ -239,6 +240,7 @@ def test_a_submodule_whose_commit_is_missing(with_submodule: Path, tmp_path: Pat
     assert "fetch origin" in found["why"]
 
 
+@pytest.mark.slow
 def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: Path) -> None:
     """Git would forget it by `worktree prune`; loop takes away its own alone."""
     git(folder, "worktree", "add", "-q", "--detach", str(tmp_path / "away"))
@@ -248,6 +250,7 @@ def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: 
     assert 2 == len(git(folder, "worktree", "list").splitlines())
 
 
+@pytest.mark.slow
 def test_a_small_step_of_builds_that_are_alike_is_named(folder: Path) -> None:
     """Nothing scatters, so 3 % stands out; nobody has to say what builds may differ by."""
     script = "expr 1000 + 30 '*' '(' $(cat state) '>' 4 ')'"

@@ -160,6 +160,7 @@ def test_a_baseline_that_does_not_run_is_told_from_one_that_is_wrong(tmp_path: P
     assert "loop doctor" in str(found.hint)
 
 
+@pytest.mark.slow
 def test_a_resumed_session_stands_on_what_was_linked(tmp_path: Path) -> None:
     """What a build stands on is the same for the next command, and another once an archive elsewhere changed."""
     outside = tmp_path / "outside"
