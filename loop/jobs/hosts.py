@@ -139,4 +139,4 @@ def choose(found: Mapping[str, Listed], word: str) -> list[Listed]:
     if not found:
         raise UsageError(f"no host {word!r}: there is no {FILE}", hint=f"write one: {config_folder() / FILE}")
     known = [*found, *(label for one in found.values() for label in one.host.labels)]
-    raise UsageError(f"no host {word!r}", hint=did_you_mean(word, known) or f"there are {', '.join(found)}")
+    raise UsageError(f"no host {word!r}", hint=did_you_mean(word, known) or f"known: {', '.join(found)}")
