@@ -202,7 +202,10 @@ def each(kind: str, keys: Sequence[str], work: Any) -> Iterator[tuple[str, Any]]
                 if name not in stored():
                     made = work(key)
                     with alone("all"):
-                        DONE.write_text(json.dumps({**stored(), name: made}, indent=0, sort_keys=True) + "\n")
+                        rows = sorted({**stored(), name: made}.items())
+                        DONE.write_text(
+                            "{%s}\n" % ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in rows)
+                        )
                     sys.stderr.write(f"\r{name}: {made}    ")
         yield key, stored()[name]
 
