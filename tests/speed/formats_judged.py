@@ -35,6 +35,7 @@ from loop.formats.translated import as_target
 from loop.machine.gpus import gpus
 from loop.machine.machine import cores, machine
 from loop.model.output import Ours
+from loop.workers.nursery import PATIENT
 from tests.speed.formats import CHECKOUTS, commit_of, write_page
 from tests.speed.formats_sample import DEVICES, EVALUATORS, draw, pack, sample, shipped_in
 from tests.speed.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
@@ -229,7 +230,11 @@ def _run(run: Run, command: Sequence[str]) -> str:
     child = subprocess.Popen(
         ("nice", *command),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))},
+        env={
+            **os.environ,
+            **PATIENT,
+            "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
