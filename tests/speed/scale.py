@@ -123,8 +123,9 @@ def limits() -> Iterator[str]:
     yield ""
     yield "| Executor | Jobs a second, at most | GPUs, by the head alone | What breaks first |"
     yield "|:--|--:|--:|:--|"
-    shares = {name: _share(name) for name in ("local", "ray", "slurm")}
+    shares = {name: _share(name) for name in ("local", "ssh", "ray", "slurm")}
     why = {
+        "ssh": "the head, which starts an ssh or an rsync for each step of a job",
         "local": "the GPUs of one host; its cores, for each job needs some for its processes",
         "ray": "the head, which packs and unpacks each job in one thread",
         "slurm": "Slurm's own scheduler, and the disk that all nodes share",
@@ -133,13 +134,12 @@ def limits() -> Iterator[str]:
         if share_ms is not None:
             rate = 1e3 / share_ms
             yield f"| {name} | {rate:.0f} | {rate * GPU_S:.0f} | {why[name]} |"
-    yield "| ssh | | | one connection a host: sshd's MaxStartups and MaxSessions (10 each by default) |"
 
 
 def _share(name: str) -> float | None:
     """The own share in ms that the page says, of the last row of a section."""
-    rows = re.findall(r"^\|.*\| (\d+) \|$", _sections().get(name, ""), re.MULTILINE)
-    return max(1.0, float(rows[0])) if rows else None
+    rows = re.findall(r"^\|.*\| (\d+) \|$|^- The head takes (\d+) ms", _sections().get(name, ""), re.MULTILINE)
+    return max(1.0, float("".join(rows[-1]))) if rows else None
 
 
 def elsewhere(module: str) -> Callable[[], Iterator[str]]:

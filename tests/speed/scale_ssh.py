@@ -147,6 +147,17 @@ def closed(server: Server) -> Iterator[str]:
     )
 
 
+def head_share(server: Server) -> Iterator[str]:
+    """Processor time that the head takes, with its ssh and rsync."""
+    executor, batch, before = Ssh([HOST], 4), jobs("share", SPREAD), os.times()
+    for _ in all_done(executor, batch):
+        pass
+    executor.close()
+    used_s = sum(os.times()[:4]) - sum(before[:4])
+    good = sum(job.state == "done" for job in batch)
+    yield f"- The head takes {1e3 * used_s / SPREAD:.0f} ms of processor time a job, its ssh included ({good} jobs)."
+
+
 def two_machines(server: Server, folder: Path) -> Iterator[str]:
     """Jobs spread over two machines, one of which is lost half way."""
     with Server(folder / "second") as second:
@@ -188,6 +199,7 @@ def section(count: int, seed: int) -> Iterator[str]:
         server.install()
         os.environ |= {"LOOP_SSH": f"ssh -F {server.client}", "LOOP_STATE": f"{folder}/state", "HOME": folder}
         yield from warm_starts(server)
+        yield from head_share(server)
         yield from cuts(server, count, seed)
         yield from kills(server, KILLED, seed)
         yield from closed(server)
