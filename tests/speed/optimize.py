@@ -203,9 +203,8 @@ def each(kind: str, keys: Sequence[str], work: Any) -> Iterator[tuple[str, Any]]
                     made = work(key)
                     with alone("all"):
                         rows = sorted({**stored(), name: made}.items())
-                        DONE.write_text(
-                            "{%s}\n" % ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in rows)
-                        )
+                        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in rows)
+                        DONE.write_text(f"{{{lines}}}\n")
                     sys.stderr.write(f"\r{name}: {made}    ")
         yield key, stored()[name]
 
