@@ -27,7 +27,7 @@ import psutil
 
 from loop.agents.presets import Preset
 from loop.agents.proposing import Errand, children, run_errand, sweep_orphans
-from loop.base.documents import content_hash
+from loop.base.documents import content_hash, write_atomic
 from loop.base.processes import finish
 from loop.base.stats import clipped, ratio_interval
 from loop.machine.machine import machine
@@ -204,7 +204,7 @@ def each(kind: str, keys: Sequence[str], work: Any) -> Iterator[tuple[str, Any]]
                     with alone("all"):
                         rows = sorted({**stored(), name: made}.items())
                         lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in rows)
-                        DONE.write_text(f"{{{lines}}}\n")
+                        write_atomic(DONE, f"{{{lines}}}\n")
                     sys.stderr.write(f"\r{name}: {made}    ")
         yield key, stored()[name]
 
