@@ -206,6 +206,7 @@ def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: f
         "edges_s": round(edges, 1),
         "confirmed": confirmed,
         "tuned": [judged[None]] if None in judged else [],
+        "searched": [one["message"] for one in records if one["output"].get("trials")],
         "failed": [f"{one['step']}: {one['message']}" for one in records if one["status"] == "failed"],
     }
 
