@@ -27,7 +27,7 @@ import psutil
 
 from loop.agents.presets import Preset
 from loop.agents.proposing import Errand, children, run_errand, sweep_orphans
-from loop.base.documents import content_hash
+from loop.base.documents import content_hash, write_atomic
 from loop.base.processes import finish
 from loop.base.stats import clipped, ratio_interval
 from loop.machine.machine import machine
@@ -202,7 +202,9 @@ def each(kind: str, keys: Sequence[str], work: Any) -> Iterator[tuple[str, Any]]
                 if name not in stored():
                     made = work(key)
                     with alone("all"):
-                        DONE.write_text(json.dumps({**stored(), name: made}, indent=0, sort_keys=True) + "\n")
+                        rows = sorted({**stored(), name: made}.items())
+                        lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(row)}" for key, row in rows)
+                        write_atomic(DONE, f"{{{lines}}}\n")
                     sys.stderr.write(f"\r{name}: {made}    ")
         yield key, stored()[name]
 

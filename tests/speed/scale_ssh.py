@@ -155,7 +155,8 @@ def head_share(server: Server) -> Iterator[str]:
     executor.close()
     used_s = sum(os.times()[:4]) - sum(before[:4])
     good = sum(job.state == "done" for job in batch)
-    yield f"- The head takes {1e3 * used_s / SPREAD:.0f} ms of processor time a job, with ssh ({good} jobs)."
+    head_ms = 1e3 * used_s / SPREAD
+    yield f"- The head takes {head_ms:.0f} ms of processor time a job, its ssh included ({good} jobs)."
 
 
 def two_machines(server: Server, folder: Path) -> Iterator[str]:
