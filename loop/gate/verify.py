@@ -9,7 +9,7 @@ from pathlib import Path
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.gate.limits import FIRST_CALL_LIMIT_S, CallLimit
+from loop.gate.limits import FIRST_CALL_LIMIT_S, LONGEST_S, PATIENCE, CallLimit
 from loop.model.causes import Cause
 from loop.model.faults import Fault
 from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
@@ -198,6 +198,8 @@ class Checker:
         limit_s = self.limit.of(workload)
         if loaded is not self._called and self.job.call_limit_s is None and not self.side.compiled:
             limit_s = max(limit_s, FIRST_CALL_LIMIT_S)
+        if call.structure and self.job.call_limit_s is None:  # Sizes do not tell what such a call takes.
+            limit_s = max(limit_s, min(PATIENCE * self.bench.took.get(workload.name, 0.0), LONGEST_S))
         begun = time.monotonic()
         request = Compute(call, layout, hurried=self.side.emulated)
         reply = yield from self.worker.ask(request, limit_s=limit_s, note=note)

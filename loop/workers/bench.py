@@ -100,6 +100,8 @@ class Bench:
     _sensors: tuple[Sensors | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
     """What could not be exercised of the workloads that were expected."""
+    took: dict[str, float] = field(default_factory=dict)
+    """Workload to the seconds that the judge took to make its inputs and its right answer."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _nursery: Nursery | None = None
     """Where workers come from that need torch; a bench that was given one does not close it."""
@@ -260,7 +262,9 @@ class Bench:
         bare = make_call(self.target, workload, str(self.scratch), "judge")
         asked = expectation(self.target, workload, bare, self._secret, self.device, wide=wide)
         request = asked.but(twice=twice)
+        begun = time.monotonic()
         reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
+        self.took[workload.name] = time.monotonic() - begun
         if reply.doubt:
             hint = "the manifest's `reference` and `plain` compute the same function in different types"
             raise WorkFailed(f"{reply.doubt} on {workload.name}", hint=hint)

@@ -8,6 +8,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import finish
+from loop.gate import verify as verification
 from loop.gate.verify import Job, verify
 from loop.model.functions import PythonFunction
 from loop.model.measurement import VariantChecks
@@ -58,6 +59,14 @@ def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Benc
     assert found["baseline"].right, found["baseline"].first_failure
     causes = {one: found[one].checks[0].cause for one in wrong if one not in ("baseline", "program")}
     assert EXAMPLES[name].others == causes, {one: found[one].checks[0].message for one in wrong}
+
+
+def test_a_slow_call_is_no_hang(shared: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes do not tell what a generator's call takes: what the judge took for its own tells."""
+    for limit in ("CALL_LIMIT_S", "FIRST_CALL_LIMIT_S"):
+        monkeypatch.setattr(verification, limit, 1e-6)
+    monkeypatch.setattr(verification, "PATIENCE", 1e4)
+    assert checked(shared, folder, "residual")["baseline"].right
 
 
 def test_a_program_gives_each_output_in_a_file(shared: Bench, folder: Path) -> None:
