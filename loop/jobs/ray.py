@@ -228,12 +228,16 @@ class Ray:
         room = self._count("GPU" if gpu else "CPU") - len(alike) if wanted > 0 else 0
         for _ in range(min(wanted, room)):
             self._begin(gpu=gpu)
-        if useful or room > 0:
+        self._hope(gpu=gpu, some=useful > 0 or room > 0)
+        return None
+
+    def _hope(self, *, gpu: bool, some: bool) -> None:
+        """Raise WorkFailed where there has been nobody for a job for too long."""
+        if some:
             self._without.pop(gpu, None)
         elif time.monotonic() - self._without.setdefault(gpu, time.monotonic()) > BEGINS_S:
             hint = "see `ray status`; then go on with --resume"
             raise WorkFailed("no node of the Ray cluster is left that a job may use", hint=hint)
-        return None
 
     def _count(self, kind: str) -> int:
         return int(self.ray.cluster_resources().get(kind, 0))

@@ -1,5 +1,6 @@
 """Who did what when: what a job ran on, as its folder and the record of a session keep it."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from loop.model.base import Model
@@ -45,3 +46,13 @@ class JobRun(Where):
     tries: int
     """How often it was begun."""
     host: str = ""
+
+
+def usd_of(jobs: Iterable[JobRun]) -> float:
+    """Dollars of the hosts with a price that jobs ran on: a second is paid once, however many jobs share it."""
+    usd, paid = 0.0, dict[str, float]()
+    for job in sorted(jobs, key=lambda one: one.began):
+        begin, end = max(job.began, paid.get(job.host, 0.0)), job.began + job.seconds
+        usd += max(0.0, end - begin) / 3600 * (job.usd_per_hour or 0.0)
+        paid[job.host] = max(begin, end)
+    return usd

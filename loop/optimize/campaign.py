@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from loop.model.campaign import Proposal
-from loop.model.change import Brief, BriefOutput
+from loop.model.change import Brief, BriefOutput, jobs_of
+from loop.model.jobs import usd_of
 from loop.model.money import AiUse
 from loop.optimize import candidates
 from loop.optimize.edits import handed_back, handed_over, page_of
@@ -36,7 +37,7 @@ def spent_by(context: Context) -> Spent:
         without_gain=past.without_gain if unattended else 0,
         seconds=seconds,
         gpu_s=judging_s if context.bench.device == "cuda" else 0.0,
-        usd=dollars(used) + seconds / 3600 * context.task.usd_per_hour,
+        usd=dollars(used) + seconds / 3600 * context.task.usd_per_hour + usd_of(jobs_of(context.finished)),
         tokens=sum(model.tokens.total for one in used for model in one.models),
         ratio=past.gained,
         done=any(one.ended == "done" for one in past.proposals),

@@ -1,13 +1,17 @@
 """What jobs cost: an hour of a host is paid once, however many jobs share it."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from loop.base.screen import Screen
 from loop.cli.jobs import _alone_s, list_jobs
 from loop.jobs.folder import Job, jobs_folder, prepare
+from loop.model.campaign import Campaign
 from loop.model.jobs import JobRun
+from loop.optimize import campaign
 
 
 def ran(began: float, seconds: float, usd: float | None = 0.7, host: str = "l4") -> JobRun:
@@ -20,6 +24,24 @@ def test_jobs_that_share_a_host_share_its_price() -> None:
     """Each second by how many there were; what ran elsewhere, or is paid by the device, does not count."""
     jobs = [ran(0, 10), ran(5, 10), ran(0, 20, host="h100"), ran(0, 7, usd=None)]
     assert [7.5, 7.5, 20, 7] == [pytest.approx(_alone_s(job, jobs)) for job in jobs]
+
+
+def test_a_budget_in_dollars_counts_the_machines_of_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each second of a host once, as the host's bill does; what has no price of its own is this machine's."""
+    jobs = [
+        ran(0, 3600, 1.0),
+        ran(1800, 3600, 1.0),
+        ran(0, 60, 1.0),
+        ran(0, 3600, 2.0, "h100"),
+        ran(0, 9, None, "x"),
+    ]
+    monkeypatch.setattr(campaign, "workshop", lambda context: SimpleNamespace(notes=tmp_path / "notes"))
+    monkeypatch.setattr(campaign, "jobs_of", lambda finished: jobs)
+    task = SimpleNamespace(campaign=Campaign(), usd_per_hour=5.0)
+    context = cast(Any, SimpleNamespace(finished=(), task=task, bench=SimpleNamespace(device="cuda")))
+    assert pytest.approx(1.5 + 2.0) == campaign.spent_by(context).usd
 
 
 def test_a_damaged_job_is_named_and_hides_no_other(
