@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Literal
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, UsageError
+from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
-from loop.cli.leaving import stop_machine
+from loop.cli.leaving import still_costs, stop_machine
 from loop.cli.on_host import own, reached
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
@@ -125,10 +125,19 @@ def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> 
 
 
 def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Run `stop:` of machines."""
-    here = project(target, Path.cwd())
+    """Run `stop:` of machines: of each, even if another's fails. Raises WorkFailed where one goes on running."""
+    here, failed = project(target, Path.cwd()), list[LoopError]()
     for one in known.choose(known.hosts(own(here)), host):
-        stop_machine(one, str(here.target), screen)
+        try:
+            if one.host.stop is None:
+                raise WorkFailed(still_costs(one, f"{one.path} has no `stop:` for it"), "stop it yourself")
+            stop_machine(one, str(here.target), screen)
+        except LoopError as error:
+            failed.append(error)
+    for other in failed[:-1]:
+        screen.fail(other)
+    if failed:
+        raise failed[-1]
     if as_json:
         screen.data(to_json(Stopped(host=host)))
     return ExitCode.OK

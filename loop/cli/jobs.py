@@ -2,12 +2,13 @@
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode
+from loop.base.errors import ExitCode, LoopError
 from loop.base.places import project
+from loop.base.remarks import remark
 from loop.base.screen import Screen
 from loop.jobs import folder as jobs
 from loop.jobs.folder import JobFolder
@@ -52,7 +53,7 @@ def run_job(folder: Path, screen: Screen, *, as_json: bool) -> int:
 
 def list_jobs(screen: Screen, *, limit: int, watch: bool, as_json: bool) -> int:
     """A table of jobs; with `watch` again whenever it has changed, until all have ended."""
-    card, shown = rates(project(None, Path.cwd())), ""
+    card, shown = rates(project(None, Path.cwd())), "?"
     while True:
         found = _found(card, limit)
         text = to_json(found) if as_json else "\n".join(map(str, found.jobs))
@@ -68,9 +69,18 @@ def list_jobs(screen: Screen, *, limit: int, watch: bool, as_json: bool) -> int:
 
 
 def _found(card: RateCard, limit: int) -> JobList:
-    ran = tuple(one.ran for one in jobs.every()[-limit:])
+    ran = tuple(_read(jobs.every()[-limit:]))
     costs = {one.id: _usd_per_hour(one, card) * _alone_s(one, ran) / 3600 for one in ran}
     return JobList(jobs=ran, usd={id_: usd for id_, usd in costs.items() if usd})
+
+
+def _read(found: Iterable[JobFolder]) -> Iterator[JobRun]:
+    """What became of jobs; one that is damaged, or of another version, is named and left out."""
+    for one in found:
+        try:
+            yield one.ran
+        except LoopError as error:
+            remark(f"{error.message}; {error.hint}")
 
 
 def _alone_s(job: JobRun, others: Sequence[JobRun]) -> float:
@@ -95,6 +105,9 @@ def _usd_per_hour(job: JobRun, card: RateCard) -> float:
 
 
 def _table(found: JobList, screen: Screen) -> None:
+    if not found.jobs:
+        screen.say("no jobs: --executor and --on make some")
+        return
     rows = [
         (one.id, _state(one), one.title, _place(one), f"{one.seconds:.0f}", _usd(found, one)) for one in found.jobs
     ]

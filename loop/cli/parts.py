@@ -39,6 +39,8 @@ def run_step(
 
     if action not in ACTIONS:
         raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
+    if samples is not None and not samples.absolute().parent.is_dir():
+        raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
     setting = with_given(trusted_setting(target, screen), [*workloads, *checks])
     step = Step(id="step", title=action, action=action, arguments=_read(given), budget_s=budget_s, limit_s=limit_s)
     pattern = Pattern(

@@ -13,11 +13,21 @@ from loop.formats.python_text import read_text
 
 ENTRY = re.compile(r"^[ \t]*LOOP_EXPORT\s+int\s+(\w+)\s*\(", re.MULTILINE)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
-PLAIN = re.compile(r'^(?:extern\s+"C"\s+)?void\s+(\w+)\s*\(([^(){}]*)\)\s*\{', re.MULTILINE)
+NOTE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.MULTILINE | re.DOTALL)
+PLAIN = re.compile(r'(?:extern\s+"C"\s+)?void\s+(\w+)\s*\(([^()]*)\)\s*')
 PARAMETER = re.compile(
-    r"(?P<const>const )?(?P<type>float|int|long|size_t|u?int\d\d_t|cudaStream_t) "
-    r"(?P<star>\* )?(?:\w*restrict\w* )?(?P<name>\w+)"
+    r"(?P<const>const )?(?P<type>float|int|unsigned|long|size_t|u?int\d\d_t|cudaStream_t) "
+    r"(?P<star>\* )?(?:const )?(?:\w*restrict\w* )?(?P<name>\w+)"
 )
+SAME = {
+    "unsigned int": "unsigned",
+    "long long": "long",
+    "long int": "long",
+    "std::": "",
+    "float const": "const float",
+}
+"""Spellings of a type, and what they are read as."""
 STREAM = "cudaStream_t"
 HEADER = "loop kernels header prints the header that declares it"
 SUCH = "a plain function such as `void scale(const float *x, float *y, int n)`"
@@ -71,16 +81,41 @@ def of_source(path: Path, inputs: Mapping[str, str]) -> Start:
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file", hint="loop init DIR --from file.cu --like x=N,M")
-    files, text = tuple(_with_headers(path, set())), read_text(path)
+    files, text = tuple(_with_headers(path, set())), _bare(read_text(path))
     if entry := _chosen(ENTRY.findall(text), path.stem):
         return _exported(path, entry, files)
-    plain = dict(PLAIN.findall(text))
+    plain = {one[1]: one[2] for one in map(PLAIN.fullmatch, _heads(text)) if one}
     if name := _chosen(plain, path.stem):
         glue = "mine" + path.suffix
         written = _glue(path, name, plain[name], inputs)
         return Start(identifier(name), _variant(path.suffix, glue, "loop_entry"), files, {glue: written})
-    wanted, got = f"`LOOP_EXPORT int {identifier(path.stem)}({TERMS})`", ", ".join(ENTRY.findall(text)) or "none"
-    raise UsageError(f"{path}: expected one exported entry {wanted}, or {SUCH}, got {got}", hint=HEADER)
+    wanted, several = f"`LOOP_EXPORT int {identifier(path.stem)}({TERMS})`", ENTRY.findall(text) or [*plain]
+    raise UsageError(
+        f"{path}: expected one exported entry {wanted}, or {SUCH}, got {', '.join(several) or 'none'}",
+        hint=f"call the file as one of them, such as {several[0]}{path.suffix}" if several else HEADER,
+    )
+
+
+def _bare(text: str) -> str:
+    """A source with a space for each comment and each string but that of `extern "C"`."""
+    return NOTE.sub(lambda one: one[0] if one[0] == '"C"' else " ", text)
+
+
+def _heads(text: str) -> Iterator[str]:
+    """What stands before each body that no other encloses but `extern "C"`: functions that any code may call."""
+    head, depth = "", 0
+    for part in re.findall(r"[{};]|[^{};]+", DIRECTIVE.sub("", text)):
+        if part == "{" and depth == 0 and head.strip() == 'extern "C"':
+            head = ""
+        elif part == "{":
+            if depth == 0:
+                yield head.strip()
+            depth += 1
+        elif part in "};":
+            depth -= part == "}" and depth > 0
+            head = ""
+        elif depth == 0:
+            head += part
 
 
 def _chosen(names: Iterable[str], stem: str) -> str | None:
@@ -106,7 +141,7 @@ def _variant(suffix: str, source: str, entry: str) -> str:
 
 def _glue(path: Path, name: str, parameters: str, inputs: Mapping[str, str]) -> str:
     """The source of an entry that calls a plain function. Raises UsageError for a parameter that is not clear."""
-    texts = [" ".join(one.replace("*", " * ").split()) for one in parameters.split(",")]
+    texts = [_spelled(one) for one in parameters.split(",")]
     read = [one for one in map(PARAMETER.fullmatch, texts) if one]
     sizes = _sizes(inputs, read)
     known = {**_tensors(inputs, read), **sizes}
@@ -126,8 +161,19 @@ def _glue(path: Path, name: str, parameters: str, inputs: Mapping[str, str]) -> 
     return GLUE.format(name=name, source=path.name, terms=TERMS, inputs=len(inputs), arguments=call)
 
 
+def _spelled(parameter: str) -> str:
+    """A parameter in one of the ways to write it."""
+    text = " ".join(re.sub(r"(\w+)\s*\[\s*\]", r"* \1", parameter).replace("*", " * ").split())
+    for one, same in SAME.items():
+        text = text.replace(one, same)
+    return text
+
+
 def _sizes(inputs: Mapping[str, str], read: Iterable[re.Match[str]]) -> dict[str, str]:
-    """Sizes by their names, in both cases; a single number that is no size of its own is the count of elements."""
+    """Sizes by their names, in both cases; a single number that is no size of its own is the count of elements.
+
+    Those of the first input: an output that sums it up has fewer.
+    """
     found = {
         word: f"inputs[{n}].sizes[{at}]"
         for n, dimensions in enumerate(inputs.values())
@@ -135,7 +181,7 @@ def _sizes(inputs: Mapping[str, str], read: Iterable[re.Match[str]]) -> dict[str
     }
     numbers = [one["name"] for one in read if not one["star"] and one["type"] not in ("float", STREAM)]
     if len(numbers) == 1 and list(found) != [numbers[0].lower()]:
-        return {numbers[0]: "loop_elements(&outputs[0])"}
+        return {numbers[0]: "loop_elements(&inputs[0])"}
     return found | {name: found[name.lower()] for name in numbers if name.lower() in found}
 
 

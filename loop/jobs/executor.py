@@ -12,7 +12,7 @@ from loop.base.documents import did_you_mean
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.processes import Tick
 from loop.base.remarks import remark
-from loop.jobs.folder import ENDED, MOST_TRIES, TALK, JobFolder, last_line
+from loop.jobs.folder import ENDED, MOST_TRIES, TALK, TRIES, JobFolder, last_line
 from loop.jobs.groups import doubts, groups
 from loop.jobs.running import refuse
 from loop.model.jobs import State, Where
@@ -107,6 +107,8 @@ def _begun(executor: Executor, found: dict[str, JobFolder]) -> dict[str, State]:
         if state == "done":
             done[id_] = state
         else:
+            if job.refused:  # Since then a person may have mended the machine.
+                (job.path / TRIES).unlink(missing_ok=True)
             job.forget()
             executor.submit(job)
     return done
@@ -180,8 +182,8 @@ def _settle(executor: Executor, open_: dict[str, JobFolder], id_: str, state: St
 def again(job: JobFolder, state: State) -> bool:
     """Whether it ended through no fault of its own. Its tries are counted where it is begun."""
     code = job.rc
-    if job.tries > MOST_TRIES + 1:
-        return False  # Not even that could be noted by whoever begins it.
+    if job.tries > MOST_TRIES + 1 or (job.refused and job.tries >= MOST_TRIES):
+        return False  # Not even that could be noted by whoever begins it; or why it is refused is the last word.
     return state == "lost" or (state == "failed" and code is not None and (code in AGAIN or code < 0))
 
 

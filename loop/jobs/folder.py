@@ -169,7 +169,8 @@ class JobFolder:
             return found
         except (ValueError, AssertionError) as error:
             said = last_line(self.path / TALK) or "nothing"
-            message = f"job {self.id}: its command printed no result; it said: {said}"
+            what = "it did not begin" if self.refused else "its command printed no result; it said"
+            message = f"job {self.id}: {what}: {said}"
             raise WorkFailed(message, hint=f"see {self.path / TALK}") from error
 
     def cancel(self) -> None:

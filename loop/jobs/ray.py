@@ -140,6 +140,8 @@ class Ray:
         self._queue: deque[JobFolder] = deque()
         self._ended: dict[str, State] = {}
         self._deaths = 0
+        self._without: dict[bool, float] = {}
+        """Since when there is nobody for jobs of a GPU, or of a processor, nor room for one."""
         self._gpus = self._count("GPU") > 0
 
     def submit(self, job: JobFolder) -> None:
@@ -156,6 +158,7 @@ class Ray:
                 self._take(place, place.job)
         for place in tuple(self.places):
             if place.job is None and place.answer is not None and time.monotonic() - place.begun > BEGINS_S:
+                remark(f"an actor has not begun for {BEGINS_S:g} s; is the Ray cluster full? See `ray status`")
                 self._drop(place)
         self._fill()
         waiting = {job.id for job in self._queue}
@@ -225,6 +228,11 @@ class Ray:
         room = self._count("GPU" if gpu else "CPU") - len(alike) if wanted > 0 else 0
         for _ in range(min(wanted, room)):
             self._begin(gpu=gpu)
+        if useful or room > 0:
+            self._without.pop(gpu, None)
+        elif time.monotonic() - self._without.setdefault(gpu, time.monotonic()) > BEGINS_S:
+            hint = "see `ray status`; then go on with --resume"
+            raise WorkFailed("no node of the Ray cluster is left that a job may use", hint=hint)
         return None
 
     def _count(self, kind: str) -> int:

@@ -114,6 +114,13 @@ class Ssh:
         self._ended: dict[str, State] = {}
         self._looked = 0.0
         self._visits = self._open.enter_context(ThreadPoolExecutor(max(MOST, len(hosts))))
+        try:
+            self._reach(hosts, width)
+        except BaseException:
+            self._open.close()
+            raise
+
+    def _reach(self, hosts: Sequence[Listed], width: int) -> None:
         unfit: list[MachineFailure] = []
         for host in hosts:
             free = width - sum(len(one.slots) for one in self._machines)
@@ -250,10 +257,11 @@ class Ssh:
     def close(self) -> None:
         """End what still runs there, and every connection. The machines stay: what that costs is said."""
         for host in (one.there.connection.listed for one in (*self._machines, *self._aside)):
-            if host.host.stop is not None:
-                prices = host.host.prices
+            prices, stops = host.host.prices, host.host.stop is not None
+            if stops or prices:
                 costs = f" and costs ${prices.at(None)[0]:.2f} an hour" if prices else ""
-                remark(f"{host.name} goes on running{costs}; when all is over: loop hosts stop {host.name}")
+                end = f"when all is over: loop hosts stop {host.name}" if stops else "stop it yourself"
+                remark(f"{host.name} goes on running{costs}; {end}")
         with self._open:
             for machine in (*self._machines, *self._aside):
                 if machine.visit is not None:

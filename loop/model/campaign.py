@@ -95,4 +95,7 @@ class Proposal(Model):
     @property
     def text(self) -> str:
         """How it ended, in words."""
-        return f"{WORDS[self.ended]}{f': {self.said}' if self.said and self.ended != 'edited' else ''}"
+        said = "" if self.ended == "edited" else self.said
+        if self.ended == "unedited" and self.left_out:
+            said = f"{', '.join(self.left_out)} may not"
+        return f"{WORDS[self.ended]}{f': {said}' if said else ''}"

@@ -176,7 +176,7 @@ def _each(proposed: Sequence[Proposal], records: Sequence[Finished]) -> Iterator
         change = changes.get(runs.get(one.number, -1))
         parts = [f"change {change}" if change else one.text, f"{one.seconds:.0f} s"]
         parts += [_used(one.use)] if told else []
-        parts += [f"not taken: {', '.join(one.left_out)}"] if one.left_out else []
+        parts += [f"not taken: {', '.join(one.left_out)}"] if one.left_out and one.ended != "unedited" else []
         yield f"Candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {'; '.join(parts)}"
 
 

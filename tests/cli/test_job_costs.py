@@ -1,8 +1,12 @@
 """What jobs cost: an hour of a host is paid once, however many jobs share it."""
 
+from pathlib import Path
+
 import pytest
 
-from loop.cli.jobs import _alone_s
+from loop.base.screen import Screen
+from loop.cli.jobs import _alone_s, list_jobs
+from loop.jobs.folder import Job, jobs_folder, prepare
 from loop.model.jobs import JobRun
 
 
@@ -16,3 +20,17 @@ def test_jobs_that_share_a_host_share_its_price() -> None:
     """Each second by how many there were; what ran elsewhere, or is paid by the device, does not count."""
     jobs = [ran(0, 10), ran(5, 10), ran(0, 20, host="h100"), ran(0, 7, usd=None)]
     assert [7.5, 7.5, 20, 7] == [pytest.approx(_alone_s(job, jobs)) for job in jobs]
+
+
+def test_a_damaged_job_is_named_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one that another version left."""
+    monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
+    for name in ("one", "two"):
+        prepare(Job(id=name, words=("doctor",)))
+    (jobs_folder() / "one" / "job.json").write_text("{}")
+    assert 0 == list_jobs(Screen(), limit=40, watch=False, as_json=False)
+    said = capsys.readouterr()
+    assert "one/job.json: damaged" in said.err
+    assert "two" in said.out

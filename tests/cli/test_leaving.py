@@ -12,6 +12,7 @@ from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
 from loop.cli.following import _brought_back, _chosen, follow
+from loop.cli.hosts import stop
 from loop.cli.leaving import leave, stop_machine
 from loop.cli.on_host import _away, _Sending
 from loop.jobs import sent as noted
@@ -145,3 +146,19 @@ def test_a_stop_that_fails_stays_to_be_done(tmp_path: Path) -> None:
     assert (1, ["back"]) == (code, [one.id for one, _ in noted.undecided()])
     stop_machine(host, None, Screen(quiet=True))
     assert [] == [*noted.undecided()]
+
+
+def test_each_machine_of_a_label_is_stopped_or_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that cannot be stopped keeps no other running, and is not called stopped."""
+    fields = {"ssh": "there", "labels": ("mine",), "usd_per_hour": 1.0}
+    stops = {"a": "false", "b": None, "c": f"touch {tmp_path}/stopped"}
+    named = {name: Host.model_validate({**fields, "stop": stop}) for name, stop in stops.items()}
+    found = {name: Listed(name, host, tmp_path / "hosts.yaml") for name, host in named.items()}
+    monkeypatch.setattr("loop.jobs.hosts.hosts", lambda project: found)
+    with pytest.raises(WorkFailed, match=r"b STILL RUNS AND COSTS .* has no `stop:` for it"):
+        stop("mine", None, Screen(), as_json=True)
+    said = capsys.readouterr()
+    assert ("", True) == (said.out, (tmp_path / "stopped").exists())
+    assert "a STILL RUNS AND COSTS $1.00 an hour" in said.err

@@ -121,11 +121,14 @@ def test_a_file() -> None:
         (
             "const float* x, float* y, int n",
             "x=N,M",
-            "inputs[0].data, (float *)outputs[0].data, loop_elements(&outputs[0])",
+            "inputs[0].data, (float *)outputs[0].data, loop_elements(&inputs[0])",
         ),
         ("const float* a, float* c, int n", "a=N,N", "outputs[0].data, inputs[0].sizes[1])"),
         ("float *y, const float *x, int m, const int64_t n", "x=N,M", "inputs[0].sizes[1], inputs[0].sizes[0])"),
         ("const float *b, const float *a, float *c", "a=4 b=4", "inputs[1].data, (const float *)inputs[0].data,"),
+        ("const float *x, float *sum, int count", "x=N output=1", "loop_elements(&inputs[0])"),
+        ("float const *const restrict x, float y[], unsigned int n", "x=N,M", "loop_elements(&inputs[0])"),
+        ("const float x[], // what\n float *y /* to */, const std::size_t n", "x=N", "inputs[0].sizes[0])"),
     ],
 )
 def test_a_plain_function_gets_an_entry(parameters: str, like: str, call: str) -> None:
@@ -133,6 +136,23 @@ def test_a_plain_function_gets_an_entry(parameters: str, like: str, call: str) -
     Path("f.c").write_text(f"void f({parameters}) {{\n}}\n")
     made("--from", "f.c", *(word for one in like.split() for word in ("--like", one)))
     assert call in Path("mine/mine.c").read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/*\nvoid old(const float *x, float *y, int n) {\n*/ // void older(int n) {\nvoid f(ALL) {}",
+        "template <int B>\nvoid inner(const float *x, float *y, int n) {}\nvoid f(ALL) {}",
+        'extern "C" {\n  void f(ALL) { if (n) { } }\n}',
+        '#define OPEN(n) \\\n  { {\nconst char *brace = "{";\nnamespace a {\nvoid b(int n) {}\n}\nvoid f(ALL) {}',
+    ],
+    ids=["comments", "template", "extern", "other braces"],
+)
+def test_only_a_function_that_any_code_may_call_counts(text: str) -> None:
+    """Not one in a comment, a template or a namespace: no entry could call it as it stands."""
+    Path("f.cpp").write_text(text.replace("ALL", "const float *x, float *y, int n"))
+    made("--from", "f.cpp", "--like", "x=N")
+    assert "\n  f((const float *)inputs[0].data, (float *)outputs[0].data" in Path("mine/mine.cpp").read_text()
 
 
 def test_a_cuda_file() -> None:
@@ -178,6 +198,7 @@ def test_without_a_reference_the_next_step_is_to_write_it() -> None:
         (("--from", "ops:softmax", "--like", "x"), "by name or by number"),
         (("--from", "factor.cu", "--like", "x=N"), "factor.cu: no such file"),
         (("--from", "empty.c", "--like", "x=N"), "expected one exported entry `LOOP_EXPORT int empty("),
+        (("--from", "two.c", "--like", "x=N"), "got f, g call the file as one of them, such as f.c"),
         (("--from", "half.c", "--like", "x=N"), "`const half * x` of f is not clear; expected `const float *`"),
         (("--from", "size.c", "--like", "x=N,M"), "`int rows` of f is not clear"),
         (("--from", "launch.cu", "--like", "x=N"), "give it a parameter `cudaStream_t stream`"),
@@ -191,6 +212,7 @@ def test_without_a_reference_the_next_step_is_to_write_it() -> None:
 def test_a_mistake_is_named(words: tuple[str, ...], said: str) -> None:
     """Nothing is written."""
     Path("empty.c").write_text("int f(void) { return 0; }")
+    Path("two.c").write_text("void f(const float *x, float *y) {}\nvoid g(const float *x, float *y) {}\n")
     Path("half.c").write_text("void f(const half *x, float *y) {}")
     Path("size.c").write_text("void f(const float *x, float *y, int rows, int m) {}")
     Path("launch.cu").write_text("void f(const float *x, float *y, int n) {}")

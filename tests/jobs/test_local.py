@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.errors import UsageError
+from loop.base.errors import UsageError, WorkFailed
 from loop.base.processes import finish
 from loop.jobs import executor
 from loop.jobs import local as local_module
@@ -86,6 +86,19 @@ def test_a_job_that_kills_what_runs_it_is_begun_three_times(make: Make, tmp_path
     done(jobs, 0, 1, tmp_path)
     assert ["failed", "done"] == [job.state for job in jobs]
     assert (MOST_TRIES + 1, 1) == (jobs[0].tries, jobs[1].tries)
+
+
+def test_a_job_that_no_machine_can_begin_says_why_and_is_tried_again_by_the_next_head(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is missing may be there by then: the refusals do not count as runs that failed."""
+    job = make("go", programs=("no-such-compiler",))
+    done([job], 0, 1, tmp_path)
+    with pytest.raises(WorkFailed, match="it did not begin: no no-such-compiler on "):
+        job.answer()
+    monkeypatch.setattr("loop.jobs.running.shutil.which", str)
+    done([job], 0, 1, tmp_path)
+    assert ("done", 1) == (job.state, job.tries)
 
 
 def test_a_gpu_that_loses_job_after_job_is_set_aside(make: Make, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.errors import UsageError
+from loop.base.errors import UsageError, WorkFailed
 from loop.jobs import executor
 from loop.jobs import ray as on_ray
 from loop.jobs.folder import JobFolder
@@ -74,6 +74,27 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UsageError, match="needs the package `ray`") as caught:
         executor.opened("ray", 1)
     assert "kernel-loop[ray]" in str(caught.value.hint)
+
+
+class OneNode:
+    """A cluster of one node, on which nothing ends."""
+
+    def cluster_resources(self) -> dict[str, float]:
+        """As Ray says it."""
+        return {"CPU": 1.0}
+
+
+def test_jobs_do_not_wait_for_ever_for_nodes_that_are_all_set_aside(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the only node of the group died: another one has so long to come."""
+    monkeypatch.setattr(on_ray, "BEGINS_S", -1.0)
+    runner = on_ray.Ray(OneNode(), 2)
+    runner.places.append(on_ray.Place(None, gpu=False, idle=False))
+    job = make("go")
+    runner.submit(job)
+    with pytest.raises(WorkFailed, match="no node of the Ray cluster is left"):
+        runner.poll([job])
 
 
 def test_what_travels_arrives_with_its_exit_code_last(make: Make, tmp_path: Path) -> None:

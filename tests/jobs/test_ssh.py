@@ -367,6 +367,8 @@ def test_one_of_several_that_cannot_take_a_job_is_left_out(
     assert "on goes on running and costs $0.70 an hour; when all is over: loop hosts stop on" in told
     with pytest.raises(Unreachable, match="off cannot be reached"):
         Ssh(hosts[:2], 4)
+    Ssh([Listed("bare", HOST.host, HOST.path)], 1).close()
+    assert "bare goes on running and costs $0.70 an hour; stop it yourself" in capsys.readouterr().err
 
 
 def test_a_machine_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

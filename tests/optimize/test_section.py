@@ -62,8 +62,11 @@ def test_a_candidate_has_its_idea_and_the_number_of_its_change() -> None:
     lost = Proposal(number=1, ended="failed", said="no quota", seconds=2.0)
     edited = Proposal(number=2, ended="edited", idea="two sums", seconds=3.0, left_out=("target.yaml",))
     asked = BriefOutput(ok=True, message="", brief=brief(), edited=True, candidate=2, proposals=(lost, edited))
+    nothing = Proposal(number=3, ended="unedited", left_out=("shared.h",))
+    asked = asked.model_copy(update={"proposals": (lost, edited, nothing)})
     found = changes([finished(1, "change.brief", asked), finished(1, "change.decide", decision(1, kept=True))])
     assert {
+        "Candidate 3: it edited nothing that may change: shared.h may not; 0 s",
         "Candidate 1: it ended with an error: no quota; 2 s",
         "Candidate 2 (two sums): change 1; 3 s; not taken: target.yaml",
     } <= {*found.lines}

@@ -100,7 +100,7 @@ def auto() -> Kernel:
         for field, value in one["best"]["sm_90"].items()
     ]
     variant["build"]["flags"] += fixed
-    del variant["emulation"]
+    variant["emulation"]["flags"] += fixed
     manifest["tuning"] = {"small_64": SEARCHED}
     del manifest["components"]
     early, late = "launch_early<small_kernel<T, Shape>>(", "launch<small_kernel<T, Shape>>("
@@ -312,7 +312,7 @@ def page() -> list[str]:
         false = sum(each["kind"] not in ("faster", "maybe") for each in kept)
         figure = "; ".join("{:.3f}x [{:.3f}, {:.3f}]".format(*found) for found in one["confirmed"]) or "-"
         ratio = one["again"].get("ratio")
-        agrees = "-" if ratio is None else "yes" if inside(ratio, one["confirmed"]) else "no"
+        agrees = "nothing kept" if ratio is None else "yes" if inside(ratio, one["confirmed"]) else "no"
         anew = "-" if ratio is None else f"{ratio:.3f}x"
         lines.append(
             f"| {one['on']} | {one['minutes']:g} min | {len(one['outcome'])} | {len(kept) + tuned} | {false} "
@@ -325,7 +325,8 @@ def page() -> list[str]:
         *lines,
         "",
         *(_of_kind(every, kind) for kind in dict.fromkeys(each["kind"] for each in every)),
-        *(f"- The tuner: {each['outcome']}: {each['reason']}." for one in results for each in one["tuned"]),
+        *(f"- The tuner: {each}." for one in results for each in one["searched"]),
+        *(f"- {one['note']}" for one in results if one.get("note")),
         f"- Left behind by proposers: {'; '.join(told) or 'nothing'}. Still there afterwards: {stayed}.",
     ]
 

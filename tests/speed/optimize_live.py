@@ -206,6 +206,7 @@ def summary(changes: Mapping[str, Any], journal: Lines, ticks: Lines, seconds: f
         "edges_s": round(edges, 1),
         "confirmed": confirmed,
         "tuned": [judged[None]] if None in judged else [],
+        "searched": [one["message"] for one in records if one["output"].get("trials")],
         "failed": [f"{one['step']}: {one['message']}" for one in records if one["status"] == "failed"],
     }
 
@@ -238,7 +239,7 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
     kinds = dict.fromkeys(one["kind"] for one in every)
     kept = [f"{kind} {_kept(every, kind)} of {_proposed(every, kind)}" for kind in kinds]
     own, seconds, edges = (sum(one[name] for one in results) for name in ("own_s", "seconds", "edges_s"))
-    where = dict.fromkeys(f"{one['on']}, {one['cores']} cores a campaign" for one in results)
+    where = dict.fromkeys(f"{one['on']}, cores for a campaign: {one['cores']}" for one in results)
     hour = (own - edges) / (seconds - edges) + edges / len(results) / 3600
     return [
         "",
@@ -253,11 +254,16 @@ def page(results: Sequence[Mapping[str, Any]]) -> list[str]:
         *rows,
         "",
         f"- Kept by kind, as the patches are meant: {', '.join(kept)}.",
+        *(f"- Not meant to be faster, and kept: {one['idea']}: {one['reason']}." for one in _false(every)),
         *(f"- Meant to be faster, and not kept: {one['idea']}: {one['reason']}." for one in _missed(every)),
         f"- Processes of proposers left: {sum(one['left'] for one in results)}.",
         f"- Of {seconds / 60:.0f} minutes `loop` itself took {own / seconds:.1%}; proposers took next to nothing.",
         f"  Of an hour it is {hour:.1%}: beginning and end take {edges / len(results):.1f} s, and come once.",
     ]
+
+
+def _false(every: Lines) -> list[Mapping[str, Any]]:
+    return [one for one in every if one["kind"] != "faster" and one["outcome"] == "kept"]
 
 
 def _missed(every: Lines) -> list[Mapping[str, Any]]:
