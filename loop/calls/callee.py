@@ -233,20 +233,21 @@ class Callee:
 def digest(tensor: Tensor) -> bytes:
     """What tells a tensor's values from others: worked out where they lie, for some are gigabytes.
 
-    A sum of 64-bit words, each times an odd number for its place, tells any change of one word, and of several but
-    for one in 2**63 (universal hashing, Carter and Wegman 1979). It is no match for somebody who picks the values.
+    A sum of 32-bit words, each times an odd 64-bit number for its place, tells any change of one word, and of
+    several but for one in 2**32 (universal hashing, Carter and Wegman 1979). Words as wide as the sum will not do:
+    an even number of changed highest bits, as of signs, is nothing in it. It is no match for who picks the values.
     """
     words = bits_of(tensor).reshape(-1).view(torch.uint8)
-    words = words.clone() if words.storage_offset() % 8 else words
-    whole = words.numel() // 8
-    long = words[: whole * 8].view(torch.int64)
+    words = words.clone() if words.storage_offset() % 4 else words
+    whole = words.numel() // 4
+    short = words[: whole * 4].view(torch.int32)
     draw, odd = torch.Generator(words.device).manual_seed(HASHED), random.Random(HASHED)
     drawn = torch.randint(-(2**63), 2**63 - 1, (min(whole, HASHED),), generator=draw, device=words.device) | 1
     total = 0
     for first in range(0, whole, HASHED):
-        some = long[first : first + HASHED]
+        some = short[first : first + HASHED]
         total += int((some * drawn[: some.numel()]).sum()) * (odd.getrandbits(64) | 1)
-    return (total % 2**64).to_bytes(8, "little") + words[whole * 8 :].cpu().numpy().tobytes()
+    return (total % 2**64).to_bytes(8, "little") + words[whole * 4 :].cpu().numpy().tobytes()
 
 
 def check_result(result: Any, shape: tuple[int, ...], dtype: torch.dtype, of: str = "") -> None:

@@ -168,8 +168,10 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
 
 
 def bits_of(tensor: Tensor) -> Tensor:
-    """A tensor's elements as whole numbers of their size."""
-    return tensor.detach().resolve_neg().contiguous().view(WHOLE[tensor.element_size()])
+    """A tensor's elements as whole numbers of their size; a complex number is two."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    return plain.contiguous().view(WHOLE[plain.element_size()])
 
 
 def bytes_of(tensor: Tensor) -> bytes:

@@ -39,7 +39,7 @@ OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
-    ast.LShift: lambda left, right: left * 2**right,
+    ast.LShift: operator.lshift,
 }
 MOST = 10**12
 """No size of a tensor is larger: arithmetic beyond it is not worked out."""
@@ -238,7 +238,7 @@ def _combined(node: Any, names: Mapping[str, Any]) -> Any:
         raise Unknown("operator")
     try:
         return OPERATORS[type(node.op)](left, right)
-    except (ArithmeticError, TypeError) as error:
+    except (ArithmeticError, TypeError, ValueError) as error:
         raise Unknown("operator") from error
 
 

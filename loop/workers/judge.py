@@ -118,7 +118,9 @@ class Judge:
 
     def _in_own_types(self, call: Call, inputs: list[Tensor]) -> tuple[dict[str, Tensor], Any]:
         """What the reference gives to a call as it is: tensors by name, and as it came."""
-        return self.asking.outputs("reference", self.reference, inputs, call, exact=False)
+        found, whole = self.asking.outputs("reference", self.reference, inputs, call, exact=False)
+        # Copies, for it may keep them, and write its next answer there.
+        return {name: one.clone() if isinstance(one, Tensor) else one for name, one in found.items()}, whole
 
     def discard(self, request: messages.Discard) -> Done:
         """Forget the truth of a call."""
@@ -147,11 +149,13 @@ class Judge:
 
     def _found(self, call: Call, native: dict[str, Tensor]) -> Call:
         """The call with the outputs that the reference gave."""
-        path = call.output.path
+        if not native:
+            raise Refused(f"the reference on {call.key}: it gives no tensor")
         for name, tensor in native.items():
             if tensor.dtype not in NAMES:
                 raise Refused(f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported")
-        files = [TensorFile(name, path, tuple(one.shape), NAMES[one.dtype]) for name, one in native.items()]
+        path, items = call.output.path, native.items()
+        files = [TensorFile(name, path, tuple(one.shape), NAMES[one.dtype]) for name, one in items]
         updates = self.asking.terms.updates
         block, parts = in_a_block(files, path)
         if len(parts) == 1 and not updates:
@@ -187,7 +191,7 @@ class Judge:
         self, call: Call, part: TensorFile, right: Tensor, plain: Tensor | None, native: Tensor | None
     ) -> Truth:
         """What is right of one output."""
-        reference, also = self._formed(right.double(), call), None
+        reference, also = self._formed(right.to(torch.float64, copy=True), call), None
         plain_max, plain_mean, lost = 0.0, 0.0, False
         if plain is not None:
             formed = self._formed(plain, call)
@@ -334,8 +338,7 @@ class Judge:
         return max(found, *(e / m for e, m in zip(errors(output, truth.reference), truth.most, strict=True)))
 
     def _rounded(self, answer: Answer, n: int) -> Truth:
-        """The truth of an output, allowing for what any sound order of summation and any sound exponential may
-        lose."""
+        """The truth of an output, with what any sound order of summation and any sound exponential may lose."""
         call, inputs, truth = answer.given.call, answer.given.tensors, answer.truths[n]
 
         def asked(tensors: list[Tensor], *, exact: bool = True) -> Tensor:
@@ -349,9 +352,8 @@ class Judge:
             return replace(truth, rounded=True)
         lost = 0.0
         if self.plain is None:
-            lost = MAX_SLACK * (
-                truth.plain_max if answer.in_own_types else self._lost_in_type(truth, inputs, asked)
-            )
+            own = truth.plain_max if answer.in_own_types else self._lost_in_type(truth, inputs, asked)
+            lost = MAX_SLACK * own
         largest = min(max(floor.largest, lost), IMPLAUSIBLE * largest_of(truth.reference))
         most = (max(truth.most[0], largest), max(truth.most[1], floor.mean))
         return replace(truth, rounded=True, most=most, allowed=truth.allowed.clamp(min=largest))
@@ -386,10 +388,8 @@ def _place(request: messages.Expect, given: Given) -> str:
 
 def _block(call: Call, path: str) -> list[Tensor]:
     """The outputs in a file, in their own types. Refused when it has another size."""
-    if not call.parts:
-        return [torch_side.read_tensor(call.output, path)]
     block = torch_side.read_tensor(call.output, path)
-    return [part_of(block, one) for one in call.parts]
+    return [part_of(block, one) for one in call.parts] if call.parts else [block]
 
 
 def start(terms: messages.Begin) -> Judge:

@@ -121,7 +121,9 @@ def parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def same(one: Tensor, other: Tensor) -> bool:
-    """Equal, NaN in the same places."""
+    """Of one shape and equal, NaN in the same places."""
+    if one.shape != other.shape:
+        return False
     return all(bool(((a == b) | (a.isnan() & b.isnan())).all()) for a, b in parts(one, other))
 
 

@@ -71,8 +71,21 @@ def test_a_digest_tells_any_change_and_nothing_but_the_values() -> None:
     assert len({digest(one) for one in (values, *changed)}) == 4
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.float8_e4m3fn, torch.int16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float8_e4m3fn, torch.int16, torch.complex128])
 def test_a_digest_is_of_any_type_and_shape(dtype: torch.dtype) -> None:
     zeros = [torch.zeros(shape).to(dtype) for shape in ((), (0,), (3,), (3, 5))]
     ones = [torch.ones(one.shape).to(dtype) for one in zeros]
     assert [digest(a) == digest(b) for a, b in zip(zeros, ones, strict=True)] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.complex64, torch.bfloat16])
+def test_a_digest_tells_signs_that_change_together(dtype: torch.dtype) -> None:
+    """All of them, every other one, or two: an even number of highest bits is no change of a sum of such words."""
+    values = torch.ones(64, dtype=dtype)
+    ways = [values.clone() for _ in range(4)]
+    ways[0].neg_()
+    ways[1][1::2].neg_()
+    ways[2][6:8].neg_()
+    assert len({digest(one) for one in (*ways, -values[:32])}) == 5
+    turned = torch.complex(torch.ones(8), torch.ones(8))
+    assert digest(turned) != digest(turned.conj())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.formats import table
+from loop.formats import python_text, table
 from loop.formats.hindrances import Here, hindrances, runs
 from loop.formats.model import Case, ForeignTask, Tensor
 from tests.formats import tasks
@@ -199,3 +199,9 @@ def test_the_licence_is_the_nearest_above(tmp_path: Path) -> None:
     (tmp_path / "level1").mkdir()
     task = table.load(tasks.kernelbench(tmp_path / "level1"))
     assert ("MIT", tmp_path / "LICENSE") == (task.licence.name, task.licence.file)
+
+
+def test_what_python_does_not_shift_is_no_constant(tmp_path: Path) -> None:
+    """A negative shift and one of a list raise when they run: they have no value."""
+    text = "N = 1 << 3\nM = 8 << -1\nL = [1] << 2\n"
+    assert python_text.read_module(tmp_path / "task.py", text).constants == {"N": 8}

@@ -108,6 +108,11 @@ BAD = {
         "expected ids of int64, got int32",
     ),
     "a reference that raises": ("return table[ids]", "return table[ids + 1000]", "the reference on "),
+    "a reference that counts its calls in the tensor that it gives": (
+        "return table[ids]",
+        "return kept.__setitem__(0, kept.get(0, torch.zeros(32, 3)).add_(1)) or kept[0]\n\nkept = {}",
+        "the reference is not deterministic",
+    ),
     "a reference of its own types": (
         "return table[ids]",
         "assert table.dtype == torch.float32; return table[ids]",
@@ -143,3 +148,27 @@ def test_what_is_wrong_with_the_target_itself_is_said(name: str, shared: Bench, 
         finish(bench.expect(workload, twice=True))
         (note,) = bench.notes
         assert note.startswith("the reference in float64: it runs in its own types alone (AssertionError")
+
+
+def test_a_reference_that_gives_the_same_tensor_each_time_judges_each_call(shared: Bench, folder: Path) -> None:
+    """It writes the next answer where the last one was: the right variant is right on both sets of values."""
+    target = write_task(folder, "embedding")
+    code = (folder / "embedding.py").read_text()
+    keeping = "return kept.setdefault(table.dtype, table.new_empty(32, 3)).copy_(table[ids])\n\nkept = {}"
+    (folder / "keeping.py").write_text(code.replace("return table[ids]", keeping))
+    again = target.model_copy(update={"reference": PythonFunction(python="keeping:reference")})
+    bench = replace(shared, target=again, notes={}, _nursery=shared.nursery)
+    workloads = [one for seed in (5, 6) for one in expand(again, ["some"], "float32", seed)]
+    (found,) = finish(verify(bench, [Job(bench.side("right"), workloads)]))
+    assert len(found.checks) == 2
+    assert found.right, found.first_failure
+
+
+def test_a_reference_that_gives_nothing_judges_nothing(shared: Bench, folder: Path) -> None:
+    """Where no signature says which outputs there are."""
+    target = write_task(folder, "partly")
+    (folder / "nothing.py").write_text("def reference(x):\n    return None\n")
+    again = target.model_copy(update={"reference": PythonFunction(python="nothing:reference")})
+    bench = replace(shared, target=again, notes={}, _nursery=shared.nursery)
+    with pytest.raises(LoopError, match="it gives no tensor"):
+        finish(bench.expect(expand(again, ["some"], "float32", 5)[0]))
