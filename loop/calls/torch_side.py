@@ -1,5 +1,6 @@
 """Where torch is known: element types, tensors to bytes and back, functions and classes of the user's."""
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -54,6 +55,12 @@ def use_threads(threads: int) -> None:
     """Let torch use that many threads, and no gradients."""
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
+
+
+def give_back_memory() -> None:
+    """Let other processes have what torch keeps of a GPU and does not need; nothing where none was used."""
+    with contextlib.suppress(RuntimeError):  # A reference may have left the GPU in error.
+        torch.cuda.empty_cache()
 
 
 def find(name: str) -> Function:

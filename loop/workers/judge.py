@@ -82,7 +82,7 @@ class Judge:
             messages.GiveOutput: self.relations.go_on,
         }
         reply = answers[type(request)](request)
-        torch.cuda.empty_cache()  # The worker needs what it has taken of a GPU.
+        torch_side.give_back_memory()
         return reply
 
     def expect(self, request: messages.Expect) -> messages.Expected:
