@@ -198,6 +198,8 @@ class DecisionOutput(Output):
     """The change as it is remembered."""
     branch: str = ""
     """Branch on which the kept changes of this session stand; empty outside git, or where none was kept."""
+    taking: str = ""
+    """The command that brings all that was kept into the user's files; empty where nothing was."""
     incumbents: dict[str, str] = Field(default_factory=dict)
     """Variant to the build that the next change is held against."""
     ground: str = ""

@@ -21,7 +21,7 @@ from loop.model.change import Brief, BriefOutput, JudgedChange, Standing
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Profile
-from loop.model.target import PythonVariant
+from loop.model.target import PythonVariant, Target
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign, candidates
 from loop.optimize.candidates import ANSWER
@@ -267,27 +267,28 @@ def contract(context: Context, variant: Buildable) -> dict[str, str]:
     """What an edit has to keep to, in words."""
     target, device = context.bench.target, context.bench.device
     dtype = target.dtypes[device]
-    inputs = ", ".join(f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items())
+    inputs = [f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items()]
+    outputs = [f"[{sizes}]" for sizes in target.signature.outputs.values()]
     tolerance = target.tolerance[dtype]
-    if isinstance(variant, PythonVariant):
-        passing = (
-            "returns its outputs" if variant.passing == "returned" else "writes to outputs passed after the inputs"
-        )
-        called = f"{variant.module}:{variant.function}, {'a class' if target.modules else 'a function'}; {passing}"
-        made = {"Entry": called}
-    else:
-        made = {
-            "Entry": f"{variant.entry}, by loop_kernel.h",
-            "Compiler": " ".join([variant.build.compiler, *variant.build.flags]),
-        }
     return {
-        **made,
-        "Inputs": inputs,
-        "Output": f"[{target.signature.output}]",
+        **_called(target, variant),
+        "Inputs": ", ".join(inputs)
+        or f"those of {target.generator.python if target.generator else 'the reference'}",
+        "Output": ", ".join(outputs) or f"that of {target.reference.python}",
         "Attributes": ", ".join(target.signature.attributes) or "none",
         "Types": ", ".join(variant.dtypes),
         "Tolerance": f"{dtype}: {tolerance.atol:g} + {tolerance.rtol:g} x the right answer, against float64",
     }
+
+
+def _called(target: Target, variant: Buildable) -> dict[str, str]:
+    """How a variant is called, and compiled."""
+    if isinstance(variant, PythonVariant):
+        kind = "a class" if target.modules else "a function"
+        way = {"returned": "returns its outputs", "passed": "writes to outputs that follow its inputs"}
+        return {"Entry": f"{variant.module}:{variant.function}, {kind} that {way[variant.passing]}"}
+    compiler = " ".join([variant.build.compiler, *variant.build.flags])
+    return {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
 
 
 def rule(gain: float) -> str:

@@ -14,6 +14,7 @@ from loop.builds.layout import Alike, alike
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
+from loop.library.made_of import made_of
 from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from loop.model.gain import GainOutcome
 from loop.model.measurement import Build
@@ -250,10 +251,14 @@ def settle(at_hand: ChangeAtHand, tried: Tried) -> str:
     return tree.branch(f"loop/{context.task.session}")
 
 
-def taking(folder: Path, branch: str, patch: Path) -> list[str]:
-    """The command that brings all that a session kept into the user's files."""
+def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
+    """The command that brings all that a session kept into the files of the user: of a task, into its answer."""
     where = ["git", "-C", str(folder)]
-    return [*where, "merge", "--no-edit", branch] if branch else [*where, "apply", str(patch)]
+    if branch:
+        return [*where, "merge", "--no-edit", branch]
+    made = made_of(folder)
+    answer = made.answers.get(variant) if made else None
+    return ["patch", answer, str(patch)] if answer else [*where, "apply", "-p2", str(patch)]
 
 
 def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str) -> DecisionOutput:
@@ -265,13 +270,15 @@ def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str)
     whole = shop.notes / KEPT
     if kept:
         at_hand.tree.write_patch(whole, SessionChanges(context.finished).first_base or at_hand.brief.base)
-    offered = f"; take it over: {shlex.join(taking(context.task.folder, branch, whole))}"
+    command = shlex.join(taking(context.task.folder, branch, whole, tried.variant))
+    offered = f"; take it over: {command}"
     return DecisionOutput(
         ok=True,
         message=f"change {tried.number} {tried.outcome}: {tried.reason}{offered if kept else ''}",
         kept=kept,
         tried=tried,
         branch=branch,
+        taking=command if kept else "",
         incumbents={**incumbents, **made} if kept else incumbents,
         ground=targets.ground(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
         if kept
