@@ -266,10 +266,10 @@ class Bench:
         call = self.call(workload, "judge", wide=wide)
         if self._judge.known(self._judged(), call.key) == (wide, digests(call)):
             return  # Else somebody has changed the files of its inputs: they are written anew.
-        check_memory(self.target, workload)
+        needed = check_memory(self.target, workload)
         bare = make_call(self.target, workload, str(self.scratch), "judge")
         asked = expectation(self.target, workload, bare, self._secret, self.device, wide=wide)
-        request = asked.but(twice=twice)
+        request = asked.but(twice=twice, needed=needed)
         begun = time.monotonic()
         reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.took[workload.name] = time.monotonic() - begun
@@ -344,10 +344,10 @@ def new_scratch() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-"))
 
 
-def check_memory(target: Target, workload: Workload) -> None:
-    """Raise LoopError when the reference of a workload needs more memory than there is."""
+def check_memory(target: Target, workload: Workload) -> float:
+    """Bytes that the reference of a workload needs, 0: nobody says. Raises LoopError where there are fewer."""
     if target.memory is None:
-        return
+        return 0.0
     needed = Expression.parse(target.memory, arithmetic=True).evaluate_number(formula_values(workload))
     free = available_memory()
     if needed > free:
@@ -356,6 +356,7 @@ def check_memory(target: Target, workload: Workload) -> None:
             f"{free / 2**30:.1f} GiB are free",
             hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
         )
+    return needed
 
 
 def _file_name(reader: str) -> str:
