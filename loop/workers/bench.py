@@ -36,6 +36,9 @@ from loop.workers.worker_messages import Load, Mistake
 from loop.workers.workload_call import file_name, finds_outputs, make_call, widen
 
 JUDGE_LIMIT_S = 120.0
+MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+"""Folders of kernels that Python compiles when it is called. A build of a variant has its own, new for each bench:
+what a proposer left in the user's is not run, and two builds do not share one."""
 SCRATCH = "loop-bench-"
 R = TypeVar("R")
 VariantKind = Literal["c_abi", "python", "command"]
@@ -215,6 +218,7 @@ class Bench:
         if isinstance(variant, PythonVariant):
             passed = variant.passing == "passed"
             terms = function_terms(self.target, f"{variant.module}:{variant.function}").but(passed=passed)
+            terms = terms.but(folder=build.library) if build else terms
         elif isinstance(variant, CAbiVariant):
             made = (build.library, build.build_id) if build else ("", "")
             terms = LibraryTerms(variant.device, variant.entry, *made)
@@ -223,6 +227,10 @@ class Bench:
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
         build_id = build.build_id if build else None
         side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
+        if build and isinstance(variant, PythonVariant):
+            return replace(
+                side, environment={one: str(self.scratch / build.build_id / one) for one in MADE_AT_RUN}
+            )
         if not emulated:
             return side
         side = replace(side, emulated=True)
