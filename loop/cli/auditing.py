@@ -40,7 +40,7 @@ from loop.model.workloads import entry_of, expand, spelled
 from loop.proving.negative_controls import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import EvaluatorTerms, verdict_of
-from loop.workers.nursery import PATIENT
+from loop.workers.judge_process import UNTIMED
 from loop.workers.program import within
 from loop.workers.workload_call import wanted_of
 
@@ -275,7 +275,7 @@ class Stated:
             terms, result = scratch / "terms.json", scratch / "result.json"
             terms.write_text(json.dumps(self._terms(answers)))
             command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
-            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **PATIENT, **within(self.device)}
+            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED, **within(self.device)}
             limit = self.limit_s * max(len(answers), 1)
             done = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
             if not result.is_file():
