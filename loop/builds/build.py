@@ -15,16 +15,17 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from loop.base.documents import content_hash
+from loop.base.documents import content_hash, hash_files
 from loop.base.processes import Tick, environment, run
-from loop.builds import known_builds, reads
+from loop.builds import known_builds, python_builds, reads
 from loop.builds.compiler_errors import BuildFailed, failure, how_to_install
 from loop.builds.known_builds import LIBRARY, LOG, KnownBuild
 from loop.builds.opens import SEEN
 from loop.library.response_files import named_by
 from loop.machine.machine import compiler_version, processor_identity
 from loop.model.measurement import Build
-from loop.model.target import BuildRecipe, CAbiVariant
+from loop.model.target import BuildRecipe, CAbiVariant, PythonVariant
+from loop.workers.bench import Bench
 
 SCAN_LIMIT_S = 60.0
 TRIES = 3
@@ -38,6 +39,22 @@ PLACES = UNASKED | {"PATH", "PYTHONPATH", "LC_ALL"}
 """Variables that are no part of an id, because they only tell where programs are: what those read is known."""
 THIS_COMMAND = secrets.token_hex(16)
 """Part of the id of a build that only this process may use."""
+
+
+Buildable = CAbiVariant | PythonVariant
+"""What has a build: a library, or a copy of its files (`python_builds`)."""
+
+
+def buildable(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
+    """Those of the named variants that are built of files of the target's folder, for the GPU at hand."""
+    found: dict[str, Buildable] = {}
+    for name in names:
+        variant = bench.target.variants[name]
+        if isinstance(variant, CAbiVariant):
+            found |= bench.compiled([name])
+        elif isinstance(variant, PythonVariant) and python_builds.files_of([variant.module], bench.folder):
+            found[name] = variant
+    return found
 
 
 @dataclass(frozen=True)
@@ -54,8 +71,11 @@ class Sources:
     """All of them, as the compiler names them."""
 
 
-def scan(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
+def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, None, Sources]:
     """Ask the compiler what it would read. Raises BuildFailed when a source or header is missing."""
+    if isinstance(variant, PythonVariant):
+        mine = python_builds.files_of([variant.module], folder)
+        return Sources(hash_files((folder / one for one in mine), folder), (), 0, mine, mine)
     files = yield from _files_read(variant, folder, include)
     headers = tuple(file for file in files if FRAMEWORK.search(file))
     inside = {os.path.relpath(folder / file, folder) for file in files}
@@ -132,6 +152,8 @@ def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include:
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     """The cached build with that id, whatever its sources are now, if it still loads what it loaded then."""
+    if (copied := python_builds.find_id(variant_name, build_id, cache)) is not None:
+        return copied
     places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
     place, record = next(((p, r) for p in places if (r := known_builds.whole(p))), (cache, None))
     if record is None or not reads.hold(reads.read_back(record["loads"]), Path("/")):
@@ -182,12 +204,14 @@ def _build_id(variant: CAbiVariant, folder: Path, include: Path, known: KnownBui
 
 
 def build(
-    name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path, limit_s: float
+    name: str, variant: Buildable, folder: Path, *, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, Build]:
     """Build a variant, or find it in the cache.
 
     Raises BuildFailed with the first error's file and line when it does not compile.
     """
+    if isinstance(variant, PythonVariant):
+        return python_builds.build(name, variant, folder, cache)
     asked = question(variant, folder, include)
     known = known_builds.find(asked, folder, cache)
     stored = known_builds.stored(known, cache) if known else None

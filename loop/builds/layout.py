@@ -1,4 +1,4 @@
-"""Do two libraries differ in nothing but where their code lies? Then one that is faster is so by luck."""
+"""Do two builds differ in nothing but where their code lies? Then one that is faster is so by luck."""
 
 import re
 import subprocess
@@ -6,8 +6,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
-from loop.builds.binaries import LIMIT_S
+from loop.builds.binaries import LIMIT_S, same_code
+from loop.builds.python_builds import same_statements
+from loop.model.measurement import Build
 
 FUNCTION = re.compile(r"[0-9a-f]+ <(.+)>:$")
 INSTRUCTION = re.compile(r"\s+([0-9a-f]+):\t(.+)$")
@@ -19,6 +22,24 @@ PLACED = re.compile(
 )
 """Sections that hold instructions, addresses or names: all others have to hold the same."""
 SECTION = re.compile(r"\s+\d+ (\S+)\s+([0-9a-f]+) ")
+
+
+Alike = Literal["the same", "moved"]
+
+
+def alike(one: Build, other: Build) -> Alike | None:
+    """In what two builds are alike: comments and names aside, or layout too; None where they differ, or nobody can
+    tell."""
+    paths, ids = (Path(one.library), Path(other.library)), (one.build_id, other.build_id)
+    try:
+        if not one.compiled:
+            same, moved = same_statements(*paths), same_statements(*paths, in_order=False)
+        else:
+            same = same_code(*paths, ids)
+            moved = same or same_functions(*paths, ids)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return "the same" if same else "moved" if moved else None
 
 
 def same_functions(one: Path, other: Path, ids: tuple[str, str]) -> bool:

@@ -172,6 +172,8 @@ class FunctionTerms(Plain):
     """Whether calls may change what the class holds."""
     passed: bool = False
     """Whether its outputs are passed to it, after its inputs."""
+    folder: str = ""
+    """Where its module and what that imports is looked for first: a copy of its files."""
 
 
 class CommandTerms(Plain):

@@ -157,11 +157,6 @@ def _outputs(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path or "output", value
 
 
-def widened(tensor: Tensor) -> Tensor:
-    """A tensor of floating-point numbers in float64; any other as it is."""
-    return tensor.double() if tensor.is_floating_point() else tensor
-
-
 class Callee:
     """A function of the user's as one call needs it."""
 

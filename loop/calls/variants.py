@@ -3,6 +3,7 @@
 import ctypes
 import importlib
 import os
+import sys
 from typing import Any
 
 from loop.calls.call import Call, FunctionTerms, LibraryTerms, Terms
@@ -108,6 +109,9 @@ class Importable:
         from loop.calls import torch_side
 
         self.device, self.terms = device, terms
+        if terms.folder:
+            sys.path.insert(0, terms.folder)
+            sys.dont_write_bytecode = True  # The copy is known by what it holds.
         self.function = torch_side.find(terms.python)
         self.arguments = torch_side.find(terms.arguments) if terms.arguments else None
 

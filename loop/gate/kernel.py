@@ -13,6 +13,7 @@ from loop.base.documents import hash_files
 from loop.base.places import Project
 from loop.base.processes import Tick, together
 from loop.builds import build
+from loop.builds.build import Buildable, buildable
 from loop.builds.compiler_errors import BuildFailed
 from loop.formats.target import ANSWERS
 from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
@@ -74,7 +75,7 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
 def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOutput]:
     """Compile what is not in the cache. A variant that fails leaves the others standing."""
     bench = context.bench
-    wanted = {**bench.compiled(context.task.variants), **bench.emulations(context.task.emulated)}
+    wanted = {**to_build(context), **bench.emulations(context.task.emulated)}
     made, failures = yield from compile_all(context, wanted)
     compiled = [one for one in made if not one.cached]
     identity = " ".join(f"{one.variant}={one.build_id}" for one in made)
@@ -95,17 +96,24 @@ def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOut
 def _describe_builds(made: Sequence[Build]) -> str:
     if not made:
         return "nothing to compile"
-    parts = [f"{one.variant} {'cached' if one.cached else f'compiled in {one.seconds:.1f} s'}" for one in made]
+    compiled = [one for one in made if one.compiled]
+    parts = [f"{one.variant} {'cached' if one.cached else f'compiled in {one.seconds:.1f} s'}" for one in compiled]
     return ", ".join([*parts, *(one.note for one in made if one.note)])
 
 
 def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
     """Builds of all selected variants that compile, and the failures of the others."""
-    return (yield from compile_all(context, context.bench.compiled(context.task.variants)))
+    return (yield from compile_all(context, to_build(context)))
+
+
+def to_build(context: Context) -> Mapping[str, Buildable]:
+    """The selected variants that are built; of Python only where they may be changed: others need no build."""
+    make = buildable if context.task.changes else Bench.compiled
+    return make(context.bench, context.task.variants)
 
 
 def compile_all(
-    context: Context, variants: Mapping[str, CAbiVariant], *, to_run: bool = True
+    context: Context, variants: Mapping[str, Buildable], *, to_run: bool = True
 ) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
     """Builds of those that compile, and the failures of the others; a compiler a core runs at a time.
 
@@ -118,11 +126,11 @@ def compile_all(
 
 
 def _attempt(
-    context: Context, name: str, variant: CAbiVariant, *, to_run: bool
+    context: Context, name: str, variant: Buildable, *, to_run: bool
 ) -> Generator[Tick, None, Build | BuildFailed]:
     bench, limit_s = context.bench, context.kill_after_s
     try:
-        if to_run:
+        if to_run and isinstance(variant, CAbiVariant):
             must_fit(variant)
         return (
             yield from build.build(
@@ -135,7 +143,7 @@ def _attempt(
 
 def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
     """Load every built library in a process of its own: symbols resolved, build id that of the sources."""
-    made, failures = yield from builds(context)
+    made, failures = yield from compile_all(context, context.bench.compiled(context.task.variants))
     if failures:
         return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     loaded: list[str] = []

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -23,7 +23,7 @@ from loop.jobs.folder import OUT, RC, SRC, TALK, TRIES, JobFolder, read_text
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Connection, Unreachable, patiently
 from loop.jobs.running import LEAST_BYTES
-from loop.jobs.there import Seen, There
+from loop.jobs.there import There
 from loop.library.hosted import FILE, VARIABLE, Hosted
 from loop.library.trust import definition_hash
 from loop.machine.gpus import VISIBLE
@@ -51,10 +51,16 @@ class Machine:
     """Variables of each job that may run there at a time, by which it knows its GPU."""
     jobs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Ids of jobs there with their slots."""
+    folders: dict[str, JobFolder] = field(default_factory=dict)
+    """The same jobs with their folders here."""
     devices: dict[str, Mapping[str, str]] = field(default_factory=dict)
     """Devices that jobs ran on, with the slot of each."""
-    sending: dict[str, JobFolder] = field(default_factory=dict)
+    sending: set[str] = field(default_factory=set)
     """Those that are on their way: after a cut they may have begun there, or not."""
+    ending: set[str] = field(default_factory=set)
+    """Those that it is still to be told to end."""
+    back: dict[str, LoopError | None] = field(default_factory=dict)
+    """Those that have ended and are here, or why what they made cannot be had."""
     left: set[str] = field(default_factory=set)
     """Jobs there that nobody waits for any more."""
     seen: float = field(default_factory=time.monotonic)
@@ -63,10 +69,19 @@ class Machine:
     """Since when nothing can be sent."""
     away: bool = False
     """Whether it lost its jobs, and has not answered since."""
-    visit: "Future[Mapping[str, Seen]] | None" = None
+    visit: "Future[Mapping[str, State]] | None" = None
     """A call of it that has not come back yet, in a thread of its own."""
     one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
     """Held by whoever talks to it."""
+
+    def give_up(self, id_: str) -> Mapping[str, str]:
+        """Wait no more for a job, which is removed there some time; the slot that it had."""
+        self.sending.discard(id_)
+        self.ending.discard(id_)
+        self.back.pop(id_, None)
+        self.folders.pop(id_)
+        self.left.add(id_)
+        return self.jobs.pop(id_)
 
 
 def check() -> None:
@@ -147,23 +162,22 @@ class Ssh:
 
         Raises LoopError where no machine is left.
         """
-        known_jobs = {job.id: job for job in jobs}
         for machine in self._visited():
             visit, machine.visit = machine.visit, None
             assert visit is not None
             try:
-                self._take(machine, visit.result(), known_jobs)
+                self._take(machine, visit.result())
             except LoopError as error:  # A person has to mend it, as a key that changed or a disk that is full.
                 remark(f"{error.message}: its jobs are done elsewhere")
                 self._machines.remove(machine)
                 self._aside.append(machine)
-                self._lose(machine, [*machine.jobs], known_jobs)
+                self._lose(machine, [*machine.jobs])
                 if not self._machines:
                     raise
         if all(machine.away for machine in self._machines):
             raise MachineFailure("no machine answers any more", hint="loop hosts")
         waiting = {job.id for job in self._queue}
-        return {id_: self._ended.get(id_, "queued" if id_ in waiting else "running") for id_ in known_jobs}
+        return {job.id: self._ended.get(job.id, "queued" if job.id in waiting else "running") for job in jobs}
 
     def _visited(self) -> list[Machine]:
         """Have every machine visited that is not being visited; those that have answered by now."""
@@ -171,7 +185,8 @@ class Ssh:
         for machine in self._machines:
             if machine.visit is None:
                 self._assign(machine)
-                machine.visit = self._visits.submit(_visited, machine, looks=looks)
+                going_on = {*machine.jobs} - {*machine.back} if looks else set()
+                machine.visit = self._visits.submit(_visited, machine, going_on)
         wait([machine.visit for machine in self._machines if machine.visit], VISIT_S)
         self._looked = time.monotonic() if looks else self._looked
         return [one for one in self._machines if one.visit is not None and one.visit.done()]
@@ -186,32 +201,28 @@ class Ssh:
             return
         for slot in [slot for slot in machine.slots if slot not in machine.jobs.values()][: len(self._queue)]:
             job = self._queue.popleft()
-            machine.jobs[job.id] = slot
-            machine.sending[job.id] = job
+            machine.jobs[job.id], machine.folders[job.id] = slot, job
+            machine.sending.add(job.id)
 
-    def _take(self, machine: Machine, found: Mapping[str, Seen], jobs: Mapping[str, JobFolder]) -> None:
+    def _take(self, machine: Machine, found: Mapping[str, State]) -> None:
         """What was seen there; a machine that stays away loses all its jobs."""
         now = time.monotonic()
         if now - machine.seen >= AWAY_S or (machine.cut is not None and now - machine.cut >= AWAY_S):
             if not machine.away:
                 remark(f"{machine.there.name} stays away: its jobs are done elsewhere")
             machine.away = True
-            self._lose(machine, [*machine.jobs], jobs)
+            self._lose(machine, [*machine.jobs])
             return
-        ended: dict[str, State] = {id_: seen.state for id_, seen in found.items() if id_ in machine.jobs}
-        self._ended |= {id_: state for id_, state in ended.items() if state in ("done", "failed")}
-        self._lose(machine, [id_ for id_, state in ended.items() if state == "lost"], jobs)
+        self._ended |= {id_: state for id_, state in found.items() if state in ("done", "failed")}
+        self._lose(machine, [id_ for id_, state in found.items() if state == "lost"])
 
-    def _lose(self, machine: Machine, lost: Sequence[str], jobs: Mapping[str, JobFolder]) -> None:
+    def _lose(self, machine: Machine, lost: Sequence[str]) -> None:
         """Take jobs from a machine that does not bring them to an end."""
         for id_ in lost:
-            del machine.jobs[id_]
-            machine.sending.pop(id_, None)
-            machine.left.add(id_)
+            tries = machine.folders[id_].path / TRIES
+            write_atomic(tries, str(int(read_text(tries) or 0) + 1))  # Where it is begun next counts on from here.
+            machine.give_up(id_)
             self._ended[id_] = "lost"
-            if id_ in jobs:  # Wherever it is begun next counts on from here.
-                tries = jobs[id_].path / TRIES
-                write_atomic(tries, str(int(read_text(tries) or 0) + 1))
 
     def _of(self, job: JobFolder) -> Machine | None:
         return next((machine for machine in self._machines if job.id in machine.jobs), None)
@@ -223,24 +234,21 @@ class Ssh:
             self._queue.remove(job)
         machine = self._of(job)
         if machine is not None:
-            with machine.one_at_a_time, contextlib.suppress(LoopError):
-                if machine.sending.pop(job.id, None) is None:
-                    machine.there.cancel(job.id)
+            machine.ending.add(job.id)
 
     def collect(self, job: JobFolder) -> None:
-        """Bring back what it made and printed, and free its slot. Raises LoopError where that cannot be had."""
+        """It is here since it was seen to have ended: free its slot. Raises LoopError for what did not arrive."""
         machine = self._of(job)
         if machine is None:
             return
         try:
-            with machine.one_at_a_time:
-                patiently(lambda: machine.there.collect(job, OUT, TALK, RC, TRIES), AWAY_S)
+            if error := machine.back.get(job.id):
+                raise error
             job.check()
         except LoopError:
-            self._lose(machine, [job.id], {job.id: job})
+            self._lose(machine, [job.id])
             raise
-        slot = machine.jobs.pop(job.id)
-        machine.left.add(job.id)
+        slot = machine.give_up(job.id)
         if (where := job.where) is not None and where.uuid:
             machine.devices[where.uuid] = slot
 
@@ -263,39 +271,63 @@ class Ssh:
                 end = f"when all is over: loop hosts stop {host.name}" if stops else "stop it yourself"
                 remark(f"{host.name} goes on running{costs}; {end}")
         with self._open:
-            for machine in (*self._machines, *self._aside):
-                if machine.visit is not None:
-                    wait([machine.visit])
-                if jobs := {*machine.jobs, *machine.left}:
-                    seconds = 0.0 if machine.away else PATIENCE_S
-                    with contextlib.suppress(LoopError):
-                        patiently(lambda there=machine.there, jobs=jobs: there.forget(*jobs), seconds)  # type: ignore[misc]
+            for left in [self._visits.submit(_leave, machine) for machine in (*self._machines, *self._aside)]:
+                left.result()
 
 
-def _visited(machine: Machine, *, looks: bool) -> Mapping[str, Seen]:
-    """Send what is to be sent to a machine, and look at what runs there; what was seen, empty while it is cut off.
+def _visited(machine: Machine, jobs: Collection[str]) -> Mapping[str, State]:
+    """Send what is to be sent to a machine, look at these jobs there, and bring back those that have ended.
 
-    Raises LoopError where a person has to mend something.
+    Where each stands; nothing while it is cut off. Raises LoopError where a person has to mend something.
     """
     with machine.one_at_a_time:
         try:
             _send(machine)
             machine.cut = None
-            there = dict.fromkeys(set(machine.jobs) - set(machine.sending), (0, 0)) if looks else {}
+            there = dict.fromkeys((id_ for id_ in jobs if id_ not in machine.sending), (0, 0))
             found = machine.there.look(there) if there else {}
+            for id_, seen in found.items():
+                if seen.state in ("done", "failed"):
+                    machine.back[id_] = _fetched(machine, id_)
             machine.seen = time.monotonic()
         except Unreachable:
             machine.cut = machine.cut or time.monotonic()
             return {}
-    return found
+    return {id_: seen.state for id_, seen in found.items()}
+
+
+def _fetched(machine: Machine, id_: str) -> LoopError | None:
+    """Bring back what a job made and printed; why that cannot be had. Raises Unreachable."""
+    try:
+        machine.there.collect(machine.folders[id_], OUT, TALK, RC, TRIES)
+    except Unreachable:
+        raise
+    except LoopError as error:
+        return error
+    return None
 
 
 def _send(machine: Machine) -> None:
-    """Have it forget what nobody waits for, and begin what it was given. Raises Unreachable."""
+    """Have it forget what nobody waits for, end what is to end, and begin what is new. Raises Unreachable."""
     if machine.left or machine.away or machine.cut is not None:
-        machine.there.forget(*machine.left)
-        machine.left.clear()
+        left = {*machine.left}  # It may grow meanwhile.
+        machine.there.forget(*left)
+        machine.left -= left
         machine.away = False
-    for id_, job in tuple(machine.sending.items()):
-        machine.there.submit(job, {**machine.jobs[id_], **_told(machine.there.connection.listed, job)})
-        del machine.sending[id_]
+    for id_ in tuple(machine.ending & {*machine.jobs}):
+        if id_ in machine.sending:
+            machine.sending.discard(id_)
+        else:
+            machine.there.cancel(id_)
+        machine.ending.discard(id_)
+    for id_ in tuple(machine.sending):
+        told = _told(machine.there.connection.listed, machine.folders[id_])
+        machine.there.submit(machine.folders[id_], {**machine.jobs[id_], **told})
+        machine.sending.discard(id_)
+
+
+def _leave(machine: Machine) -> None:
+    """End and remove what is still on a machine, after a visit that goes on."""
+    with machine.one_at_a_time, contextlib.suppress(LoopError):
+        if jobs := {*machine.jobs, *machine.left}:
+            patiently(lambda: machine.there.forget(*jobs), 0.0 if machine.away else PATIENCE_S)

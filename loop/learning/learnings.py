@@ -199,7 +199,8 @@ def _noise(outputs: Iterable[MeasureOutput]) -> Iterator[str]:
 
 
 def _builds(outputs: Iterable[BuildOutput]) -> Iterator[str]:
-    builds = {build.build_id: build for output in outputs for build in output.builds}.values()
+    every = {build.build_id: build for output in outputs for build in output.builds}.values()
+    builds = [build for build in every if build.compiled]
     cached = [build for build in builds if build.cached]
     for build in builds:
         if not build.cached:

@@ -88,6 +88,8 @@ class Brief(Model):
     """The target's folder in the worktree: the only place to edit."""
     files: tuple[str, ...]
     """Files that may change, from that folder; new ones beside them may be added."""
+    language: str = ""
+    """What these are written in, as in `Triton, in Python`."""
     shared: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Files that may not, for variants are built from them that this session does not judge: these."""
     ratios: tuple["Standing", ...] = ()
@@ -196,6 +198,8 @@ class DecisionOutput(Output):
     """The change as it is remembered."""
     branch: str = ""
     """Branch on which the kept changes of this session stand; empty outside git, or where none was kept."""
+    taking: str = ""
+    """The command that brings all that was kept into the user's files; empty where nothing was."""
     incumbents: dict[str, str] = Field(default_factory=dict)
     """Variant to the build that the next change is held against."""
     ground: str = ""

@@ -19,26 +19,31 @@ STATUSES = ("right", "unsupported", "wrong", "tampered", "crashed", "hung", "ref
 
 
 class Build(Model):
-    """One shared library, and what it was built from."""
+    """One shared library, and what it was built from; of a Python variant a copy of its files."""
 
     variant: str
     """Name of the variant."""
     build_id: str
     """Hash of every file the build read, programs and libraries included, the flags, and the processor."""
     library: str
-    """Path of the shared library."""
+    """Path of the shared library, or of the folder of the copy."""
     seconds: float
     """Time the compiler took when the library was built."""
     cached: bool
     """True when the library was there already."""
     units: int
-    """Translation units."""
+    """Translation units; 0 where nothing was compiled."""
     framework_headers: tuple[str, ...] = ()
     """Headers of a deep-learning framework that it includes; empty for a clean C interface."""
     compiler: str
     """First line of the compiler's own version text."""
     note: str | None = None
     """What was mended on the way, such as a damaged binary in the cache; or why each command builds it again."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it is a library."""
+        return self.units > 0
 
 
 class Mismatch(Model):

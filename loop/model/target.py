@@ -270,6 +270,21 @@ class Target(Model):
         """Whether the manifest alone tells every tensor of a call, and there is one output."""
         return self.signature.is_plain and self.generator is None and self.modules is None
 
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Every function that judges or makes inputs: bundled names, and `module:function`."""
+        parts = self.components.values()
+        every: list[PythonFunction | None] = [
+            self.reference,
+            self.plain,
+            self.baseline,
+            self.generator,
+            self.checker,
+        ]
+        every += [self.modules.arguments if self.modules else None, *self.faults.values()]
+        every += [one for part in parts for one in (part.reference, part.plain, part.inputs, part.form)]
+        return (*(one.python for one in every if one), *self.properties)
+
     def part(self, component: Component) -> "Target":
         """A component as a target of its own; its workloads are the set `component`."""
         own = ("reference", "plain", "values")

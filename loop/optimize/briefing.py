@@ -12,17 +12,20 @@ from loop.base.errors import WorkFailed
 from loop.base.places import shipped
 from loop.base.processes import Tick
 from loop.builds import build
+from loop.builds.build import Buildable
 from loop.builds.compiler_errors import BuildFailed
+from loop.builds.python_builds import files_of, imports
 from loop.gate.kernel import extra_sets, workloads
 from loop.model.base import Model
 from loop.model.change import Brief, BriefOutput, JudgedChange, Standing
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Profile
-from loop.model.target import CAbiVariant
+from loop.model.target import PythonVariant, Target
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign, candidates
 from loop.optimize.candidates import ANSWER
+from loop.optimize.editable import changeable, readers
 from loop.optimize.edits import handed_back, may_change, page_of
 from loop.optimize.session_changes import SessionChanges, own_tree, workshop
 from loop.profile import bottleneck
@@ -36,6 +39,7 @@ from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working, Workshop
 
 TEMPLATE = "brief.md.j2"
+LANGUAGES = {".cu": "CUDA C++", ".c": "C"}
 MOST_TRIED = 12
 """Ideas that lost, of this session and of earlier ones, that a brief lists; the JSON has all."""
 
@@ -124,7 +128,7 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
         return Result(
             BriefOutput(
                 ok=False,
-                message="nothing to improve: no variant that loop compiles has a speed to be trusted",
+                message="nothing to improve: no variant that may be edited has a speed to be trusted",
                 hint=context.command("run", "session", "baseline"),
             )
         )
@@ -150,7 +154,7 @@ def _new_tree(context: Context, shop: Workshop, variant: str) -> Generator[Tick,
 
 def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
     """Raises LoopError, and takes the worktree away, where it builds to something else than the checkout."""
-    variant = context.bench.compiled([name])[name]
+    variant = build.buildable(context.bench, [name])[name]
     why = "it builds to something else than the checkout"
     try:
         found = yield from build.build(
@@ -169,7 +173,7 @@ def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, No
 
 
 def choose(context: Context) -> Subject | None:
-    """Of the variants that loop compiles the one with the lowest ratio on any workload; None without a speed."""
+    """Of the variants that may be edited the one with the lowest ratio on any workload; None without a speed."""
     past = SessionChanges(context.finished)
     measured, profiled = past.measured, past.profiled
     if measured is None:
@@ -208,10 +212,12 @@ def _worth(one: Measurement, vague: Collection[tuple[str, str]]) -> float:
 
 
 def _editable(context: Context, names: Collection[str]) -> set[str]:
-    """Those of the variants that loop compiles; examples and baselines only where there are no others."""
-    compiled = context.bench.compiled(context.task.variants).keys() & set(names)
-    every = context.bench.target.variants
-    return {name for name in compiled if every[name].role == "main"} or compiled
+    """Those of the variants that may be edited; examples and baselines only where there are no others."""
+    bench = context.bench
+    found = {
+        name for name in names if name in bench.target.variants and changeable(bench.target, bench.folder, name)
+    }
+    return {name for name in found if bench.target.variants[name].role == "main"} or found
 
 
 def _write(
@@ -219,8 +225,8 @@ def _write(
 ) -> Generator[Tick, None, Brief]:
     """The brief, as a page for people and as JSON for programs."""
     shop, past = workshop(context), SessionChanges(context.finished)
-    variant = context.bench.compiled([subject.variant])[subject.variant]
-    readers = yield from _readers(context, subject.variant)
+    variant = build.buildable(context.bench, [subject.variant])[subject.variant]
+    files = yield from readers(context, subject.variant)
     asked = Brief(
         number=past.number,
         variant=subject.variant,
@@ -228,8 +234,9 @@ def _write(
         workload=subject.measured.workload.name,
         profile=subject.profile,
         folder=str(tree.target),
-        files=tuple(file for file, others in readers.items() if not others),
-        shared={file: others for file, others in readers.items() if others},
+        files=tuple(file for file, others in files.items() if not others),
+        shared={file: others for file, others in files.items() if others},
+        language=language(variant, context.bench.folder),
         ratios=subject.standing,
         contract=contract(context, variant),
         check=f"loop kernels check {subject.variant} --json",
@@ -248,21 +255,40 @@ def _write(
     return asked
 
 
-def contract(context: Context, variant: CAbiVariant) -> dict[str, str]:
+def language(variant: Buildable, folder: Path) -> str:
+    """What a variant is written in."""
+    if isinstance(variant, PythonVariant):
+        files = files_of([variant.module], folder)
+        return "Triton, in Python" if imports("triton", files, folder) else "Python"
+    return LANGUAGES.get(Path(variant.sources[0]).suffix, "C++")
+
+
+def contract(context: Context, variant: Buildable) -> dict[str, str]:
     """What an edit has to keep to, in words."""
     target, device = context.bench.target, context.bench.device
     dtype = target.dtypes[device]
-    inputs = ", ".join(f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items())
+    inputs = [f"{name} [{sizes}]" for name, sizes in target.signature.inputs.items()]
+    outputs = [f"[{sizes}]" for sizes in target.signature.outputs.values()]
     tolerance = target.tolerance[dtype]
     return {
-        "Entry": f"{variant.entry}, by loop_kernel.h",
-        "Inputs": inputs,
-        "Output": f"[{target.signature.output}]",
+        **_called(target, variant),
+        "Inputs": ", ".join(inputs)
+        or f"those of {target.generator.python if target.generator else 'the reference'}",
+        "Output": ", ".join(outputs) or f"that of {target.reference.python}",
         "Attributes": ", ".join(target.signature.attributes) or "none",
         "Types": ", ".join(variant.dtypes),
-        "Compiler": " ".join([variant.build.compiler, *variant.build.flags]),
         "Tolerance": f"{dtype}: {tolerance.atol:g} + {tolerance.rtol:g} x the right answer, against float64",
     }
+
+
+def _called(target: Target, variant: Buildable) -> dict[str, str]:
+    """How a variant is called, and compiled."""
+    if isinstance(variant, PythonVariant):
+        kind = "a class" if target.modules else "a function"
+        way = {"returned": "returns its outputs", "passed": "writes to outputs that follow its inputs"}
+        return {"Entry": f"{variant.module}:{variant.function}, {kind} that {way[variant.passing]}"}
+    compiler = " ".join([variant.build.compiler, *variant.build.flags])
+    return {"Entry": f"{variant.entry}, by loop_kernel.h", "Compiler": compiler}
 
 
 def rule(gain: float) -> str:
@@ -271,39 +297,6 @@ def rule(gain: float) -> str:
         "right on every check, found clean by the sanitizer where there is a GPU, slower than the incumbent on no "
         f"workload, faster on one at least, and {1 + gain:.3g}x its speed in the mean"
     )
-
-
-def _readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
-    """The target's files that a variant is built from, each with the others that this session does not judge."""
-    own = yield from _read(context, context.bench.compiled([name])[name])
-    others: dict[str, tuple[str, ...]] = dict.fromkeys(own, ())
-    for other, variant in context.bench.target.variants.items():
-        if isinstance(variant, CAbiVariant) and other not in context.task.variants:
-            for file in (yield from _read_by_any(context, other, variant)):
-                if file in others:
-                    others[file] += (other,)
-    return others
-
-
-def _read(context: Context, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
-    try:
-        found = yield from build.scan(variant, context.task.folder, context.bench.include)
-    except BuildFailed as failed:
-        raise WorkFailed(failed.message, failed.hint) from failed
-    return found.files
-
-
-def _read_by_any(context: Context, name: str, variant: CAbiVariant) -> Generator[Tick, None, tuple[str, ...]]:
-    """What another variant is built from, by whichever compiler is there; its sources where none is."""
-    target, bench = context.bench.target, context.bench
-    recipes = [target.compiled(name, bench.architecture)]
-    recipes += [target.emulation(name)] if variant.emulation else []
-    for recipe in recipes:
-        try:
-            return (yield from build.scan(recipe, context.task.folder, bench.include)).files
-        except BuildFailed:
-            continue
-    return variant.sources
 
 
 def _edited(context: Context, shop: Workshop, asked: Brief, tree: Worktree) -> Result[BriefOutput]:

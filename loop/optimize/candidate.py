@@ -1,7 +1,6 @@
 """A change through the gate: the steps of the target itself, on the edited target. And what becomes of it."""
 
 import shlex
-import subprocess
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,12 +9,12 @@ from loop.base.documents import content_hash
 from loop.base.errors import WorkFailed
 from loop.base.places import Project
 from loop.base.processes import Tick
-from loop.builds.binaries import same_code
-from loop.builds.build import find_id, scan
-from loop.builds.layout import same_functions
+from loop.builds.build import buildable, find_id, scan
+from loop.builds.layout import Alike, alike
 from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
+from loop.library.made_of import made_of
 from loop.model.change import DecisionOutput, JudgedOutput, Tried
 from loop.model.gain import GainOutcome
 from loop.model.measurement import Build
@@ -79,9 +78,10 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     incumbents = SessionChanges(context.finished).incumbents
     built = {one.variant: one for one in found.builds}
     touched = touched_by(found, incumbents)
-    alike = [_alike(context, built[name], incumbents.get(name)) for name in touched] if found.ok else []
-    if alike and all(alike):
-        return Result(_judged(found, good=False, message=SHUFFLED if SHUFFLED in alike else SAME, touched=touched))
+    same = [_alike(context, built[name], incumbents.get(name)) for name in touched] if found.ok else []
+    if same and all(same):
+        message = SAID["moved" if "moved" in same else "the same"]
+        return Result(_judged(found, good=False, message=message, touched=touched))
     message = found.message if touched or not found.ok else "the edit changes no variant of this session"
     stray = yield from _stray(context, at_hand, touched)
     if stray:
@@ -94,7 +94,7 @@ def _stray(context: Context, at_hand: ChangeAtHand, touched: Sequence[str]) -> G
     """A file of the target that is compiled into the edited variants and that git ignores; empty without one."""
     known = at_hand.tree.known()
     with candidate(context) as inner:
-        for variant in inner.bench.compiled(touched).values():
+        for variant in buildable(inner.bench, touched).values():
             read = yield from scan(variant, inner.task.folder, inner.bench.include)
             for name in read.files:
                 if name not in known:
@@ -102,20 +102,16 @@ def _stray(context: Context, at_hand: ChangeAtHand, touched: Sequence[str]) -> G
     return ""
 
 
-SAME = "the edit changes nothing that runs: the code is that of the incumbent, byte for byte"
-SHUFFLED = "the edit changes where code lies and nothing else: each function that runs is that of the incumbent"
+SAID: Mapping[Alike, str] = {
+    "the same": "the edit changes nothing that runs: the code is that of the incumbent",
+    "moved": "the edit changes where code lies and nothing else: each function that runs is that of the incumbent",
+}
 
 
-def _alike(context: Context, made: Build, incumbent: str | None) -> str:
-    """In what a build is no other than the incumbent's: comments and names, or layout too; empty where it is."""
+def _alike(context: Context, made: Build, incumbent: str | None) -> Alike | None:
+    """In what a build is no other than the incumbent's; None where it is."""
     old = find_id(made.variant, incumbent, context.bench.cache) if incumbent else None
-    if old is None:
-        return ""
-    libraries, ids = (Path(old.library), Path(made.library)), (old.build_id, made.build_id)
-    try:
-        return SAME if same_code(*libraries, ids) else SHUFFLED if same_functions(*libraries, ids) else ""
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    return alike(old, made) if old else None
 
 
 def touched_by(found: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, ...]:
@@ -255,10 +251,14 @@ def settle(at_hand: ChangeAtHand, tried: Tried) -> str:
     return tree.branch(f"loop/{context.task.session}")
 
 
-def taking(folder: Path, branch: str, patch: Path) -> list[str]:
-    """The command that brings all that a session kept into the user's files."""
+def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
+    """The command that brings all that a session kept into the files of the user: of a task, into its answer."""
     where = ["git", "-C", str(folder)]
-    return [*where, "merge", "--no-edit", branch] if branch else [*where, "apply", str(patch)]
+    if branch:
+        return [*where, "merge", "--no-edit", branch]
+    made = made_of(folder)
+    answer = made.answers.get(variant) if made else None
+    return ["patch", answer, str(patch)] if answer else [*where, "apply", "-p2", str(patch)]
 
 
 def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str) -> DecisionOutput:
@@ -270,13 +270,15 @@ def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str)
     whole = shop.notes / KEPT
     if kept:
         at_hand.tree.write_patch(whole, SessionChanges(context.finished).first_base or at_hand.brief.base)
-    offered = f"; take it over: {shlex.join(taking(context.task.folder, branch, whole))}"
+    command = shlex.join(taking(context.task.folder, branch, whole, tried.variant))
+    offered = f"; take it over: {command}"
     return DecisionOutput(
         ok=True,
         message=f"change {tried.number} {tried.outcome}: {tried.reason}{offered if kept else ''}",
         kept=kept,
         tried=tried,
         branch=branch,
+        taking=command if kept else "",
         incumbents={**incumbents, **made} if kept else incumbents,
         ground=targets.ground(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
         if kept

@@ -196,7 +196,11 @@ def refused(
     `known`: builds of before it was edited. One that came since and is there already was made by somebody else: it
     goes, and is made anew.
     """
-    variant, cache, include = context.bench.compiled([name])[name], context.bench.cache, context.bench.include
+    variant, cache, include = (
+        build.buildable(context.bench, [name])[name],
+        context.bench.cache,
+        context.bench.include,
+    )
     try:
         for _ in range(2):
             made = yield from build.build(

@@ -20,13 +20,17 @@ LARGEST = 16 << 20
 def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool:
     """Whether a file may be edited: one of `files`, or a new one beside them and of their kind.
 
-    `before`: files that were there. The manifest says what is built and how it is judged: it never may.
+    `before`: files that were there. The manifest says what is built and how it is judged: it never may. What
+    judges would import a new Python file in the place of a package of that name: it has to be called `rms_*.py`
+    beside `rms.py`.
     """
     if name in files:
         return True
-    beside = {str(Path(file).parent) for file in files}
-    kinds = {Path(file).suffix for file in files}
-    return name not in before and str(Path(name).parent) in beside and Path(name).suffix in kinds
+    path, known = Path(name), [Path(file) for file in files]
+    beside = [one for one in known if one.parent == path.parent]
+    if path.suffix == ".py":
+        beside = [one for one in beside if one.suffix == ".py" and path.stem.startswith(f"{one.stem}_")]
+    return name not in before and bool(beside) and path.suffix in {one.suffix for one in known}
 
 
 def page_of(notes: Path, asked: Brief) -> Path:

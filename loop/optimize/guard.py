@@ -29,7 +29,7 @@ def watched(context: Context, tree: Worktree) -> dict[str, list[Path]]:
     past, cache = SessionChanges(context.finished), context.bench.cache
     ids = sorted({*past.start.items(), *past.incumbents.items()})
     found = [find_id(name, build_id, cache) for name, build_id in ids]
-    builds = [path for one in found if one for path in sorted(Path(one.library).parent.glob("*"))]
+    builds = [path for one in found if one for path in sorted(Path(one.library).parent.rglob("*"))]
     project = Project(tree.target, tree.root / "sessions", bundled=False)
     names = {*(tree.target / name for name in tree.committed()), *targets.ground_files(project)}
     folders = (Path(loop.__file__).parent, include_folder())

@@ -17,6 +17,7 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST, Project
 from loop.base.processes import Tick
 from loop.base.stats import geometric_mean
+from loop.builds.build import buildable
 from loop.gate import kernel
 from loop.gate.verify import Job, verify
 from loop.jobs.folder import JobFolder
@@ -53,10 +54,11 @@ class PairedTerms(CompareTerms):
 def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     """Compile a candidate and what it is to replace, check what differs, and time it in pairs."""
     bench, task = context.bench, context.task
-    made, failures = yield from kernel.builds(context)
+    made, failures = yield from kernel.compile_all(context, buildable(bench, task.variants))
     place = bench.folder.parent / arguments.beside
     with bench.at(place, read_file(place / MANIFEST, Target).value) as inner:
-        old, failed = yield from kernel.builds(replace(context, bench=inner, task=replace(task, folder=place)))
+        beside = replace(context, bench=inner, task=replace(task, folder=place))
+        old, failed = yield from kernel.compile_all(beside, buildable(inner, task.variants))
     if failures or failed:
         first = (failures or failed)[0]
         return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
@@ -133,7 +135,7 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
     return Part(
         title=f"compare candidate {number} with the incumbent",
         arguments=PairedTerms.model_validate(given),
-        variants=[*context.bench.compiled(context.task.variants)],
+        variants=[*buildable(context.bench, context.task.variants)],
         sets=context.task.plan.workloads,
         times=True,
         keeps=True,

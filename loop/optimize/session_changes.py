@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.places import MANIFEST
+from loop.builds.build import buildable
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
@@ -163,7 +164,7 @@ class ChangeAtHand:
     def touched(self) -> tuple[str, ...]:
         """Variants that it changes; before it was built, all."""
         built = self.judged("change.build")
-        return built.touched if built else tuple(self.context.bench.compiled(self.context.task.variants))
+        return built.touched if built else tuple(buildable(self.context.bench, self.context.task.variants))
 
 
 def workshop(context: Context) -> Workshop:

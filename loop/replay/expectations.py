@@ -47,10 +47,12 @@ class Compiled:
 
 def compiled(finished: Sequence[Finished], cache: Path) -> tuple[Compiled, ...]:
     """Every library that was built, verified or read for its resources, in the order of the steps."""
-    built = [(one.variant, one.build_id) for output in outputs_of(finished, BuildOutput) for one in output.builds]
+    made = [one for output in outputs_of(finished, BuildOutput) for one in output.builds]
+    copies = {one.build_id for one in made if not one.compiled}
+    built = [(one.variant, one.build_id) for one in made]
     built += [(one.variant, one.build_id or "") for one in _verified(finished)]
     built += [(name, one.build_id) for one in _libraries(finished) for name in one.variants[:1]]
-    return tuple(_compiled(*one, cache) for one in dict.fromkeys(built) if one[1])
+    return tuple(_compiled(*one, cache) for one in dict.fromkeys(built) if one[1] and one[1] not in copies)
 
 
 def _verified(finished: Sequence[Finished]) -> Iterator[VariantChecks]:

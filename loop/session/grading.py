@@ -36,7 +36,7 @@ def _why(record: Finished) -> str:
     if record.killed:
         return "it was ended at its limit"
     build = read_output(record, BuildOutput)
-    compiled = [one for one in build.builds if not one.cached] if build else []
+    compiled = [one for one in build.builds if one.compiled and not one.cached] if build else []
     if compiled:
         names = say.listed([one.variant for one in compiled])
         return f"{names} had to be compiled: {say.seconds(sum(one.seconds for one in compiled))}"

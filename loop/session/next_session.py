@@ -129,7 +129,8 @@ def _taking_back(commit: str, setting: Setting) -> list[str]:
 
 def taking(kept: Kept, setting: Setting) -> list[str]:
     """The command that brings a kept change into the user's files."""
-    return candidate.taking(setting.project.target, kept.branch, Path(kept.patch).parent / candidate.KEPT)
+    whole = Path(kept.patch).parent / candidate.KEPT
+    return candidate.taking(setting.project.target, kept.branch, whole, kept.variant)
 
 
 def proposal(

@@ -18,7 +18,8 @@ from loop.machine.machine import machine
 from loop.model.campaign import Campaign
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import SessionHead
-from loop.model.target import CAbiVariant, Target
+from loop.model.target import Target
+from loop.optimize.editable import changeable
 from loop.repository import revision
 from loop.session import course
 from loop.session import plan as planning
@@ -133,14 +134,14 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
     )
 
 
-def refuse_unchangeable(head: SessionHead, target: Target) -> None:
-    """Raises UsageError where a campaign has no variant that `loop` compiles: only such a one is changed."""
-    compiled = any(isinstance(target.variants[name], CAbiVariant) for name in head.variants)
-    if head.campaign.unattended and not compiled:
+def refuse_unchangeable(head: SessionHead, target: Target, folder: Path) -> None:
+    """Raises UsageError where a campaign has no variant with a file that may be edited."""
+    if head.campaign.unattended and not any(changeable(target, folder, name) for name in head.variants):
         names = ", ".join(head.variants) or f"nothing on {head.device}"
         raise UsageError(
-            f"a campaign changes variants that loop compiles, and target {target.name} has {names}",
-            hint="add a variant of kind c_abi: docs/own-kernel.md",
+            f"a campaign edits the files of a variant, and target {target.name} has {names}: "
+            "none has a file of its own",
+            hint="put the variant into a file of the target's folder that holds nothing by which it is judged",
         )
 
 

@@ -68,7 +68,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     head = foresee(make_head(request, setting, resolved), setting)
     request.asked.check(head, rates(setting.project))
     refuse_unready(request.campaign)
-    refuse_unchangeable(head, setting.target)
+    refuse_unchangeable(head, setting.target, setting.project.target)
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unless_met(head)

@@ -11,7 +11,7 @@ from loop.base.processes import Tick
 from loop.cloud import Watch
 from loop.model.base import Model
 from loop.model.campaign import Campaign
-from loop.model.change import LostIdea, PastSearch
+from loop.model.change import ON_CHANGE, LostIdea, PastSearch
 from loop.model.debugging import Try
 from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
@@ -73,6 +73,11 @@ class Task:
     """What an hour of the session costs, AI left out."""
     campaign: Campaign = field(default_factory=Campaign)
     """Who proposes changes, and when that ends."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether it may come to a change of the target."""
+        return any(step.action.startswith(ON_CHANGE) for pattern in self.patterns for step in pattern.steps)
 
 
 @dataclass(frozen=True)

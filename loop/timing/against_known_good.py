@@ -54,11 +54,12 @@ class CompareTerms(Model):
 
 
 def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]:
-    """Each compiled variant that is right: null control, positive control, known good."""
+    """Each compiled variant that is right, and each candidate: null control, positive control, known good."""
     found = yield from ready(context)
     if found.builds is None:
         return Result(CompareOutput(ok=False, message=f"nothing to compare: {found.why_not}", hint=found.hint))
-    return (yield from compare_ready(context, found, arguments))
+    mine = {name: one for name, one in found.builds.items() if one.compiled or arguments.candidate}
+    return (yield from compare_ready(context, replace(found, builds=mine), arguments))
 
 
 def compare_ready(context: Context, found: Ready, arguments: CompareTerms) -> Working[CompareOutput]:

@@ -24,6 +24,8 @@ MOST_DRAWN = 256 << 20
 """Bytes that several draws of all inputs may take together: larger inputs are drawn once."""
 ALIGNED = 256
 """Each draw begins at a multiple of so many bytes in its file."""
+ROOM = 64
+"""Bytes for each element of the inputs that working out an answer may take: seven tensors of float64, and more."""
 OFFERED = ("seed", "dtype", "device")
 """What a generator is given only where it asks for it."""
 
@@ -41,6 +43,15 @@ class Given:
     def on(self, device: str) -> "Given":
         """The same inputs on a device."""
         return replace(self, tensors=[one.to(device) for one in self.tensors])
+
+
+def place_of(request: messages.Expect, given: Given) -> str:
+    """Where the right answer to a call is worked out: on the GPU where half of what is free is room for it."""
+    if request.device == "cpu":
+        return "cpu"
+    free, _ = torch.cuda.mem_get_info()
+    needed = max(request.needed, ROOM * sum(one.numel() for one in given.tensors))
+    return "cuda" if needed < free / 2 else "cpu"
 
 
 class Asking:
@@ -164,14 +175,27 @@ class Asking:
     ) -> tuple[dict[str, Tensor], Any]:
         """What the reference or the plain implementation gives: tensors by name, and as it came.
 
-        `exact`: what a module holds is widened to float64, as the inputs are already.
+        `exact`: on copies in float64, to which what a module holds is widened, too. Raises Refused where it
+        changes an input in the call's own types that is no output: the next to be asked would get something else.
         """
+        given = [
+            _wide_copy(one) if exact else one.clone() if n in call.updated else one for n, one in enumerate(inputs)
+        ]
+        before = [_version(one) for one in given]
+        found = self._outputs(what, function, given, call, exact)
+        for n, (one, version) in enumerate(zip(given, before, strict=True)):
+            if _version(one) != version and not exact and n not in call.updated:
+                raise Refused(_changed(what, _name_of_input(function, call.inputs[n].name)), "changed input")
+        return found
+
+    def _outputs(
+        self, what: str, function: Any, given: list[Tensor], call: Call, exact: bool
+    ) -> tuple[dict[str, Tensor], Any]:
         if not (call.structure or self.terms.is_class or call.parts):
-            result = self.ask(what, function, inputs, call)
+            result = self.ask(what, function, given, call)
             if isinstance(result, Tensor) or self.shapes.outputs:
                 return {call.output.name: result}, result
         terms = FunctionTerms("", is_class=self.terms.is_class)
-        given = [one.clone() if n in call.updated else one for n, one in enumerate(inputs)]
         bound = self._asked(what, partial(self._bound, function, terms, call, given, exact), call)
         result = self._asked(what, bound, call)
         found = structures.outputs_of(result)
@@ -182,7 +206,7 @@ class Asking:
         for name, tensor in found.items():
             if not isinstance(tensor, Tensor):
                 raise Refused(f"the {what} on {call.key}: {name} is a {type(tensor).__name__} and no tensor")
-        place = inputs[0].device if inputs else torch.device("cpu")
+        place = given[0].device if given else torch.device("cpu")
         return {name: one.detach().to(place) for name, one in zip(names, found.values(), strict=True)}, result
 
     def _with_updates(self, found: dict[str, Any], names: list[str], given: list[Tensor]) -> dict[str, Any]:
@@ -229,7 +253,7 @@ class Asking:
         """What a function of the target gives; Refused with its name and place when it raises."""
         try:
             return asked()
-        except Refused:
+        except (Refused, torch.OutOfMemoryError):  # Who is out of a GPU's memory asks again, on the CPU.
             raise
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -292,6 +316,30 @@ def said_of(check: Callable[[], Any]) -> str:
     if isinstance(said, str):
         return said
     return "" if said is None or bool(said) else "the task's checker says no"
+
+
+def _changed(what: str, name: str) -> str:
+    """What is said of a function of the target that changes an input."""
+    return (
+        f"the {what} itself changes its input `{name}`, so nothing is judged: let it change a copy (`{name} = "
+        f"{name}.clone()`), or name `{name}` under `updates` in target.yaml; then run the same command again"
+    )
+
+
+def _name_of_input(function: Any, name: str) -> str:
+    """The name of an input; where that is a number, the parameter in this place of a function or class."""
+    names = [one for one in _parameters(getattr(function, "forward", function)) if one != "self"]
+    return names[int(name)] if name.isdigit() and int(name) < len(names) else name
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was changed in place, as far as torch counts that."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
+def _wide_copy(tensor: Tensor) -> Tensor:
+    """A copy, in float64 where it has floating-point numbers."""
+    return tensor.to(torch.float64 if tensor.is_floating_point() else tensor.dtype, copy=True)
 
 
 def _parameters(function: Any) -> Sequence[str]:

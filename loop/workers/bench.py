@@ -36,6 +36,9 @@ from loop.workers.worker_messages import Load, Mistake
 from loop.workers.workload_call import file_name, finds_outputs, make_call, widen
 
 JUDGE_LIMIT_S = 120.0
+MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+"""Folders of kernels that Python compiles when it is called. A build of a variant has its own, new for each bench:
+what a proposer left in the user's is not run, and two builds do not share one."""
 SCRATCH = "loop-bench-"
 R = TypeVar("R")
 VariantKind = Literal["c_abi", "python", "command"]
@@ -215,6 +218,7 @@ class Bench:
         if isinstance(variant, PythonVariant):
             passed = variant.passing == "passed"
             terms = function_terms(self.target, f"{variant.module}:{variant.function}").but(passed=passed)
+            terms = terms.but(folder=build.library) if build else terms
         elif isinstance(variant, CAbiVariant):
             made = (build.library, build.build_id) if build else ("", "")
             terms = LibraryTerms(variant.device, variant.entry, *made)
@@ -223,6 +227,10 @@ class Bench:
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
         build_id = build.build_id if build else None
         side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
+        if build and isinstance(variant, PythonVariant):
+            return replace(
+                side, environment={one: str(self.scratch / build.build_id / one) for one in MADE_AT_RUN}
+            )
         if not emulated:
             return side
         side = replace(side, emulated=True)
@@ -258,10 +266,10 @@ class Bench:
         call = self.call(workload, "judge", wide=wide)
         if self._judge.known(self._judged(), call.key) == (wide, digests(call)):
             return  # Else somebody has changed the files of its inputs: they are written anew.
-        check_memory(self.target, workload)
+        needed = check_memory(self.target, workload)
         bare = make_call(self.target, workload, str(self.scratch), "judge")
         asked = expectation(self.target, workload, bare, self._secret, self.device, wide=wide)
-        request = asked.but(twice=twice)
+        request = asked.but(twice=twice, needed=needed)
         begun = time.monotonic()
         reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.took[workload.name] = time.monotonic() - begun
@@ -336,10 +344,10 @@ def new_scratch() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-"))
 
 
-def check_memory(target: Target, workload: Workload) -> None:
-    """Raise LoopError when the reference of a workload needs more memory than there is."""
+def check_memory(target: Target, workload: Workload) -> float:
+    """Bytes that the reference of a workload needs, 0: nobody says. Raises LoopError where there are fewer."""
     if target.memory is None:
-        return
+        return 0.0
     needed = Expression.parse(target.memory, arithmetic=True).evaluate_number(formula_values(workload))
     free = available_memory()
     if needed > free:
@@ -348,6 +356,7 @@ def check_memory(target: Target, workload: Workload) -> None:
             f"{free / 2**30:.1f} GiB are free",
             hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
         )
+    return needed
 
 
 def _file_name(reader: str) -> str:

@@ -3,21 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from loop.calls import torch_side
 from loop.calls.call import Call, TensorFile, in_a_block
-from loop.calls.callee import check_result, part_of, widened
+from loop.calls.callee import check_result, part_of
 from loop.calls.refusal import Refused
 from loop.calls.rounding import moved, roundings, terms_of
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.workers import judge_messages as messages
 from loop.workers import suspects
-from loop.workers.asking import Asking, Given
+from loop.workers.asking import Asking, Given, place_of
 from loop.workers.findings import finding
 from loop.workers.relations import Relations
 from loop.workers.truth import (
@@ -35,8 +35,7 @@ from loop.workers.truth import (
 )
 from loop.workers.wire import Done, Request
 
-ROOM = 64
-"""Bytes for each element of the inputs that working out an answer may take: seven tensors of float64, and more."""
+Reply = TypeVar("Reply")
 
 
 @dataclass
@@ -88,10 +87,11 @@ class Judge:
     def expect(self, request: messages.Expect) -> messages.Expected:
         """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
         given = self.asking.inputs(request)
+        place = place_of(request, given)
         try:
-            answer = self._settled(given.on(_place(request, given)), request)
+            answer = self._settled(given.on(place), request)
         except (Refused, RuntimeError):  # A reference that knows only the CPU, or is too large for this GPU.
-            if _place(request, given) == "cpu":
+            if place == "cpu":
                 raise
             answer = self._settled(given, request)
         self.answers[request.call.key] = answer
@@ -168,9 +168,8 @@ class Judge:
         self, call: Call, inputs: list[Tensor], native: dict[str, Tensor] | None
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         """The outputs in float64, and what could not be exercised of that."""
-        wide = [widened(one) for one in inputs]
         try:
-            right, _ = self.asking.outputs("reference", self.reference, wide, call, exact=True)
+            right, _ = self.asking.outputs("reference", self.reference, inputs, call, exact=True)
         except Refused as refused:
             if native is None:
                 raise
@@ -223,11 +222,15 @@ class Judge:
 
     def compare(self, request: messages.Compare) -> messages.Finding:
         """Hold the output files of a call against the truth: what is found in the worst of them."""
+        return self._with_room(request.call, lambda answer: self._held(request, answer))
+
+    def _with_room(self, call: Call, asked: Callable[[Answer], Reply]) -> Reply:
+        """What is asked of the answer to a call; on the CPU from now on, where a GPU has too little memory."""
         try:
-            return self._held(request, self.answers[request.call.key])
-        except torch.cuda.OutOfMemoryError:
-            self.answers[request.call.key] = answer = self.answers[request.call.key].on("cpu")
-            return self._held(request, answer)
+            return asked(self.answers[call.key])
+        except torch.OutOfMemoryError:
+            self.answers[call.key] = answer = self.answers[call.key].on("cpu")
+            return asked(answer)
 
     def _held(self, request: messages.Compare, answer: Answer) -> messages.Finding:
         blocks = [_block(answer.given.call, path) for path in request.outputs]
@@ -297,14 +300,16 @@ class Judge:
         `other`: it gives the answer to that call. No variant is asked: so a gate that overlooks a mistake is told
         from inputs on which there is nothing to see.
         """
+        return self._with_room(request.call, lambda answer: self._told(request, answer))
+
+    def _told(self, request: messages.Tell, answer: Answer) -> messages.Told:
         from loop.workers.mistaken_reference import mistaken
 
-        answer = self.answers[request.call.key]
         call, n = answer.given.call, next((n for n, one in enumerate(answer.truths) if not one.is_whole), 0)
         truth = answer.truths[n]
         try:
             if request.other:
-                output = self.answers[request.other].truths[n].reference
+                output = self.answers[request.other].truths[n].reference.to(truth.reference.device)
             elif self._is_plain(call):
                 output = self._formed(mistaken(self.reference, call, answer.given.tensors, request.mistake), call)
             else:
@@ -315,6 +320,8 @@ class Judge:
             if 1 < excess and self._may_round(truth) and rounding_may_explain(truth, [output]):
                 truth = answer.truths[n] = self._rounded(answer, n)
                 excess = self._excess(truth, output)
+        except torch.OutOfMemoryError:
+            raise
         except Exception:  # The reference cannot be called so: what the mistake is cannot be said.
             return messages.Told(0.0)
         return messages.Told(excess)
@@ -323,9 +330,8 @@ class Judge:
         """The outputs of a reference of any structure with a mistake, in float64."""
         from loop.workers.mistaken_reference import of_structure
 
-        wide = [widened(one) for one in inputs]
         wrong = of_structure(self.reference, call, terms)
-        return list(self.asking.outputs("reference", wrong, wide, call, exact=True)[0].values())
+        return list(self.asking.outputs("reference", wrong, inputs, call, exact=True)[0].values())
 
     def _excess(self, truth: Truth, output: Tensor) -> float:
         """How many times what is allowed an output is off: in its worst element, the largest error or the mean."""
@@ -376,14 +382,6 @@ class Judge:
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""
         return output if self.form is None else self.asking.ask("form", self.form, [output.double()], call)
-
-
-def _place(request: messages.Expect, given: Given) -> str:
-    """Where the right answer to a call is worked out: on the GPU where half of what is free is room for it."""
-    if request.device == "cpu":
-        return "cpu"
-    free, _ = torch.cuda.mem_get_info()
-    return "cuda" if ROOM * sum(one.numel() for one in given.tensors) < free / 2 else "cpu"
 
 
 def _block(call: Call, path: str) -> list[Tensor]:

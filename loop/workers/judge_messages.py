@@ -125,6 +125,8 @@ class Expect(ToJudge[Expected]):
     """Which of them is that of the seed."""
     device: Device = "cpu"
     """Where the right answer is worked out, if there is room: large ones take minutes on a CPU."""
+    needed: float = 0.0
+    """Bytes that the reference takes, by the manifest's `memory`."""
 
 
 class Discard(ToJudge[Done]):

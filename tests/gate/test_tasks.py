@@ -113,6 +113,11 @@ BAD = {
         "return kept.__setitem__(0, kept.get(0, torch.zeros(32, 3)).add_(1)) or kept[0]\n\nkept = {}",
         "the reference is not deterministic",
     ),
+    "a reference that changes its input": (
+        "return table[ids]",
+        "table.mul_(2); return table[ids]",
+        "the reference itself changes its input `table`, so nothing is judged",
+    ),
     "a reference of its own types": (
         "return table[ids]",
         "assert table.dtype == torch.float32; return table[ids]",

@@ -383,3 +383,35 @@ def test_a_machine_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch)
     assert {"hangs": "running", "goes": "done"} == {**executor.poll(jobs)}
     goes_on.set()
     executor.close()
+
+
+def test_what_is_brought_back_from_a_machine_that_hangs_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its job's end nor a cancellation is waited for: polls go on, and Ctrl-C is heard between them."""
+    hangs, goes_on = Fails(), threading.Event()
+    hangs.collect = lambda *given: goes_on.wait(30)  # type: ignore[attr-defined]
+    monkeypatch.setattr(ssh, "VISIT_S", 0.3)
+    executor, jobs = executor_of(monkeypatch, hangs, Fails()), [make("hung"), make("went")]
+    monkeypatch.setattr(ssh, "AWAY_S", 60.0)
+    begun = time.monotonic()
+    for job in jobs:
+        executor.submit(job)
+    assert {"hung": "running", "went": "done"} == {**executor.poll(jobs)}
+    executor.cancel(jobs[0])
+    assert {"hung": "running", "went": "done"} == {**executor.poll(jobs)}
+    assert time.monotonic() - begun < 10
+    goes_on.set()
+    assert "done" == wait(executor, jobs[0], ended)
+    executor.close()
+
+
+def test_a_machine_that_goes_away_while_a_job_is_brought_back_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After as long as any other; it is brought back at once where the line was only cut."""
+    cut = Fails(collect=Unreachable("l4 does not answer", ""))
+    executor, job = executor_of(monkeypatch, cut), make("away")
+    monkeypatch.setattr(ssh, "AWAY_S", 60.0)
+    executor.submit(job)
+    executor.poll([job])
+    assert "running" == executor.poll([job])[job.id]
+    cut.wrong.clear()
+    assert "done" == wait(executor, job, ended)
+    executor.close()

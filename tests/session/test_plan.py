@@ -246,14 +246,24 @@ def test_a_plan_does_not_answer_its_own_miss(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "proposer", "refused"),
-    [("python", "true", True), ("c_abi", "true", False), ("python", "person", False)],
+    ("kind", "proposer", "judges", "refused"),
+    [
+        ("python", "true", (), False),
+        ("python", "true", ("mine:reference",), True),
+        ("python", "person", ("mine:reference",), False),
+        ("absent", "true", (), True),
+        ("c_abi", "true", ("mine:reference",), False),
+    ],
 )
-def test_a_campaign_needs_a_variant_that_is_compiled(kind: str, proposer: str, refused: bool) -> None:
+def test_a_campaign_needs_a_variant_with_a_file_of_its_own(
+    kind: str, proposer: str, judges: tuple[str, ...], refused: bool, tmp_path: Path
+) -> None:
     """That is said before anything runs; a session that a person takes part in has its baseline first."""
-    rest = {"python": {"module": "mine", "function": "f"}, "c_abi": {"sources": ["a.c"], "entry": "f"}}[kind]
-    variant = TypeAdapter(Variant).validate_python({"kind": kind, "device": "cpu", **rest})
+    (tmp_path / "mine.py").write_text("def f(x): return x")
+    python = {"kind": "python", "module": "torch" if kind == "absent" else "mine", "function": "f"}
+    fields = {"kind": "c_abi", "sources": ["a.c"], "entry": "f"} if kind == "c_abi" else python
+    variant = TypeAdapter(Variant).validate_python({"device": "cpu", **fields})
     head = SimpleNamespace(campaign=Campaign(proposer=proposer), variants=("mine",), device="cpu")
-    target = SimpleNamespace(name="t", variants={"mine": variant})
+    target = SimpleNamespace(name="t", variants={"mine": variant}, functions=judges)
     with pytest.raises(UsageError, match="target t has mine") if refused else contextlib.nullcontext():
-        refuse_unchangeable(cast(SessionHead, head), cast(Target, target))
+        refuse_unchangeable(cast(SessionHead, head), cast(Target, target), tmp_path)

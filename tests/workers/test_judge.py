@@ -1,0 +1,120 @@
+"""The judge alone, without its process: what it refuses to judge by, and where it works out an answer."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from loop.base.places import project
+from loop.calls.refusal import Refused
+from loop.formats.translated import as_target
+from loop.library import targets
+from loop.model.target import Target
+from loop.model.workloads import expand
+from loop.workers import asking, judge
+from loop.workers.expectations import expectation, terms_of_judge
+from loop.workers.judge_messages import Compare, Expect
+from loop.workers.workload_call import make_call
+from tests.formats import tasks
+from tests.tasks import write_task
+
+IN_PLACE = tasks.KERNELBENCH.replace("return torch.relu(x) * self.weight", "x.mul_(2)\n        return x + 1")
+
+
+@pytest.fixture(autouse=True)
+def threads_and_gradients() -> Iterator[None]:
+    """A judge chooses both for its process: here they are put back."""
+    threads = torch.get_num_threads()
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(threads)
+
+
+def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tuple[judge.Judge, Expect]:
+    """A judge of a target, and a request for the answer to its only workload."""
+    (workload,) = expand(target, [*target.workloads], "float32", 5)
+    call = make_call(target, workload, str(scratch), "judge")
+    request = expectation(target, workload, call, "secret", "cpu", wide=False)
+    return judge.start(terms_of_judge(target, None, folder)), request.but(twice=True, **changes)
+
+
+def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the parameter of `forward`, what follows, and how to mend it."""
+    folder, _ = as_target(tasks.kernelbench(tmp_path, IN_PLACE))
+    monkeypatch.syspath_prepend(str(folder))
+    one, request = expecting(targets.target(project(folder, folder)).value, folder, tmp_path)
+    with pytest.raises(Refused) as refused:
+        one.expect(request)
+    said = (
+        "the reference itself changes its input `x`, so nothing is judged: let it change a copy (`x = x.clone()`)"
+    )
+    assert said in str(refused.value)
+    assert str(refused.value).endswith("then run the same command again")
+
+
+PLACES = {"cpu": "cpu", "cuda": "meta"}
+Limited = Callable[..., tuple[judge.Judge, Expect, dict[str, Any]]]
+
+
+@pytest.fixture
+def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
+    """Makes a judge with a GPU of little memory; how many times its reference was called by device is noted.
+
+    Tensors without memory stand for those of the GPU.
+    """
+    noted: dict[str, Any] = {"cpu": 0, "meta": 0, "free": [1 << 40, 0]}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (noted["free"].pop(0), 1 << 40))
+    on = asking.Given.on
+    monkeypatch.setattr(asking.Given, "on", lambda given, device: on(given, PLACES[device]))
+
+    def made(**changes: Any) -> tuple[judge.Judge, Expect, dict[str, Any]]:
+        one, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, **changes)
+        right = one.reference
+
+        def reference(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            noted[gradient.device.type] += 1
+            if gradient.is_meta or noted["cpu"] in noted.get("fails", ()):
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            found: torch.Tensor = right(gradient, x)
+            return found
+
+        one.reference = reference
+        return one, request, noted
+
+    return made
+
+
+def test_an_answer_that_does_not_fit_a_gpu_is_worked_out_on_the_cpu(limited: Limited) -> None:
+    """Also when nothing is left free by then: where it was tried is not asked of the GPU again."""
+    one, request, noted = limited(device="cuda")
+    one.expect(request)
+    assert (1, "cpu") == (noted["meta"], one.answers[request.call.key].truths[0].reference.device.type)
+
+
+def test_what_the_manifest_says_that_a_reference_needs_is_room_too(limited: Limited) -> None:
+    """More than half of what is free: the GPU is not tried."""
+    one, request, noted = limited(device="cuda", needed=float(1 << 40))
+    one.expect(request)
+    assert 0 == noted["meta"]
+
+
+def test_a_gpu_without_memory_is_no_wrong_output(limited: Limited, tmp_path: Path) -> None:
+    """What rounding explains is worked out again on the CPU, where a GPU has no room for that."""
+    one, request, noted = limited(device="cpu")
+    made = one.expect(request).call
+    assert made is not None
+    answer = one.answers[made.key]
+    tight = replace(answer.truths[0], allowed=torch.zeros_like(answer.truths[0].allowed))
+    output = tmp_path / "output.bin"
+    rounded = tight.reference.float().nextafter(torch.tensor(torch.inf))
+    output.write_bytes(rounded.numpy().tobytes())
+    found = []
+    for fails in (set(), {1}):
+        one.answers[made.key] = replace(answer, truths=[tight])
+        noted |= {"cpu": 0, "fails": fails}
+        found.append(one.compare(Compare(made, (str(output),), False)).wrong)
+    assert [0, 0] == found
