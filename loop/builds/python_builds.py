@@ -78,7 +78,7 @@ def _read_by(file: str, places: Iterable[str], folder: Path) -> Iterator[str]:
         tree = _parsed(folder / file)
         for name, level in _imports(tree):
             up = os.path.join(here, *[".."] * (level - 1))
-            yield from _of_module(name, [up] if level else places, folder)
+            yield from _of_module(name, [up] if level else [*places, here], folder)
         texts = [
             one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)
         ]
