@@ -15,6 +15,7 @@
 #else
 
 #include <atomic>
+#include <mutex>
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -221,10 +222,13 @@ template <auto kKernel>
 cudaError_t allow_shared(size_t bytes) {
   constexpr size_t kWithoutAsking = 48 << 10, kDevices = 64;
   static std::atomic<size_t> allowed[kDevices];
+  static std::mutex one_at_a_time;  // What one thread has asked for, another that needs less would take back.
   int device = 0;
   if (bytes <= kWithoutAsking) return cudaSuccess;
   if (const cudaError_t error = cudaGetDevice(&device)) return error;
   std::atomic<size_t> &most = allowed[device % kDevices];
+  if (bytes <= most) return cudaSuccess;
+  const std::lock_guard<std::mutex> alone(one_at_a_time);
   if (bytes <= most) return cudaSuccess;
   const auto error = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   if (error == cudaSuccess) most = bytes;

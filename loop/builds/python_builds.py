@@ -38,7 +38,7 @@ def files_of(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
     waiting = [file for name in names for file in _of_module(name, places, folder)]
     found: dict[str, None] = {}
     while waiting:
-        file = waiting.pop()
+        file = os.path.normpath(waiting.pop())
         if file not in found:
             found[file] = None
             waiting += _read_by(file, places, folder)
@@ -77,12 +77,12 @@ def _read_by(file: str, places: Iterable[str], folder: Path) -> Iterator[str]:
     else:
         tree = _parsed(folder / file)
         for name, level in _imports(tree):
-            up = Path(here, *[".."] * (level - 1)) if level else None
-            yield from _of_module(name, places if up is None else [os.path.normpath(up)], folder)
+            up = os.path.join(here, *[".."] * (level - 1))
+            yield from _of_module(name, [up] if level else [*places, here], folder)
         texts = [
             one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)
         ]
-    named = (os.path.normpath(os.path.join(place, text)) for text in texts if text for place in (here, ""))
+    named = (os.path.join(place, text) for text in texts if text for place in (here, ""))
     yield from (name for name in named if _is_file(folder, name))
 
 

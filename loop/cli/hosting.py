@@ -81,7 +81,7 @@ HOSTING = (
         """,
         ("loop hosts setup l4",),
         (argument("host", str, "Name or label in hosts.yaml."), TARGET),
-        result="loop.cli.hosts:SetUp",
+        result="loop.cli.hosts:HostsSetUp",
     ),
     Command(
         "hosts stop",

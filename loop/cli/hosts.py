@@ -1,7 +1,8 @@
 """`loop hosts`: the machines of `hosts.yaml`, and what they need to run a session."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed
@@ -18,6 +19,8 @@ from loop.library.trust import is_trusted, refusal
 from loop.model.base import Model, Printed
 from loop.model.money import HourPrices
 from loop.report import format as say
+
+T = TypeVar("T")
 
 
 class OneHost(Model):
@@ -46,7 +49,7 @@ class HostList(Printed):
     """By name."""
 
 
-class SetUp(Printed):
+class SetUp(Model):
     """A machine that can take sessions."""
 
     host: str
@@ -61,6 +64,15 @@ class SetUp(Printed):
     """Version of its driver."""
     lacks: tuple[str, ...]
     """What is missing, with what mends it."""
+
+
+class HostsSetUp(Printed):
+    """Machines that can take sessions."""
+
+    schema_version: Literal[2] = 2
+    """Number of this schema."""
+    hosts: tuple[SetUp, ...]
+    """Each of them."""
 
 
 class Stopped(Printed):
@@ -112,32 +124,42 @@ def _price(prices: HourPrices | None) -> str:
 
 
 def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Install this `loop` on machines, and name what they lack."""
+    """Install this `loop` on machines, and name what they lack: on each, even if it cannot be had on another."""
     here = project(target, Path.cwd())
     found = known.choose(known.hosts(own(here)), host)
     if any(one.path.parent == here.target for one in found) and not is_trusted(here):
         raise refusal(here)
-    for one in found:
-        made = _set_up(one, screen)
-        if as_json:
-            screen.data(to_json(made))
+    made = _of_each(found, lambda one: _set_up(one, screen), screen)
+    if as_json:
+        screen.data(to_json(HostsSetUp(hosts=tuple(made))))
     return ExitCode.OK
 
 
-def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Run `stop:` of machines: of each, even if another's fails. Raises WorkFailed where one goes on running."""
-    here, failed = project(target, Path.cwd()), list[LoopError]()
-    for one in known.choose(known.hosts(own(here)), host):
+def _of_each(hosts: Sequence[Listed], act: Callable[[Listed], T], screen: Screen) -> list[T]:
+    """What is done with each machine. Raises the last error after all were tried; those before it are told."""
+    made, failed = list[T](), list[LoopError]()
+    for one in hosts:
         try:
-            if one.host.stop is None:
-                raise WorkFailed(still_costs(one, f"{one.path} has no `stop:` for it"), "stop it yourself")
-            stop_machine(one, str(here.target), screen)
+            made.append(act(one))
         except LoopError as error:
             failed.append(error)
     for other in failed[:-1]:
         screen.fail(other)
     if failed:
         raise failed[-1]
+    return made
+
+
+def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Run `stop:` of machines: of each, even if another's fails. Raises WorkFailed where one goes on running."""
+    here = project(target, Path.cwd())
+
+    def stopped(one: Listed) -> None:
+        if one.host.stop is None:
+            raise WorkFailed(still_costs(one, f"{one.path} has no `stop:` for it"), "stop it yourself")
+        stop_machine(one, str(here.target), screen)
+
+    _of_each(known.choose(known.hosts(own(here)), host), stopped, screen)
     if as_json:
         screen.data(to_json(Stopped(host=host)))
     return ExitCode.OK

@@ -16,6 +16,7 @@ from loop.cli.pages import print_page
 from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
 from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
+from loop.model.change import hosts_of
 from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.record import RESUMABLE, Line, SessionHead, latest_attempts
@@ -110,7 +111,7 @@ def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> R
         seconds=seconds,
         budget_s=head.plan.plan.budget.minutes * 60,
         predicted_s=_predicted(head),
-        usd=spent_usd(seconds, card, head),
+        usd=spent_usd(seconds, card, head, hosts=hosts_of(finished(walked))),
     )
 
 
@@ -138,7 +139,8 @@ def _waiting(one: Listed, root: Path, card: RateCard) -> Waiting:
     step = open_step(walked)
     killed = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
     why = "; ".join(filter(None, (record.reason if record else killed, asked)))
-    usd = record.bill.usd if record else spent_usd(sessions.wall_seconds(walked)[0], card, head)
+    hosts = hosts_of(finished(walked))
+    usd = record.bill.usd if record else spent_usd(sessions.wall_seconds(walked)[0], card, head, hosts=hosts)
     return Waiting(one.folder, status, why, head.resume_command, usd)
 
 

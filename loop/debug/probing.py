@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.debug.shrinking import Failing, failing, kind_of
-from loop.gate.kernel import compile_all
+from loop.gate.kernel import compile_all, to_build
 from loop.gate.verify import Checker, Job, values_key
 from loop.model.debugging import Outcome, Probe
 from loop.model.measurement import Check
@@ -41,7 +41,7 @@ def sides(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[
     bench = context.bench
     emulated = [name for name in names if name in context.task.emulated]
     others = [name for name in names if name not in emulated]
-    wanted = {**bench.compiled(others), **bench.emulations(emulated)}
+    wanted = {**to_build(context, others), **bench.emulations(emulated)}
     made, _ = yield from compile_all(context, wanted)
     builds = {one.variant: one for one in made}
     usable = [name for name in names if name in builds or name not in wanted]

@@ -75,7 +75,7 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
 def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOutput]:
     """Compile what is not in the cache. A variant that fails leaves the others standing."""
     bench = context.bench
-    wanted = {**to_build(context), **bench.emulations(context.task.emulated)}
+    wanted = {**to_build(context, context.task.variants), **bench.emulations(context.task.emulated)}
     made, failures = yield from compile_all(context, wanted)
     compiled = [one for one in made if not one.cached]
     identity = " ".join(f"{one.variant}={one.build_id}" for one in made)
@@ -103,13 +103,12 @@ def _describe_builds(made: Sequence[Build]) -> str:
 
 def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
     """Builds of all selected variants that compile, and the failures of the others."""
-    return (yield from compile_all(context, to_build(context)))
+    return (yield from compile_all(context, to_build(context, context.task.variants)))
 
 
-def to_build(context: Context) -> Mapping[str, Buildable]:
-    """The selected variants that are built; of Python only where they may be changed: others need no build."""
-    make = buildable if context.task.changes else Bench.compiled
-    return make(context.bench, context.task.variants)
+def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
+    """Those of the variants that are built; of Python only where they may be changed: others need no build."""
+    return buildable(context.bench, names) if context.task.changes else context.bench.compiled(names)
 
 
 def compile_all(
@@ -289,8 +288,8 @@ def verify_apart(context: Context, names: Sequence[str], arguments: VerifyTerms)
 def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
     """Variants that need no build or have one."""
     built = {one.variant for one in made}
-    compiled = context.bench.compiled(context.task.variants)
-    return tuple(name for name in context.task.variants if name in built or name not in compiled)
+    wanted = to_build(context, context.task.variants)
+    return tuple(name for name in context.task.variants if name in built or name not in wanted)
 
 
 def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:

@@ -65,7 +65,8 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     why = _why_not(context)
     if why or not names:
         return Result(_nothing(names, why))
-    made, failures = yield from builds(context)
+    built, failures = yield from builds(context)
+    made = [one for one in built if one.compiled]
     progress = Progress()
     progress.missing += [f"sanitizers on what does not compile: {one.message}" for one in failures]
     calls = _calls_by_variant(context, made, arguments, progress)

@@ -9,7 +9,7 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.gain import GainOutcome
-from loop.model.jobs import JobRun
+from loop.model.jobs import HostUse, JobRun, host_uses
 from loop.model.output import Output, VerifyOutput, by_run, outputs_of, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, latest_attempts
@@ -320,6 +320,11 @@ def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
     steps = latest_attempts(finished)
     outputs = (outputs_of(steps, VerifyOutput), outputs_of(steps, BriefOutput), outputs_of(steps, JudgedOutput))
     return tuple({job.id: job for found in outputs for one in found for job in one.jobs}.values())
+
+
+def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:
+    """What the jobs of a session used of hosts with a price."""
+    return host_uses(jobs_of(finished))
 
 
 def kept_runs(records: Iterable[Finished]) -> frozenset[int]:

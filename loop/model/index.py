@@ -8,6 +8,7 @@ from loop.model.base import Model
 from loop.model.change import Kept
 from loop.model.dtypes import Device
 from loop.model.gain import GainOutcome, Promised
+from loop.model.jobs import HostUse
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
 from loop.model.record import Machine, Status
@@ -160,6 +161,8 @@ class SessionRow(Model):
     """Whether somebody stated that an engineer attends to it."""
     charges: tuple[Charge, ...] = ()
     """Priced use."""
+    hosts: tuple[HostUse, ...] = ()
+    """Other machines with a price on which its jobs ran."""
     savings: tuple[Saving, ...] = ()
     """What was spared, as measured, pattern by pattern."""
     usd: float = 0.0

@@ -48,11 +48,30 @@ class JobRun(Where):
     host: str = ""
 
 
-def usd_of(jobs: Iterable[JobRun]) -> float:
-    """Dollars of the hosts with a price that jobs ran on: a second is paid once, however many jobs share it."""
-    usd, paid = 0.0, dict[str, float]()
+class HostUse(Model):
+    """A host with a price, for as long as jobs ran on it."""
+
+    host: str
+    """Its name in `hosts.yaml`."""
+    seconds: float
+    """A second counts once, however many jobs shared it."""
+    usd: float
+    """What they cost, by the price that each job noted."""
+
+
+def host_uses(jobs: Iterable[JobRun]) -> tuple[HostUse, ...]:
+    """What jobs used of hosts with a price."""
+    used, until = dict[str, HostUse](), dict[str, float]()
     for job in sorted(jobs, key=lambda one: one.began):
-        begin, end = max(job.began, paid.get(job.host, 0.0)), job.began + job.seconds
-        usd += max(0.0, end - begin) / 3600 * (job.usd_per_hour or 0.0)
-        paid[job.host] = max(begin, end)
-    return usd
+        if job.usd_per_hour is not None:
+            before = used.get(job.host, HostUse(host=job.host, seconds=0.0, usd=0.0))
+            begin, end = max(job.began, until.get(job.host, 0.0)), job.began + job.seconds
+            seconds, until[job.host] = max(0.0, end - begin), max(begin, end)
+            usd = before.usd + seconds / 3600 * job.usd_per_hour
+            used[job.host] = HostUse(host=job.host, seconds=before.seconds + seconds, usd=usd)
+    return tuple(used.values())
+
+
+def usd_of(jobs: Iterable[JobRun]) -> float:
+    """Dollars of the hosts with a price that jobs ran on."""
+    return sum(one.usd for one in host_uses(jobs))

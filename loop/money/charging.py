@@ -1,10 +1,11 @@
 """What is a session charged? Measured use times dated prices; what has no figure is named, never zero."""
 
 import datetime
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.model.dtypes import Device
+from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Basis, Charge, EnergyRate, Rate, RateCard, Unmeasured
 from loop.model.record import Finished, SessionHead
 
@@ -36,6 +37,8 @@ class Used:
     """What agents used; None where nothing is known."""
     ai_reason: str = NO_AI
     """Why nothing is known of AI."""
+    hosts: Sequence[HostUse] = ()
+    """Other machines, with a price of their own, on which its jobs ran."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,13 @@ class Charged:
 
 def charge(used: Used, card: RateCard, today: datetime.date | None = None) -> Charged:
     """Every resource, priced or named as unmeasured. `today`: for the age of prices; None looks at no age."""
-    priced = [*_gpu(used, card), *_waiting(used, card), *_ai(used, card), *_energy(used, card.energy)]
+    priced = [
+        *_gpu(used, card),
+        *_hosts(used),
+        *_waiting(used, card),
+        *_ai(used, card),
+        *_energy(used, card.energy),
+    ]
     charges = tuple(one for one in priced if isinstance(one, Charge))
     return Charged(
         charges=charges,
@@ -100,6 +109,12 @@ def _gpu(used: Used, card: RateCard) -> Iterator[Priced]:
     of = f"an {named.gpu}" if named is not None and named.gpu else card.gpu
     reason = f"the card charges {of}, and this is an {used.gpu}: name its rate as `gpu:` in rates.yaml"
     yield Unmeasured(resource="gpu", reason=reason)
+
+
+def _hosts(used: Used) -> Iterator[Priced]:
+    """Machines of jobs, as a campaign counts them: by what each job noted of its host's price."""
+    for one in used.hosts:
+        yield Charge(resource="gpu", rate=f"jobs on {one.host}", seconds=one.seconds, usd=one.usd)
 
 
 def _waiting(used: Used, card: RateCard) -> Iterator[Priced]:

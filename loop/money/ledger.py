@@ -84,7 +84,7 @@ def with_open(sessions: Sequence[SessionRow], card: RateCard) -> list[SessionRow
 
 def _charged(session: SessionRow, card: RateCard) -> SessionRow:
     seconds = sum(run.seconds for run in session.runs)
-    used = Used(seconds=seconds, device=session.device, gpu=session.environment.gpu)
+    used = Used(seconds=seconds, device=session.device, gpu=session.environment.gpu, hosts=session.hosts)
     charged = charge(used, card.attended(session.attended))
     bill = {"charges": charged.charges, "unmeasured": charged.unmeasured, "notes": (NEVER_CLOSED,)}
     return session.model_copy(update={"seconds": seconds, "usd": sum(one.usd for one in charged.charges), **bill})

@@ -21,7 +21,10 @@ def money_line(bill: Bill, seconds: float) -> str:
 
 def cost(bill: Bill, seconds: float) -> str:
     """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`; what has no known price is named, never zero."""
-    priced = [f"{WHO[one.resource]} {say.usd(one.usd)} {one.basis}" for one in bill.charges]
+    sums: dict[tuple[str, str], float] = {}
+    for one in bill.charges:
+        sums[one.resource, one.basis] = sums.get((one.resource, one.basis), 0.0) + one.usd
+    priced = [f"{WHO[resource]} {say.usd(usd)} {basis}" for (resource, basis), usd in sums.items()]
     billed = f"{say.usd(bill.usd)} ({', '.join(priced)})" if priced else "nothing was billed"
     unknown = [WHO[one.resource] for one in bill.unmeasured if _was_used(bill, one)]
     more = f"; {' and '.join(unknown)}: price unknown" if unknown else ""

@@ -252,13 +252,18 @@ def settle(at_hand: ChangeAtHand, tried: Tried) -> str:
 
 
 def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
-    """The command that brings all that a session kept into the files of the user: of a task, into its answer."""
+    """The command that brings all that a session kept into the files of the user: of a task, into its answer.
+
+    Empty where no command does: an answer that holds its sources in a document of JSON.
+    """
     where = ["git", "-C", str(folder)]
     if branch:
         return [*where, "merge", "--no-edit", branch]
     made = made_of(folder)
     answer = made.answers.get(variant) if made else None
-    return ["patch", answer, str(patch)] if answer else [*where, "apply", "-p2", str(patch)]
+    if answer is None:
+        return [*where, "apply", "-p2", str(patch)]
+    return [] if answer.endswith(".json") else ["patch", answer, str(patch)]
 
 
 def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str) -> DecisionOutput:
@@ -271,7 +276,7 @@ def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str)
     if kept:
         at_hand.tree.write_patch(whole, SessionChanges(context.finished).first_base or at_hand.brief.base)
     command = shlex.join(taking(context.task.folder, branch, whole, tried.variant))
-    offered = f"; take it over: {command}"
+    offered = f"; take it over: {command}" if command else f"; the sources of the answer, as a patch: {whole}"
     return DecisionOutput(
         ok=True,
         message=f"change {tried.number} {tried.outcome}: {tried.reason}{offered if kept else ''}",

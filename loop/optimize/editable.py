@@ -1,6 +1,6 @@
 """Which files of a variant may be edited: those it is made of, without what judges and what others read."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 from loop.base.errors import WorkFailed
@@ -10,6 +10,8 @@ from loop.builds import build
 from loop.builds.build import Buildable
 from loop.builds.compiler_errors import BuildFailed
 from loop.builds.python_builds import files_of
+from loop.formats.target import ANSWERS
+from loop.library.made_of import made_of
 from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.steps.context import Context
 
@@ -18,8 +20,14 @@ def changeable(target: Target, folder: Path, name: str) -> bool:
     """Whether there is a file that may be edited: of a variant in Python one that does not judge it, too."""
     variant = target.variants[name]
     if isinstance(variant, PythonVariant):
-        return bool({*files_of([variant.module], folder)} - judging(target, folder))
+        return bool(own(files_of([variant.module], folder), target, folder))
     return isinstance(variant, CAbiVariant)
+
+
+def own(files: Iterable[str], target: Target, folder: Path) -> list[str]:
+    """Those of a variant's files that do not judge it; of a task of another format what its answers hold."""
+    held = {*files} - judging(target, folder)
+    return sorted(one for one in held if made_of(folder) is None or Path(one).parts[0] == ANSWERS)
 
 
 def judging(target: Target, folder: Path) -> set[str]:
@@ -31,8 +39,8 @@ def judging(target: Target, folder: Path) -> set[str]:
 def readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tuple[str, ...]]]:
     """The target's files that a variant is built from, each with the others that this session does not judge."""
     bench = context.bench
-    own = yield from _read(context, build.buildable(bench, [name])[name])
-    others: dict[str, tuple[str, ...]] = dict.fromkeys(sorted({*own} - judging(bench.target, bench.folder)), ())
+    files = yield from _read(context, build.buildable(bench, [name])[name])
+    others: dict[str, tuple[str, ...]] = dict.fromkeys(own(files, bench.target, bench.folder), ())
     for other, variant in bench.target.variants.items():
         if isinstance(variant, Buildable) and other not in context.task.variants:
             for file in (yield from _read_by_any(context, other, variant)):

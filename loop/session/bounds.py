@@ -11,12 +11,14 @@ from loop.base.documents import nearest
 from loop.base.errors import ExitCode, MachineFailure, Stopped, UsageError
 from loop.base.screen import seconds_text
 from loop.cloud import CHOICES, Watch
+from loop.model.change import hosts_of
+from loop.model.jobs import HostUse
 from loop.model.money import AiUse, RateCard
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Line, SessionHead, Status
 from loop.money.charging import Charged, Used, charge
 from loop.session.events import Happening, StepBegan, StepDue, Ticked
-from loop.store import sessions
+from loop.store import journal, sessions
 
 REPORT_S = 2.0
 """Kept for ending what runs and writing the report ..."""
@@ -222,11 +224,11 @@ def allowance_of(
     asked: Asked, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None
 ) -> Allowance | None:
     """The stricter of minutes and dollars; None where neither is bounded."""
-    limits = []
+    limits, hosts = [], hosts_of(journal.finished(lines))
     if asked.minutes is not None:
         limits.append((asked.minutes * 60, seconds_text(asked.minutes * 60)))
     if asked.usd is not None:
-        seconds = seconds_for(asked.usd, lambda s: spent_usd(s, card, head, ai))
+        seconds = seconds_for(asked.usd, lambda s: spent_usd(s, card, head, ai, hosts))
         used = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
         limits.append((seconds, f"${asked.usd:g}, which lasts for {seconds_text(seconds)}{used}"))
     if not limits:
@@ -248,10 +250,15 @@ def refuse_too_little(usd: float, card: RateCard, head: SessionHead) -> None:
         )
 
 
-def spent_usd(seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None) -> float:
-    """What that many seconds of a session are charged, and what its AI was."""
-    return sum(one.usd for one in _charged(seconds, card, head, ai).charges)
+def spent_usd(
+    seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
+) -> float:
+    """What that many seconds of a session are charged, and what its AI and the machines of its jobs were."""
+    return sum(one.usd for one in _charged(seconds, card, head, ai, hosts).charges)
 
 
-def _charged(seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None) -> Charged:
-    return charge(Used(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai), card.attended(head.attended))
+def _charged(
+    seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
+) -> Charged:
+    used = Used(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
+    return charge(used, card.attended(head.attended))

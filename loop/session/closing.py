@@ -17,7 +17,7 @@ from loop.learning.memory import Recall, failures_json
 from loop.library.histories import histories
 from loop.library.rates import rates
 from loop.model.base import Model
-from loop.model.change import BriefOutput
+from loop.model.change import BriefOutput, hosts_of
 from loop.model.exported import ExportedDiagnosis, ExportedFailure, ExportedSession, ExportedStep
 from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
@@ -81,7 +81,7 @@ def conclude(
         own_seconds=took.own_seconds,
         verdicts=findings.verdicts,
         bill=bill(
-            measured_use(setting, head, folder, took.seconds, now),
+            measured_use(head, folder, took.seconds),
             card,
             () if repeats else every_attempt(folder),
             priors=priors([head.plan.find(name).pattern for name in ran], histories(), rows),
@@ -112,13 +112,12 @@ def every_attempt(folder: SessionFolder) -> tuple[Finished, ...]:
     return tuple(line.event for line in folder.lines() if isinstance(line.event, Finished))
 
 
-def measured_use(
-    setting: Setting, head: SessionHead, folder: SessionFolder, seconds: float, now: datetime.datetime
-) -> Used:
+def measured_use(head: SessionHead, folder: SessionFolder, seconds: float) -> Used:
     """What the session used, by its own journal, the GPU's counter of energy and the best word on AI."""
     joules, over_s = energy(every_attempt(folder)) or (None, 0.0)
     ai, reason = results.used(folder)
-    return Used(seconds, head.device, head.gpu, joules, over_s, ai, reason or NO_AI)
+    hosts = hosts_of(folder.finished())
+    return Used(seconds, head.device, head.gpu, joules, over_s, ai, reason or NO_AI, hosts)
 
 
 def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:

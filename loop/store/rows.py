@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
 from loop.model.bisect import BisectOutput
-from loop.model.change import DecisionOutput, kept
+from loop.model.change import DecisionOutput, hosts_of, kept
 from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.money import Bill
@@ -134,6 +134,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         lasting=_lasting(steps),
         complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
+        hosts=hosts_of(steps),
         failures=failures_of(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
         **_advice(steps),
         **{"status": None, **ended},

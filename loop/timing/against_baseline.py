@@ -90,7 +90,8 @@ class Timed:
 def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generator[Tick, None, Timed]:
     bench, builds = context.bench, found.builds or {}
     sides = [bench.side(name, builds.get(name)) for name in found.right]
-    limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and builds else IN_ROUNDS_ALONE)
+    libraries = [one for one in builds.values() if one.compiled]
+    limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and libraries else IN_ROUNDS_ALONE)
     rounds = arguments.rounds or ROUNDS[bench.device]
     terms = Terms(rounds, limit_s, context.task.seed, cold=arguments.cold)
     begun, offered, compiled = monotonic(), list[Offered](), Compiled()
@@ -108,8 +109,7 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generat
         if arguments.as_operator and not distrusted:
             meant_s = min(context.budget_s, OPERATORS_IN_PLAN * context.task.plan.budget.minutes * 60)
             left_s = context.budget_s - (monotonic() - begun)
-            made = tuple(builds.values())
-            offered = yield from time_operators(bench, made, measured, meant_s, left_s, context.task.seed)
+            offered = yield from time_operators(bench, libraries, measured, meant_s, left_s, context.task.seed)
             distrusted = tuple(verdict for one in offered for verdict in one.distrusted)
         if bench.target.baseline.compiled and not distrusted:
             left_s = context.budget_s - (monotonic() - begun)

@@ -1,5 +1,6 @@
 """`--on HOST`: the same command on another machine, an OpenSSH server on a loopback port; cut, killed, stopped."""
 
+import json
 import os
 import signal
 import subprocess
@@ -307,6 +308,7 @@ def test_a_machine_is_set_up_by_a_wheel(tmp_path: Path, monkeypatch: pytest.Monk
         (place / "hosts.yaml").write_text(f"format: 1\nhosts: {{l4: {{ssh: there, python: {sys.executable}}}}}\n")
         done = loop("hosts", "setup", "l4", "--json")
         assert 0 == done.returncode, done.stderr
+        assert ["l4"] == [one["host"] for one in json.loads(done.stdout)["hosts"]]
         python = made.home / setup.PYTHON
         where = subprocess.run(
             [python, "-P", "-c", "import loop, torch; print(loop.__file__)"],

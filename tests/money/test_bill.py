@@ -8,12 +8,13 @@ from loop.base.places import project, shipped
 from loop.library.rates import rates
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
+from loop.model.jobs import HostUse
 from loop.model.money import Bill, Unmeasured
 from loop.model.pattern import Pattern
 from loop.money import bill as billing
 from loop.money.bill import judged_before, priors
 from loop.money.charging import Used
-from loop.money.section import cost, money_line, roi
+from loop.money.section import cost, money, money_line, roi
 from tests.conftest import ROOT
 from tests.makers import make_bill, make_build, make_built, make_card, make_finished, make_history, make_pattern
 from tests.money.test_ledger import session
@@ -95,6 +96,17 @@ def test_the_line_says_what_was_measured_and_what_was_stated() -> None:
     assert "ROI not measurable yet: no time without a pattern was measured here" == roi(made)
     no_gpu = Unmeasured(resource="gpu", reason="the card charges another one")
     assert "nothing was billed; GPU: price unknown" == cost(make_bill(unmeasured=(no_gpu,)), 9.0)
+
+
+def test_machines_of_jobs_stand_in_the_line_and_in_the_table() -> None:
+    """The line has one sum for all GPUs; the table a row for each machine, with its price and time."""
+    hosts = (HostUse(host="h100", seconds=1800.0, usd=1.5), HostUse(host="l4", seconds=3600.0, usd=0.7))
+    made = billing.bill(Used(3600.0, "cuda", hosts=hosts), make_card(waiting=None))
+    assert "$2.92 (GPU $2.92 measured)" == cost(made, 3600.0)
+    table = money(made, 3600.0)["charges"]
+    assert [("GPU", "jobs on h100", "$3.00", "30 min 0 s", "$1.50", "measured")] == [
+        row for row in table.rows if "h100" in row[1]
+    ]
 
 
 def run(pattern: str, status: str, found: bool = False) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import datetime
 
 import pytest
 
+from loop.model.jobs import HostUse
 from loop.model.money import AiUse, EnergyRate, MachineRate, ModelUse, RateCard, Tokens
 from loop.money.charging import Charged, Used, charge, is_for
 from tests.makers import make_card
@@ -44,6 +45,15 @@ def test_spot_has_a_rate_of_its_own() -> None:
 def test_no_gpu_is_charged_where_none_ran() -> None:
     """A session on a processor, on a machine with a card full of GPUs."""
     assert {"engineer"} == set(of(charge(Used(3600.0, "cpu"), card())))
+
+
+def test_machines_of_jobs_are_charged_beside_the_session() -> None:
+    """Each at what its jobs noted, named after it; the session's own time is charged as ever."""
+    used = Used(3600.0, "cuda", hosts=(HostUse(host="h100", seconds=1800.0, usd=1.5),))
+    charges = charge(used, card()).charges
+    assert [("gcp/r/g2", 0.72), ("jobs on h100", 1.5)] == [
+        (one.rate, pytest.approx(one.usd)) for one in charges if one.resource == "gpu"
+    ]
 
 
 def test_another_gpu_than_the_priced_one_has_no_price() -> None:

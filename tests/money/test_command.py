@@ -9,8 +9,9 @@ import pytest
 
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.record import Opened, Started
+from loop.session.closing import measured_use
 from loop.store.sessions import SessionFolder
-from tests.makers import make_bill, make_finished, make_record, make_session_head
+from tests.makers import make_bill, make_check, make_finished, make_record, make_session_head, make_verify
 from tests.projects import loop, make_project
 from tests.store.folders import make_session
 
@@ -66,6 +67,17 @@ def test_what_was_spared_stands_beside_what_was_charged() -> None:
     add("b", ENGINEER)
     assert {"minutes": 10.0, "usd": 4.0, "roi": 3.0} == shown()["spared"]
     assert "spared, as measured here: 10.0 min, $4.00; ROI 3" in loop("cost", "show").stdout
+
+
+def test_the_machines_of_jobs_are_charged_whether_a_session_closed_or_not() -> None:
+    """Half an hour of a host for 3 dollars an hour, in the journal of one that was killed."""
+    ran = {"id": "j", "title": "", "state": "done", "tries": 1, "host": "h100", "usd_per_hour": 3.0}
+    output = {**make_verify(make_check()).model_dump(), "jobs": [{**ran, "began": 0.0, "seconds": 1800.0}]}
+    steps = (Opened(pid=1), STARTED, make_finished(output=output))
+    folder = make_session(Path("../sessions").resolve(), "killed", *steps, status="")
+    assert 1.5 == shown()["totals"]["gpu_usd"]
+    (host,) = measured_use(folder.head(), folder, 60.0).hosts
+    assert ("h100", 1800.0, 1.5) == (host.host, host.seconds, host.usd)
 
 
 def test_a_session_that_never_closed_is_charged_for_its_steps() -> None:

@@ -1,0 +1,171 @@
+"""Builds of Python variants: what they are made of, the copy under its hash, and what tells two of them apart."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from loop.builds.build import find_id
+from loop.builds.compiler_errors import BuildFailed
+from loop.builds.layout import alike
+from loop.builds.python_builds import build, files_of, imports
+from loop.model.measurement import Build
+from loop.model.target import PythonVariant
+
+SCALE = '''"""Scales."""
+
+import torch
+
+TWO = 2
+
+
+def first(x):
+    """Doubles."""
+    return x * TWO
+
+
+def scale(x):
+    return first(x)
+'''
+OTHERS = {
+    "helper.py": "",
+    "unused.py": "",
+    "chain.py": "import helper",
+    "parts/__init__.py": "from . import inner",
+    "parts/inner.py": "",
+    "parts/tile.py": "from ..helper import x",
+    "kernel.cu": '#include "kernel.cuh"\n',
+    "kernel.cuh": "",
+    "answers/one.py": "import beside\nimport helper",
+    "answers/beside.py": "",
+}
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path:
+    """A folder with these files."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def made(folder: Path, cache: Path, text: str = SCALE) -> Build:
+    """The build of one file that holds this."""
+    variant = PythonVariant(kind="python", device="cpu", module="scale", function="scale")
+    return build("ours", variant, write(folder, {"scale.py": text}), cache)
+
+
+@pytest.mark.parametrize(
+    ("text", "others"),
+    [
+        ("import torch\nimport os.path", []),
+        ("import helper", ["helper.py"]),
+        ("def f():\n    from helper import g", ["helper.py"]),
+        ("import chain", ["chain.py", "helper.py"]),
+        ("import parts", ["parts/__init__.py", "parts/inner.py"]),
+        ("from parts import tile", ["helper.py", "parts/__init__.py", "parts/inner.py", "parts/tile.py"]),
+        ("SOURCE = 'kernel.cu'", ["kernel.cu", "kernel.cuh"]),
+        ("import helper\n)", []),
+        ("open('../secret'); open('/etc/passwd'); open('\\0')", []),
+    ],
+    ids=["packages", "module", "in a function", "chain", "package", "from it", "text", "no syntax", "outside"],
+)
+def test_a_variant_is_made_of_what_it_imports_and_names(tmp_path: Path, text: str, others: list[str]) -> None:
+    """Files of the target's folder, found without running anything."""
+    folder = write(tmp_path / "target", {**OTHERS, "scale.py": text})
+    (tmp_path / "secret").write_text("")
+    assert (*others, "scale.py") == files_of(["scale"], folder)
+
+
+def test_a_module_that_is_a_file_finds_what_lies_beside_it(tmp_path: Path) -> None:
+    """As the worker does; and a module of an installed package is made of no file here."""
+    folder = write(tmp_path, OTHERS)
+    assert ("answers/beside.py", "answers/one.py", "helper.py") == files_of(["answers/one.py"], folder)
+    assert () == files_of(["torch.nn"], folder)
+
+
+def test_a_package_is_told_from_others_that_are_imported(tmp_path: Path) -> None:
+    """Also where only a part of it is, and not where a module of the target has its name."""
+    folder = write(tmp_path, {"a.py": "import triton.language as tl", "b.py": "from .triton import x"})
+    assert imports("triton", ["a.py"], folder)
+    assert not imports("triton", ["b.py"], folder)
+
+
+def test_the_copy_is_found_by_its_hash_as_long_as_it_holds_the_same(tmp_path: Path) -> None:
+    """Where the folder lies does not matter, nor what it holds besides; a damaged copy is made again."""
+    cache = tmp_path / "cache"
+    first = made(write(tmp_path / "one", {"unused.py": ""}), cache)
+    again = made(tmp_path / "two", cache)
+    assert (first.build_id, False, True) == (again.build_id, first.cached, again.cached)
+    assert first.build_id != made(tmp_path / "one", cache, SCALE + "\n").build_id
+    copy = Path(first.library) / "scale.py"
+    assert SCALE == copy.read_text()
+    for damage in ("edited", "more", "a link"):
+        if damage == "a link":
+            copy.unlink()
+            copy.symlink_to(tmp_path / "two" / "scale.py")
+        else:
+            (copy if damage == "edited" else copy.with_name("torch.py")).write_text("x = 1")
+        assert find_id("ours", first.build_id, cache) is None
+        assert not made(tmp_path / "two", cache).cached
+        found = find_id("ours", first.build_id, cache)
+        assert found is not None
+        assert (first.library, True, False) == (found.library, found.cached, found.compiled)
+        assert ["scale.py"] == [path.name for path in copy.parent.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("def f(:\n", r"^scale\.py:1:7: invalid syntax"), ("x = '\0'", r"^scale\.py.*null")]
+)
+def test_what_is_no_python_fails_with_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+    """As a compiler would say it; a file that is not there, too."""
+    with pytest.raises(BuildFailed, match=message):
+        made(tmp_path, tmp_path / "cache", text)
+    variant = PythonVariant(kind="python", device="cpu", module="gone.py", function="scale")
+    with pytest.raises(BuildFailed, match=r"gone\.py: no such file"):
+        build("ours", variant, tmp_path, tmp_path / "cache")
+
+
+FIRST, SECOND = SCALE.index("def first"), SCALE.index("def scale")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (SCALE + "\n# nothing but a comment\n", "the same"),
+        (SCALE.replace("Doubles.", "Twice.").replace("(x)", "( x )"), "the same"),
+        (SCALE.replace('    """Doubles."""\n', ""), "the same"),
+        (SCALE[:FIRST] + SCALE[SECOND:] + "\n\n" + SCALE[FIRST:SECOND], "moved"),
+        (SCALE.replace("x * TWO", "x + x"), None),
+        (SCALE.replace("TWO = 2", "TWO = 2.0"), None),
+        (SCALE + "\n\ndef first(x):\n    return x\n", None),
+    ],
+    ids=["comment", "spacing", "docstring", "order", "an operation", "a constant", "defined twice"],
+)
+def test_comments_and_order_are_told_from_statements(tmp_path: Path, text: str, word: str | None) -> None:
+    """Like the layout of a library: what is faster by them is so by luck."""
+    cache = tmp_path / "cache"
+    assert word == alike(made(tmp_path / "old", cache), made(tmp_path / "new", cache, text))
+
+
+def test_of_two_functions_with_one_name_the_order_counts(tmp_path: Path) -> None:
+    """The later one is called."""
+    cache, last = tmp_path / "cache", "def f(x):\n    return {}\n"
+    texts = [last.format(one) + last.format(two) for one, two in (("x", "-x"), ("-x", "x"))]
+    assert alike(made(tmp_path / "a", cache, texts[0]), made(tmp_path / "b", cache, texts[1])) is None
+
+
+def test_loading_leaves_the_copy_as_it_is(tmp_path: Path) -> None:
+    """No bytecode beside it, even of what is imported late: it is known by what it holds."""
+    text = "def scale(x):\n    import helper\n    return x\n"
+    found = made(write(tmp_path / "target", OTHERS), tmp_path / "cache", text)
+    program = (
+        "from loop.calls.call import FunctionTerms\nfrom loop.calls.variants import Importable\n"
+        f"Importable(FunctionTerms('scale:scale', folder={found.library!r}), 'cpu').function(1)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert find_id("ours", found.build_id, tmp_path / "cache") is not None

@@ -1,0 +1,225 @@
+"""Campaigns that change Python variants: each side of a comparison runs its own copy of the module."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from loop.library.definitions import read_file
+from loop.model.target import Target
+from loop.optimize.briefing import contract, language
+from loop.optimize.candidate import taking
+from loop.optimize.editable import changeable, judging
+from loop.optimize.edits import may_change
+from loop.steps.context import Context
+from tests.noise import timed
+from tests.optimize.test_campaign import optimize
+from tests.optimize.test_session import SIZES, Project, commit_plan
+from tests.projects import FUNCTIONS, LOOP, TARGET, loop
+from tests.repository.test_reading import git
+
+SLOW = """
+import torch
+
+from rows import one_row
+
+
+def scale(x, *, factor):
+    return torch.stack([one_row(row, factor) for row in x])
+"""
+ROWS = """
+def one_row(row, factor):
+    return row * factor
+"""
+FAST = """
+def scale(x, *, factor):
+    return x * factor
+"""
+WRONG = FAST.replace("x * factor", "x * (factor + 0.01)")
+CACHED = """
+last = {}
+
+
+def scale(x, *, factor):
+    if x.shape not in last:
+        last[x.shape] = x * factor
+    return last[x.shape]
+"""
+VARIANTS = "  ours: {kind: python, device: any, module: mine, function: scale}\n"
+PROPOSER = """
+import pathlib, subprocess, sys
+brief, folder, answer = map(pathlib.Path, sys.argv[1:])
+number, mine = int(brief.name[:4]), folder / "mine.py"
+if number == 1:  # What Python cannot read comes back with its words.
+    mine.write_text("def scale(:" if "does not compile" not in brief.read_text() else {fast!r})
+    for name in ("functions.py", "target.yaml", "torch.py"):
+        (folder / name).write_text("def scale(x, *, factor): return x")
+elif number == 2:
+    mine.write_text(mine.read_text() + "# nothing but a comment")
+    done = subprocess.run([*{loop!r}, "kernels", "check", "ours", "--json"], cwd=folder, capture_output=True)
+    pathlib.Path({printed!r}).write_bytes(done.stdout)
+elif number < 5:
+    mine.write_text({{3: {wrong!r}, 4: {cached!r}}}[number])
+else:
+    answer.write_text('{{"done": true}}')
+"""
+
+
+def in_python(folder: Path) -> Path:
+    """A target whose variant works row by row, in two files."""
+    folder.mkdir(parents=True)
+    head = TARGET.partition("  ours: ")[0].replace(*SIZES)
+    files = {"target.yaml": head + VARIANTS, "functions.py": FUNCTIONS, "mine.py": SLOW, "rows.py": ROWS}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@timed
+@pytest.mark.slow
+def test_a_campaign_changes_a_python_variant(tmp_path: Path) -> None:
+    """Faster is kept; a comment, a wrong result, one kept from an earlier call and edits of the judge are not."""
+    project = Project(in_python(tmp_path / "project"), tmp_path / "sessions")
+    commit_plan(project.folder)
+    assert 0 == loop("trust", str(project.folder)).returncode
+    printed, script = tmp_path / "check.json", tmp_path / "propose.py"
+    texts = {"fast": FAST, "wrong": WRONG, "cached": CACHED}
+    script.write_text(PROPOSER.format(loop=LOOP, printed=str(printed), **texts))
+    words = ("--threads", "1", "--json")
+    code, out, err = optimize(project, f"{sys.executable} {script} {{brief}} {{workdir}} {{answer}}", *words)
+    assert 0 == code, err
+    changes = json.loads(out)["changes"]
+    first, *_, last = changes["proposals"]
+    assert (["mine.py"], ["functions.py", "target.yaml", "torch.py"]) == (first["files"], first["left_out"])
+    assert ("edited", "done") == (first["ended"], last["ended"])
+    assert ["kept", "reverted", "reverted", "reverted"] == [one["outcome"] for one in changes["judged"]], err
+    comment, *others = (one["reason"] for one in changes["judged"][1:])
+    assert "the edit changes nothing that runs" in comment
+    assert all("ours is incorrect" in reason for reason in others)
+    (step,) = json.loads(printed.read_text())["steps"]
+    assert "the incumbent" == step["output"]["speeds"][0]["against"]
+    assert (["mine.py", "rows.py"], "Python") == (project.brief(1)["files"], project.brief(1)["language"])
+    assert SLOW == (project.folder / "mine.py").read_text()
+    assert FAST.strip() == git(project.folder, "show", f"loop/{project.session.name}:mine.py")
+    assert "the start's speed" in (project.session / "report.md").read_text()
+
+
+ANSWER = """
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x):
+        {work}
+"""
+TASK = (
+    ANSWER.replace("ModelNew", "Model").format(work="return x * self.scale")
+    + """
+
+def get_inputs():
+    return [torch.rand(64, 256)]
+
+
+def get_init_inputs():
+    return [2.0]
+"""
+)
+SLOW_ANSWER = ANSWER.format(work="return torch.stack([row * self.scale for row in x])")
+FAST_ANSWER = ANSWER.format(work="return x * self.scale")
+ANSWERS = """
+import pathlib, sys
+brief, folder = map(pathlib.Path, sys.argv[1:])
+(folder / "task.py").write_text("a task of my own")
+(folder / "answers" / "mine.py").write_text({fast!r})
+"""
+
+
+@timed
+@pytest.mark.slow
+def test_a_campaign_changes_the_answer_to_a_task_of_another_format(tmp_path: Path) -> None:
+    """The answer's file alone; it stays as it was until its owner takes over what was kept."""
+    task, answer, script = tmp_path / "task.py", tmp_path / "mine.py", tmp_path / "propose.py"
+    for path, text in ((task, TASK), (answer, SLOW_ANSWER), (script, ANSWERS.format(fast=FAST_ANSWER))):
+        path.write_text(text)
+    assert 0 == loop("trust", str(task), str(answer)).returncode
+    words = ("--variant", str(answer), "--max-candidates", "1", "--threads", "1")
+    done = loop("optimize", str(task), "--proposer", f"{sys.executable} {script} {{brief}} {{workdir}}", *words)
+    assert 0 == done.returncode, done.stderr
+    (noted,) = (tmp_path / "sessions").glob("*/changes/candidates/0001.json")
+    proposal = json.loads(noted.read_text())
+    assert (["answers/mine.py"], ["task.py"]) == (proposal["files"], proposal["left_out"])
+    assert (TASK, SLOW_ANSWER) == (task.read_text(), answer.read_text())
+    line = next(one for one in done.stderr.splitlines() if "take it over: " in one)
+    subprocess.run(shlex.split(line.partition("take it over: ")[2]), check=True, capture_output=True)
+    assert FAST_ANSWER == answer.read_text()
+
+
+def target_in(folder: Path, variants: str) -> Target:
+    """A target with these variants."""
+    (folder / "target.yaml").write_text(TARGET.partition("  ours: ")[0] + variants)
+    return read_file(folder / "target.yaml", Target).value
+
+
+def test_what_judges_a_variant_may_not_change(tmp_path: Path) -> None:
+    """The manifest, the functions that it names and what these import: such files are no variant's own."""
+    (tmp_path / "functions.py").write_text("import shared\n" + FUNCTIONS)
+    for name in ("shared", "mine"):
+        (tmp_path / f"{name}.py").write_text(ROWS)
+    modules = ("functions", "shared", "mine", "torch.nn")
+    line = "  {}: {{kind: python, device: any, module: {}, function: scale}}\n"
+    target = target_in(tmp_path, "".join(line.format(name.replace(".", "_"), name) for name in modules))
+    assert {"target.yaml", "functions.py", "shared.py"} == judging(target, tmp_path)
+    assert ["mine"] == [name for name in target.variants if changeable(target, tmp_path, name)]
+
+
+@pytest.mark.parametrize(
+    ("name", "may"),
+    [
+        ("rms.py", True),
+        ("rms_tiles.py", True),
+        ("tiles.py", False),
+        ("torch.py", False),
+        ("parts/rms_tiles.py", False),
+        ("rms_old.py", False),
+        ("tile.cuh", True),
+    ],
+)
+def test_a_new_python_file_is_called_after_the_variants(name: str, may: bool) -> None:
+    """What judges would import any other in the place of a package of that name."""
+    assert may == may_change(name, ("rms.py", "kernel.cuh"), ("rms_old.py",))
+
+
+def test_a_brief_says_the_language_and_how_a_variant_is_called(tmp_path: Path) -> None:
+    """No compiler for Python; a kernel in Triton is known by its import."""
+    target = target_in(
+        tmp_path, VARIANTS + "  kernel: {kind: c_abi, device: cuda, sources: [a.cu], entry: scale}\n"
+    )
+    assert "CUDA C++" == language(target.variants["kernel"], tmp_path)
+    for text, words in (("import triton.language as tl", "Triton, in Python"), ("import torch", "Python")):
+        (tmp_path / "mine.py").write_text(text)
+        assert words == language(target.variants["ours"], tmp_path)
+    context = cast(Context, SimpleNamespace(bench=SimpleNamespace(target=target, device="cpu")))
+    asked = contract(context, target.variants["ours"])
+    assert ("mine:scale, a function that returns its outputs", False) == (asked["Entry"], "Compiler" in asked)
+    assert ("x [N M]", "[N M]", "factor") == (asked["Inputs"], asked["Output"], asked["Attributes"])
+
+
+def test_a_folder_outside_git_takes_its_patch(tmp_path: Path) -> None:
+    """A patch of a folder's copy names the folder as well."""
+    folder, patch = tmp_path / "target", tmp_path / "kept.patch"
+    folder.mkdir()
+    (folder / "a.py").write_text("one\n")
+    patch.write_text("--- a/target/a.py\n+++ b/target/a.py\n@@ -1 +1 @@\n-one\n+two\n")
+    subprocess.run(taking(folder, "", patch, "ours"), check=True)
+    assert "two\n" == (folder / "a.py").read_text()
+    assert ["merge", "--no-edit", "loop/s"] == taking(folder, "loop/s", patch, "ours")[3:]
