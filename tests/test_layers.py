@@ -4,9 +4,9 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Set
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from tests.conftest import ROOT
 
@@ -32,22 +32,52 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@dataclass
+class Facts:
+    """What the rules ask of a file."""
+
+    explained: bool
+    """Whether it begins with a docstring, or is empty."""
+    imports: list[str] = field(default_factory=list)
+    """Modules of `import`."""
+    imported_from: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    """Modules of `from`, and the names that are taken from them."""
+    called: set[str] = field(default_factory=set)
+    """Functions that it calls by a bare name."""
+    broad: list[int] = field(default_factory=list)
+    """Lines of handlers that catch everything."""
+
+
+@cache
+def facts(path: Path) -> Facts:
+    """A file as it is parsed once for all rules; also what stands inside functions."""
+    tree = ast.parse(path.read_text())
+    found = Facts(not tree.body or ast.get_docstring(tree) is not None)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.imports += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.imported_from.append((node.module, tuple(alias.name for alias in node.names)))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found.called.add(node.func.id)
+        elif isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception"):
+            found.broad.append(node.lineno)
+    return found
+
+
 def imports(path: Path) -> Iterator[str]:
     """Every module a file imports, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    yield from facts(path).imports
+    for module, names in facts(path).imported_from:
+        yield module
+        yield from (f"{module}.{name}" for name in names)
 
 
 def modules_imported(path: Path, modules: Container[str]) -> Iterator[str]:
     """Modules of the package that a file imports; of a package that is only the way to a module, the module."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if name in modules else node.module for name in inner)
+    for module, names in facts(path).imported_from:
+        inner = [f"{module}.{name}" for name in names]
+        yield from (name if name in modules else module for name in inner)
 
 
 def rooms_imported(path: Path) -> set[str]:
@@ -77,7 +107,6 @@ def circles() -> dict[str, set[str]]:
     return rest
 
 
-@pytest.mark.slow
 def test_a_file_imports_only_from_floors_below_or_its_own_room() -> None:
     """No import points up or sideways."""
     assert offenders(upward) == {}
@@ -109,24 +138,16 @@ def test_torch_and_numpy_are_imported_by_children_only() -> None:
     assert offenders(heavy) == {}
 
 
-@pytest.mark.slow
 def test_only_the_screen_prints() -> None:
     """Nothing else writes to stdout or stderr."""
-
-    def prints(path: Path) -> bool:
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        return "print" in {node.func.id for node in calls if isinstance(node.func, ast.Name)}
-
-    assert offenders(prints) == {}
+    assert offenders(lambda path: "print" in facts(path).called) == {}
 
 
 def test_a_parent_catches_everything_in_two_places_only() -> None:
     """Around a step, and at the one door; a child process shields itself from what it loads."""
 
     def broad(path: Path) -> list[int]:
-        handlers = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ExceptHandler)]
-        wide = [h for h in handlers if h.type is None or ast.unparse(h.type) == "Exception"]
-        return [handler.lineno for handler in wide if room_of(path) not in WITH_TORCH]
+        return [] if room_of(path) in WITH_TORCH else facts(path).broad
 
     assert offenders(broad, but={"loop/session/walk.py", "loop/cli/__init__.py"}) == {}
 
@@ -138,12 +159,7 @@ def test_a_file_is_one_room() -> None:
 
 def test_a_module_says_why_it_exists() -> None:
     """The first thing in a file is a docstring, unless the file is empty."""
-
-    def silent(path: Path) -> bool:
-        text = path.read_text()
-        return bool(text.strip()) and not ast.get_docstring(ast.parse(text))
-
-    assert offenders(silent) == {}
+    assert offenders(lambda path: not facts(path).explained) == {}
 
 
 def test_nothing_outside_the_target_knows_that_it_is_attention() -> None:

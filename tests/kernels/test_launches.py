@@ -1,4 +1,4 @@
-"""How kernels are launched from several threads of a program; the CUDA calls are stood in for, no GPU is needed."""
+"""Kernels launched from several threads of a program; the CUDA calls are stood in for, no GPU is needed."""
 
 import shutil
 import subprocess
