@@ -7,5 +7,6 @@ a build is used as long as each file is what it was. The compiler does not run f
 something cannot be known is made again by each command, which says why.
 
 `resources` reads the assembler's report, `binaries` the machine code, `compiler_errors` what a compiler says.
-`layout` tells builds apart that differ only in where their code lies.
+`layout` tells builds apart that differ only in where their code lies. `python_builds` has the same for variants in
+Python: their files, a copy under its hash, and whether two copies hold the same statements.
 """

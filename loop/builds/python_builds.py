@@ -164,6 +164,7 @@ def _build(name: str, build_id: str, cache: Path, files: int, *, cached: bool) -
         seconds=0.0,
         cached=cached,
         units=0,
+        compiled=False,
         compiler=f"Python {platform.python_version()}",
         note=f"{name} copied ({files} file{'s' * (files != 1)})",
     )

@@ -8,7 +8,7 @@ import hashlib
 import io
 import pickle
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -169,14 +169,15 @@ class Callee:
         device: str,
         *,
         watched: bool = True,
+        make: Callable[[Any, Any, int], Any] = made,
     ) -> None:
         """`arguments` gives those of the constructor, where `function` is a class. `watched`: whether what the
-        module holds is compared afterwards."""
+        module holds is compared afterwards. `make`: makes one of the class."""
         self.function, self.terms, self.call = function, terms, call
         self.rest = structure_of(call)
         self.module: torch.nn.Module | None = None
         if terms.is_class:
-            self.function = made(function, arguments, call.seed)
+            self.function = make(function, arguments, call.seed)
         if isinstance(self.function, torch.nn.Module):
             self.module = self.function.to(device)
         self.state = self._state() if watched else {}

@@ -16,5 +16,6 @@ OFFSETS = 64
 """Where the windows of each call begin, in elements: call by call, input by input."""
 MAX_OFFSETS = CONTROL_BYTES // 8 - OFFSETS
 
-LEAVE, READY, RUN, GIVE = range(4)
-"""Stop waiting for orders; make ready for some calls; make them; put their results into their slots."""
+LEAVE, READY, RUN, SETTLE, GIVE = range(5)
+"""Stop waiting for orders; make ready for some calls; make them; have their results be there, where they lie; put
+them into their slots."""

@@ -20,6 +20,7 @@ from loop.calls.control import (
     READY,
     ROTATIONS,
     RUN,
+    SETTLE,
 )
 
 Windows = Sequence[Sequence[int]]
@@ -43,6 +44,9 @@ class Stage(ABC):
 
         `count`: of how many calls; on a GPU how often all of those that were made ready are replayed.
         """
+
+    def settle(self) -> None:
+        """Have the result of each call be there, on the device: work that was left for later is done now."""
 
     def give(self) -> None:
         """Put the result of each call into its slot."""
@@ -97,6 +101,8 @@ def obey(shared: Shared, bell: WorkerBell, stage: Stage, inputs: int, seen: int)
                 rotations = words[ROTATIONS : ROTATIONS + inputs].tolist()
                 stage.ready(shared.windows(inputs), rotations, cold=bool(words[COLD]))
                 words[CAPTURED] = int(stage.captured)
+            elif op == SETTLE:
+                stage.settle()
             elif op == GIVE:
                 stage.give()
             words[DONE] = seen

@@ -37,8 +37,10 @@ class TorchMemory(Memory):
 
     def poison(self, guard: Guard | None = None) -> None:
         """Make every element NaN, or what the guard says."""
-        data = bytes([POISON]) * self.size if guard is None else self.zones.fill(guard, self.size)
-        self._parts[1].copy_(_bytes_tensor(data))
+        if guard is None:
+            self._parts[1].fill_(POISON)
+        else:
+            self._parts[1].copy_(_bytes_tensor(self.zones.fill(guard, self.size)))
 
     def fill(self, data: bytes) -> None:
         """Put `data` into it, and remember it."""

@@ -34,6 +34,8 @@ class DeviceFunctionStage(FunctionStage):
         self._captured = {}
         self.given: list[list[Tensor]] = []
         """Of each call the outputs that are passed to it."""
+        self.settled: list[Tensor] = []
+        """Results on the device, as tensors that nothing is left to do for: of one output all calls' in one."""
 
     def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
         """Rotate inputs; capture the calls where these windows are new."""
@@ -87,6 +89,7 @@ class DeviceFunctionStage(FunctionStage):
 
     def run(self, count: int) -> int:
         """Make the calls so many times; nanoseconds by the device's events. All its work is done then."""
+        self.settled = []
         begin, end = Event(enable_timing=True), Event(enable_timing=True)  # type: ignore[no-untyped-call]
         begin.record()
         for _ in range(count):
@@ -106,6 +109,17 @@ class DeviceFunctionStage(FunctionStage):
             self.given.append([torch.empty_like(one, device="cuda") for one in super().passed(number)])
         return self.given[number]
 
+    def settle(self) -> None:
+        """Copy the result of each call on the device."""
+        if self.callee.terms.passed:
+            return
+        outputs = [self.callee.outputs(result) for result in self.results[self.again :]]
+        if self.call.parts:
+            self.settled = [tensor.clone() for some in outputs for tensor in some]
+        elif outputs:
+            self.settled = [torch.stack([tensor for (tensor,) in outputs])]
+        synchronize()
+
     def give(self) -> None:
         """Copy the result of each call into its slot."""
         given = self.results[self.again :]
@@ -115,16 +129,16 @@ class DeviceFunctionStage(FunctionStage):
                     slot.copy_(one)
                 self.give_one(number, result)
             return
-        results = [self.callee.outputs(result)[0] for result in given]
-        if results:
-            host = torch.stack(results).cpu()  # One way to the host for all of them.
+        if not self.settled:
+            self.settle()
+        for host in [one.cpu() for one in self.settled]:  # One way to the host for all of them.
             for slots, row in zip(self.slots, host, strict=False):
                 slots[0].copy_(row)
 
     def close(self) -> None:
         """Give the memory back."""
         super().close()
-        self.origins, self.graph, self._captured, self.given = [], None, {}, []
+        self.origins, self.graph, self._captured, self.given, self.settled = [], None, {}, [], []
 
 
 def rolled(pool: Tensor, turn: int) -> Tensor:

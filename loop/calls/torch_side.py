@@ -1,6 +1,7 @@
 """Where torch is known: element types, tensors to bytes and back, functions and classes of the user's."""
 
 import contextlib
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -47,6 +48,9 @@ PROPERTIES = (
 BUNDLED |= {name: f"loop.workers.attention_properties:{name}" for name in PROPERTIES}
 MOVED = {"loop.bench.child.attention": "loop.workers.attention"}
 """Modules of ours that manifests of an earlier release name, and where they are now."""
+
+FEW_WEIGHTS, MOST_WEIGHTS = 1 << 20, 1 << 30
+"""Elements of a module between which it is kept: fewer are made as quickly as copied, more take too much room."""
 
 Function = Callable[..., Any]
 
@@ -164,6 +168,39 @@ def made(kind: Any, arguments: Any, seed: int) -> Any:
     if isinstance(one, torch.nn.Module):
         one.requires_grad_(False)
     return one
+
+
+class Maker:
+    """Makes objects of classes. Of a large module the last is kept as it was made; those that follow are copies,
+    for to draw a hundred million weights takes seconds."""
+
+    def __init__(self) -> None:
+        self.kept: tuple[Any, int, torch.nn.Module, Any] | None = None
+        """Class, seed, module, and where the random numbers stood then."""
+
+    def made(self, kind: Any, arguments: Any, seed: int) -> Any:
+        """The same as `made` gives, and random numbers go on as after that."""
+        if self.kept and self.kept[:2] == (kind, seed):
+            seed_all(seed)
+            _draw_on_from(self.kept[3])
+            return copy.deepcopy(self.kept[2])
+        one = made(kind, arguments, seed)
+        if isinstance(one, torch.nn.Module):
+            self.kept = None
+            if FEW_WEIGHTS < sum(tensor.numel() for tensor in one.state_dict().values()) < MOST_WEIGHTS:
+                with contextlib.suppress(Exception):  # It holds what cannot be copied: each is made.
+                    self.kept = kind, seed, copy.deepcopy(one), _drawn_so_far()
+        return one
+
+
+def _drawn_so_far() -> Any:
+    return random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+
+
+def _draw_on_from(state: Any) -> None:
+    random.setstate(state[0])
+    numpy.random.set_state(state[1])
+    torch.set_rng_state(state[2])
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

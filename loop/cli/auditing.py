@@ -20,7 +20,7 @@ from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import tasks_folder
 from loop.base.processes import finish, python_path, run
 from loop.base.screen import Screen
-from loop.cli.bench import BenchRequest, walk_bench
+from loop.cli.bench import BenchRequest, walk_first
 from loop.formats import erring, flashinfer, gpumode, kernelbench, table
 from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
@@ -40,7 +40,7 @@ from loop.model.workloads import entry_of, expand, spelled
 from loop.proving.negative_controls import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import EvaluatorTerms, verdict_of
-from loop.workers.nursery import PATIENT
+from loop.workers.judge_process import UNTIMED
 from loop.workers.program import within
 from loop.workers.workload_call import wanted_of
 
@@ -147,14 +147,16 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     if left:  # Remembered answers are wrong only where calls are timed: their inputs change in between.
         screen.status(f"{task.name}: timed calls of what verification lets pass")
         ours |= _ours(request, own, "measure", left)
-    screen.status(f"{task.name}: the rule that {task.format} states")
-    stated = Stated(task, own, device, request).verdicts(names)
     theirs, why = _theirs(request, task, dict(zip(names, files, strict=True)), screen)
+    # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
+    asked = names if why else [name for name in left if ours[name].passes]
+    screen.status(f"{task.name}: the rule that {task.format} states")
+    stated = Stated(task, own, device, request).verdicts(asked) if asked else {}
     whose = f"the evaluator of {task.format}, unmodified"
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
     rows = [
-        _row(task, one, path, ours[name], (theirs or stated)[name], stated[name].result is True)
+        _row(task, one, path, ours[name], (theirs or stated)[name], name in stated and stated[name].result is True)
         for one, name, path in zip(chosen, names, files, strict=True)
     ]
     findings = [*looked["findings"], *_stated(task)]
@@ -216,7 +218,7 @@ def _ours(request: AuditRequest, erring_ones: Setting, what: str, names: Sequenc
     every = expand(target, target.workloads, target.dtypes[choose_device(request.device, target)])
     some = [spelled(entry_of(target.signature, one)) for one in few(every)] if len(every) > MOST_CASES else []
     bench = BenchRequest(what, names, folder, request.device, some, request.threads, request.seed, rounds=ROUNDS)
-    finished = walk_bench(bench, Screen(quiet=True))[0]
+    finished, _ = walk_first(bench, Screen(quiet=True))
     return {name: ours_on(name, finished) for name in names}
 
 
@@ -275,7 +277,7 @@ class Stated:
             terms, result = scratch / "terms.json", scratch / "result.json"
             terms.write_text(json.dumps(self._terms(answers)))
             command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
-            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **PATIENT, **within(self.device)}
+            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED, **within(self.device)}
             limit = self.limit_s * max(len(answers), 1)
             done = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
             if not result.is_file():

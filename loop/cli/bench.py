@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, UsageError
+from loop.base.errors import ExitCode, Stopped, UsageError
 from loop.base.expressions import Expression
 from loop.base.machine_failures import Folders
 from loop.base.places import include_folder, shipped
@@ -107,6 +107,14 @@ def choose(request: BenchRequest, target: Target) -> Chosen:
 def run_bench(request: BenchRequest, screen: Screen) -> int:
     """Build, verify or measure variants; the exit code."""
     return shown(request, *walk_bench(request, screen), screen)
+
+
+def walk_first(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:
+    """The same for a command that has more to do afterwards. Raises Stopped where it was interrupted."""
+    finished, code = walk_bench(request, screen)
+    if code == ExitCode.INTERRUPTED:
+        raise Stopped("interrupted", code)
+    return finished, code
 
 
 def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished], int]:

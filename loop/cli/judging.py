@@ -9,7 +9,7 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.places import project
 from loop.base.processes import finish
 from loop.base.screen import Screen
-from loop.cli.bench import BenchRequest, walk_bench
+from loop.cli.bench import BenchRequest, walk_first
 from loop.formats import table
 from loop.formats.theirs import LIMIT_S
 from loop.formats.translated import as_target, only_commands
@@ -85,7 +85,7 @@ def _ours(
     bench = BenchRequest(
         what, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
     )
-    return walk_bench(bench, screen)
+    return walk_first(bench, screen)
 
 
 class JudgedAnswer(Both):

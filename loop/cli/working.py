@@ -134,10 +134,11 @@ WORKING = (
         (
             "loop optimize --proposer claude --max-usd 5",
             "loop optimize my-kernel --proposer './propose.sh {brief}' --max-minutes 60",
+            "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
             "loop optimize --stop",
         ),
         (
-            argument("target", Path | None, "Folder with a target.yaml. Default: as `--target` elsewhere."),
+            argument("target", Path | None, "Folder with a target.yaml, or a task. Default: as `--target`."),
             option("--plan", str, "The plan whose rounds are walked.", "optimize", complete=names.plans),
             DEVICE,
             VARIANTS,

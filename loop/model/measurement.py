@@ -32,18 +32,15 @@ class Build(Model):
     cached: bool
     """True when the library was there already."""
     units: int
-    """Translation units; 0 where nothing was compiled."""
+    """Translation units; 0 of a copy."""
     framework_headers: tuple[str, ...] = ()
     """Headers of a deep-learning framework that it includes; empty for a clean C interface."""
     compiler: str
     """First line of the compiler's own version text."""
     note: str | None = None
     """What was mended on the way, such as a damaged binary in the cache; or why each command builds it again."""
-
-    @property
-    def compiled(self) -> bool:
-        """Whether it is a library."""
-        return self.units > 0
+    compiled: bool = True
+    """Whether it is a library."""
 
 
 class Mismatch(Model):

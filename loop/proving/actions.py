@@ -69,11 +69,10 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     made, failures = yield from builds(context)
     if failures:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
-    by_name, compiled = {one.variant: one for one in made}, {one.variant for one in made if one.compiled}
+    by_name = {one.variant: one for one in made}
     proof, begun, tried = Proof(), monotonic(), list[str]()
-    for name in context.task.variants:
-        if not (arguments.python or not compiled or name in compiled):
-            continue
+    compiled = [one.variant for one in made if one.compiled]
+    for name in context.task.variants if arguments.python else compiled or context.task.variants:
         if tried and monotonic() - begun > context.budget_s:
             break
         tried.append(name)

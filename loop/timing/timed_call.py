@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from loop.base.processes import Tick
 from loop.calls.arena import Values
 from loop.calls.call import Call, LibraryTerms
-from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN
+from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE
 from loop.calls.waits import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing import replays
@@ -241,10 +241,11 @@ class TimedCall:
         taken = 0.0
         if self.replays:
             self.arena.poison(calls)
-        if self.replays or self.returns:
-            taken = yield from self.orders.give(GIVE)
-            if self.returns:  # What a kernel wrote to memory that it was given is there: bringing it is our work.
-                found.handed.append(max(0.0, taken - self.floor_s) / calls)
+        if self.returns:  # What a kernel wrote to memory that it was given is there.
+            taken = yield from self.orders.give(SETTLE if self.replays else GIVE)
+            found.handed.append(max(0.0, taken - self.floor_s) / calls)
+        if self.replays:  # To bring it to the host is our work.
+            taken += yield from self.orders.give(GIVE)
         if chosen is None:
             return taken
         with self.worker.stopped():

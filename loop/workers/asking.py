@@ -58,7 +58,7 @@ class Asking:
     """The functions of a target, and how each is called."""
 
     def __init__(self, terms: messages.Begin) -> None:
-        self.terms, self.shapes = terms, terms.shapes
+        self.terms, self.shapes, self.modules = terms, terms.shapes, torch_side.Maker()
         self.maker, self.generator, self.checker, self.arguments = (
             torch_side.find(name) if name else None
             for name in (terms.inputs, terms.generator, terms.checker, terms.arguments)
@@ -219,7 +219,7 @@ class Asking:
 
     def _bound(self, function: Any, terms: FunctionTerms, call: Call, given: list[Tensor], exact: bool) -> Any:
         device = next((str(one.device) for one in given), "cpu")
-        callee = Callee(function, self.arguments, terms, call, device, watched=False)
+        callee = Callee(function, self.arguments, terms, call, device, watched=False, make=self.modules.made)
         if exact and callee.module is not None:
             callee.module.double()
         return callee.bind(given)

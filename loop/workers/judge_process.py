@@ -14,6 +14,9 @@ from loop.workers.nursery import PATIENT, Nursery
 from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment, within
 
 PROGRAM = "loop.workers.judge_program"
+UNTIMED = {**PATIENT, "THP_MEM_ALLOC_ENABLE": "1"}
+"""Of programs that nobody times: PyTorch asks for huge pages, so large tensors cost a five-hundredth of the page
+faults. Workers keep the memory that users have."""
 R = TypeVar("R")
 
 
@@ -44,7 +47,7 @@ class JudgeProcess:
     def program(self) -> Program:
         """Its process."""
         if self._program is None:
-            environment = {**thread_environment(cores()), **PATIENT, **within(self.device)}
+            environment = {**thread_environment(cores()), **UNTIMED, **within(self.device)}
             self._program = Program(PROGRAM, environment=environment, nursery=self.nursery)
         return self._program
 

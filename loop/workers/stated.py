@@ -39,7 +39,7 @@ class Task:
     """A task as a target's functions, and the rule that its format states."""
 
     def __init__(self, terms: dict[str, Any]) -> None:
-        self.terms = terms
+        self.terms, self.modules = terms, torch_side.Maker()
         self.generator, self.reference, self.arguments, self.checker = (
             torch_side.find(terms[name]) if terms[name] else None
             for name in ("generator", "reference", "arguments", "checker")
@@ -49,7 +49,7 @@ class Task:
         """What is called: a function, or one of a class that is made after seeding."""
         if not self.terms["is_class"]:
             return found
-        one = torch_side.made(found, self.arguments, SEED)
+        one = self.modules.made(found, self.arguments, SEED)
         return (one.double() if exact else one).to(self.terms["device"])
 
     def draw(self, given: dict[str, Any], seed: int) -> Apart:
