@@ -27,7 +27,7 @@ from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import Verdict
+from loop.formats.theirs import NO_GPU, Verdict
 from loop.formats.translated import as_target
 from loop.library import trust
 from loop.machine.gpus import gpus
@@ -218,7 +218,7 @@ def _theirs(
     """Verdicts of their evaluator by the names of answers, the honest one first; none, and why, without any."""
     evaluator = EVALUATORS[task.format]
     if evaluator.needs_cuda(task) and not gpus().usable:
-        return {}, "it times by CUDA, and there is no GPU here"
+        return {}, NO_GPU
     if evaluator.needs_checkout and request.evaluator is None:
         return {}, "no --evaluator DIR"
     found: dict[str, Verdict] = {}
