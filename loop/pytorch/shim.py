@@ -37,14 +37,24 @@ CUDA_FUNCTIONS = {
     "current_stream": "aoti_torch_get_current_cuda_stream",
     "create_guard": "aoti_torch_create_cuda_guard",
     "delete_guard": "aoti_torch_delete_cuda_guard",
+    "current_device": "_ZN3c104cuda14current_deviceEv",
 }
-"""Those that only a PyTorch made for CUDA has."""
+"""Those that only a PyTorch made for CUDA has; the last is c10's `DeviceIndex cuda::current_device()`."""
 NAMED_TYPES = (
     *("float32", "float16", "bfloat16", "float64", "complex32", "complex64", "complex128", "bool"),
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
     *("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"),
 )
 """Element types whose numbers PyTorch tells."""
+
+
+SHORTCUTS = {
+    "empty_on_cuda": (
+        "_ZN2at6detail18empty_strided_cudaEN3c108ArrayRefIlEES3_NS1_10ScalarTypeESt8optionalINS1_6DeviceEE"
+    )
+}
+"""Those that may be missing: ATen's `TensorBase detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides,
+ScalarType, std::optional<Device>)`."""
 
 
 class Unavailable(Exception):
@@ -54,7 +64,7 @@ class Unavailable(Exception):
 class Functions(ctypes.Structure):
     """`struct LoopTorchFunctions`."""
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in (*FUNCTIONS, *CUDA_FUNCTIONS))
+    _fields_ = tuple((name, ctypes.c_void_p) for name in (*FUNCTIONS, *CUDA_FUNCTIONS, *SHORTCUTS))
 
 
 class Numbers(ctypes.Structure):
@@ -122,7 +132,7 @@ class Operator(ctypes.Structure):
 def libraries() -> tuple[ctypes.CDLL, ...]:
     """PyTorch's libraries, which are loaded already: its Python module, and by it all that this depends on."""
     folder = Path(torch.__file__).parent / "lib"
-    named = [folder / f"lib{name}.so" for name in ("torch_cpu", "c10", "torch_cuda")]
+    named = [folder / f"lib{name}.so" for name in ("torch_cpu", "c10", "torch_cuda", "c10_cuda")]
     return tuple(ctypes.CDLL(str(path)) for path in (torch._C.__file__, *(one for one in named if one.is_file())))
 
 
@@ -134,9 +144,15 @@ def symbol(name: str) -> Any:
     raise Unavailable(f"this PyTorch ({torch.__version__}) has no {name}")
 
 
+def is_there(name: str) -> bool:
+    """Whether PyTorch has a function of this name."""
+    return any(hasattr(library, name) for library in libraries())
+
+
 def functions() -> Functions:
     """The addresses. Raises Unavailable with the first that is missing; without CUDA those of CUDA may be."""
     wanted = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
+    wanted |= {field: name for field, name in SHORTCUTS.items() if is_there(name)}
     addresses = {field: ctypes.cast(symbol(name), ctypes.c_void_p).value for field, name in wanted.items()}
     return Functions(**addresses)
 
