@@ -64,8 +64,8 @@ struct LoopTorchFunctions {
   int32_t (*current_stream)(int32_t index, void **stream);
   int32_t (*create_guard)(int32_t index, void **guard);
   int32_t (*delete_guard)(void *guard);
-  int8_t (*current_device)();
-  Made (*empty_on_cuda)(Extents sizes, Extents strides, int8_t dtype, Place place);  // Or null.
+  int8_t (*current_device)();  // Or null, as the next.
+  Made (*empty_on_cuda)(Extents sizes, Extents strides, int8_t dtype, Place place);
 };
 
 // What PyTorch's numbers of element types mean, and its device types by name.
@@ -140,7 +140,7 @@ class Owned {
 class DeviceGuard {
  public:
   DeviceGuard(const LoopTorchOperator &op, int32_t index) {
-    if (op.device_type != numbers.cuda || torch.current_device() == index) return;
+    if (op.device_type != numbers.cuda || (torch.current_device && torch.current_device() == index)) return;
     must(op, torch.create_guard(index, &guard_), "make a device the current one");
   }
   DeviceGuard(const DeviceGuard &) = delete;

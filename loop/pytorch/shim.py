@@ -37,9 +37,8 @@ CUDA_FUNCTIONS = {
     "current_stream": "aoti_torch_get_current_cuda_stream",
     "create_guard": "aoti_torch_create_cuda_guard",
     "delete_guard": "aoti_torch_delete_cuda_guard",
-    "current_device": "_ZN3c104cuda14current_deviceEv",
 }
-"""Those that only a PyTorch made for CUDA has; the last is c10's `DeviceIndex cuda::current_device()`."""
+"""Those that only a PyTorch made for CUDA has."""
 NAMED_TYPES = (
     *("float32", "float16", "bfloat16", "float64", "complex32", "complex64", "complex128", "bool"),
     *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -49,12 +48,13 @@ NAMED_TYPES = (
 
 
 SHORTCUTS = {
+    "current_device": "_ZN3c104cuda14current_deviceEv",
     "empty_on_cuda": (
         "_ZN2at6detail18empty_strided_cudaEN3c108ArrayRefIlEES3_NS1_10ScalarTypeESt8optionalINS1_6DeviceEE"
-    )
+    ),
 }
-"""Those that may be missing: ATen's `TensorBase detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides,
-ScalarType, std::optional<Device>)`."""
+"""Those that may be missing: c10's `DeviceIndex cuda::current_device()`, and ATen's `TensorBase
+detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides, ScalarType, std::optional<Device>)`."""
 
 
 class Unavailable(Exception):
