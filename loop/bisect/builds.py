@@ -11,11 +11,12 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, together
 from loop.builds import build
+from loop.builds.build import Buildable
 from loop.builds.compiler_errors import BuildFailed
 from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
-from loop.model.target import CAbiVariant, Target
+from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.repository.worktree import Unavailable
 from loop.workers.bench import Bench
 
@@ -152,7 +153,11 @@ class Builder:
                 limit_s=self._limit,
             )
         except BuildFailed as failed:
-            if failed.no_compiler and variant.build.compiler == self._compiler:
+            if (
+                failed.no_compiler
+                and isinstance(variant, CAbiVariant)
+                and variant.build.compiler == self._compiler
+            ):
                 raise WorkFailed(failed.message, failed.hint) from failed
             raise Untestable(f"does not build: {failed.message}") from failed
         self.compiled += not made.cached
@@ -172,7 +177,7 @@ class Builder:
         recipe = (today.emulation if self.emulated else today.build) if isinstance(today, CAbiVariant) else None
         return recipe.compiler if recipe else None
 
-    def _recipe(self, folder: Path) -> CAbiVariant:
+    def _recipe(self, folder: Path) -> Buildable:
         """The variant as that commit's own manifest builds it."""
         if not (folder / MANIFEST).is_file():
             raise Untestable(f"it has no {MANIFEST}")
@@ -181,19 +186,21 @@ class Builder:
         except LoopError as error:
             raise Untestable(f"its {MANIFEST} cannot be read: {error.message.splitlines()[0]}") from error
         variant = target.variants.get(self.variant)
-        if not isinstance(variant, CAbiVariant):
-            raise Untestable(f"it has no compiled variant {self.variant}")
+        if not isinstance(variant, Buildable):
+            raise Untestable(f"it has no variant {self.variant} that is built")
         if self.emulated:
-            if variant.emulation is None:
+            if self.variant not in target.emulated:
                 raise Untestable(f"its {self.variant} cannot be emulated")
             return target.emulation(self.variant)
-        if not self.architecture and variant.device != self.bench.device:
+        if not self.architecture and variant.device not in (self.bench.device, "any"):
             raise Untestable(f"its {self.variant} runs on {variant.device}")
+        if isinstance(variant, PythonVariant):
+            return variant
         return target.compiled(self.variant, self.architecture or self.bench.architecture)
 
-    def _moved(self, variant: CAbiVariant, again: int) -> CAbiVariant:
+    def _moved(self, variant: Buildable, again: int) -> Buildable:
         """The variant with its code so many bytes further on: one binary is one sample of where functions lie."""
-        if not again:
+        if not again or isinstance(variant, PythonVariant):
             return variant
         place = self.bench.cache / "layouts" / f"layout-{again}.h"
         place.parent.mkdir(parents=True, exist_ok=True)

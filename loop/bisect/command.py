@@ -29,7 +29,7 @@ from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Probe
 from loop.model.dtypes import Device
-from loop.model.target import CAbiVariant
+from loop.model.target import CAbiVariant, PythonVariant
 from loop.model.workloads import accepts, expand
 from loop.steps.setting import (
     Setting,
@@ -175,14 +175,16 @@ def line_of(request: BisectRequest, setting: Setting, one: Regression) -> Line:
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
-    """The compiled variant in question. Raises LoopError where it has to be named."""
+    """The variant in question, one that is built. Raises LoopError where it has to be named."""
     named = [request.variant] if request.variant else ()
     there = choose_variants(named, setting.target, device) or choose_emulated(named, setting.target, device)
-    compiled = [name for name in there if isinstance(setting.target.variants[name], CAbiVariant)]
-    if len(compiled) != 1:
-        what = f"several ({', '.join(compiled)})" if compiled else "none"
-        raise UsageError(f"one compiled variant is searched, there are {what}", hint="--variant NAME")
-    return compiled[0]
+    every = setting.target.variants
+    compiled, python = ([n for n in there if isinstance(every[n], one)] for one in (CAbiVariant, PythonVariant))
+    built = compiled or python
+    if len(built) != 1:
+        what = f"several ({', '.join(built)})" if built else "none"
+        raise UsageError(f"one variant that is built is searched, there are {what}", hint="--variant NAME")
+    return built[0]
 
 
 def _command(request: BisectRequest, stack: ExitStack) -> Hunt:

@@ -102,6 +102,15 @@ def check_build_id(library: ctypes.CDLL, expected: str) -> None:
         raise Refused(f"stale binary: built from {found[:12] or 'nothing known'}, the sources are {expected[:12]}")
 
 
+def _refuse_elsewhere(terms: FunctionTerms) -> None:
+    """Raise Refused where a module that has a copy came from another place: its name may be another's there."""
+    from loop.calls import torch_side
+
+    module = torch_side.import_module(terms.python.partition(":")[0])
+    if not os.path.realpath(module.__file__ or "").startswith(os.path.realpath(terms.folder) + os.sep):
+        raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
+
+
 class Importable:
     """A Python callable on torch tensors: a variant's `module:function`, or one of the target's functions."""
 
@@ -113,6 +122,8 @@ class Importable:
             sys.path.insert(0, terms.folder)
             sys.dont_write_bytecode = True  # The copy is known by what it holds.
         self.function = torch_side.find(terms.python)
+        if terms.folder:
+            _refuse_elsewhere(terms)
         self.arguments = torch_side.find(terms.arguments) if terms.arguments else None
 
     def callee(self, call: Call) -> Any:

@@ -19,12 +19,13 @@ from loop.base.places import tasks_folder
 from loop.base.processes import finish
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_first
+from loop.cli.judging import TaskRequest
 from loop.cli.stating import MOST_CASES, Stated, few
 from loop.formats import erring, table
 from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import LIMIT_S, Verdict
+from loop.formats.theirs import NO_GPU, Verdict
 from loop.formats.translated import as_target
 from loop.library import trust
 from loop.machine.gpus import gpus
@@ -35,28 +36,17 @@ from loop.model.target import Target
 from loop.model.workloads import entry_of, expand, spelled
 from loop.proving.negative_controls import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
-from loop.timing.theirs import EvaluatorTerms, verdict_of
+from loop.timing.theirs import verdict_of
 
 Kind = Literal["honest", "idle", "mistake"]
 
 
 @dataclass(frozen=True)
-class AuditRequest:
-    """What the user asked for."""
+class AuditRequest(TaskRequest):
+    """A trial of the task's evaluator."""
 
-    path: Path
-    evaluator: Path | None = None
-    """A checkout of the format's evaluator, where the task does not bring one."""
-    evaluator_python: str | None = None
-    """An interpreter that has what the evaluator needs; None: this one."""
-    limit_minutes: float = LIMIT_S / 60
-    form: str | None = None
-    device: str = "auto"
-    threads: int | None = None
-    seed: int = 0
     controls: Sequence[str] = ()
     """Names of the controls that are tried; all where none is named."""
-    json: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,7 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     folder, _ = as_target(request.path, (), request.form)
     setting = trusted_setting(folder, screen)
     device, threads = choose_device(request.device, setting.target), choose_threads(request.threads)
-    terms = device, threads, request.limit_minutes * 60
+    terms = device, threads, request.terms.limit_s
     took = Took(screen)
     with took.by("inputs and reference"):
         looked = Stated(task, setting, *terms).look()
@@ -248,18 +238,13 @@ def _theirs(
     """Verdicts of their evaluator by the names of answers, the honest one first; none, and why, without any."""
     evaluator = EVALUATORS[task.format]
     if evaluator.needs_cuda(task) and not gpus().usable:
-        return {}, "it times by CUDA, and there is no GPU here"
+        return {}, NO_GPU
     if evaluator.needs_checkout and request.evaluator is None:
         return {}, "no --evaluator DIR"
-    terms = EvaluatorTerms(
-        evaluator=str(request.evaluator) if request.evaluator else None,
-        evaluator_python=request.evaluator_python,
-        limit_s=request.limit_minutes * 60,
-    )
     found: dict[str, Verdict] = {}
     for number, (name, path) in enumerate(files.items(), 1):
         screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-        found[name] = finish(verdict_of(task, path, terms))
+        found[name] = finish(verdict_of(task, path, request.terms))
         if number == 1 and found[name].status != "right":
             return {}, f"it does not pass an honest answer: {found[name].status} {found[name].why}"
     return found, ""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loop.cli import names
-from loop.cli.options import DEVICE, EVALUATOR, SEED, SETS, TARGET, THREADS
+from loop.cli.options import DEVICE, EVALUATOR, FORM, SEED, SETS, TARGET, THREADS
 from loop.cli.table import Command, argument, option
 
 AGENTS = (
@@ -144,7 +144,7 @@ BEGINNING = (
             argument("answers ANSWER", list[str] | None, "Files of answers."),
             *EVALUATOR,
             option("--limit-minutes", float, "For their evaluator, a time for each answer.", 10.0, min=0),
-            option("--format", str | None, "Read the task as this format. Default: recognised.", name="form"),
+            FORM,
             option("--measure", bool, "Ours measures the speed, too."),
             DEVICE,
             THREADS,
@@ -194,7 +194,7 @@ BEGINNING = (
             argument("path", Path, "A task; see `loop targets inspect`."),
             *EVALUATOR,
             option("--limit-minutes", float, "For each wrong answer, a time on their side.", 10.0, min=0),
-            option("--format", str | None, "Read the task as this format. Default: recognised.", name="form"),
+            FORM,
             option(
                 "--control NAME",
                 list[str] | None,

@@ -21,23 +21,38 @@ from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, reasons, two, 
 
 
 @dataclass(frozen=True)
-class JudgeRequest:
-    """What the user asked for."""
+class TaskRequest:
+    """What the user asked for of a task in another format."""
 
     path: Path
-    answers: Sequence[str] = ()
     evaluator: Path | None = None
     """A checkout of the format's evaluator, where the task does not bring one."""
     evaluator_python: str | None = None
     """An interpreter that has what the evaluator needs; None: this one."""
     limit_minutes: float = LIMIT_S / 60
     form: str | None = None
-    measure: bool = False
-    """Whether ours measures the speed, too."""
     device: str = "auto"
     threads: int | None = None
     seed: int = 0
     json: bool = False
+
+    @property
+    def terms(self) -> EvaluatorTerms:
+        """Whose evaluator is asked."""
+        return EvaluatorTerms(
+            evaluator=str(self.evaluator) if self.evaluator else None,
+            evaluator_python=self.evaluator_python,
+            limit_s=self.limit_minutes * 60,
+        )
+
+
+@dataclass(frozen=True)
+class JudgeRequest(TaskRequest):
+    """Answers that are judged."""
+
+    answers: Sequence[str] = ()
+    measure: bool = False
+    """Whether ours measures the speed, too."""
 
 
 def judge(request: JudgeRequest, screen: Screen) -> int:
@@ -50,15 +65,10 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
         allow(project(folder, Path.cwd()), lambda: runs, screen)
         screen.say("not judged by us: its own commands make inputs and check outputs")
     finished, code = ((), 0) if runs else _ours(request, folder, names, screen)
-    terms = EvaluatorTerms(
-        evaluator=str(request.evaluator) if request.evaluator else None,
-        evaluator_python=request.evaluator_python,
-        limit_s=request.limit_minutes * 60,
-    )
     both = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
-        both.append(two(task, name, finished, finish(verdict_of(task, Path(answer), terms))))
+        both.append(two(task, name, finished, finish(verdict_of(task, Path(answer), request.terms))))
     if runs and any(one.theirs.status != "right" for one in both):
         code = ExitCode.GATE_FAILED
     if request.json:

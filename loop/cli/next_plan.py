@@ -39,16 +39,13 @@ def _lines(first: Proposal, cost: str) -> Iterator[str]:
     yield from (f"  why: {text}" for text in first.idea.why)
     yield f"  chain: {', '.join(first.head.plan.plan.patterns)}"
     yield f"  expected: {', '.join(filter(None, (expected(first.head), cost)))}"
-    yield f"  benefit: {first.benefit.text}{_worth(first)}"
+    worth = f", ${first.benefit_usd:.2f}" if first.benefit_usd else ""
+    yield f"  benefit: {first.benefit.text}{worth}"
 
 
 def where_of(target: Path | None) -> list[str]:
     """How a command names the target that the user gave."""
     return ["--target", str(target)] if target else []
-
-
-def _worth(first: Proposal) -> str:
-    return f", ${first.benefit_usd:.2f}" if first.benefit_usd else ""
 
 
 class Benefit(Model):

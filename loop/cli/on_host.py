@@ -209,7 +209,7 @@ class _Sending:
     def of(cls, project: Project) -> "_Sending":
         """Raises UsageError for more than is sent."""
         here = Path.cwd().resolve()
-        checkout = not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
+        checkout = _is_sent(project)
         root = (root_of(project.target) or project.target).resolve() if checkout else root_of(here)
         if root is None:
             return cls(None, None, ".", (), "none")
@@ -274,9 +274,14 @@ def _files(project: Project, past: Sequence[str]) -> list[str]:
     return [path.relative_to(project.sessions).as_posix() for path in found if path.name not in UNSENT]
 
 
+def _is_sent(project: Project) -> bool:
+    """Whether a target's files go there: of the bundled one those of a checkout, which may be edited."""
+    return not project.bundled or (PACKAGE.parent / "pyproject.toml").is_file()
+
+
 def _variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
     """What the command there is told: price, trust, GPUs."""
-    trusted = [] if project.bundled and not _edited(project) else [trust.definition_hash(project)]
+    trusted = [trust.definition_hash(project)] if _is_sent(project) else []
     if resumed is not None:
         head = resumed.head()
         trusted += [trust.digest_of(trust.session_runs(head))]
@@ -291,8 +296,3 @@ def _variables(host: Listed, project: Project, resumed: SessionFolder | None) ->
     gpus = host.host.gpus
     visible = {} if gpus is None else {VISIBLE: ",".join(map(str, gpus))}
     return {VARIABLE: told.as_text(), **visible}
-
-
-def _edited(project: Project) -> bool:
-    """Whether the bundled target is that of a checkout, which is sent."""
-    return (PACKAGE.parent / "pyproject.toml").is_file()

@@ -37,6 +37,10 @@ VARIANT_NAMES = (
 )
 THREADS = option("--threads", int | None, "CPU threads of each process. Default: all cores but one.")
 SEED = option("--seed", int, "Seed of all inputs.", 0)
+NEW_SEED = option("--seed", int | None, "Seed of all inputs. Default: a new one.")
+AGAIN = option("--again", bool, "Try again what lost in an earlier session.")
+EVENTS = option("--events", bool, "Print each event as a line of JSON.")
+FORM = option("--format", str | None, "Read the task as this format. Default: recognised.", name="form")
 SETS = option(
     "--workloads NAME",
     list[str] | None,

@@ -95,8 +95,7 @@ class Reindexed(TypedDict):
 
 def _row(one: Listed, root: Path) -> SessionLine:
     """What a list says of one folder."""
-    usable = one.readable and not one.copy_of
-    ended = usable and (one.recorded or one.status is not None)
+    ended = one.counted and (one.recorded or one.status is not None)
     row: SessionLine = {
         "id": one.folder,
         "target": one.target,
@@ -108,15 +107,15 @@ def _row(one: Listed, root: Path) -> SessionLine:
         "usd": one.usd if ended else None,
         "fastest": one.fastest if ended else None,
     }
-    if usable and one.recorded:
+    if one.counted and one.recorded:
         row["recorded"] = True
-    if reason := one.problem if usable else one.reason:
+    if reason := one.problem if one.counted else one.reason:
         row["reason"] = reason
     return row
 
 
 def _status(one: Listed, root: Path) -> str:
-    if not one.readable or one.copy_of:
+    if not one.counted:
         return "copy" if one.copy_of else "damaged"
     if one.recorded:
         return "recorded"

@@ -20,10 +20,10 @@ from loop.base.places import MANIFEST
 from loop.base.screen import Screen
 from loop.cli.starting_source import BUILDS, Start, identifier, of_source
 from loop.formats.python_text import read_module, read_text
+from loop.formats.target import NAMES
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
 
-NAME = re.compile(r"[A-Za-z]\w{0,63}")
 SIZED = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 SIZE = 128
@@ -276,7 +276,7 @@ def _shape(text: str) -> tuple[str, str]:
     """A tensor's name and its sizes, of `x=N,M`."""
     name, _, shape = (part.strip() for part in text.partition("="))
     words = [word.strip() for word in shape.split(",")]
-    if not NAME.fullmatch(name) or not all(SIZED.fullmatch(word) and word not in RESERVED for word in words):
+    if not NAMES.fullmatch(name) or not all(SIZED.fullmatch(word) and word not in RESERVED for word in words):
         raise UsageError(
             f"--like {text!r}: expected a tensor with its sizes, by name or by number",
             hint="such as --like x=N,M or --like x=64,1000",

@@ -118,7 +118,7 @@ def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> R
 def _so_far(walked: Sequence[Line], now: datetime.datetime) -> float:
     """Seconds of all its walks, up to now."""
     since = (now - walked[-1].at).total_seconds() if walked else 0.0
-    return sessions.wall_seconds(walked)[0] + max(0.0, since)
+    return sessions.wall_seconds(walked) + max(0.0, since)
 
 
 def _predicted(head: SessionHead) -> tuple[float, float, float] | None:
@@ -140,7 +140,7 @@ def _waiting(one: Listed, root: Path, card: RateCard) -> Waiting:
     killed = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
     why = "; ".join(filter(None, (record.reason if record else killed, asked)))
     hosts = hosts_of(finished(walked))
-    usd = record.bill.usd if record else spent_usd(sessions.wall_seconds(walked)[0], card, head, hosts=hosts)
+    usd = record.bill.usd if record else spent_usd(sessions.wall_seconds(walked), card, head, hosts=hosts)
     return Waiting(one.folder, status, why, head.resume_command, usd)
 
 

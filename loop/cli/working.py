@@ -1,16 +1,21 @@
 """The table of commands that start processes: sessions, single steps of the bench, bisections."""
 
+from inspect import Parameter
 from pathlib import Path
+from typing import Literal
 
 from loop.cli import names
 from loop.cli.options import (
+    AGAIN,
     AI_USD,
     CAMPAIGN,
     DEVICE,
     DRY_RUN,
     EVALUATOR,
+    EVENTS,
     EXECUTOR,
     HYPOTHESIS,
+    NEW_SEED,
     ON_HOST,
     SEED,
     SETS,
@@ -22,7 +27,27 @@ from loop.cli.options import (
 )
 from loop.cli.table import Command, argument, option
 
-BENCH = "loop.cli.bench:run_bench"
+
+def _kernels(
+    what: str,
+    does: str,
+    examples: tuple[str, ...],
+    options: tuple[Parameter, ...],
+    agents: Literal["", "starts"] = "",
+) -> Command:
+    """A step of the bench as a command."""
+    return Command(
+        f"kernels {what}",
+        "loop.cli.bench:run_bench",
+        does,
+        examples,
+        options,
+        request="BenchRequest",
+        fixed={"what": what},
+        result="loop.cli.bench:BenchAnswer",
+        agents=agents,
+    )
+
 
 WORKING = (
     Command(
@@ -121,16 +146,16 @@ WORKING = (
             DEVICE,
             VARIANTS,
             THREADS,
-            option("--seed", int | None, "Seed of all inputs. Default: a new one."),
+            NEW_SEED,
             *CAMPAIGN,
             option("--max-usd", float | None, "End when AI and machine cost so much."),
             option("--stop", bool, "End the campaign that runs here, or on --on, after its candidate."),
             option("--resume ID", str | None, "Go on with this campaign (an id, or last)."),
-            option("--again", bool, "Try again what lost in an earlier session."),
+            AGAIN,
             WATCH_PREEMPTION,
             *ON_HOST,
             DRY_RUN,
-            option("--events", bool, "Print each event as a line of JSON."),
+            EVENTS,
         ),
         result="loop.cli.requests:CampaignAnswer",
         agents="starts",
@@ -160,7 +185,7 @@ WORKING = (
             DEVICE,
             VARIANTS,
             THREADS,
-            option("--seed", int | None, "Seed of all inputs. Default: a new one."),
+            NEW_SEED,
             option(
                 "--budget-minutes",
                 float | None,
@@ -176,11 +201,11 @@ WORKING = (
                 "--resume ID", str | None, "Go on with this session (an id, or last).", complete=names.sessions
             ),
             option("--decline", bool, "With --resume: make no further change; end the session."),
-            option("--again", bool, "Try again what lost in an earlier session."),
+            AGAIN,
             HYPOTHESIS,
             *ON_HOST,
             DRY_RUN,
-            option("--events", bool, "Print each event as a line of JSON."),
+            EVENTS,
         ),
         result="loop.cli.requests:SessionAnswer",
         agents="starts",
@@ -202,19 +227,11 @@ WORKING = (
         ),
         result="loop.cli.requests:SessionAnswer",
     ),
-    Command(
-        "kernels build",
-        BENCH,
-        "Compile variants into the cache.",
-        ("loop kernels build cpu",),
-        (*VARIANT_NAMES, TARGET, DEVICE),
-        request="BenchRequest",
-        fixed={"what": "build"},
-        result="loop.cli.bench:BenchAnswer",
+    _kernels(
+        "build", "Compile variants into the cache.", ("loop kernels build cpu",), (*VARIANT_NAMES, TARGET, DEVICE)
     ),
-    Command(
-        "kernels verify",
-        BENCH,
+    _kernels(
+        "verify",
         """Compare variants with the float64 reference, on all workloads of the target.
 
         Without a GPU, variants made for one run under the emulator.
@@ -240,14 +257,10 @@ WORKING = (
             EXECUTOR,
             option("--width", int, "Jobs at a time.", 1, min=1, max=256),
         ),
-        request="BenchRequest",
-        fixed={"what": "verify"},
-        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
-    Command(
-        "kernels check",
-        BENCH,
+    _kernels(
+        "check",
         """Check an edit in seconds: compile, verify a few workloads, one quick ratio.
 
         In a folder that `loop optimize` gave to a proposer the ratio is against the incumbent, elsewhere against
@@ -255,14 +268,10 @@ WORKING = (
         """,
         ("loop kernels check cpu", "loop kernels check cpu --json"),
         (*VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED, *ON_HOST),
-        request="BenchRequest",
-        fixed={"what": "check"},
-        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
-    Command(
-        "kernels measure",
-        BENCH,
+    _kernels(
+        "measure",
         "Verify variants, then time them next to the baseline.",
         ("loop kernels measure cpu", "loop kernels measure cpu --workloads large --threads 1 --rounds 7"),
         (
@@ -275,14 +284,10 @@ WORKING = (
             option("--rounds", int, "Rounds, each in new processes.", 3, min=2, max=100),
             option("--cold", bool, "Empty the caches before each timed call."),
         ),
-        request="BenchRequest",
-        fixed={"what": "measure"},
-        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
-    Command(
-        "kernels resources",
-        BENCH,
+    _kernels(
+        "resources",
         "Show registers, spills, shared memory, occupancy and roofline of compiled kernels.",
         ("loop kernels resources --gpu sm_89",),
         (
@@ -291,14 +296,10 @@ WORKING = (
             option("--gpu", str, "A GPU of the target's `devices`; it need not be at hand.", "sm_89"),
             SETS,
         ),
-        request="BenchRequest",
-        fixed={"what": "resources"},
-        result="loop.cli.bench:BenchAnswer",
         agents="starts",
     ),
-    Command(
-        "kernels choose",
-        BENCH,
+    _kernels(
+        "choose",
         "Show which kernels a call launches and why, as a variant that picks among several says.",
         ("loop kernels choose auto --workloads 'B=1 H=8 Sq=1 Sk=4096 D=64'",),
         (
@@ -307,18 +308,11 @@ WORKING = (
             option("--gpu", str, "The GPU whose values decide; it need not be at hand.", "sm_89"),
             SETS,
         ),
-        request="BenchRequest",
-        fixed={"what": "choose"},
-        result="loop.cli.bench:BenchAnswer",
     ),
-    Command(
-        "kernels prove-gate",
-        BENCH,
+    _kernels(
+        "prove-gate",
         "Mutation-test the gate: inject bugs and cheats, report which it rejects.",
         ("loop kernels prove-gate cpu",),
         (*VARIANT_NAMES, TARGET, DEVICE, THREADS, SEED),
-        request="BenchRequest",
-        fixed={"what": "prove-gate"},
-        result="loop.cli.bench:BenchAnswer",
     ),
 )

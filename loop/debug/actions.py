@@ -8,7 +8,7 @@ from pydantic import Field
 
 from loop.base.processes import Tick
 from loop.debug import boundary as boundaries
-from loop.debug.causes import whereabouts
+from loop.debug.causes import NOTHING_WRONG, whereabouts
 from loop.debug.probing import Prober, Spent, failing_sides, failing_variants
 from loop.debug.shrinking import Failing, shrink
 from loop.gate.verify import values_key
@@ -29,7 +29,6 @@ from loop.steps.context import Context, NoArguments, Result, Working
 
 VALUES, MORE = 3, 8
 """Sets of values with which a size has to pass, and those that are tried on either side of a boundary."""
-NOTHING = "no variant failed a check: no cause to look for"
 
 
 class Effort(Model):
@@ -41,7 +40,7 @@ class Effort(Model):
 
 def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:
     """The smallest workload on which each wrong variant still fails, by the gate's own word."""
-    output = SmallestOutput(ok=True, message=NOTHING)
+    output = SmallestOutput(ok=True, message=NOTHING_WRONG)
     pairs = yield from failing_sides(context, failing_variants(context))
     for one, side in pairs:
         limit_s = context.budget_s / len(pairs)
@@ -98,7 +97,7 @@ def _shrunk(prober: Prober) -> Generator[Tick, None, tuple[dict[str, Scalar], bo
 
 def boundary(context: Context, arguments: Effort) -> Working[BoundaryOutput]:
     """From which size on each wrong variant fails: what shares a shorthand first, then each other dimension."""
-    output = BoundaryOutput(ok=True, message=NOTHING)
+    output = BoundaryOutput(ok=True, message=NOTHING_WRONG)
     known = _known(context)
     fickle = [one.variant for one in known.smallest if one.note]
     pairs = yield from failing_sides(
@@ -118,7 +117,7 @@ def boundary(context: Context, arguments: Effort) -> Working[BoundaryOutput]:
 def _known(context: Context) -> SmallestOutput:
     """What the search for the smallest workload found in this session."""
     found = context.latest("debug.smallest")
-    return SmallestOutput.model_validate(found) if found else SmallestOutput(ok=True, message=NOTHING)
+    return SmallestOutput.model_validate(found) if found else SmallestOutput(ok=True, message=NOTHING_WRONG)
 
 
 def _boundaries(prober: Prober) -> Generator[Tick, None, list[Boundary]]:
@@ -201,7 +200,7 @@ def error_map(context: Context, arguments: NoArguments) -> Working[MapOutput]:
     silent = [one for one in found if one.variant not in {place.variant for place in places}]
     texts = [f"{place.variant} on {place.workload}: {place.text}" for place in places]
     texts += [f"{one.variant} gives no output to look at: {one.fault or one.start.message}" for one in silent]
-    return Result(MapOutput(ok=True, message="; ".join(texts) or NOTHING, places=tuple(places)))
+    return Result(MapOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, places=tuple(places)))
 
 
 def _places(context: Context, one: Failing, small: Check | None) -> Iterable[Whereabouts]:

@@ -90,7 +90,7 @@ def describe(name: str, tried: Tried) -> str:
         word = "no" if fails[0] % step else "a"
         tries = f"fails at {_list('', fails)}, passes at {_list('', passes)}"
         return f"fails where {name} is {word} multiple of {step}: {tries}{apart}"
-    if len(turns) == 2 and _exact(turns, tried) and tried[turns[0][0]] == "passes":
+    if len(turns) == 2 and _exact(turns) and tried[turns[0][0]] == "passes":
         (good, first), (last, after) = turns
         which = f"{name}={first} alone" if first == last else f"{name}={first} to {last}"
         span = f"(tried from {min(tried)} to {max(tried)})"
@@ -101,14 +101,14 @@ def describe(name: str, tried: Tried) -> str:
 def _one_turn(name: str, turn: tuple[int, int], tried: Tried) -> str:
     (low, high), (least, most) = turn, (min(tried), max(tried))
     first, second = ("passes", "fails") if tried[low] == "passes" else ("fails", "passes")
-    if _exact([turn], tried):
+    if _exact([turn]):
         return f"{first} up to {name}={low}, {second} from {name}={high} on (tried from {least} to {most})"
     between = [size for size in tried if low < size < high]
     why = "of sizes between them it cannot be told" if between else "nothing between them was tried"
     return f"{first} at {name}={low}, {second} at {name}={high}; {why}"
 
 
-def _exact(turns: Iterable[tuple[int, int]], tried: Tried) -> bool:
+def _exact(turns: Iterable[tuple[int, int]]) -> bool:
     return all(high - low == 1 for low, high in turns)
 
 

@@ -67,17 +67,13 @@ def _gpumode_steps(asked: Asked, folder: Path) -> list[Step]:
     shutil.copyfile(asked.answer, folder / gpumode.ANSWER)
     steps = []
     for mode, use in (("test", "check"), ("benchmark", "time")):
-        cases = [case for case in asked.task.cases if _is_of(case, use)]
+        cases = [case for case in asked.task.cases if ("time" in case.use) == (use == "time")]
         if cases:
             (folder / f"{mode}.txt").write_text("".join(f"{_line(case)}\n" for case in cases))
             result = folder / f"{mode}.result"
             command = ("/bin/sh", "-c", TO_FILE, "sh", str(result), asked.python, gpumode.main(asked.task), mode)
             steps.append(Step((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
     return steps
-
-
-def _is_of(case: Case, use: str) -> bool:
-    return ("time" in case.use) == (use == "time")
 
 
 def _line(case: Case) -> str:

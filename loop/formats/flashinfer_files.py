@@ -4,10 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from loop.model.base import Model
+from loop.model.base import Count, Model
 
 Name = Annotated[str, Field(min_length=1)]
-Size = Annotated[int, Field(ge=0)]
 
 
 class Constant(Model):
@@ -15,7 +14,7 @@ class Constant(Model):
 
     type: Literal["const"]
     """One size."""
-    value: Size
+    value: Count
     """Which."""
     description: str | None = None
     """What it is."""
@@ -112,7 +111,7 @@ class Workload(Model):
 
     uuid: Name
     """Its name."""
-    axes: dict[str, Size]
+    axes: dict[str, Count]
     """Axis to size."""
     inputs: dict[str, Input]
     """Input to where its values come from."""

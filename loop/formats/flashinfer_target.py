@@ -9,7 +9,7 @@ from loop.base.errors import UsageError
 from loop.formats import flashinfer_compiled as compiled
 from loop.formats import python_text
 from loop.formats.flashinfer import check_sources
-from loop.formats.flashinfer_files import Computed, Constant, Definition, Input, Line, Solution, Variable, Workload
+from loop.formats.flashinfer_files import Computed, Constant, Definition, Line, Solution, Variable, Workload
 from loop.formats.json_text import read_json, read_lines
 from loop.formats.model import ForeignTask
 from loop.formats.target import ANSWERS, Made, needs, tolerance, unnamed, variant
@@ -139,14 +139,10 @@ def _entry(task: ForeignTask, definition: Definition, workload: Workload) -> dic
         return None
     constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
     variable = {name: workload.axes[name] for name, axis in definition.axes.items() if isinstance(axis, Variable)}
-    scalars = {name: one.value for name, one in workload.inputs.items() if _is_scalar(one)}
+    scalars = {name: one.value for name, one in workload.inputs.items() if one.type == "scalar"}
     if wrong := unnamed([*constants, *variable, *scalars]):
         raise UsageError(f"{task.path}: {wrong[0]}: loop cannot name such an axis")
     return {**constants, **variable, **scalars}
-
-
-def _is_scalar(one: Input) -> bool:
-    return one.type == "scalar"
 
 
 def _answer(

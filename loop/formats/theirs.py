@@ -90,12 +90,15 @@ class Evaluator:
     """The verdict, of every step that was run with what it wrote to its result."""
 
 
+NO_GPU = "it times by CUDA, and there is no GPU here"
+
+
 def judged(asked: Asked, evaluator: Evaluator) -> Judging:
     """What the evaluator says. Raises UsageError for a checkout that is not there."""
     if asked.evaluator is not None and not asked.evaluator.is_dir():
         raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_ONE)
     if evaluator.needs_cuda(asked.task) and not asked.has_gpu:
-        return Verdict(status="not available", why="it times by CUDA, and there is no GPU here")
+        return Verdict(status="not available", why=NO_GPU)
     if evaluator.needs_checkout and asked.evaluator is None:
         return Verdict(status="not available", why=f"no checkout of its evaluator; {NAME_ONE}")
     folder = Path(tempfile.mkdtemp(prefix="loop-theirs-"))

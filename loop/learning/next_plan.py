@@ -283,15 +283,12 @@ def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str], 
     if for_gpu and "kernels" not in {row.plan for row in here}:
         why = "nothing is wrong, and nothing that could be made faster here is left untried"
         return Idea("kernels", "Widen the gate: what runs is right, as far as it was tried", (why,))
-    untried = [name for name in _timed(measured).intersection(tunable) if not _ran("tune", name, rows, ground)]
+    timed = {name for row in measured for name in row.ratios}
+    untried = [name for name in timed.intersection(tunable) if not _ran("tune", name, rows, ground)]
     if untried:
         return _search(min(untried), "its values were not searched on these files; everything else was tried")
     why = "every plan that fits ran on these files, and nothing is wrong"
     return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", (why,))
-
-
-def _timed(rows: Iterable[SessionRow]) -> set[str]:
-    return {name for row in rows for name in row.ratios}
 
 
 def benefit(

@@ -151,10 +151,6 @@ class Sensors:
             return None
         return tuple(User(one.pid, None if one.used == NOT_TOLD else one.used) for one in found[: count.value])
 
-    def close(self) -> None:
-        """End the conversation; reading again gives None everywhere."""
-        self._library.nvmlShutdown()
-
     def _clock(self, function: str, clock: int) -> int | None:
         return _value(self._ask(function, ctypes.c_uint, clock))
 

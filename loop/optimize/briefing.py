@@ -227,6 +227,7 @@ def _write(
     shop, past = workshop(context), SessionChanges(context.finished)
     variant = build.buildable(context.bench, [subject.variant])[subject.variant]
     files = yield from readers(context, subject.variant)
+    kept = [file for one in past.tried if one.outcome == "kept" for file in one.files if file not in files]
     asked = Brief(
         number=past.number,
         variant=subject.variant,
@@ -234,7 +235,7 @@ def _write(
         workload=subject.measured.workload.name,
         profile=subject.profile,
         folder=str(tree.target),
-        files=tuple(file for file, others in files.items() if not others),
+        files=tuple(dict.fromkeys([*(file for file, others in files.items() if not others), *kept])),
         shared={file: others for file, others in files.items() if others},
         language=language(variant, context.bench.folder),
         ratios=subject.standing,

@@ -19,6 +19,7 @@ from loop.profile import profile as outside
 from loop.profile.bottleneck import Notes, Reach
 from loop.profile.model import ProfileOutput
 from loop.profile.parallelism import filling_of, gpu_at_hand
+from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.timing.readiness import hold_device, ready
 from loop.timing.roof import measure_roof
@@ -134,12 +135,8 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
             said = f"{roof.flops_per_s / 1e9:.3g} GFLOP/s and {roof.bytes_per_s / 1e9:.3g} GB/s"
             return Reach(
                 roof.flops_per_s, roof.bytes_per_s
-            ), f"of {said}, measured here on {_threads(bench.threads)}"
+            ), f"of {said}, measured here on {say.count(bench.threads, 'thread')}"
     return Reach(None, None), "the roof of this machine is not shown: other programs ran while it was measured"
-
-
-def _threads(number: int) -> str:
-    return f"{number} thread" if number == 1 else f"{number} threads"
 
 
 def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> None:

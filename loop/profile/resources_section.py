@@ -1,6 +1,7 @@
 """What the report says of a GPU that need not be at hand: kernels by their compiler, launches, the roofline."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -138,9 +139,6 @@ def _bounds(output: ResourcesOutput) -> Iterator[str]:
     if output.bounds:
         times = sorted(one.us for one in output.bounds)
         least = _range([say.latency(times[0]), say.latency(times[-1])])
-        by = [f"{word} binds on {n}" for word in ("compute", "memory") if (n := _bound(output, word))]
+        bound = Counter(one.by for one in output.bounds)
+        by = [f"{word} binds on {bound[word]}" for word in ("compute", "memory") if bound[word]]
         yield f"roofline: the least time of a call is {least}; {' and '.join(by)} of {len(times)}"
-
-
-def _bound(output: ResourcesOutput, by: str) -> int:
-    return sum(one.by == by for one in output.bounds)

@@ -121,12 +121,9 @@ def _parallelism(fillings: Sequence[Filling]) -> Table | None:
         "Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by"
     )
     names = dict.fromkeys(one.variant for one in fillings)
-    rows = tuple(_filling(min((one for one in fillings if one.variant == name), key=_order)) for name in names)
+    ordered = sorted(fillings, key=lambda one: (one.share, one.used))
+    rows = tuple(_filling(next(one for one in ordered if one.variant == name)) for name in names)
     return filled(heads, rows)
-
-
-def _order(one: Filling) -> tuple[float, float]:
-    return one.share, one.used
 
 
 def _filling(one: Filling) -> tuple[str, ...]:
@@ -175,11 +172,8 @@ def percent(share: float | None) -> str:
 
 def totals(profiles: Sequence[Profile]) -> tuple[str, ...]:
     """What each profiled call came to, in a sentence."""
-    return tuple(_total(one.variant, one.watched) for one in profiles if one.watched is not None)
-
-
-def _total(variant: str, watched: DeviceProfile) -> str:
-    return f"{variant}, by {watched.by}: {', '.join(_parts(watched))}"
+    watched = ((one.variant, one.watched) for one in profiles if one.watched is not None)
+    return tuple(f"{variant}, by {seen.by}: {', '.join(_parts(seen))}" for variant, seen in watched)
 
 
 def _parts(watched: DeviceProfile) -> Iterator[str]:

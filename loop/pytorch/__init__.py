@@ -11,7 +11,7 @@ imports torch.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class Operator:
         self.contract, self.library = contract, library
         self.op = op
         """The raw overload in `torch.ops`: attributes by position, a choice as its index, NaN for no number."""
+        self.raw: Callable[..., Tensor] = getattr(op, "_op", op)
+        """What `op` calls in C++, without its function in Python: for eager calls. `torch.compile` takes `op`."""
         self.dispatch: Dispatch = "python" if why else "c"
         """How a call reaches the kernel: `c` without Python, `python` where that cannot be had."""
         self.why = why
@@ -72,7 +74,8 @@ class Operator:
             values = self._known.get(tuple(attributes.items()))
         except TypeError:  # What cannot be looked up is none of them.
             values = None
-        output: Tensor = self.op(*tensors, *(self._values(attributes) if values is None else values))
+        call = self.op if torch.compiler.is_compiling() else self.raw
+        output: Tensor = call(*tensors, *(self._values(attributes) if values is None else values))
         return output
 
     def _usual(self) -> Iterator[dict[str, object]]:

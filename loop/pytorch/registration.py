@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.library import Library, register_fake
+from torch.library import Library, fallthrough_kernel, register_fake
 
 from loop.pytorch import c_dispatch, python_dispatch
 from loop.pytorch.checks import check_gradients, output_of, see
@@ -32,6 +32,7 @@ def declare(contract: Contract) -> OpOverload:
     """Schema and abstract kernel: shapes and types of the output, no gradient."""
     own = space(contract.space)
     own.define(contract.schema, tags=TAGS)
+    own.impl(contract.name, fallthrough_kernel, "Autograd")  # The kernel looks for gradients itself.
     count = len(contract.inputs)
 
     def abstract(*arguments: Tensor) -> Tensor:

@@ -47,6 +47,16 @@ NAMED_TYPES = (
 """Element types whose numbers PyTorch tells."""
 
 
+SHORTCUTS = {
+    "current_device": "_ZN3c104cuda14current_deviceEv",
+    "empty_on_cuda": (
+        "_ZN2at6detail18empty_strided_cudaEN3c108ArrayRefIlEES3_NS1_10ScalarTypeESt8optionalINS1_6DeviceEE"
+    ),
+}
+"""Those that may be missing: c10's `DeviceIndex cuda::current_device()`, and ATen's `TensorBase
+detail::empty_strided_cuda(IntArrayRef sizes, IntArrayRef strides, ScalarType, std::optional<Device>)`."""
+
+
 class Unavailable(Exception):
     """The C dispatch cannot be had here, and why."""
 
@@ -54,7 +64,7 @@ class Unavailable(Exception):
 class Functions(ctypes.Structure):
     """`struct LoopTorchFunctions`."""
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in (*FUNCTIONS, *CUDA_FUNCTIONS))
+    _fields_ = tuple((name, ctypes.c_void_p) for name in (*FUNCTIONS, *CUDA_FUNCTIONS, *SHORTCUTS))
 
 
 class Numbers(ctypes.Structure):
@@ -122,7 +132,7 @@ class Operator(ctypes.Structure):
 def libraries() -> tuple[ctypes.CDLL, ...]:
     """PyTorch's libraries, which are loaded already: its Python module, and by it all that this depends on."""
     folder = Path(torch.__file__).parent / "lib"
-    named = [folder / f"lib{name}.so" for name in ("torch_cpu", "c10", "torch_cuda")]
+    named = [folder / f"lib{name}.so" for name in ("torch_cpu", "c10", "torch_cuda", "c10_cuda")]
     return tuple(ctypes.CDLL(str(path)) for path in (torch._C.__file__, *(one for one in named if one.is_file())))
 
 
@@ -134,9 +144,15 @@ def symbol(name: str) -> Any:
     raise Unavailable(f"this PyTorch ({torch.__version__}) has no {name}")
 
 
+def is_there(name: str) -> bool:
+    """Whether PyTorch has a function of this name."""
+    return any(hasattr(library, name) for library in libraries())
+
+
 def functions() -> Functions:
     """The addresses. Raises Unavailable with the first that is missing; without CUDA those of CUDA may be."""
     wanted = {**FUNCTIONS, **(CUDA_FUNCTIONS if torch.version.cuda else {})}
+    wanted |= {field: name for field, name in SHORTCUTS.items() if is_there(name)}
     addresses = {field: ctypes.cast(symbol(name), ctypes.c_void_p).value for field, name in wanted.items()}
     return Functions(**addresses)
 

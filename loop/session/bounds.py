@@ -234,7 +234,7 @@ def allowance_of(
     if not limits:
         return None
     limit_s, words = min(limits)
-    return Allowance(limit_s, words, sessions.wall_seconds(lines)[0], expected_steps(head.plan))
+    return Allowance(limit_s, words, sessions.wall_seconds(lines), expected_steps(head.plan))
 
 
 def refuse_too_little(usd: float, card: RateCard, head: SessionHead) -> None:

@@ -53,7 +53,7 @@ TABLE_WIDTH = 110
 
 
 def conclude(
-    setting: Setting, head: SessionHead, folder: SessionFolder, ending: Ending, seconds: float, own_seconds: float
+    setting: Setting, head: SessionHead, folder: SessionFolder, ending: Ending, seconds: float
 ) -> SessionRecord:
     """The final record, from the journal alone."""
     lines = folder.lines()

@@ -258,8 +258,7 @@ def closed(session: Session, journal: Journal, walk: Walk, ending: Ending) -> Se
     unkept = keep_sources(setting.project, head, folder, walk.finished)
     if unkept:
         session.screen.say(unkept)
-    seconds, own_seconds = sessions.wall_seconds(journal.lines)
-    record = closing.conclude(setting, head, folder, ending, seconds, own_seconds)
+    record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
     folder.write_record(record)
     unwritten = recipe.write(setting.project, head, folder.path, folder.finished(), cache_folder() / "builds")
     if unwritten:

@@ -93,13 +93,8 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
         lines, problem = journal.whole_lines(path / journal.NAME)
         problem = problem or cut(path, record, lines)
     except LoopError as error:
-        return None, _other_format(path) or error.message
+        return None, other_format(path / HEAD) or other_format(path / RECORD) or error.message
     return row(head, record, lines), problem
-
-
-def _other_format(path: Path) -> str:
-    """What to say of a file of another format, whatever else is unknown in it; empty where there is none."""
-    return other_format(path / HEAD) or other_format(path / RECORD)
 
 
 def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
@@ -268,12 +263,9 @@ def _status(steps: Iterable[Finished]) -> Status:
 
 def _identity(steps: Iterable[Finished]) -> str:
     """One hash of what the passed steps stand on; a session's environment is the same in every order."""
-    found = sorted({str(step.output.get("identity")) for step in steps if _stands(step)})
+    passed = (step.output.get("identity") for step in steps if step.status == "passed")
+    found = sorted({str(identity) for identity in passed if identity})
     return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16] if found else ""
-
-
-def _stands(step: Finished) -> bool:
-    return step.status == "passed" and bool(step.output.get("identity"))
 
 
 def _compiled(step: Finished) -> bool:

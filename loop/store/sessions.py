@@ -287,16 +287,14 @@ def _load(model: type[T], path: Path) -> T:
         raise
 
 
-def wall_seconds(lines: Sequence[Line]) -> tuple[float, float]:
-    """Wall time of all walks of a session, and the part of it outside any step: the runner's own."""
-    wall = steps = 0.0
+def wall_seconds(lines: Sequence[Line]) -> float:
+    """Wall time of all walks of a session."""
+    wall = 0.0
     begun = last = None
     for line in lines:
         if isinstance(line.event, Opened):
             begun = line.at
         if begun is not None and last is not None and line.at > last and not isinstance(line.event, Opened):
             wall += (line.at - last).total_seconds()
-        if isinstance(line.event, Finished):
-            steps += line.event.seconds
         last = line.at
-    return wall, max(0.0, wall - steps)
+    return wall

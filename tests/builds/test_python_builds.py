@@ -11,6 +11,9 @@ from loop.builds.build import find_id
 from loop.builds.compiler_errors import BuildFailed
 from loop.builds.layout import alike
 from loop.builds.python_builds import build, files_of, imports
+from loop.calls.call import FunctionTerms
+from loop.calls.refusal import Refused
+from loop.calls.variants import Importable
 from loop.model.measurement import Build
 from loop.model.target import PythonVariant
 
@@ -156,6 +159,16 @@ def test_of_two_functions_with_one_name_the_order_counts(tmp_path: Path) -> None
     cache, last = tmp_path / "cache", "def f(x):\n    return {}\n"
     texts = [last.format(one) + last.format(two) for one, two in (("x", "-x"), ("-x", "x"))]
     assert alike(made(tmp_path / "a", cache, texts[0]), made(tmp_path / "b", cache, texts[1])) is None
+
+
+def test_a_module_that_is_not_in_its_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an older revision it may have another name: today's would be taken for it."""
+    monkeypatch.setattr(sys, "path", [str(write(tmp_path / "today", {"renamed.py": SCALE})), *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = made(tmp_path / "then", tmp_path / "cache")
+    with pytest.raises(Refused, match=r"renamed is not what was built, but .*today/renamed\.py"):
+        Importable(FunctionTerms("renamed:scale", folder=found.library), "cpu")
+    monkeypatch.delitem(sys.modules, "renamed")
 
 
 def test_loading_leaves_the_copy_as_it_is(tmp_path: Path) -> None:

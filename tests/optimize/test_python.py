@@ -36,11 +36,12 @@ ROWS = """
 def one_row(row, factor):
     return row * factor
 """
-FAST = """
+FAST = "from mine_whole import scale\n"
+WHOLE = """
 def scale(x, *, factor):
     return x * factor
 """
-WRONG = FAST.replace("x * factor", "x * (factor + 0.01)")
+WRONG = WHOLE.replace("x * factor", "x * (factor + 0.01)")
 CACHED = """
 last = {}
 
@@ -57,6 +58,7 @@ brief, folder, answer = map(pathlib.Path, sys.argv[1:])
 number, mine = int(brief.name[:4]), folder / "mine.py"
 if number == 1:  # What Python cannot read comes back with its words.
     mine.write_text("def scale(:" if "does not compile" not in brief.read_text() else {fast!r})
+    (folder / "mine_whole.py").write_text({whole!r})
     for name in ("functions.py", "target.yaml", "torch.py"):
         (folder / name).write_text("def scale(x, *, factor): return x")
 elif number == 2:
@@ -88,14 +90,15 @@ def test_a_campaign_changes_a_python_variant(tmp_path: Path) -> None:
     commit_plan(project.folder)
     assert 0 == loop("trust", str(project.folder)).returncode
     printed, script = tmp_path / "check.json", tmp_path / "propose.py"
-    texts = {"fast": FAST, "wrong": WRONG, "cached": CACHED}
+    texts = {"fast": FAST, "whole": WHOLE, "wrong": WRONG, "cached": CACHED}
     script.write_text(PROPOSER.format(loop=LOOP, printed=str(printed), **texts))
     words = ("--threads", "1", "--json")
     code, out, err = optimize(project, f"{sys.executable} {script} {{brief}} {{workdir}} {{answer}}", *words)
     assert 0 == code, err
     changes = json.loads(out)["changes"]
     first, *_, last = changes["proposals"]
-    assert (["mine.py"], ["functions.py", "target.yaml", "torch.py"]) == (first["files"], first["left_out"])
+    assert ["mine.py", "mine_whole.py"] == first["files"]
+    assert ["functions.py", "target.yaml", "torch.py"] == first["left_out"]
     assert ("edited", "done") == (first["ended"], last["ended"])
     assert ["kept", "reverted", "reverted", "reverted"] == [one["outcome"] for one in changes["judged"]], err
     comment, *others = (one["reason"] for one in changes["judged"][1:])
@@ -104,6 +107,7 @@ def test_a_campaign_changes_a_python_variant(tmp_path: Path) -> None:
     (step,) = json.loads(printed.read_text())["steps"]
     assert "the incumbent" == step["output"]["speeds"][0]["against"]
     assert (["mine.py", "rows.py"], "Python") == (project.brief(1)["files"], project.brief(1)["language"])
+    assert ["mine.py", "rows.py", "mine_whole.py"] == project.brief(2)["files"]
     assert SLOW == (project.folder / "mine.py").read_text()
     assert FAST.strip() == git(project.folder, "show", f"loop/{project.session.name}:mine.py")
     assert "the start's speed" in (project.session / "report.md").read_text()

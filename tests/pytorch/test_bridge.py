@@ -42,6 +42,9 @@ gradient: loop_fake::add: y requires a gradient, and the operator has none: {rem
 gradient that nobody records: launch on device 1, stream 0x101, attributes 1 1 0.5, output 2 x 3
   output 3 on device 1
 lent: 100 elements of type 7 on device -1, then 0 tensors
+right: by the shortcut, known 1: launch on device 1, stream 0x101, attributes 1 1 0.5, output 2 x 3
+  output 3 on device 1
+no memory: by the shortcut, known 1: out of memory
 slots: 64, kernels: 128
 """
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from loop.pytorch import Operator
 from tests.pytorch.operators import DISPATCHES, Dispatch, attention, exact, make_inputs, raw, worst
@@ -125,6 +126,15 @@ def test_an_error_names_the_argument(op: Operator, words: str) -> None:
     """The same words whichever way the call goes; the kernel's own where it declines."""
     with pytest.raises(RuntimeError, match=f"^{re.escape(f'{op.contract.title}: {words}')}$"):
         op(*WRONG[words](*make_inputs(1, 2, 7, 8)))
+
+
+def test_the_shorter_way_is_the_overload(op: Operator) -> None:
+    """The same values, for a compiler's tensors too, which have none."""
+    inputs = make_inputs(1, 2, 7, 8)
+    assert torch.equal(op.op(*inputs, *raw(causal=True)), op.raw(*inputs, *raw(causal=True)))
+    with FakeTensorMode() as mode:
+        made = op.raw(*(mode.from_tensor(tensor) for tensor in inputs), *raw())
+    assert (FakeTensor, inputs[0].shape) == (type(made), made.shape)
 
 
 def test_a_wrong_index_is_told(op: Operator) -> None:

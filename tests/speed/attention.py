@@ -129,7 +129,7 @@ class Ours:
 
     def eager(self, case: Case) -> Run:
         """The operator on a case's tensors, output allocated, as a program of PyTorch's calls it."""
-        raw, q, k, v, causal = self.operator.op, case.q, case.k, case.v, case.causal
+        raw, q, k, v, causal = self.operator.raw, case.q, case.k, case.v, case.causal
         return lambda: raw(q, k, v, causal, 0, math.nan)
 
 
@@ -270,6 +270,7 @@ def call_parts(ours: dict[str, Ours], plain: Plain) -> dict[str, float]:
         "an empty kernel by ctypes": plain.empty,
         "the entry by ctypes": ours["auto"].call(case),
         "the raw operator": ours["auto"].eager(case),
+        "the overload in `torch.ops`": lambda: whole.op(q, k, v, True, 0, math.nan),
         "the operator": lambda: whole(q, k, v, causal=True),
     }
     found = {name: host_us(run) for name, run in runs.items()}
