@@ -31,6 +31,7 @@ from loop.library import trust
 from loop.machine.gpus import gpus
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
+from loop.model.dtypes import Device
 from loop.model.output import Ours, ours_on
 from loop.model.target import Target
 from loop.model.workloads import entry_of, expand, spelled
@@ -116,39 +117,18 @@ def audit(request: AuditRequest, screen: Screen) -> int:
         looked = Stated(task, setting, *terms).look()
     if not looked["inputs"] or not looked["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    chosen = named(list(chosen_controls(looked["inputs"], looked["outputs"][0])), request.controls)
-    files = _written(request, task, setting.target, chosen)
-    folder, names = as_target(request.path, [str(one) for one in files], request.form)
-    own = read_setting(folder)
-    if _told(own) != _told(setting):  # Beside what was allowed it may have only answers that were made here.
-        raise trust.refusal(own.project)
-    trust.grant(own.project, trust.definition_hash(own.project))
-    with took.by("our verification"):
-        ours = _ours(request, own, "verify", names)
-    left = [name for one, name in zip(chosen, names, strict=True) if one.theme != "honest" and ours[name].passes]
-    if left:  # Remembered answers are wrong only where calls are timed: their inputs change in between.
-        with took.by("our timed calls of what verification lets pass"):
-            ours |= _ours(request, own, "measure", left)
-    with took.by("its own evaluator"):
-        theirs, why = _theirs(request, task, dict(zip(names, files, strict=True)), screen)
-    # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
-    asked = names if why else [name for name in left if ours[name].passes]
-    with took.by("the rule that its format states"):
-        stated = Stated(task, own, *terms).verdicts(asked) if asked else {}
+    controls = named(list(chosen_controls(looked["inputs"], looked["outputs"][0])), request.controls)
+    tried = _tried(request, task, setting, controls)
+    rows, why = _judged(request, tried, terms, took, screen)
     whose = f"the evaluator of {task.format}, unmodified"
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
-    rows = [
-        _row(task, one, path, ours[name], (theirs or stated)[name], name in stated and stated[name].result is True)
-        for one, name, path in zip(chosen, names, files, strict=True)
-    ]
-    findings = tuple(AuditFinding(**one) for one in (*looked["findings"], *_stated(task)))
     found = Audited(
         task=task.name,
         format=task.format,
         theirs=whose,
-        findings=findings,
-        controls=tuple(rows),
+        findings=tuple(AuditFinding(**one) for one in (*looked["findings"], *_stated(task))),
+        controls=rows,
         seconds=took.seconds,
     )
     if request.json:
@@ -156,6 +136,54 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     else:
         _show(found, screen)
     return ExitCode.OK
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Wrong answers to a task, and the target that has them."""
+
+    task: ForeignTask
+    setting: Setting
+    controls: Sequence[Control]
+    files: Sequence[Path]
+    names: Sequence[str]
+    """What the target calls them."""
+
+
+def _tried(request: AuditRequest, task: ForeignTask, allowed: Setting, controls: Sequence[Control]) -> Tried:
+    """Write the answers. Raises where their target says more than what was allowed."""
+    files = _written(request, task, allowed.target, controls)
+    folder, names = as_target(request.path, [str(one) for one in files], request.form)
+    own = read_setting(folder)
+    if _told(own) != _told(allowed):  # Beside what was allowed it may have only answers that were made here.
+        raise trust.refusal(own.project)
+    trust.grant(own.project, trust.definition_hash(own.project))
+    return Tried(task, own, controls, files, names)
+
+
+def _judged(
+    request: AuditRequest, tried: Tried, terms: tuple[Device, int, float], took: "Took", screen: Screen
+) -> tuple[tuple[Row, ...], str]:
+    """What both say of each answer; and why their evaluator says nothing, empty where it does."""
+    task, names = tried.task, tried.names
+    with took.by("our verification"):
+        ours = _ours(request, tried.setting, "verify", names)
+    wrong = [name for one, name in zip(tried.controls, names, strict=True) if one.theme != "honest"]
+    if left := [name for name in wrong if ours[name].passes]:
+        # Remembered answers are wrong only where calls are timed: their inputs change in between.
+        with took.by("our timed calls of what verification lets pass"):
+            ours |= _ours(request, tried.setting, "measure", left)
+    with took.by("its own evaluator"):
+        theirs, why = _theirs(request, task, dict(zip(names, tried.files, strict=True)), screen)
+    # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
+    asked = names if why else [name for name in left if ours[name].passes]
+    with took.by("the rule that its format states"):
+        stated = Stated(task, tried.setting, *terms).verdicts(asked) if asked else {}
+    rows = (
+        _row(task, one, path, ours[name], (theirs or stated)[name], name in stated and stated[name].result is True)
+        for one, name, path in zip(tried.controls, names, tried.files, strict=True)
+    )
+    return tuple(rows), why
 
 
 class Took:
