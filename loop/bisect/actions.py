@@ -17,6 +17,7 @@ from loop.bisect.regressions import Regression, lines, regressions
 from loop.bisect.trying import watching
 from loop.model.base import Model
 from loop.model.bisect import BisectAnswer, BisectOutput
+from loop.model.jobs import JobRun
 from loop.model.workloads import entry_of, spelled
 from loop.steps.context import Context, Result, Working
 
@@ -55,15 +56,16 @@ def _searched(
     context: Context, one: Regression, ends: Sequence[Line], missing: Sequence[str], width: int
 ) -> Working[BisectOutput]:
     """The answer from the last good end; from one before it, where what fails failed there already."""
-    begun = time.monotonic()
+    begun, ran = time.monotonic(), list[JobRun]()
     try:
         for line in ends:
-            answer = yield from _in_time(_search(context, one, line, width), context, one, line, begun)
+            answer = yield from _in_time(_search(context, one, line, width, ran), context, one, line, begun)
             if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
                 break
     except LoopError as error:
-        return Result(BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=tuple(missing)))
-    return Result(_output(context, one, answer, missing))
+        failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=tuple(missing))
+        return Result(failed.model_copy(update={"jobs": tuple(ran)}))
+    return Result(_output(context, one, answer, missing).model_copy(update={"jobs": tuple(ran)}))
 
 
 def _in_time(
@@ -88,7 +90,9 @@ def _command(context: Context, one: Regression, good: str) -> str:
     return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)
 
 
-def _search(context: Context, one: Regression, line: Line, width: int) -> Generator[Tick, None, BisectAnswer]:
+def _search(
+    context: Context, one: Regression, line: Line, width: int, ran: list[JobRun]
+) -> Generator[Tick, None, BisectAnswer]:
     campaign, metric = context.task.campaign, one.metric
     with ExitStack() as stack:
         if campaign.executor and metric != "resources":
@@ -106,7 +110,8 @@ def _search(context: Context, one: Regression, line: Line, width: int) -> Genera
                 count=0,
             )
             at_a_time = max(width, campaign.width)
-            return (yield from stack.enter_context(hunt_in_jobs(campaign.executor, line, terms, at_a_time)).run())
+            jobs = hunt_in_jobs(campaign.executor, line, terms, at_a_time, ran)
+            return (yield from stack.enter_context(jobs).run())
         trees = stack.enter_context(own_trees(line, "session", width))
         hunt = kernel_hunt(
             context.bench, line, trees, one.variant, one.metric, one.workloads, context.task.seed,

@@ -140,7 +140,7 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
             against=line.good,
             count=0,
         )
-        return stack.enter_context(hunt_in_jobs(request.executor, line, terms, request.width))
+        return stack.enter_context(hunt_in_jobs(request.executor, line, terms, request.width, []))
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
     trees = stack.enter_context(own_trees(line, "trial", request.width))
     return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)

@@ -21,6 +21,7 @@ from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ProbeMemory, Reso
 from loop.jobs.executor import Executor, all_done, opened
 from loop.jobs.folder import forget_old
 from loop.machine.machine import cores, machine
+from loop.model.jobs import JobRun
 from loop.model.target import CAbiVariant, Workload
 from loop.profile.taking import calls_of
 from loop.repository import worktree
@@ -71,13 +72,15 @@ def kernel_hunt(
     return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate, device=bench, width=len(trees))
 
 
-def spread_hunt(executor: Executor, line: Line, staging: Path, terms: ProbeTask, width: int) -> Hunt:
+def spread_hunt(
+    executor: Executor, line: Line, staging: Path, terms: ProbeTask, width: int, ran: list[JobRun]
+) -> Hunt:
     """The search by jobs: `width` commits at a time, each beside the good end on a device of its own.
 
     `staging`: an empty folder. Ratios of one search are of one kind of device; the first answer says which.
     """
     metric, names = terms.metric, [one.name for one in terms.workloads]
-    jobs = Spread(functools.partial(all_done, executor), line.folder, staging, terms, terms.workloads)
+    jobs = Spread(functools.partial(all_done, executor), line.folder, staging, terms, terms.workloads, ran)
     question = (str(line.folder), terms.variant, "jobs", terms.device, str(terms.threads))
     if metric == "correctness":
         memory, noise, gate = memory_of(metric, *question, *names), Noise(), None
@@ -88,13 +91,13 @@ def spread_hunt(executor: Executor, line: Line, staging: Path, terms: ProbeTask,
 
 
 @contextlib.contextmanager
-def hunt_in_jobs(executor: str, line: Line, terms: ProbeTask, width: int) -> Iterator[Hunt]:
-    """The same, by jobs that end with it."""
+def hunt_in_jobs(executor: str, line: Line, terms: ProbeTask, width: int, ran: list[JobRun]) -> Iterator[Hunt]:
+    """The same, by jobs that end with it; what became of them goes to `ran`."""
     with contextlib.ExitStack() as stack:
         stack.callback(forget_old, KEPT, PREFIX)
         runner = stack.enter_context(contextlib.closing(opened(executor, width)))
         staging = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loop-bisect-")))
-        yield spread_hunt(runner, line, staging, terms, width)
+        yield spread_hunt(runner, line, staging, terms, width, ran)
 
 
 def resource_hunt(bench: Bench, line: Line, trees: Sequence[Worktree], variant: str) -> Hunt:

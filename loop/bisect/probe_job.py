@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +27,7 @@ from loop.jobs.groups import group_of
 from loop.model.base import Model, Printed
 from loop.model.bisect import UNCOMMITTED, Candidate, Claim, Stop
 from loop.model.dtypes import Device
+from loop.model.jobs import JobRun
 from loop.model.target import CAbiVariant, Target, Workload
 from loop.repository.reading import export
 from loop.repository.worktree import IGNORED
@@ -157,6 +158,8 @@ class Spread:
     terms: ProbeTask
     """What all probes have in common; the rest is set for each."""
     workloads: Sequence[Workload]
+    ran: list[JobRun] = field(default_factory=list)
+    """What became of its jobs."""
     asked: int = 0
     """Jobs so far."""
     group: str = ""
@@ -191,6 +194,7 @@ class Spread:
     def _answers(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
         jobs = [self._job(one) for one in questions]
         yield from self.run(jobs)
+        self.ran += [job.ran for job in jobs]
         return [self._comparable(job, _answer(job)) for job in jobs]
 
     def _comparable(self, job: JobFolder, found: Probed) -> Probed:

@@ -120,7 +120,6 @@ class Importable:
         self.device, self.terms = device, terms
         if terms.folder:
             sys.path.insert(0, terms.folder)
-            sys.dont_write_bytecode = True  # The copy is known by what it holds.
         self.function = torch_side.find(terms.python)
         if terms.folder:
             _refuse_elsewhere(terms)

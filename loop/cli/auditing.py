@@ -5,51 +5,39 @@ Each goes through our verification, and through the format's own evaluator. Wher
 of ours applies the rule that the format states; the audit says which of the two it was.
 """
 
-import json
 import re
-import shutil
-import sys
-import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from loop.base.documents import content_hash, did_you_mean, to_json
-from loop.base.errors import ExitCode, UsageError, WorkFailed
+from loop.base.errors import ExitCode, UsageError
 from loop.base.places import tasks_folder
-from loop.base.processes import finish, python_path, run
+from loop.base.processes import finish
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_first
 from loop.cli.judging import TaskRequest
-from loop.formats import erring, flashinfer, gpumode, kernelbench, table
+from loop.cli.stating import MOST_CASES, Stated, few
+from loop.formats import erring, table
 from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
-from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
 from loop.formats.theirs import NO_GPU, Verdict
 from loop.formats.translated import as_target
 from loop.library import trust
 from loop.machine.gpus import gpus
-from loop.machine.machine import available_memory
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.output import Ours, ours_on
-from loop.model.target import PythonVariant, Target
+from loop.model.target import Target
 from loop.model.workloads import entry_of, expand, spelled
 from loop.proving.negative_controls import EXACT, WAY, Control, of_structure
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import verdict_of
-from loop.workers.judge_process import UNTIMED
-from loop.workers.program import within
-from loop.workers.workload_call import wanted_of
-
-TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
-"""Sets of inputs for each case that the format states."""
-MOST_CASES = 8
-"""Cases on which controls are tried, by us and by the stated rule."""
-
 
 Kind = Literal["honest", "idle", "mistake"]
 
@@ -111,6 +99,8 @@ class Audited(Printed):
     """What is odd about the task."""
     controls: tuple[Row, ...]
     """Each wrong answer, and what both said of it."""
+    seconds: dict[str, float]
+    """What each part of the audit took."""
 
 
 def audit(request: AuditRequest, screen: Screen) -> int:
@@ -120,38 +110,96 @@ def audit(request: AuditRequest, screen: Screen) -> int:
         raise UsageError(f"{request.path}: loop cannot audit {table.of(task.format).title} yet")
     folder, _ = as_target(request.path, (), request.form)
     setting = trusted_setting(folder, screen)
-    device = choose_device(request.device, setting.target)
-    screen.status(f"{task.name}: inputs and reference")
-    looked = Stated(task, setting, device, request).look()
+    device, threads = choose_device(request.device, setting.target), choose_threads(request.threads)
+    terms = device, threads, request.terms.limit_s
+    took = Took(screen)
+    with took.by("inputs and reference"):
+        looked = Stated(task, setting, *terms).look()
     if not looked["inputs"] or not looked["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
-    chosen = named(list(chosen_controls(looked["inputs"], looked["outputs"][0])), request.controls)
-    files = _written(request, task, setting.target, chosen)
-    folder, names = as_target(request.path, [str(one) for one in files], request.form)
-    own = read_setting(folder)
-    if _told(own) != _told(setting):  # Beside what was allowed it may have only answers that were made here.
-        raise trust.refusal(own.project)
-    trust.grant(own.project, trust.definition_hash(own.project))
-    ours = _ours(request, own, "verify", names)
-    left = [name for one, name in zip(chosen, names, strict=True) if one.theme != "honest" and ours[name].passes]
-    if left:  # Remembered answers are wrong only where calls are timed: their inputs change in between.
-        screen.status(f"{task.name}: timed calls of what verification lets pass")
-        ours |= _ours(request, own, "measure", left)
-    theirs, why = _theirs(request, task, dict(zip(names, files, strict=True)), screen)
-    # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
-    asked = names if why else [name for name in left if ours[name].passes]
-    screen.status(f"{task.name}: the rule that {task.format} states")
-    stated = Stated(task, own, device, request).verdicts(asked) if asked else {}
+    controls = named(list(chosen_controls(looked["inputs"], looked["outputs"][0])), request.controls)
+    tried = _tried(request, task, setting, controls)
+    rows, why = _judged(request, tried, terms, took, screen)
     whose = f"the evaluator of {task.format}, unmodified"
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
-    rows = [
-        _row(task, one, path, ours[name], (theirs or stated)[name], name in stated and stated[name].result is True)
-        for one, name, path in zip(chosen, names, files, strict=True)
-    ]
-    findings = [*looked["findings"], *_stated(task)]
-    _show(task, rows, findings, whose, screen, as_json=request.json)
+    found = Audited(
+        task=task.name,
+        format=task.format,
+        theirs=whose,
+        findings=tuple(AuditFinding(**one) for one in (*looked["findings"], *_stated(task))),
+        controls=rows,
+        seconds=took.seconds,
+    )
+    if request.json:
+        screen.data(to_json(found))
+    else:
+        _show(found, screen)
     return ExitCode.OK
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Wrong answers to a task, and the target that has them."""
+
+    task: ForeignTask
+    setting: Setting
+    controls: Sequence[Control]
+    files: Sequence[Path]
+    names: Sequence[str]
+    """What the target calls them."""
+
+
+def _tried(request: AuditRequest, task: ForeignTask, allowed: Setting, controls: Sequence[Control]) -> Tried:
+    """Write the answers. Raises where their target says more than what was allowed."""
+    files = _written(request, task, allowed.target, controls)
+    folder, names = as_target(request.path, [str(one) for one in files], request.form)
+    own = read_setting(folder)
+    if _told(own) != _told(allowed):  # Beside what was allowed it may have only answers that were made here.
+        raise trust.refusal(own.project)
+    trust.grant(own.project, trust.definition_hash(own.project))
+    return Tried(task, own, controls, files, names)
+
+
+def _judged(
+    request: AuditRequest, tried: Tried, terms: tuple[Device, int, float], took: "Took", screen: Screen
+) -> tuple[tuple[Row, ...], str]:
+    """What both say of each answer; and why their evaluator says nothing, empty where it does."""
+    task, names = tried.task, tried.names
+    with took.by("our verification"):
+        ours = _ours(request, tried.setting, "verify", names)
+    wrong = [name for one, name in zip(tried.controls, names, strict=True) if one.theme != "honest"]
+    if left := [name for name in wrong if ours[name].passes]:
+        # Remembered answers are wrong only where calls are timed: their inputs change in between.
+        with took.by("our timed calls of what verification lets pass"):
+            ours |= _ours(request, tried.setting, "measure", left)
+    with took.by("its own evaluator"):
+        theirs, why = _theirs(request, task, dict(zip(names, tried.files, strict=True)), screen)
+    # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
+    asked = names if why else [name for name in left if ours[name].passes]
+    with took.by("the rule that its format states"):
+        stated = Stated(task, tried.setting, *terms).verdicts(asked) if asked else {}
+    rows = (
+        _row(task, one, path, ours[name], (theirs or stated)[name], name in stated and stated[name].result is True)
+        for one, name, path in zip(tried.controls, names, tried.files, strict=True)
+    )
+    return tuple(rows), why
+
+
+class Took:
+    """What parts of an audit took; each is on the screen while it lasts."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def by(self, part: str) -> Iterator[None]:
+        """While a part lasts."""
+        self.screen.status(part)
+        begun = time.monotonic()
+        yield
+        self.seconds[part] = round(time.monotonic() - begun, 2)
 
 
 def _told(setting: Setting) -> tuple[str, str]:
@@ -230,94 +278,6 @@ def _theirs(
     return found, ""
 
 
-class Stated:
-    """The program that looks at the task, and applies the rule that the format states."""
-
-    def __init__(self, task: ForeignTask, setting: Setting, device: Device, request: AuditRequest) -> None:
-        self.task, self.target, self.project = task, setting.target, setting.project
-        self.limit_s = request.terms.limit_s
-        self.threads = choose_threads(request.threads)
-        self.device, self.request = device, request
-
-    def look(self) -> dict[str, Any]:
-        """Shapes of inputs and outputs, and what is odd about the task itself."""
-        return self._run({})
-
-    def verdicts(self, names: Sequence[str]) -> dict[str, Verdict]:
-        """By the names of answers: right or wrong by the stated rule; the result is whether nothing differed."""
-        found = {one: self.target.variants[one] for one in names}
-        functions = {
-            name: f"{one.module}:{one.function}" for name, one in found.items() if isinstance(one, PythonVariant)
-        }
-        said = self._run(functions)["verdicts"]
-        return {
-            name: Verdict(status=one["status"], why=one["why"], result=one.get("same", False))
-            for name, one in said.items()
-        }
-
-    def _run(self, answers: Mapping[str, str]) -> dict[str, Any]:
-        """What the program says. Raises WorkFailed where it gives nothing."""
-        scratch = Path(tempfile.mkdtemp(prefix="loop-audit-"))
-        try:
-            terms, result = scratch / "terms.json", scratch / "result.json"
-            terms.write_text(json.dumps(self._terms(answers)))
-            command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
-            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED, **within(self.device)}
-            limit = self.limit_s * max(len(answers), 1)
-            done = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
-            if not result.is_file():
-                last = (done.errors.strip().splitlines() or [done.how])[-1]
-                raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last}")
-            return json.loads(result.read_text())  # type: ignore[no-any-return]
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-
-    def _terms(self, answers: Mapping[str, str]) -> dict[str, Any]:
-        target, judging = self.target, self.task.judging
-        generator, modules, checker = target.generator, target.modules, target.checker
-        assert generator is not None
-        return {
-            "folder": str(self.project.target),
-            "device": self.device,
-            "threads": self.threads,
-            "generator": generator.python,
-            "passes": generator.passes,
-            "reference": target.reference.python,
-            "is_class": modules is not None,
-            "arguments": modules.arguments.python if modules and modules.arguments else None,
-            "checker": checker.python if checker else None,
-            "given": checker.given if checker else (),
-            "cases": self._cases(),
-            "trials": TRIALS[self.task.format],
-            **{name: getattr(judging, name) for name in ("atol", "rtol", "cap", "either")},
-            "matched": judging.matched_ratio,
-            "strict": self.task.format == flashinfer.SOL,
-            "finite": self.task.format in (flashinfer.SOL, flashinfer.TRACE),
-            "nan": self.task.format == gpumode.NAME,
-            "limit_s": self.limit_s,
-            "answers": dict(answers),
-        }
-
-    def _cases(self) -> list[dict[str, Any]]:
-        """Cases that run here, with what the generator is given; GPU MODE's have seeds of their own."""
-        if self.task.format == gpumode.NAME:
-            here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
-            able = runs(self.task, hindrances(self.task, here))
-            return [{"name": one.name, "given": one.arguments} for one in few(able) if "check" in one.use]
-        target = self.target
-        found = expand(target, target.workloads, target.dtypes[self.device])
-        return [{"name": one.name, "given": wanted_of(one)} for one in few(found)]
-
-
-Each = TypeVar("Each")
-
-
-def few(found: Sequence[Each]) -> list[Each]:
-    """At most `MOST_CASES` of them, evenly spread."""
-    number = min(len(found), MOST_CASES)
-    return [found[place * len(found) // number] for place in range(number)]
-
-
 def _stated(task: ForeignTask) -> Iterator[dict[str, str]]:
     """What the format says of itself, and what stands in the task's text."""
     if task.timing.fresh_inputs is False and task.timing.checked is False:
@@ -326,36 +286,15 @@ def _stated(task: ForeignTask) -> Iterator[dict[str, str]]:
     yield from ({"kind": "text", "what": hint} for hint in task.hints)
 
 
-def _show(
-    task: ForeignTask,
-    rows: Sequence[Row],
-    findings: Sequence[Mapping[str, str]],
-    whose: str,
-    screen: Screen,
-    *,
-    as_json: bool,
-) -> None:
-    if as_json:
-        screen.data(
-            to_json(
-                Audited(
-                    task=task.name,
-                    format=task.format,
-                    theirs=whose,
-                    findings=tuple(AuditFinding(**one) for one in findings),
-                    controls=tuple(rows),
-                )
-            )
-        )
-        return
+def _show(found: Audited, screen: Screen) -> None:
     words = {"right": "passes", "wrong": "found"}
     lines = [
         (one.control, words.get(one.ours, one.ours), words.get(one.theirs, one.theirs), _because(one))
-        for one in rows
+        for one in found.controls
         if one.kind != "idle"
     ]
     screen.table(("control", "ours", "theirs", "why"), lines)
-    for line in _said(rows, findings, whose):
+    for line in _said(found):
         screen.prose(line)
 
 
@@ -373,14 +312,14 @@ def _passing(name: str, wrong: Sequence[Row]) -> str:
     return f"{name}: lets {len(passed)} of {len(judged)} mistakes pass{left}{listed}"
 
 
-def _said(rows: Sequence[Row], findings: Sequence[Mapping[str, str]], whose: str) -> Iterator[str]:
+def _said(found: Audited) -> Iterator[str]:
     """What follows from the table, in lines."""
-    yield f"theirs: {whose}"
-    wrong = [one for one in rows if one.kind == "mistake"]
+    yield f"theirs: {found.theirs}"
+    wrong = [one for one in found.controls if one.kind == "mistake"]
     yield from (_passing(name, wrong) for name in ("ours", "theirs"))
-    if any({one.ours, one.theirs} != {"right"} for one in rows if one.kind == "honest"):
+    if any({one.ours, one.theirs} != {"right"} for one in found.controls if one.kind == "honest"):
         yield "the honest control did not pass: what was found may not be the mistakes"
-    if idle := [one.control for one in rows if one.kind == "idle"]:
+    if idle := [one.control for one in found.controls if one.kind == "idle"]:
         yield f"not counted, as they make no difference to this task: {', '.join(idle)}"
-    for finding in findings:
-        yield f"{finding['kind']}: {finding['what']}"
+    for one in found.findings:
+        yield f"{one.kind}: {one.what}"

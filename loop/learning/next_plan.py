@@ -273,6 +273,10 @@ def _usable(pattern: str, standings: Mapping[str, Statistics]) -> bool:
     return known is not None and known.standing not in ("doubtful", "retired")
 
 
+def _timed(rows: Iterable[SessionRow]) -> set[str]:
+    return {name for row in rows for name in row.ratios}
+
+
 def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str], for_gpu: bool) -> Idea:
     """Nothing is wrong or slow: what was not judged, then what was not tried, then that somebody has to edit."""
     here = [row for row in rows if row.measured == ground]
@@ -283,8 +287,7 @@ def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str], 
     if for_gpu and "kernels" not in {row.plan for row in here}:
         why = "nothing is wrong, and nothing that could be made faster here is left untried"
         return Idea("kernels", "Widen the gate: what runs is right, as far as it was tried", (why,))
-    timed = {name for row in measured for name in row.ratios}
-    untried = [name for name in timed.intersection(tunable) if not _ran("tune", name, rows, ground)]
+    untried = [name for name in _timed(measured).intersection(tunable) if not _ran("tune", name, rows, ground)]
     if untried:
         return _search(min(untried), "its values were not searched on these files; everything else was tried")
     why = "every plan that fits ran on these files, and nothing is wrong"

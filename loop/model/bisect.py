@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.jobs import JobRun
 from loop.model.output import Output
 
 Outcome = Literal["culprit", "several", "range", "no_regression", "inconclusive", "refused"]
@@ -141,3 +142,5 @@ class BisectOutput(Output):
     """What was found; None where nothing was searched."""
     log: str = ""
     """Where the log is that `git bisect replay` takes."""
+    jobs: tuple[JobRun, ...] = ()
+    """What became of its probes, where an executor ran them."""

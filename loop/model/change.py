@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from loop.model.base import Model
+from loop.model.bisect import BisectOutput
 from loop.model.campaign import Proposal
 from loop.model.gain import GainOutcome
 from loop.model.jobs import HostUse, JobRun, host_uses
@@ -318,8 +319,11 @@ def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
 def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
     """What an executor ran for the steps of a session, each job once."""
     steps = latest_attempts(finished)
-    outputs = (outputs_of(steps, VerifyOutput), outputs_of(steps, BriefOutput), outputs_of(steps, JudgedOutput))
-    return tuple({job.id: job for found in outputs for one in found for job in one.jobs}.values())
+    found = [job for one in outputs_of(steps, VerifyOutput) for job in one.jobs]
+    found += [job for one in outputs_of(steps, BriefOutput) for job in one.jobs]
+    found += [job for one in outputs_of(steps, JudgedOutput) for job in one.jobs]
+    found += [job for one in outputs_of(steps, BisectOutput) for job in one.jobs]
+    return tuple({job.id: job for job in found}.values())
 
 
 def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:

@@ -32,6 +32,7 @@ def watched(context: Context, tree: Worktree) -> dict[str, list[Path]]:
     builds = [path for one in found if one for path in sorted(Path(one.library).parent.rglob("*"))]
     project = Project(tree.target, tree.root / "sessions", bundled=False)
     names = {*(tree.target / name for name in tree.committed()), *targets.ground_files(project)}
+    names |= {*tree.target.rglob("__pycache__/*")}  # Python would run that in the place of a source.
     folders = (Path(loop.__file__).parent, include_folder())
     programs = [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".h")]
     return {PROGRAMS: programs, TREE: sorted(names), BUILDS: builds}

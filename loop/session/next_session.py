@@ -16,10 +16,10 @@ from loop.library.rates import rates
 from loop.model.change import Kept
 from loop.model.index import SessionRow
 from loop.model.record import Line, SessionHead, SessionRecord
-from loop.model.target import CAbiVariant
 from loop.model.workloads import weights
 from loop.money.charging import hourly_usd
 from loop.optimize import candidate
+from loop.optimize.editable import changeable
 from loop.repository import takes_back
 from loop.session.opening import SessionRequest, make_head, resolve
 from loop.steps.setting import Setting, choose_device
@@ -77,12 +77,12 @@ def _ideas(
     now = _head(BASELINE, setting, device)
     lost = Counter(one.variant for one in past_changes.lost_ideas(setting.project.sessions, now))
     mains = {name: one for name, one in setting.target.variants.items() if one.role == "main"}
-    compiled = [name for name, one in mains.items() if isinstance(one, CAbiVariant)]
+    editable = [name for name in mains if changeable(setting.target, setting.project.target, name)]
     tunable = [one.variant for one in setting.target.tuning.values() if one.variant in mains]
     rows = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
     shares = weights(setting.target, setting.target.dtypes[now.device])
     for_gpu = any(one.device == "cuda" for one in setting.target.variants.values())
-    return ideas(rows, now.ground, lost, standings, compiled, tunable, shares, for_gpu=for_gpu)
+    return ideas(rows, now.ground, lost, standings, editable, tunable, shares, for_gpu=for_gpu)
 
 
 def _runnable(idea: Idea, setting: Setting, device: str) -> SessionHead | None:

@@ -56,6 +56,7 @@ def examine(request: Examine) -> Examined:
 def main(arguments: Sequence[str]) -> None:
     """Answer until the parent is gone."""
     prctl(PR_SET_DUMPABLE, 0)
+    sys.dont_write_bytecode = True  # Nothing is written beside what judges.
     seat = Seat()
     judged = dict.fromkeys((Expect, Compare, Discard, Tell, Relate, GiveOutput), seat.ask)
     serve({Examine: examine, Begin: seat.begin, **judged}, int(arguments[0]), answer)

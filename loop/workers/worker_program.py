@@ -247,6 +247,7 @@ class Responding:
 
 def main(arguments: Sequence[str]) -> None:
     """Answer until the parent is gone."""
+    sys.dont_write_bytecode = True  # Nothing is written beside what is judged.
     reply_fd, cores, arena = int(arguments[0]), arguments[1], int(arguments[2])
     bell = [int(handle) for handle in arguments[3:]]
     for handle in (arena, *bell):

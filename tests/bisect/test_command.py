@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from loop.jobs.folder import every
+from loop.model.change import jobs_of
+from loop.store.sessions import SessionFolder
 from tests.bisect.histories import make_history
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES
@@ -190,6 +192,7 @@ def test_a_session_that_finds_a_regression_names_its_commit(
     assert 1 == done.returncode, done.stderr
     assert "git-bisect answers" in done.stderr
     session = sorted((tmp_path / "sessions").iterdir())[-1]
+    assert bool(words) == any("bisect: try" in job.title for job in jobs_of(SessionFolder(session).finished()))
     report = (session / "report.md").read_text()
     assert "Which commit made ours regress" in report
     assert f"`{commits[3][:12]}` change 3" in report

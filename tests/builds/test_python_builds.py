@@ -1,6 +1,5 @@
 """Builds of Python variants: what they are made of, the copy under its hash, and what tells two of them apart."""
 
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -169,16 +168,3 @@ def test_a_module_that_is_not_in_its_copy_is_refused(tmp_path: Path, monkeypatch
     with pytest.raises(Refused, match=r"renamed is not what was built, but .*today/renamed\.py"):
         Importable(FunctionTerms("renamed:scale", folder=found.library), "cpu")
     monkeypatch.delitem(sys.modules, "renamed")
-
-
-def test_loading_leaves_the_copy_as_it_is(tmp_path: Path) -> None:
-    """No bytecode beside it, even of what is imported late: it is known by what it holds."""
-    text = "def scale(x):\n    import helper\n    return x\n"
-    found = made(write(tmp_path / "target", OTHERS), tmp_path / "cache", text)
-    program = (
-        "from loop.calls.call import FunctionTerms\nfrom loop.calls.variants import Importable\n"
-        f"Importable(FunctionTerms('scale:scale', folder={found.library!r}), 'cpu').function(1)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (0, "") == (done.returncode, done.stderr)
-    assert find_id("ours", found.build_id, tmp_path / "cache") is not None

@@ -67,6 +67,18 @@ def test_what_judges_is_put_back_and_named(context: Context, tree: Worktree, tmp
     assert [] == guard.put_back()
 
 
+def test_bytecode_that_git_ignores_is_taken_away(context: Context, tree: Worktree) -> None:
+    """Python would run it in the place of the reference."""
+    (tree.target / ".gitignore").write_text("__pycache__\n")
+    tree.commit("ignored")
+    guard, planted = Guard.of(context, tree), tree.target / "__pycache__" / "functions.cpython-312.pyc"
+    noted = hashes(context, tree)
+    planted.parent.mkdir()
+    planted.write_bytes(b"scale = wrong")
+    assert [guards.TREE] == changed(context, tree, noted)
+    assert ([planted.name], False) == (guard.put_back(), planted.exists())
+
+
 def test_what_lies_behind_a_link_is_the_users(context: Context, tree: Worktree, tmp_path: Path) -> None:
     """A proposer may put a link to a folder of the user's in the place of one of the worktree's, or of a build."""
     guard, users, build = Guard.of(context, tree), tmp_path / "users", tmp_path / "builds" / "abc"

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from loop.base.places import cache_folder
 from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.optimize.briefing import contract, language
@@ -26,10 +27,10 @@ from tests.repository.test_reading import git
 SLOW = """
 import torch
 
-from rows import one_row
-
 
 def scale(x, *, factor):
+    from rows import one_row
+
     return torch.stack([one_row(row, factor) for row in x])
 """
 ROWS = """
@@ -110,6 +111,7 @@ def test_a_campaign_changes_a_python_variant(tmp_path: Path) -> None:
     assert ["mine.py", "rows.py", "mine_whole.py"] == project.brief(2)["files"]
     assert SLOW == (project.folder / "mine.py").read_text()
     assert FAST.strip() == git(project.folder, "show", f"loop/{project.session.name}:mine.py")
+    assert [] == list(cache_folder().rglob("__pycache__")), "a copy is known by what it holds"
     assert "the start's speed" in (project.session / "report.md").read_text()
 
 

@@ -165,6 +165,7 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
     for finding in said["findings"]:
         if finding["kind"] not in ("timing", "text"):
             yield {"finding": f"{finding['kind']}: {finding['what']}"}
+    yield {"took": said["seconds"]}
 
 
 def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
@@ -291,6 +292,12 @@ def _end(pid: int) -> None:
         _, below = psutil.wait_procs(below, timeout=5)
 
 
+def short_of(row: Mapping[str, Any]) -> bool:
+    """Whether a row says that a task had too little time, or too little of a memory that it shared with others."""
+    said = row.get("excluded", "")
+    return said.startswith("time") or "OutOfMemory" in said or "CUDA_DSA" in said
+
+
 def main() -> None:
     """Draw, pack, or judge; then write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -301,13 +308,13 @@ def main() -> None:
         "--evaluator-python", default=sys.executable, help="interpreter that has what evaluators need"
     )
     parser.add_argument("--limit-s", type=float, default=300, help="for each command of one task")
-    parser.add_argument("--evaluator-s", type=float, default=120, help="for each answer, on their side")
+    parser.add_argument("--evaluator-s", type=float, default=300, help="for each answer, on their side")
     parser.add_argument(
         "--minutes", type=float, default=1e9, help="end after so many; what is cut short is not kept"
     )
     parser.add_argument("--jobs", type=int, default=1, help="tasks at a time")
     parser.add_argument("--shard", default="1/1", help="the i-th of n parts of the sample, as in 1/2")
-    parser.add_argument("--again", action="store_true", help="also those that had too little time before")
+    parser.add_argument("--again", action="store_true", help="also those that ran short of time or memory")
     parser.add_argument("--audited", action="store_true", help="only the tasks of the table of wrong answers")
     parser.add_argument("--rows", type=Path, default=ROWS, help="the file that lines are added to")
     parser.add_argument("--pack", type=Path, help="copy what the sample needs to this folder, and end")
@@ -326,7 +333,7 @@ def main() -> None:
     threads = max(cores() // given.jobs, 1)
     ends = time.monotonic() + given.minutes * 60
     run = Run(checkouts, given.device, python, given.limit_s, given.evaluator_s, threads, ends)
-    kept = [one for one in rows(given.rows) if not (given.again and one.get("excluded", "").startswith("time"))]
+    kept = [one for one in rows(given.rows) if not (given.again and short_of(one))]
     done = {(one["option"], one["task"], one["device"]) for one in kept}
     part, parts = map(int, given.shard.split("/"))
     left = [
