@@ -44,8 +44,9 @@ same again, and once more, so that what happens at every other call comes to bot
 PLACES, COMPARED_BYTES = 16, 4096
 """Bytes of an output that are looked at when its call is said to be done, and that tell whether two are one."""
 GIVEN = 4
-"""One result in so many is brought from a GPU where a call returns one, besides the one that is judged: what a
-kernel wrote to memory that it was given is there. On the host each is handed over."""
+"""Of so many results that a GPU's calls returned one is brought to the host, besides the one that is judged."""
+SETTLING_S = 20e-6
+"""The time in which a GPU copies results varies by so much from one sample to the next: that is no work of a call."""
 
 
 class TimedCall:
@@ -164,8 +165,8 @@ class TimedCall:
         whole, waited = yield from self._timed(waits, len(windows))
         self._note(found, whole, waited, len(windows) * self._passes())
         handed_s = 0.0
-        if known or (not filling.late and (not self.replays or (self.returns and self._soon()))):
-            handed_s = yield from self._hand_over(found, len(windows), chosen)
+        if known or (not filling.late and (not self.replays or self.returns)):
+            handed_s = yield from self._hand_over(found, len(windows), chosen, bring=known or self._soon())
         filling.add(whole, waited, ready_s, handed_s)
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
@@ -233,18 +234,21 @@ class TimedCall:
         if waited is not None:
             found.waited.append(waited / made)
 
-    def _hand_over(self, found: Sampled, calls: int, chosen: int | None) -> Generator[Tick, None, float]:
+    def _hand_over(
+        self, found: Sampled, calls: int, chosen: int | None, *, bring: bool
+    ) -> Generator[Tick, None, float]:
         """Have results handed over; look at the judged call and at the inputs while the worker stands still.
 
-        Seconds that handing over took.
+        `bring`: from a GPU to the host, too. Seconds that handing over took.
         """
         taken = 0.0
-        if self.replays:
+        if self.replays and bring:
             self.arena.poison(calls)
         if self.returns:  # What a kernel wrote to memory that it was given is there.
             taken = yield from self.orders.give(SETTLE if self.replays else GIVE)
-            found.handed.append(max(0.0, taken - self.floor_s) / calls)
-        if self.replays:  # To bring it to the host is our work.
+            usual_s = self.floor_s + (SETTLING_S if self.replays else 0.0)
+            found.handed.append(max(0.0, taken - usual_s) / calls)
+        if self.replays and bring:  # That is our work.
             taken += yield from self.orders.give(GIVE)
         if chosen is None:
             return taken
