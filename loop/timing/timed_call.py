@@ -46,7 +46,7 @@ PLACES, COMPARED_BYTES = 16, 4096
 GIVEN = 4
 """Of so many results that a GPU's calls returned one is brought to the host, besides the one that is judged."""
 SETTLING_S = 20e-6
-"""The time in which a GPU copies results varies by so much from one sample to the next: that is no work of a call."""
+"""What it takes to have a GPU copy results varies by so much from one sample to the next: no work of a call."""
 
 
 class TimedCall:
