@@ -185,12 +185,13 @@ class Callee:
 
     def _state(self) -> dict[str, Any]:
         held = self.module.state_dict() if self.module is not None else {}
+        held = {name: one for name, one in held.items() if isinstance(one, Tensor)}  # Beside its extra state.
         return {name: one.clone() if self.terms.is_free else digest(one) for name, one in held.items()}
 
     def restore(self) -> None:
         """Let the module hold what it held at first, where calls may change it."""
         if self.module is not None and self.terms.is_free:
-            self.module.load_state_dict(self.state)
+            self.module.load_state_dict({**self.module.state_dict(), **self.state})
 
     @property
     def changed(self) -> list[str]:

@@ -6,13 +6,15 @@ import importlib
 import importlib.util
 import inspect
 import os
+import pickle
 import random
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from io import BytesIO
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy
@@ -51,6 +53,8 @@ MOVED = {"loop.bench.child.attention": "loop.workers.attention"}
 
 FEW_WEIGHTS, MOST_WEIGHTS = 1 << 20, 1 << 30
 """Elements of a module between which it is kept: fewer are made as quickly as copied, more take too much room."""
+SOURCES = (torch.Generator, numpy.random.Generator, numpy.random.RandomState, random.Random)
+"""Sources of random numbers: one of a module may be that of the whole process."""
 
 Function = Callable[..., Any]
 
@@ -187,10 +191,27 @@ class Maker:
         one = made(kind, arguments, seed)
         if isinstance(one, torch.nn.Module):
             self.kept = None
-            if FEW_WEIGHTS < sum(tensor.numel() for tensor in one.state_dict().values()) < MOST_WEIGHTS:
+            if FEW_WEIGHTS < sum(tensor.numel() for tensor in _held(one)) < MOST_WEIGHTS:
                 with contextlib.suppress(Exception):  # It holds what cannot be copied: each is made.
+                    _Copied(BytesIO()).dump(one)
                     self.kept = kind, seed, copy.deepcopy(one), _drawn_so_far()
         return one
+
+
+def _held(module: torch.nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+class _Copied(pickle.Pickler):
+    """Raises on what a copy could share with the module that it is made of: a source of random numbers, and a
+    function defined in place, which may know the module itself."""
+
+    def persistent_id(self, one: Any) -> str | None:
+        """Empty for what is passed over: tensors, classes and functions that a copy may share."""
+        if isinstance(one, SOURCES) or (isinstance(one, FunctionType) and "<locals>" in one.__qualname__):
+            raise pickle.PicklingError(f"{one} may be shared")
+        return "" if isinstance(one, (Tensor, type, FunctionType)) else None
 
 
 def _drawn_so_far() -> Any:

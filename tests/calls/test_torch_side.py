@@ -1,8 +1,10 @@
 """Objects of a user's classes."""
 
+from pathlib import Path
+
 import torch
 
-from loop.calls.torch_side import FEW_WEIGHTS, Maker, made
+from loop.calls.torch_side import FEW_WEIGHTS, Maker, import_file, made
 
 MADE: list[int] = []
 
@@ -21,6 +23,67 @@ class Unlike(Large):
 
     def __deepcopy__(self, memo: object) -> object:
         raise TypeError("no copies")
+
+
+class Closed(Large):
+    """One that holds a function that knows it, and a count of its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.act = lambda x: self.counted() * x * self.weights[:1]
+
+    def counted(self) -> int:
+        self.calls += 1
+        return self.calls
+
+
+class Drawing(Large):
+    """One that draws from the numbers of the whole process, by an object that it holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source = torch.default_generator
+
+
+class Told(Large):
+    """One whose state is more than tensors."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 1}
+
+
+def test_a_module_is_no_copy_where_its_own_function_would_ask_the_first_one() -> None:
+    maker, x = Maker(), torch.ones(1)
+    first = maker.made(Closed, None, 7)
+    expected = first.act(x)
+    first.double()
+    again = maker.made(Closed, None, 7).act(x)
+    assert again.dtype == torch.float32
+    assert torch.equal(again, expected)
+
+
+def test_a_module_that_draws_from_the_process_does_so_each_time() -> None:
+    maker = Maker()
+    for _ in range(2):
+        assert maker.made(Drawing, None, 7).source is torch.default_generator
+
+
+def test_a_large_module_of_a_file_is_drawn_once(tmp_path: Path) -> None:
+    path = tmp_path / "task.py"
+    path.write_text(
+        "import torch\nMADE = []\nclass Model(torch.nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        MADE.append(1)\n"
+        f"        self.lin = torch.nn.Linear({FEW_WEIGHTS}, 2)\n"
+    )
+    module, maker = import_file(str(path)), Maker()
+    maker.made(module.Model, None, 7), maker.made(module.Model, None, 7)
+    assert module.MADE == [1]
+
+
+def test_state_that_is_no_tensor_has_no_weights() -> None:
+    maker = Maker()
+    assert torch.equal(maker.made(Told, None, 7).weights, maker.made(Told, None, 7).weights)
 
 
 def test_a_large_module_is_drawn_once_and_each_has_its_own_weights() -> None:
