@@ -1,6 +1,7 @@
 """Calls of Python functions on torch tensors, on the host or on a CUDA device."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -16,7 +17,7 @@ from loop.calls.guards import Guard, Surroundings
 from loop.calls.prepared import GuardedCall, Run
 from loop.calls.refusal import Refused, refuse_late
 from loop.calls.tensors import POISON
-from loop.calls.torch_side import TORCH_DTYPES, bytes_of
+from loop.calls.torch_side import TORCH_DTYPES, bytes_of, same_bits
 
 
 class TorchMemory(Memory):
@@ -29,6 +30,8 @@ class TorchMemory(Memory):
         self._parts = torch.split(self._block, [before, size, zone])
         self.flat = self._block.view(kind)[before // kind.itemsize :][: size // kind.itemsize]
         self.address = self.flat.data_ptr()
+        self._origin = self._parts[1][:0]
+        """What it was filled with, where it lies: large tensors go to a device once."""
 
     @property
     def whole(self) -> Tensor:
@@ -44,13 +47,26 @@ class TorchMemory(Memory):
 
     def fill(self, data: bytes) -> None:
         """Put `data` into it, and remember it."""
-        self.data = data
+        if data is not self.data:
+            self.data, self._origin = data, _bytes_tensor(data).to(self._block.device)
         self.rotate(0)
 
     def rotate(self, count: int) -> None:
         """Move what it was filled with by `count` bytes, round the end."""
-        self._parts[1].copy_(_bytes_tensor(self.data[count:] + self.data[:count] if count else self.data))
         self.turned = count
+        for place, source in self._turned():
+            place.copy_(source)
+
+    @property
+    def changed(self) -> bool:
+        """Whether it holds anything else than it was filled with, rotated as it was last."""
+        return not all(torch.equal(place, source) for place, source in self._turned())
+
+    def _turned(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The tensor's bytes in two parts, each with what it was filled with there."""
+        whole, rest = self._parts[1], self.size - self.turned
+        yield whole[:rest], self._origin[self.turned :]
+        yield whole[rest:], self._origin[: self.turned]
 
     def surround(self, guard: Guard) -> None:
         """Write both zones anew."""
@@ -67,7 +83,9 @@ class TorchMemory(Memory):
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    """Bytes as a tensor that is only read: it lies where they do."""
+    with warnings.catch_warnings(action="ignore"):
+        return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 class GuardedInputs(Guarded):
@@ -110,6 +128,8 @@ class TensorCall(GuardedCall):
             assert isinstance(block, TorchMemory)
             self.passed = [part_of(block.whole, one) for one in call.written]
         self.result: Any = None
+        self._last: tuple[list[Tensor], bytes] | None = None
+        """Copies of outputs where they lie, and their bytes: the next ones are mostly the same."""
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
         """Memory for one tensor, with zones of so many bytes around it."""
@@ -154,7 +174,9 @@ class TensorCall(GuardedCall):
     def output(self) -> bytes:
         """The last outputs' bytes; raises Refused when they are no tensors of the promised shapes and types."""
         tensors = self.passed or self.callee.outputs(self.result)
-        return self.call.with_updates(in_block(self.call, tensors), self.guarded.window)
+        if self._last is None or not all(map(same_bits, self._last[0], tensors)):
+            self._last = [one.detach().clone() for one in tensors], in_block(self.call, tensors)
+        return self.call.with_updates(self._last[1], self.guarded.window)
 
     def changed(self) -> list[str]:
         """Names of inputs, and of what a module holds, that are not what they were."""

@@ -20,12 +20,12 @@ from loop.base.processes import finish
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_first
 from loop.cli.judging import TaskRequest
-from loop.cli.stating import MOST_CASES, Stated, few
-from loop.formats import erring, table
+from loop.cli.stating import MOST_CASES, Stated
+from loop.formats import erring, flashinfer, table
 from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import NO_GPU, Verdict
+from loop.formats.theirs import NO_GPU, Verdict, few
 from loop.formats.translated import as_target
 from loop.library import trust
 from loop.machine.gpus import gpus
@@ -120,7 +120,8 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     controls = named(list(chosen_controls(looked["inputs"], looked["outputs"][0])), request.controls)
     tried = _tried(request, task, setting, controls)
     rows, why = _judged(request, tried, terms, took, screen)
-    whose = f"the evaluator of {task.format}, unmodified"
+    cut = f", on {MOST_CASES} of {len(task.cases)} workloads" * _is_cut(task)
+    whose = f"the evaluator of {task.format}, unmodified{cut}"
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
     found = Audited(
@@ -254,10 +255,19 @@ def _ours(request: AuditRequest, erring_ones: Setting, what: str, names: Sequenc
     """Our verdict on controls by the names of their answers, when they are verified or measured."""
     folder, target = erring_ones.project.target, erring_ones.target
     every = expand(target, target.workloads, target.dtypes[choose_device(request.device, target)])
-    some = [spelled(entry_of(target.signature, one)) for one in few(every)] if len(every) > MOST_CASES else []
+    some = (
+        [spelled(entry_of(target.signature, one)) for one in few(every, MOST_CASES)]
+        if len(every) > MOST_CASES
+        else []
+    )
     bench = BenchRequest(what, names, folder, request.device, some, request.threads, request.seed, rounds=ROUNDS)
     finished, _ = walk_first(bench, Screen(quiet=True))
     return {name: ours_on(name, finished) for name in names}
+
+
+def _is_cut(task: ForeignTask) -> bool:
+    """Whether its evaluator is asked about some of the cases alone."""
+    return task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
 
 
 def _theirs(
@@ -269,10 +279,11 @@ def _theirs(
         return {}, NO_GPU
     if evaluator.needs_checkout and request.evaluator is None:
         return {}, "no --evaluator DIR"
+    terms = request.terms.model_copy(update={"cases": MOST_CASES})
     found: dict[str, Verdict] = {}
     for number, (name, path) in enumerate(files.items(), 1):
         screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-        found[name] = finish(verdict_of(task, path, request.terms))
+        found[name] = finish(verdict_of(task, path, terms))
         if number == 1 and found[name].status != "right":
             return {}, f"it does not pass an honest answer: {found[name].status} {found[name].why}"
     return found, ""

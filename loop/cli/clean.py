@@ -29,7 +29,7 @@ from loop.store.sessions import HEAD, LOCK, SessionFolder
 
 State = Literal["in use", "waits", "left over", "unknown"]
 GROUND = 8
-"""Letters of the target's hash that end the name of a session's worktree."""
+"""Letters of the hash that ends the name of a session's worktree."""
 COMMAND = "loop clean"
 BY_OURSELVES = "<loop@localhost>"
 """Who committed what an older loop made."""

@@ -6,14 +6,14 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import finish, python_path, run
 from loop.formats import flashinfer, gpumode, kernelbench
 from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import Verdict
+from loop.formats.theirs import Verdict, few
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory
 from loop.model.dtypes import Device
@@ -27,14 +27,7 @@ from loop.workers.workload_call import wanted_of
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Sets of inputs for each case that the format states."""
 MOST_CASES = 8
-"""Cases on which controls are tried, by us and by the stated rule."""
-Each = TypeVar("Each")
-
-
-def few(found: Sequence[Each]) -> list[Each]:
-    """At most `MOST_CASES` of them, evenly spread."""
-    number = min(len(found), MOST_CASES)
-    return [found[place * len(found) // number] for place in range(number)]
+"""Cases on which controls are tried: by us, by the stated rule and, in FlashInfer Trace, by the evaluator."""
 
 
 class Stated:
@@ -109,7 +102,9 @@ class Stated:
         if self.task.format == gpumode.NAME:
             here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
             able = runs(self.task, hindrances(self.task, here))
-            return [{"name": one.name, "given": one.arguments} for one in few(able) if "check" in one.use]
+            return [
+                {"name": one.name, "given": one.arguments} for one in few(able, MOST_CASES) if "check" in one.use
+            ]
         target = self.target
         found = expand(target, target.workloads, target.dtypes[self.device])
-        return [{"name": one.name, "given": wanted_of(one)} for one in few(found)]
+        return [{"name": one.name, "given": wanted_of(one)} for one in few(found, MOST_CASES)]

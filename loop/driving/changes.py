@@ -93,7 +93,7 @@ def waiting(session: str, target: Path | None) -> Waiting:
             f"{folder.id} waits for no change",
             hint="run_session with plan=optimize begins a session that asks for one; sessions_list shows all",
         )
-    tree = worktree.find(here.target, tree_of(folder.head()))
+    tree = worktree.find(here.target, tree_of(folder.head(), folder))
     if tree is None:
         raise UsageError(f"the worktree of {folder.id} is gone", hint="run_session with plan=optimize begins anew")
     return Waiting(folder, brief, tree.target.resolve(), frozenset(tree.committed()))

@@ -12,7 +12,7 @@ from typing import Any
 from loop.base.processes import Completed
 from loop.formats import commands, flashinfer, gpumode, kernelbench, python_text
 from loop.formats.model import Case, ForeignTask
-from loop.formats.theirs import Asked, Evaluator, Step, Verdict
+from loop.formats.theirs import Asked, Evaluator, Step, Verdict, few
 
 Done = list[tuple[Step, Completed, str]]
 KERNELBENCH_DRIVER = """
@@ -132,6 +132,9 @@ def _trace_steps(asked: Asked, folder: Path) -> list[Step]:
         if flashinfer.SOLUTIONS not in path.relative_to(theirs).parts:
             (root / path.relative_to(theirs)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, root / path.relative_to(theirs))
+            if asked.cases and flashinfer.WORKLOADS in path.relative_to(theirs).parts:
+                lines = [one for one in path.read_text().splitlines() if one.strip()]
+                (root / path.relative_to(theirs)).write_text("\n".join(few(lines, asked.cases)) + "\n")
     (root / flashinfer.SOLUTIONS).mkdir(parents=True)
     shutil.copyfile(asked.answer, root / flashinfer.SOLUTIONS / "answer.json")
     if (theirs / "blob").is_dir():

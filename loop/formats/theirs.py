@@ -8,10 +8,10 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from loop.base.documents import content_hash
 from loop.base.errors import UsageError
@@ -61,6 +61,17 @@ class Asked:
     """The interpreter that has what the evaluator needs."""
     has_gpu: bool = False
     limit_s: float = LIMIT_S
+    cases: int | None = None
+    """Most of the task's cases that it judges, where its format keeps them in a file of their own; None: all."""
+
+
+Each = TypeVar("Each")
+
+
+def few(found: Sequence[Each], most: int) -> list[Each]:
+    """At most so many of them, evenly spread."""
+    number = min(len(found), most)
+    return [found[place * len(found) // number] for place in range(number)]
 
 
 @dataclass(frozen=True)

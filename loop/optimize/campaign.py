@@ -86,7 +86,8 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
             back = handed_back(context, shop, asked, tree.changed(), tree)
             ended = tuple(each for each in fresh.values() if each.ended != "edited")
             mine = f"candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {', '.join(back.files)}"
-            said = "; ".join([*_told(ended), f"{mine} ({back.lines} lines)", so_far])
+            left_out = f", not taken: {', '.join(one.left_out)}" if one.left_out else ""
+            said = "; ".join([*_told(ended), f"{mine} ({back.lines} lines){left_out}", so_far])
             also = {"candidate": one.number, "proposals": tuple(fresh.values()), "jobs": jobs}
             return Result(back.model_copy(update={**also, "message": said}))
     ended = tuple(fresh.values())

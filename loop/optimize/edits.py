@@ -1,5 +1,6 @@
 """What of an edit is taken: the files that may change, as a patch that can be judged, rebased, and taken over."""
 
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from loop.steps.context import Context, Workshop
 
 LARGEST = 16 << 20
 """Bytes of a file that is taken."""
+NO_FILE = f"no plain file of at most {LARGEST >> 20} MiB"
 
 
 def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool:
@@ -85,10 +87,11 @@ class Taken:
                 now = None  # Through a link it is somebody else's file: neither read nor put back.
             if was == now:
                 continue
-            if may_change(name, asked.files, before):
+            unreadable = now is None and _lies_in(copy, copy.target / name) and os.path.lexists(copy.target / name)
+            if may_change(name, asked.files, before) and not unreadable:
                 files[name] = now
             else:
-                left_out.append(name)
+                left_out.append(f"{name} ({NO_FILE})" if unreadable else name)
                 if _lies_in(copy, copy.target / name):
                     _put_back(copy.target / name, was)
         return cls(files, tuple(left_out))
@@ -104,9 +107,12 @@ class Taken:
 
 
 def _beside(asked: Brief, folder: Path) -> Iterator[str]:
-    """Files of the kinds that may be added, in the folders where they may be."""
+    """Files of the kinds that may be added, in the folders where they may be, and at the target's top.
+
+    At the top a new Python file hides a package, such as `torch.py`: its author is told that it is not taken.
+    """
     kinds = {Path(file).suffix for file in asked.files}
-    for parent in sorted({Path(file).parent for file in asked.files}):
+    for parent in sorted({Path(), *(Path(file).parent for file in asked.files)}):
         place = folder / parent
         if place.is_dir() and not place.is_symlink():
             for path in sorted(place.iterdir()):

@@ -1,6 +1,7 @@
 """`loop run session`: open, walk, close. And the same walk again after an interruption."""
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -52,13 +53,20 @@ class Session:
     def workshop(self) -> Workshop:
         """Where this session has its target edited: a worktree for each state of the target's files."""
         return Workshop(
-            tree_of(self.head), self.folder.path / CHANGES, self.head.resume_command, self.request.decline
+            tree_of(self.head, self.folder),
+            self.folder.path / CHANGES,
+            self.head.resume_command,
+            self.request.decline,
         )
 
 
-def tree_of(head: SessionHead) -> Path:
-    """Where a session has its target edited: there, whatever somebody else's session calls itself."""
-    return state_folder() / WORKTREES / Path(f"{head.id}-{head.ground[:8]}").name
+def tree_of(head: SessionHead, folder: SessionFolder) -> Path:
+    """Where a session has its target edited: there, whatever somebody else's session calls itself.
+
+    Two copies of a project have equal files, and their sessions of one second have equal names.
+    """
+    place = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
+    return state_folder() / WORKTREES / Path(f"{head.id}-{place[:8]}").name
 
 
 def run_session(request: SessionRequest, screen: Screen) -> int:

@@ -32,6 +32,8 @@ class EvaluatorTerms(Model):
     """An interpreter that has what the evaluator needs. Default: the one that runs loop."""
     limit_s: float = LIMIT_S
     """What it may take for an answer."""
+    cases: int | None = None
+    """Most of the task's cases that it judges, in FlashInfer Trace; None: all."""
 
 
 class Both(Model):
@@ -91,7 +93,7 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judgin
         return Verdict(status="not available", why=f"loop does not ask the evaluator of {task.format} yet")
     checkout = Path(terms.evaluator).absolute() if terms.evaluator else None
     python = terms.evaluator_python or sys.executable
-    asked = Asked(task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s)
+    asked = Asked(task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s, terms.cases)
     return (yield from judged(asked, evaluator))
 
 

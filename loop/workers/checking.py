@@ -120,7 +120,8 @@ class Check:
 
     def _keep(self, around: Guards) -> None:
         output = self._make(around)
-        digest = hashlib.sha256(output).hexdigest()
+        known = next((one for one, kept in self.found.outputs.items() if kept is output), "")
+        digest = known or hashlib.sha256(output).hexdigest()
         self.found.outputs.setdefault(digest, output)
         self.first.setdefault(digest, around)
 

@@ -89,5 +89,14 @@ def test_a_session_of_a_target_that_nobody_allowed_is_not_read(tmp_path: Path) -
 
 def test_a_worktree_lies_in_the_folder_of_worktrees(tmp_path: Path) -> None:
     """Whatever a session calls itself."""
-    head = SessionFolder(STORED / ENDED).head().model_copy(update={"id": "../../home/me/project"})
-    assert state_folder() / WORKTREES == tree_of(head).parent
+    folder = SessionFolder(STORED / ENDED)
+    head = folder.head().model_copy(update={"id": "../../home/me/project"})
+    assert state_folder() / WORKTREES == tree_of(head, folder).parent
+
+
+def test_sessions_of_one_name_in_two_copies_of_a_project_edit_two_worktrees(tmp_path: Path) -> None:
+    """Two campaigns that began in the same second, of the same files, took each other's edits."""
+    head = SessionFolder(STORED / ENDED).head()
+    one, other = (SessionFolder(tmp_path / name / head.id) for name in ("one", "other"))
+    assert tree_of(head, one) == tree_of(head, one)
+    assert tree_of(head, one) != tree_of(head, other)

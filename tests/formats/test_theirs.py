@@ -247,6 +247,22 @@ def traced(folder: Path, dialect: str) -> Asked:
     return Asked(table.load(task), answer, folder / "checkout", has_gpu=True)
 
 
+def test_an_evaluator_of_traces_is_given_as_many_workloads_as_are_asked_for(tmp_path: Path) -> None:
+    """Evenly spread, in the copy alone: the task's own file keeps them all."""
+    asked = replace(traced(tmp_path, "flashinfer-trace"), cases=2)
+    (file,) = (one for one in asked.task.files if one.suffix == ".jsonl")
+    lines = [one for one in file.read_text().splitlines() if one.strip()]
+    file.write_text("\n".join([*lines, *lines, *lines]) + "\n")
+    seen = tmp_path / "seen"
+    program = asked.evaluator / "flashinfer_bench/cli/main.py"
+    keep = f"import shutil; shutil.copytree(root / 'workloads', {str(seen)!r})"
+    program.write_text(program.read_text().replace("    (answer,) =", f"    {keep}\n    (answer,) ="))
+    assert ask(asked).status == "right"
+    (copied,) = seen.rglob("*.jsonl")
+    assert len(copied.read_text().splitlines()) == 2
+    assert len(file.read_text().splitlines()) == 3 * len(lines) > 2
+
+
 @pytest.mark.parametrize("dialect", ["sol-execbench", "flashinfer-trace"])
 def test_traces_of_every_workload_count(dialect: str, tmp_path: Path) -> None:
     """Right where all passed; their speed-up is a geometric mean; nothing is written beside the task."""

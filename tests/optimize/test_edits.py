@@ -7,7 +7,7 @@ import pytest
 
 from loop.model.campaign import Proposal
 from loop.model.change import Brief
-from loop.optimize.edits import Taken, handed_over
+from loop.optimize.edits import LARGEST, NO_FILE, Taken, handed_over
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Workshop
@@ -84,3 +84,35 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
     tree.commit("kept meanwhile")
     assert "conflict" == handed_over(shop, tree, proposal, set()).ended
     assert ({}, "other\n") == (tree.changed(), (tree.target / "scale.c").read_text())
+
+
+def test_a_file_that_cannot_be_taken_is_named_and_not_deleted(
+    trees: tuple[Worktree, Worktree], tmp_path: Path
+) -> None:
+    """A link, a folder or 50 MB in a kernel's place was judged as if the kernel had been deleted."""
+    tree, copy = trees
+    kernel = copy.target / "scale.c"
+    for replace in (
+        lambda: kernel.symlink_to("/etc/passwd"),
+        kernel.mkdir,
+        lambda: kernel.write_bytes(b"x" * (LARGEST + 1)),
+    ):
+        kernel.unlink()
+        replace()
+        assert Taken({}, (f"scale.c ({NO_FILE})",)) == Taken.of(BRIEF, tree, copy)
+        assert "one\ntwo\nthree\n" == kernel.read_text()
+
+
+def test_a_new_file_at_the_top_is_named_where_the_variant_lies_below(tmp_path: Path) -> None:
+    """`torch.py` beside a package of kernels was left out in silence."""
+    user = tmp_path / "user"
+    (user / "fast").mkdir(parents=True)
+    (user / "fast" / "norm.py").write_text("one\n")
+    git(user, "init", "-q")
+    git(user, "add", ".")
+    git(user, "commit", "-qm", "first")
+    tree = worktree.make(user, tmp_path / "tree")
+    copy = worktree.copy_of(tree, tmp_path / "copy")
+    (copy.target / "torch.py").write_text("1 / 0\n")
+    asked = BRIEF.model_copy(update={"files": ("fast/norm.py",)})
+    assert Taken({}, ("torch.py",)) == Taken.of(asked, tree, copy)
