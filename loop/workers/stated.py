@@ -65,6 +65,10 @@ class Task:
         positional, keywords = put_together(apart.rest, tensors)
         return function(*positional, **keywords)
 
+    def copied(self, apart: Apart) -> Apart:
+        """The same inputs, for a function that may change them."""
+        return Apart(apart.rest, apart.names, tuple(one.clone() for one in apart.tensors))
+
     def denied(self, apart: Apart, expected: Any, output: Any) -> str:
         """Why an output is wrong by the stated rule; empty where it is right."""
         if self.checker is not None:
@@ -122,7 +126,7 @@ def verdict(task: Task, found: str) -> dict[str, Any]:
                 if trial >= FEW_TRIALS and time.monotonic() - begun > LONG_S:
                     break
                 apart = task.draw(case["given"], SEED + trial * SEED_APART)
-                kept = Apart(apart.rest, apart.names, tuple(one.clone() for one in apart.tensors))
+                kept = task.copied(apart)
                 expected = task.call(reference, kept)
                 output = task.call(answer, apart)
                 if why := task.denied(kept, expected, output):
@@ -146,7 +150,7 @@ def looked_at(task: Task) -> dict[str, Any]:
     for case in task.terms["cases"]:
         apart = task.draw(case["given"], SEED)
         if not found["inputs"]:
-            output = take_apart(task.call(task.function(task.reference), apart))
+            output = take_apart(task.call(task.function(task.reference), task.copied(apart)))
             found["inputs"], found["outputs"] = _floating(apart), _floating(output)[:1]
             found["findings"] += _exactness(task, apart)
         found["findings"] += _variation(task, case, apart)
@@ -184,7 +188,7 @@ def _variation(task: Task, case: dict[str, Any], first: Apart) -> Iterator[dict[
 
 def _exactness(task: Task, apart: Apart) -> Iterator[dict[str, str]]:
     """Whether the reference passes its own rule beside itself in float64."""
-    own = outputs_of(task.call(task.function(task.reference), apart))
+    own = outputs_of(task.call(task.function(task.reference), task.copied(apart)))
     try:
         exact = outputs_of(task.call(task.function(task.reference, exact=True), apart, exact=True))
     except Exception as error:
