@@ -85,9 +85,7 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         if fresh[one.number].ended == "edited":
             back = handed_back(context, shop, asked, tree.changed(), tree)
             ended = tuple(each for each in fresh.values() if each.ended != "edited")
-            mine = f"candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {', '.join(back.files)}"
-            left_out = f", not taken: {', '.join(one.left_out)}" if one.left_out else ""
-            said = "; ".join([*_told(ended), f"{mine} ({back.lines} lines){left_out}", so_far])
+            said = "; ".join([*_told(ended), _offered(one, back), so_far])
             also = {"candidate": one.number, "proposals": tuple(fresh.values()), "jobs": jobs}
             return Result(back.model_copy(update={**also, "message": said}))
     ended = tuple(fresh.values())
@@ -95,6 +93,13 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
     login = any(one.ended == "login" and one.number >= first for one in ended)
     hint = f"log in to what `{terms.proposer}` runs, then: {asked.resume}" if login else None
     return Result(BriefOutput(ok=True, brief=asked, message=said, hint=hint, proposals=ended), paused=login)
+
+
+def _offered(one: Proposal, back: BriefOutput) -> str:
+    """What is judged next, in words."""
+    left_out = f", not taken: {', '.join(one.left_out)}" if one.left_out else ""
+    idea = f" ({one.idea})" if one.idea else ""
+    return f"candidate {one.number}{idea}: {', '.join(back.files)} ({back.lines} lines){left_out}"
 
 
 def _told(ended: Iterable[Proposal]) -> Iterator[str]:

@@ -112,8 +112,8 @@ def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Ver
         answer=name,
         ours=ours.verdict,
         ours_why=ours.why,
-        ratio=min(ratios, default=None),
-        compiled=min(compiled, default=None),
+        ratio=min(ratios, default=None) if not ours.why else None,
+        compiled=min(compiled, default=None) if not ours.why else None,
         theirs=verdict,
         causes=tuple(causes(task, ours, verdict)),
     )

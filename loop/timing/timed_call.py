@@ -36,8 +36,7 @@ from loop.workers.worker import Worker
 from loop.workers.worker_messages import Mistake, Stage, Unstage
 
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
-"""A sample holds as many calls as fill this. An order costs a microsecond where the judge has a core of its own,
-and some fifty where it has to sleep."""
+"""A sample holds as many calls as fill this: an order costs a microsecond, some fifty where the judge sleeps."""
 PROBES, PROBE_CALLS = 3, 3
 """Draws of values to tell whether a variant remembers them, and samples on each: on values that are fresh, on the
 same again, and once more, so that what happens at every other call comes to both."""
@@ -93,7 +92,8 @@ class TimedCall:
 
         `mistake`: what a control does wrong, in a worker that has loaded the variant without it.
         """
-        turns, (window,) = self.grid.turns(None), self._windows(1)
+        with self.grid.only(0):
+            turns, (window,) = self.grid.turns(None), self._windows(1)
         self._write(turns)
         request = Stage(
             call=self.call if self.is_program else self.call.at_start().but(key=""),
@@ -314,19 +314,21 @@ class TimedCall:
 
         Nothing but the values tells the two apart: both find inputs just written, an output just poisoned and the
         same addresses, so that a cold cache is no memory. Each comes three times in all, for what happens at every
-        other call comes to both. The first draw warms up.
+        other call comes to both. The first draw warms up; of a generator's few, calls before have had no other.
         """
         if self.is_program:
             return 0.0, 0.0
-        waits = Waits(self.worker.child.process.pid)
+        waits, pairs = Waits(self.worker.child.process.pid), [(0.0, 0.0)]
         self.orders.begin()
         try:
             with self.orders.aside():
-                once = yield from self._warm_up(waits, WARM_UP_S / 5)
-                calls, pairs = self._calls_at_once(once, cold=False, replayed_s=replays.PROBED_S), [(0.0, 0.0)]
+                with self.grid.only(0):
+                    once = yield from self._warm_up(waits, WARM_UP_S / 5)
+                calls = self._calls_at_once(once, cold=self.grid.is_few, replayed_s=replays.PROBED_S)
                 self._replays = 1  # A second pass would be on values that were seen.
-                for _ in range(0 if once > SLOW_CALL_S else 1 + PROBES):
-                    pairs.append((yield from self._probe(waits, calls)))
+                for number in range(0 if once > SLOW_CALL_S else 1 + PROBES):
+                    with self.grid.only(number):
+                        pairs.append((yield from self._probe(waits, calls)))
         finally:
             waits.close()
         yield from self.orders.end()

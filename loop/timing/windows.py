@@ -1,7 +1,8 @@
 """Which part of each input a timed call reads, so that none sees the values of the one before."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from loop.calls.call import Call, TensorFile, step_of
 from loop.model.dtypes import Device
@@ -18,6 +19,11 @@ class Grid:
         steps = [self._step(tensor, device) for tensor in call.inputs]
         self.places = [range(0, one.room + 1, step) for one, step in zip(call.inputs, steps, strict=True)]
         """Of each input, in elements."""
+        self.is_few = bool(call.structure) and device == "cpu"
+        """Whether values come in few draws, of a generator's. On a GPU a graph has no memory of them."""
+        self._first = draw.randrange(call.draws)
+        self._only: int | None = None
+        """The draw that is met first, and the only one that all calls get now, at one address; None: any."""
 
     def _step(self, tensor: TensorFile, device: Device) -> int:
         if self.call.draws > 1:
@@ -26,6 +32,8 @@ class Grid:
 
     def windows(self, calls: int) -> Windows:
         """Windows for so many calls, drawn anew."""
+        if self._only is not None:
+            return [self._of_draw(0)] * calls
         if self.call.structure:
             return [self._of_draw(place) for place in self.draw.choices(range(self.call.draws), k=calls)]
         drawn = [self.draw.choices(places, k=calls) for places in self.places]
@@ -34,6 +42,15 @@ class Grid:
     def _of_draw(self, number: int) -> tuple[int, ...]:
         return tuple(places[number] if len(places) > number else 0 for places in self.places)
 
+    @contextmanager
+    def only(self, number: int) -> Iterator[None]:
+        """While it lasts, all calls get one draw of few: the first, or so many after it."""
+        self._only = (self._first + number) % self.call.draws if self.is_few else None
+        try:
+            yield
+        finally:
+            self._only = None
+
     def turns(self, window: Sequence[int] | None) -> list[int]:
         """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
 
@@ -41,7 +58,8 @@ class Grid:
         elements, windows by steps, so that values seldom come back. Draws go by whole ones, all inputs alike.
         """
         if self.call.structure:
-            return list(self._of_draw(self._draws_between(window)))
+            turn = self._draws_between(window) if self._only is None else self._only
+            return list(self._of_draw(turn))
         turns = []
         for n, tensor in enumerate(self.call.inputs):
             size = tensor.elements + tensor.room

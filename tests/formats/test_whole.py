@@ -15,12 +15,12 @@ from tests.formats.test_translated import GPUMODE_ANSWER, PASSED, add_utils
 pytestmark = pytest.mark.slow
 
 
-def judged(task: Path, *answers: Path) -> tuple[int, dict[str, Any]]:
+def judged(task: Path, *answers: Path, more: tuple[str, ...] = ()) -> tuple[int, dict[str, Any]]:
     """Exit code of `loop targets judge`, and the verdicts by answer."""
     folder, _ = as_target(task, [str(one) for one in answers])
     assert 0 == CliRunner().invoke(app, ["trust", str(folder)]).exit_code
     words = ["targets", "judge", str(task), *map(str, answers), "--evaluator", str(task.parent), "--json"]
-    done = CliRunner().invoke(app, [*words, "--device", "cpu"])
+    done = CliRunner().invoke(app, [*words, "--device", "cpu", *more])
     assert done.stdout, done.output
     return done.exit_code, {one["answer"]: one for one in json.loads(done.stdout)["verdicts"]}
 
@@ -33,6 +33,48 @@ def test_kernelbench(tmp_path: Path) -> None:
     code, found = judged(tasks.kernelbench(tmp_path), right, wrong)
     assert (1, "right", "wrong") == (code, found["right"]["ours"], found["wrong"]["ours"])
     assert "not available" == found["right"]["theirs"]["status"]
+
+
+SLOW = """import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        for _ in range(3):
+            x = nn.functional.gelu(x) * 1.1
+        return torch.softmax(x, dim=1)
+
+def get_inputs():
+    return [torch.randn(128, 1024)]
+
+def get_init_inputs():
+    return []
+"""
+REMEMBERS = """import torch
+from torch import nn
+
+SEEN = {}
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        key = x[0, 0].item(), x[-1, -1].item()
+        if key not in SEEN:
+            y = x
+            for _ in range(3):
+                y = nn.functional.gelu(y) * 1.1
+            SEEN[key] = torch.softmax(y, dim=1)
+        return SEEN[key].clone()
+"""
+
+
+def test_an_answer_that_keeps_what_it_gave_to_values_has_no_speed(tmp_path: Path) -> None:
+    """A generator has few sets of values: some of them are met for the first time while they are timed."""
+    task, answer = tmp_path / "1_Slow.py", tmp_path / "remembers.py"
+    task.write_text(SLOW)
+    answer.write_text(REMEMBERS)
+    _, found = judged(task, answer, more=("--measure", "--threads", "1"))
+    assert "it remembers results" in found["remembers"]["ours_why"]
+    assert found["remembers"]["ratio"] is None
 
 
 def test_gpumode(tmp_path: Path) -> None:
