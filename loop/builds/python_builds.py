@@ -143,10 +143,9 @@ def find_id(name: str, build_id: str, cache: Path) -> Build | None:
     """The copy with that id, if it still holds what it held."""
     copied = cache / build_id / SOURCES
     files = [path for path in copied.rglob("*") if path.is_symlink() or not path.is_dir()]
-    plain = files and not any(
-        path.is_symlink() for path in files
-    )  # A link leads to what somebody else may change.
-    contents = {str(path.relative_to(copied)): path.read_bytes() for path in files} if plain else {}
+    if any(path.is_symlink() for path in files):  # It leads to what somebody else may change.
+        return None
+    contents = {str(path.relative_to(copied)): path.read_bytes() for path in files}
     whole = contents and _digest(contents) == build_id
     return _build(name, build_id, cache, len(contents), cached=True) if whole else None
 

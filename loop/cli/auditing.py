@@ -255,11 +255,8 @@ def _ours(request: AuditRequest, erring_ones: Setting, what: str, names: Sequenc
     """Our verdict on controls by the names of their answers, when they are verified or measured."""
     folder, target = erring_ones.project.target, erring_ones.target
     every = expand(target, target.workloads, target.dtypes[choose_device(request.device, target)])
-    some = (
-        [spelled(entry_of(target.signature, one)) for one in few(every, MOST_CASES)]
-        if len(every) > MOST_CASES
-        else []
-    )
+    chosen = few(every, MOST_CASES) if len(every) > MOST_CASES else []
+    some = [spelled(entry_of(target.signature, one)) for one in chosen]
     bench = BenchRequest(what, names, folder, request.device, some, request.threads, request.seed, rounds=ROUNDS)
     finished, _ = walk_first(bench, Screen(quiet=True))
     return {name: ours_on(name, finished) for name in names}

@@ -15,7 +15,7 @@ from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, th
 
 PROGRAM = "loop.workers.judge_program"
 UNTIMED = {**PATIENT, "THP_MEM_ALLOC_ENABLE": "1"}
-"""Of programs that nobody times: PyTorch asks for huge pages, so large tensors cost a five-hundredth of the page
+"""Of programs that nobody times: PyTorch asks for huge pages, so large tensors cost about a hundredth of the page
 faults. Workers keep the memory that users have."""
 R = TypeVar("R")
 

@@ -1,0 +1,33 @@
+"""Jobs of the executor `ssh`, and how its tests wait for them."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from loop.jobs.folder import Job, JobFolder, prepare
+from loop.jobs.hosts import Host, Listed
+from loop.jobs.ssh import Ssh
+from loop.model.jobs import State
+
+HOST = Listed("l4", Host(ssh="there", gpus=(0, 1), usd_per_hour=0.7), Path("hosts.yaml"))
+QUICK = ("patterns", "schema", "pattern")
+"""A command that prints a page and ends."""
+
+
+def make(name: str, *words: str, **fields: float) -> JobFolder:
+    """A job of these words."""
+    return prepare(Job(id=name, words=words or QUICK, **fields))  # type: ignore[arg-type]
+
+
+def wait(executor: Ssh, job: JobFolder, done: Callable[[State], bool]) -> State:
+    """Poll until a state is right."""
+    end = time.monotonic() + 60
+    while not done(state := executor.poll([job])[job.id]):
+        assert time.monotonic() < end, state
+        time.sleep(0.05)
+    return state
+
+
+def ended(state: State) -> bool:
+    """Whether nothing more comes of it."""
+    return state not in ("queued", "running")
