@@ -63,12 +63,14 @@ def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[Var
         for checker in checkers[:AHEAD]:
             checker.worker.start()
         twice = True
+        later = [values_key(one) for seeds in wanted.values() for one in seeds.values()]
         for same in (list(seeds.values()) for seeds in wanted.values()):
+            del later[: len(same)]
             for workload in same:
                 if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
                     yield from bench.expect(workload, twice=twice)
                     twice = False
-            yield from _check_all(bench, checkers, same)
+            yield from _check_all(bench, checkers, same, set(later))
     finally:
         for checker in checkers:
             checker.worker.close()
@@ -76,9 +78,12 @@ def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[Var
 
 
 def _check_all(
-    bench: Bench, checkers: Sequence["Checker"], same: Sequence[Workload]
+    bench: Bench, checkers: Sequence["Checker"], same: Sequence[Workload], later: set[tuple[str, int]]
 ) -> Generator[Tick, None, None]:
-    """Every side on the same sizes with each set of values, in one process; a large one is not kept after that."""
+    """Every side on the same sizes with each set of values, in one process.
+
+    The process is not kept after that where it is large, or where its side has nothing left of what comes `later`.
+    """
     call = bench.call(same[0], "judge")
     large = call.output.size + sum(one.pool_size for one in call.inputs) > LARGE
     for number, checker in enumerate(checkers):
@@ -87,7 +92,7 @@ def _check_all(
                 following.worker.start()
         for workload in same:
             yield from checker.check(workload)
-        if large:
+        if large or not checker.keys & later:
             checker.worker.close()
     if large:
         for workload in same:
@@ -238,11 +243,12 @@ def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """What the worker noticed and the judge found, as one check."""
     cause, message = complaint(side, reply, finding, _place(workload, layout))
+    told = {name: value for name, value in vars(finding).items() if name != "loose"}  # The cause says it.
     found = {
         "workload": workload,
         "inputs": layout,
         "status": "tampered" if cause == "replaced" else "wrong" if cause else "right",
-        **vars(finding),
+        **told,
         "cause": cause,
         "message": message or f"largest error {finding.max_error:.1e}",
     }
@@ -264,8 +270,9 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
     if finding.worst is not None:
         again = "; a second run gave another output: flaky" if reply.flaky else ""
-        cause: Cause = "NaN" if finding.worst.got is None else "elements"
-        return cause, f"{wrong} on {place}; worst {where(finding.worst)}{again}"
+        cause: Cause = "NaN" if finding.worst.got is None else "loose tolerance" if finding.loose else "elements"
+        loose = "; by the stated tolerance zeros would be right" if finding.loose else ""
+        return cause, f"{wrong} on {place}; worst {where(finding.worst)}{loose}{again}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.message:

@@ -5,6 +5,7 @@ from typing import Literal
 Cause = Literal[
     "",
     "elements",
+    "loose tolerance",
     "checker",
     "NaN",
     "plain error",
@@ -36,6 +37,7 @@ Cause = Literal[
 - empty: nothing is wrong, the status says it all, or an earlier release stored it
 - `elements`, `NaN`, `plain error`: elements outside their tolerance, one that is NaN (mostly because nobody wrote
   it), a result that loses more than the plain implementation
+- `loose tolerance`: what the stated tolerance allows; zeros would be right by that, so less is allowed
 - `checker`: the task's own check of the outputs says no
 - `two outputs`, `not written`: the output differs from call to call, or follows what stood in its memory before
 - `changed input`, `outside`, `replaced`: it wrote to an input, reached beyond its tensors, replaced what judges it

@@ -20,7 +20,7 @@ EVERYWHERE = ("c_abi", "python")
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 ON_A_GPU: tuple[Device, ...] = ("cuda",)
 Causes = tuple[Cause, ...]
-WRONG: Causes = ("elements", "NaN", "plain error")
+WRONG: Causes = ("elements", "loose tolerance", "NaN", "plain error")
 MISSING: Causes = (*WRONG, "launched nothing", "not written")
 ELSEWHERE: Causes = (*MISSING, "left work", "clock")
 """Work that is not on the stream that was given: parts are missing, or nothing comes there in its time."""

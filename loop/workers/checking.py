@@ -15,7 +15,7 @@ from loop.calls.prepared import Prepared
 from loop.calls.tensors import DTYPES
 
 LEAST = 2
-"""Calls that are made however long they take."""
+"""Calls that are made however long they take: of a slow one that was checked on other values before, one."""
 SLOW_S = 0.1
 """Once so much time is over, other kinds of bytes are not tried: a slow call meets one drawn for its check."""
 HURRIED_S = 3e-3
@@ -56,9 +56,13 @@ class CheckFindings:
 class Check:
     """Calls of one prepared call."""
 
-    def __init__(self, prepared: Prepared, draw: random.Random, *, hurried: bool = False) -> None:
+    def __init__(
+        self, prepared: Prepared, draw: random.Random, *, hurried: bool = False, again: bool = False
+    ) -> None:
+        """`again`: the same call was checked on other values, and is slow: what it does outside of its tensors is
+        known."""
         self.slow_s = HURRIED_S if hurried else SLOW_S
-        self.hurried = hurried
+        self.hurried, self.again, self.least = hurried, again, 1 if again else LEAST
         self.prepared, self.guarded, self.draw, self.found = prepared, prepared.guarded, draw, CheckFindings()
         self.begun, self.made = perf_counter(), 0
         self.first: dict[str, Guards] = {}
@@ -98,7 +102,7 @@ class Check:
     def _repeat(self) -> None:
         """The same values with every kind of bytes around the tensors, then for a while with any."""
         for kind in (KINDS[0], *self.draw.sample(KINDS[1:], len(KINDS) - 1)):
-            if self.made >= LEAST and (self._enough or self.spoilt):
+            if self.made >= self.least and (self._enough or self.spoilt):
                 break
             self._keep(self._all(kind))
         end = perf_counter() + REPEAT_S
@@ -111,7 +115,7 @@ class Check:
             self.found.reads = self._reads()
         elif self.guarded.prefills and not self.slow:
             self.found.unwritten = self._depends_on_output()
-        if not self.found.reads:
+        if not self.found.reads and not (self.again and self.slow):
             self._enclosed()
             self.found.writes = self.guarded.own_strays()
 

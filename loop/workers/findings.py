@@ -34,6 +34,7 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
     # NaN or infinity where it belongs is no error.
     error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
     return found.but(
+        loose=truth.right_as_stated(output),
         first=_wrong(truth, exact, wrong),
         worst=_wrong(truth, exact, excess_of(exact, truth) * wrong),
         map=error_map(wrong, error, truth.dimensions),

@@ -24,6 +24,7 @@ from loop.workers.truth import (
     IMPLAUSIBLE,
     MAX_SLACK,
     Truth,
+    allowed_by,
     doubt,
     errors,
     excess_of,
@@ -32,6 +33,7 @@ from loop.workers.truth import (
     outside,
     rounding_may_explain,
     same,
+    tightened,
 )
 from loop.workers.wire import Done, Request
 
@@ -144,6 +146,10 @@ class Judge:
             self._truth(call, one, right[name], (plain or native or {}).get(name), (native or {}).get(name))
             for name, one in zip(right, call.outputs, strict=True)
         ]
+        notes = (
+            *notes,
+            *(_loose(call, one, self._tolerance(call, one.part)) for one in truths if one.stated is not None),
+        )
         kept = expected if self.asking.checker else None
         return Answer(replace(given, call=call), truths, native is not None, kept, notes), native
 
@@ -196,8 +202,9 @@ class Judge:
             formed = self._formed(plain, call)
             plain_max, plain_mean = errors(formed, reference)
             lost = bool((formed.isnan() & reference.isfinite()).any())
-        tolerance = self._tolerance(call, part)
-        allowed = tolerance.atol + tolerance.rtol * reference.abs().nan_to_num(0.0, 0.0, 0.0)
+        stated = self._tolerance(call, part)
+        tolerance = stated if plain is None else tightened(stated, reference, plain_max)
+        allowed = allowed_by(tolerance, reference)
         if is_floating(part.dtype):
             allowed = allowed.clamp(min=2 * plain_max)
         elif native is not None:
@@ -207,7 +214,8 @@ class Judge:
         names = texts.get(part.name, self.shapes.output).split()
         if len(names) != reference.dim() or "..." in names:
             names = [f"axis_{n}" for n in range(reference.dim())]
-        return Truth(part, names, reference, plain_max, plain_mean, most, allowed, tolerance, lost, also)
+        loose = None if tolerance is stated else allowed_by(stated, reference)
+        return Truth(part, names, reference, plain_max, plain_mean, most, allowed, tolerance, lost, also, loose)
 
     def _tolerance(self, call: Call, part: TensorFile) -> messages.Tolerance:
         """What an output may be off: by the workload's type where that is the only one, else by its own."""
@@ -382,6 +390,12 @@ class Judge:
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""
         return output if self.form is None else self.asking.ask("form", self.form, [output.double()], call)
+
+
+def _loose(call: Call, truth: Truth, stated: messages.Tolerance) -> str:
+    """What is said of a tolerance that is not applied."""
+    where = f"{truth.part.name} on {call.key.rpartition(' #')[0]}"
+    return f"atol {stated.atol:g} for {where}: zeros would be right by it; {truth.tolerance.atol:.2g} is allowed"
 
 
 def _block(call: Call, path: str) -> list[Tensor]:

@@ -183,6 +183,8 @@ class Finding(Plain):
     """Which output it is about; empty where there is one."""
     checker: str = ""
     """What the task's own checker says against the outputs."""
+    loose: bool = False
+    """Whether the output is right by the stated tolerance, by which zeros would be, too."""
     fits: dict[str, bool] | None = None
     """As if what: what explains the wrong elements, and whether also the right ones. None where that was not asked
     for, or too little is wrong to tell."""

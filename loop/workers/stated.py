@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import OutOfMemoryError, Tensor
 
 from loop.base.linux import bound_memory
 from loop.calls import torch_side
@@ -133,8 +133,14 @@ def verdict(task: Task, found: str) -> dict[str, Any]:
                     return {"status": "wrong", "why": f"{case['name']}, trial {trial + 1}: {why}"}
                 same = same and _same((apart.tensors, output), (kept.tensors, expected))
     except Exception as error:
-        return {"status": "wrong", "why": f"{type(error).__name__}: {error}"[:300]}
+        status = "failed" if is_short_of_memory(error) else "wrong"
+        return {"status": status, "why": f"{type(error).__name__}: {error}"[:300]}
     return {"status": "right", "why": "", "same": same}
+
+
+def is_short_of_memory(error: Exception) -> bool:
+    """Whether the machine lacked memory: that says nothing of an answer."""
+    return isinstance(error, MemoryError | OutOfMemoryError) or "out of memory" in str(error)
 
 
 def _same(one: tuple[Sequence[Tensor], Any], other: tuple[Sequence[Tensor], Any]) -> bool:

@@ -23,6 +23,9 @@ deviations of a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2
 IMPLAUSIBLE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
 """Rounding does not move a value by more than this share of the largest: the plain implementation is a control of
 the reference. Half-precision softmax over logits of standard deviation 30 stays below 0.06."""
+LOOSE, NOISE = 16.0, 4.0
+"""Where zeros would be right by a tolerance, an element may be off by a sixteenth of the output's root mean square
+in place of `atol`; not where the reference loses a quarter of that in its own types: then there is only noise."""
 MAP_PARTS = 8
 BESIDE = 2
 """Neighbours of a wrong element that are shown on either side."""
@@ -50,6 +53,8 @@ class Truth:
     """Whether the plain implementation has a NaN where the reference has a number."""
     also: Tensor | None = None
     """Of whole numbers: those of the reference in its own types, which are right, too."""
+    stated: Tensor | None = None
+    """What the stated tolerance allows, where zeros would be right by it, and less is allowed."""
     rounded: bool = False
     """Whether what rounding the inputs does is allowed for: it is worked out where something seems wrong."""
 
@@ -60,12 +65,20 @@ class Truth:
 
     def on(self, device: str) -> "Truth":
         """The same on a device."""
-        also = None if self.also is None else self.also.to(device)
-        return replace(self, reference=self.reference.to(device), allowed=self.allowed.to(device), also=also)
+        also, stated = (None if one is None else one.to(device) for one in (self.also, self.stated))
+        reference, allowed = self.reference.to(device), self.allowed.to(device)
+        return replace(self, reference=reference, allowed=allowed, also=also, stated=stated)
+
+    def right_as_stated(self, output: Tensor) -> bool:
+        """Whether an output is right by the stated tolerance, where zeros would be, too."""
+        return self.stated is not None and not self._outside(output, self.stated).any()
 
     def outside(self, output: Tensor) -> Tensor:
         """Which elements of an output are wrong; of few that are not too far off none, where that is agreed."""
-        wrong = outside(output, self.reference, self.allowed)
+        return self._outside(output, self.allowed)
+
+    def _outside(self, output: Tensor, allowed: Tensor) -> Tensor:
+        wrong = outside(output, self.reference, allowed)
         if self.also is not None:
             wrong &= output.double() != self.also
         few = int(wrong.sum()) <= (1 - self.tolerance.matched) * wrong.numel()
@@ -171,6 +184,28 @@ def excess_of(output: Tensor, truth: Truth) -> Tensor:
     """How many times its allowed error an element is off; a NaN or infinity out of place comes first."""
     excess = (output.double() - truth.reference).abs() / truth.allowed.clamp(min=1e-300)
     return excess.nan_to_num(1e300, 1e300).clamp(max=1e300)
+
+
+def allowed_by(tolerance: messages.Tolerance, reference: Tensor) -> Tensor:
+    """What each element may be off."""
+    return tolerance.atol + tolerance.rtol * reference.abs().nan_to_num(0.0, 0.0, 0.0)
+
+
+def tightened(tolerance: messages.Tolerance, reference: Tensor, lost: float) -> messages.Tolerance:
+    """The tolerance; with a smaller `atol` where zeros would be right by it, though there is more than noise.
+
+    `lost`: the largest error of the plain implementation, or of the reference in its own types.
+    """
+    if not tolerance.atol or not reference.numel():
+        return tolerance
+    seen, squares = 0, 0.0
+    for (one,) in parts(reference):
+        size = one.abs().nan_to_num(0.0, 0.0, 0.0)
+        seen += int((size > tolerance.atol + tolerance.rtol * size).sum())
+        squares += float(size.square().sum())
+    atol = math.sqrt(squares / reference.numel()) / LOOSE
+    few = seen <= (1 - tolerance.matched) * reference.numel()
+    return tolerance.but(atol=atol) if few and NOISE * lost < atol < tolerance.atol else tolerance
 
 
 def errors(output: Tensor, reference: Tensor) -> tuple[float, float]:

@@ -18,10 +18,13 @@ DRAWS = 4
 """Sets of values that a target's own generator makes for timed calls."""
 
 
-def make_call(target: Target, workload: Workload, folder: str, reader: str) -> Call:
+def make_call(
+    target: Target, workload: Workload, folder: str, reader: str, *, drawn_by: int | None = None
+) -> Call:
     """The call of `workload`, its inputs in `folder`, its outputs in a file of `reader`'s own there.
 
-    With a generator its inputs are not known yet, nor its outputs where they depend on them.
+    With a generator its inputs are not known yet, nor its outputs where they depend on them. `drawn_by`: the seed
+    that weights follow from; None: that of the workload.
     """
     signature, stem = target.signature, f"{folder}/{file_name(workload)}"
     path = f"{stem}-{reader}-output.bin"
@@ -45,7 +48,7 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str) -> C
         parts=parts,
         updates=updates,
         structure=f"{stem}-given" if target.generator else "",
-        seed=_seed_of_modules(target, workload),
+        seed=_seed_of_modules(target, workload.name, workload.seed if drawn_by is None else drawn_by),
     )
 
 
@@ -71,13 +74,13 @@ def _outputs(
     return block, parts, numbers if updates else ()
 
 
-def _seed_of_modules(target: Target, workload: Workload) -> int:
+def _seed_of_modules(target: Target, name: str, seed: int) -> int:
     """What stands before each constructor: it tells nothing of the seed that the inputs are drawn by."""
     if target.modules is None:
         return 0
     if target.modules.seed is not None:
         return target.modules.seed
-    return int.from_bytes(hashlib.blake2b(f"{workload.name} {workload.seed}".encode(), digest_size=4).digest())
+    return int.from_bytes(hashlib.blake2b(f"{name} {seed}".encode(), digest_size=4).digest())
 
 
 def wanted_of(workload: Workload) -> dict[str, Value]:
