@@ -169,15 +169,15 @@ def _judged(
     task, names = tried.task, tried.names
     with took.by("our verification"):
         ours = _ours(request, tried.setting, "verify", names)
-    wrong = [name for one, name in zip(tried.controls, names, strict=True) if one.theme != "honest"]
-    if left := [name for name in wrong if ours[name].passes]:
+    themes = {name: one.theme for one, name in zip(tried.controls, names, strict=True)}
+    if left := [name for name in names if themes[name] == "cheat" and ours[name].passes]:
         # Remembered answers are wrong only where calls are timed: their inputs change in between.
         with took.by("our timed calls of what verification lets pass"):
             ours |= _ours(request, tried.setting, "measure", left)
     with took.by("its own evaluator"):
         theirs, why = _theirs(request, task, dict(zip(names, tried.files, strict=True)), screen)
     # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
-    asked = names if why else [name for name in left if ours[name].passes]
+    asked = [name for name in names if why or (themes[name] != "honest" and ours[name].passes)]
     with took.by("the rule that its format states"):
         stated = Stated(task, tried.setting, *terms).verdicts(asked) if asked else {}
     rows = (
@@ -257,7 +257,8 @@ def _ours(request: AuditRequest, erring_ones: Setting, what: str, names: Sequenc
     every = expand(target, target.workloads, target.dtypes[choose_device(request.device, target)])
     chosen = few(every, MOST_CASES) if len(every) > MOST_CASES else []
     some = [spelled(entry_of(target.signature, one)) for one in chosen]
-    bench = BenchRequest(what, names, folder, request.device, some, request.threads, request.seed, rounds=ROUNDS)
+    terms = folder, request.device, some, request.threads, request.seed
+    bench = BenchRequest(what, names, *terms, rounds=ROUNDS, enough=True)
     finished, _ = walk_first(bench, Screen(quiet=True))
     return {name: ours_on(name, finished) for name in names}
 

@@ -60,6 +60,8 @@ class BenchRequest:
     rounds: int = 3
     cold: bool = False
     """Empty the caches before each timed call."""
+    enough: bool = False
+    """Whether the first failure of a variant ends its verification."""
     emulate: bool = False
     """Run variants made for a GPU under the emulator, though a GPU may be at hand."""
     sanitize: bool = False
@@ -155,6 +157,7 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Patt
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
     known = {"plan": parameters_of(request, chosen), "passed": True}
     given: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
+    given["verify"] = {"enough": request.enough} if request.enough else {}
     if request.what in ("resources", "choose"):
         given[request.what] = {"device": choose_gpu(request.gpu, target)}
     steps = tuple(

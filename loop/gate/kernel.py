@@ -185,6 +185,8 @@ class VerifyTerms(Model):
 
     seeds: Annotated[int, Field(ge=1, le=1000)] = 2
     """Sets of values for each workload that is timed; the other workloads get one."""
+    enough: bool = False
+    """Whether the first failure of a variant ends its checks."""
 
 
 def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
@@ -204,7 +206,8 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         apart = yield from verify_apart(context, names, arguments)
         found, control = apart.found, apart.control
     else:
-        jobs = [*(Job(side, room.workloads) for side in sides), Job(baseline, controlled, layouts=False)]
+        ones = (Job(side, room.workloads, enough=arguments.enough) for side in sides)
+        jobs = [*ones, Job(baseline, controlled, layouts=False)]
         *found, control = yield from verify_sides(bench, jobs)
     unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
     whole = Verification(

@@ -63,14 +63,14 @@ def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[Var
         for checker in checkers[:AHEAD]:
             checker.worker.start()
         twice = True
-        later = [values_key(one) for seeds in wanted.values() for one in seeds.values()]
+        later = [one for seeds in wanted.values() for one in seeds.values()]
         for same in (list(seeds.values()) for seeds in wanted.values()):
             del later[: len(same)]
             for workload in same:
                 if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
                     yield from bench.expect(workload, twice=twice)
                     twice = False
-            yield from _check_all(bench, checkers, same, set(later))
+            yield from _check_all(bench, checkers, same, later)
     finally:
         for checker in checkers:
             checker.worker.close()
@@ -78,7 +78,7 @@ def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[Var
 
 
 def _check_all(
-    bench: Bench, checkers: Sequence["Checker"], same: Sequence[Workload], later: set[tuple[str, int]]
+    bench: Bench, checkers: Sequence["Checker"], same: Sequence[Workload], later: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
     """Every side on the same sizes with each set of values, in one process.
 
@@ -92,7 +92,7 @@ def _check_all(
                 following.worker.start()
         for workload in same:
             yield from checker.check(workload)
-        if large or not checker.keys & later:
+        if large or not any(map(checker.concerns, later)):
             checker.worker.close()
     if large:
         for workload in same:
