@@ -24,6 +24,7 @@ from loop.cli.stating import MOST_CASES, Stated
 from loop.formats import erring, flashinfer, table
 from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
+from loop.formats.gpumode_target import TESTS
 from loop.formats.model import ForeignTask
 from loop.formats.theirs import NO_GPU, Verdict, few
 from loop.formats.translated import as_target
@@ -254,8 +255,9 @@ def _written(request: AuditRequest, task: ForeignTask, target: Target, chosen: S
 def _ours(request: AuditRequest, erring_ones: Setting, what: str, names: Sequence[str]) -> dict[str, Ours]:
     """Our verdict on controls by the names of their answers, when they are verified or measured."""
     folder, target = erring_ones.project.target, erring_ones.target
-    every = expand(target, target.workloads, target.dtypes[choose_device(request.device, target)])
-    chosen = few(every, MOST_CASES) if len(every) > MOST_CASES else []
+    sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
+    every = expand(target, sets, target.dtypes[choose_device(request.device, target)])
+    chosen = few(every, MOST_CASES) if len(every) > MOST_CASES or len(sets) < len(target.workloads) else []
     some = [spelled(entry_of(target.signature, one)) for one in chosen]
     terms = folder, request.device, some, request.threads, request.seed
     bench = BenchRequest(what, names, *terms, rounds=ROUNDS, enough=True)

@@ -19,7 +19,9 @@ GENERATE, CHECK, REFERENCE, KERNEL = "generate_input", "check_implementation", "
 OWN = "theirs"
 LOOSE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
 """What an element may be off where the task has a checker of its own."""
-SETS = {"benchmarks": "time", "tests": "check"}
+TESTS = "tests"
+"""Cases that are only checked: mostly smaller ones."""
+SETS = {"benchmarks": "time", TESTS: "check"}
 ENTRY = '''"""Made by loop: the functions of the task, as a target calls them."""
 
 import sys

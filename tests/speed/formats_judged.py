@@ -51,6 +51,8 @@ EMPTY = "def __getattr__(name):\n    return lambda *given, **more: None\n"
 OVER = "the run is over"
 FEW = 2
 """Wrong answers to a task that is not one of the table of all mistakes."""
+PART = 4
+"""Mistakes of a task of the table that are judged, and kept, at a time."""
 
 
 class Excluded(Exception):
@@ -84,19 +86,33 @@ class Job:
     name: str
     """Path of the task in its checkout."""
     mistakes: Sequence[str]
+    shipped: bool = True
+    """Whether answers that lie beside the task are judged, too."""
 
 
 def jobs(run: Run, drawn: Mapping[str, Any], *, table_only: bool) -> Iterator[Job]:
-    """Each task with its mistakes, the formats in turn: those of the table get all, the others two."""
+    """Each task with its mistakes, the formats in turn: those of the table get all, in parts, the others two."""
     lists: list[list[Job]] = []
     for option in run.checkouts:
         audited = drawn[option]["audited"][run.device]
         lists.append([])
         for place, name in enumerate(dict.fromkeys((*drawn[option][run.device], *audited))):
             turn = [list(MISTAKES)[(FEW * place + n) % len(MISTAKES)] for n in range(FEW)]
-            if name in audited or not table_only:
-                lists[-1].append(Job(option, name, list(MISTAKES) if name in audited else turn))
+            if name not in audited:
+                lists[-1] += [] if table_only else [Job(option, name, turn)]
+                continue
+            for first in range(0, len(MISTAKES), PART):
+                part = list(MISTAKES)[first : first + PART]
+                lists[-1].append(Job(option, name, part, shipped=not first))
     yield from (one for some in zip_longest(*lists) for one in some if one)
+
+
+def is_done(job: Job, device: str, kept: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether rows tell of all that a job would ask; early rows do not say what was asked: that was everything."""
+    own = [one for one in kept if (one["option"], one["task"], one["device"]) == (job.option, job.name, device)]
+    asked = {make for one in own for make in one.get("asked", ())}
+    whole = bool(own) and not any("asked" in one for one in own)
+    return whole or any("excluded" in one for one in own) or asked >= set(job.mistakes)
 
 
 def judge(run: Run, job: Job) -> list[dict[str, Any]]:
@@ -117,7 +133,8 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
             return [{**head, "excluded": why}]
         _allow(path)
         found = list(_audited(run, job, path))
-        found += [row for one in shipped_in(path) for row in _judged(run, job, path, one)]
+        shipped = shipped_in(path) if job.shipped else ()
+        found += [row for one in shipped for row in _judged(run, job, path, one)]
     except Cut:
         return []
     except Excluded as excluded:
@@ -165,7 +182,7 @@ def _audited(run: Run, job: Job, path: Path) -> Iterator[dict[str, Any]]:
     for finding in said["findings"]:
         if finding["kind"] not in ("timing", "text"):
             yield {"finding": f"{finding['kind']}: {finding['what']}"}
-    yield {"took": said["seconds"]}
+    yield {"took": said["seconds"], "asked": job.mistakes}
 
 
 def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, Any]]:
@@ -334,13 +351,8 @@ def main() -> None:
     ends = time.monotonic() + given.minutes * 60
     run = Run(checkouts, given.device, python, given.limit_s, given.evaluator_s, threads, ends)
     kept = [one for one in rows(given.rows) if not (given.again and short_of(one))]
-    done = {(one["option"], one["task"], one["device"]) for one in kept}
     part, parts = map(int, given.shard.split("/"))
-    left = [
-        one
-        for one in jobs(run, sample(), table_only=given.audited)
-        if (one.option, one.name, run.device) not in done
-    ]
+    left = [one for one in jobs(run, sample(), table_only=given.audited) if not is_done(one, run.device, kept)]
 
     def one(job: Job) -> None:
         if time.monotonic() < ends:

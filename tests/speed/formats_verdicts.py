@@ -43,10 +43,16 @@ Row = Mapping[str, Any]
 
 
 def rows(path: Path = ROWS) -> list[Row]:
-    """Every line of a file; of a task that was judged again not its exclusion. None where there is no file."""
+    """Every line of a file, each answer once; of a task that was judged again not its exclusion. None where there
+    is no file."""
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     judged = {(one["task"], one["device"]) for one in found if "excluded" not in one}
-    return [one for one in found if "excluded" not in one or (one["task"], one["device"]) not in judged]
+    once: dict[object, Row] = {}
+    for number, one in enumerate(found):
+        answer = one["task"], one["device"], one.get("control", number)
+        if "excluded" not in one or answer[:2] not in judged:
+            once.setdefault(answer, one)
+    return list(once.values())
 
 
 def sections(found: Sequence[Row]) -> Iterator[str]:
