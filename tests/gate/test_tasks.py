@@ -17,6 +17,7 @@ from loop.model.workloads import expand
 from loop.timing.schedule import measure
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench
+from loop.workers.kept import KeptWorker
 from tests.targets import make_builds, open_bench
 from tests.tasks import EXAMPLES, write_task
 
@@ -59,6 +60,31 @@ def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Benc
     assert found["baseline"].right, found["baseline"].first_failure
     causes = {one: found[one].checks[0].cause for one in wrong if one not in ("baseline", "program")}
     assert EXAMPLES[name].others == causes, {one: found[one].checks[0].message for one in wrong}
+
+
+def test_weights_follow_from_the_first_values_of_a_workload(shared: Bench, folder: Path) -> None:
+    """So a process makes a module once, and what a variant remembers of it stays while the values change."""
+    bench = replace(shared, target=write_task(folder, "model"), _nursery=shared.nursery, _drawn_by={})
+    one, other = (bench.call(expand(bench.target, ["some"], "float32", seed)[0], "judge") for seed in (5, 6))
+    assert one.key != other.key
+    assert one.seed == other.seed
+
+
+def test_a_process_ends_with_the_last_workload_of_its_side(
+    shared: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of many sides would fill a GPU."""
+    bench = replace(shared, target=write_task(folder, "model"), _nursery=shared.nursery)
+    seen: list[str] = []
+    check, close = verification.Checker.check, KeptWorker.close
+    monkeypatch.setattr(
+        verification.Checker, "check", lambda one, workload: seen.append(one.side.name) or check(one, workload)
+    )
+    monkeypatch.setattr(KeptWorker, "close", lambda one: seen.append(f"end of {one.side.name}") or close(one))
+    first, second, *_ = bench.target.variants
+    workloads = expand(bench.target, ["some"], "float32", 5)[:1]
+    finish(verify(bench, [Job(bench.side(one), workloads, layouts=False) for one in (first, second)]))
+    assert [first, f"end of {first}", second, f"end of {second}"] == seen[:4]
 
 
 def test_a_slow_call_is_no_hang(shared: Bench, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,3 +142,15 @@ def test_what_is_not_finite_is_known_by_its_bits(dtype: str) -> None:
     """Infinities and NaN, a bit for each element."""
     values = numpy.array([1.0, numpy.inf, -numpy.inf, numpy.nan, 0.0, 6e4], dtype)
     assert bytes([0b01110000]) == not_finite(values.tobytes(), dtype)
+
+
+def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quick one is made as often as before."""
+    made = {}
+    for again, slow_s in itertools.product((False, True), (0.0, 10.0)):
+        monkeypatch.setattr(checking, "SLOW_S", slow_s)
+        one = Made(lambda around, prefill: 2.0)
+        Check(one, random.Random(1), again=again).run()  # type: ignore[arg-type]
+        made[again, slow_s] = one.calls
+    assert (2, 1) == (made[False, 0.0], made[True, 0.0])
+    assert made[True, 10.0] > 2

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import pytest
 import torch
 
-from loop.workers.stated import Task, looked_at
+from loop.workers.stated import Task, looked_at, verdict
 
 
 def inputs() -> list[torch.Tensor]:
@@ -24,3 +25,21 @@ def test_float64_agrees_with_a_reference_that_changes_its_inputs_in_place() -> N
     found = looked_at(Task({**terms, **rule, "cases": [{"name": "one", "given": {}}]}))
     assert found["outputs"] == [[4, 3]]
     assert found["findings"] == []
+
+
+def short_of_memory(x: torch.Tensor) -> torch.Tensor:
+    """An answer that meets a full GPU."""
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def raising(x: torch.Tensor) -> torch.Tensor:
+    """An answer with a bug."""
+    raise ValueError("no such axis")
+
+
+@pytest.mark.parametrize(("answer", "status"), [("short_of_memory", "failed"), ("raising", "wrong")])
+def test_a_machine_without_memory_makes_no_answer_wrong(answer: str, status: str) -> None:
+    names: dict[str, Any] = {"generator": f"{__name__}:inputs", "reference": f"{__name__}:doubling_in_place"}
+    terms = {**names, "arguments": None, "checker": None, "is_class": False, "passes": "positional"}
+    task = Task({**terms, "device": "cpu", "trials": 1, "cases": [{"name": "one", "given": {}}]})
+    assert status == verdict(task, f"{__name__}:{answer}")["status"]
