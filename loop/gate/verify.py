@@ -4,6 +4,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Generator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from loop.base.errors import LoopError
@@ -56,25 +57,29 @@ def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[Var
     does not repeat itself judges nothing.
     """
     checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
-    wanted: dict[str, dict[int, Workload]] = {}
-    for workload in (one for job in jobs for one in job.workloads):
-        wanted.setdefault(workload.name, {})[workload.seed] = workload
+    groups = _of_one_shape(jobs)
     try:
         for checker in checkers[:AHEAD]:
             checker.worker.start()
         twice = True
-        later = [one for seeds in wanted.values() for one in seeds.values()]
-        for same in (list(seeds.values()) for seeds in wanted.values()):
-            del later[: len(same)]
+        for number, same in enumerate(groups, 1):
             for workload in same:
                 if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
                     yield from bench.expect(workload, twice=twice)
                     twice = False
-            yield from _check_all(bench, checkers, same, later)
+            yield from _check_all(bench, checkers, same, [*chain(*groups[number:])])
     finally:
         for checker in checkers:
             checker.worker.close()
     return tuple(checker.checks for checker in checkers)
+
+
+def _of_one_shape(jobs: Sequence[Job]) -> list[list[Workload]]:
+    """Every workload of some jobs once, those of one name together: their values differ."""
+    wanted: dict[str, dict[int, Workload]] = {}
+    for workload in (one for job in jobs for one in job.workloads):
+        wanted.setdefault(workload.name, {})[workload.seed] = workload
+    return [list(seeds.values()) for seeds in wanted.values()]
 
 
 def _check_all(
@@ -270,9 +275,7 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
     if finding.worst is not None:
         again = "; a second run gave another output: flaky" if reply.flaky else ""
-        cause: Cause = "NaN" if finding.worst.got is None else "loose tolerance" if finding.loose else "elements"
-        loose = "; by the stated tolerance zeros would be right" if finding.loose else ""
-        return cause, f"{wrong} on {place}; worst {where(finding.worst)}{loose}{again}"
+        return _cause(finding, finding.worst), f"{wrong} on {place}; worst {_worst(finding, finding.worst)}{again}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.message:
@@ -282,6 +285,14 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
     if side.deterministic and reply.flaky:
         return "two outputs", f"the same inputs gave two different outputs on {place}"
     return "", ""
+
+
+def _cause(finding: Finding, worst: Wrong) -> Cause:
+    return "NaN" if worst.got is None else "loose tolerance" if finding.loose else "elements"
+
+
+def _worst(finding: Finding, worst: Wrong) -> str:
+    return where(worst) + "; by the stated tolerance zeros would be right" * finding.loose
 
 
 def where(mismatch: Mismatch | Wrong) -> str:

@@ -24,16 +24,14 @@ from loop.workers.truth import (
     IMPLAUSIBLE,
     MAX_SLACK,
     Truth,
-    allowed_by,
     doubt,
     errors,
     excess_of,
     largest_of,
-    most_lost,
     outside,
     rounding_may_explain,
     same,
-    tightened,
+    truth_of,
 )
 from loop.workers.wire import Done, Request
 
@@ -196,26 +194,13 @@ class Judge:
         self, call: Call, part: TensorFile, right: Tensor, plain: Tensor | None, native: Tensor | None
     ) -> Truth:
         """What is right of one output."""
-        reference, also = self._formed(right.to(torch.float64, copy=True), call), None
-        plain_max, plain_mean, lost = 0.0, 0.0, False
-        if plain is not None:
-            formed = self._formed(plain, call)
-            plain_max, plain_mean = errors(formed, reference)
-            lost = bool((formed.isnan() & reference.isfinite()).any())
-        stated = self._tolerance(call, part)
-        tolerance = stated if plain is None else tightened(stated, reference, plain_max)
-        allowed = allowed_by(tolerance, reference)
-        if is_floating(part.dtype):
-            allowed = allowed.clamp(min=2 * plain_max)
-        elif native is not None:
-            also = native.double()
-        most = most_lost(reference, plain_max, plain_mean, part.dtype if is_floating(part.dtype) else "float64")
-        texts = self.shapes.outputs
-        names = texts.get(part.name, self.shapes.output).split()
+        reference = self._formed(right.to(torch.float64, copy=True), call)
+        names = self.shapes.outputs.get(part.name, self.shapes.output).split()
         if len(names) != reference.dim() or "..." in names:
             names = [f"axis_{n}" for n in range(reference.dim())]
-        loose = None if tolerance is stated else allowed_by(stated, reference)
-        return Truth(part, names, reference, plain_max, plain_mean, most, allowed, tolerance, lost, also, loose)
+        formed = None if plain is None else self._formed(plain, call)
+        truth = truth_of(part, names, reference, formed, self._tolerance(call, part))
+        return replace(truth, also=native.double()) if truth.is_whole and native is not None else truth
 
     def _tolerance(self, call: Call, part: TensorFile) -> messages.Tolerance:
         """What an output may be off: by the workload's type where that is the only one, else by its own."""

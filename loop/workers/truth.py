@@ -90,6 +90,24 @@ class Truth:
         )
 
 
+def truth_of(
+    part: TensorFile, names: list[str], reference: Tensor, plain: Tensor | None, stated: messages.Tolerance
+) -> Truth:
+    """What is right of an output; `plain`: what the plain implementation gives, or the reference in its own types."""
+    floating = is_floating(part.dtype)
+    plain_max, plain_mean, lost, tolerance = 0.0, 0.0, False, stated
+    if plain is not None:
+        plain_max, plain_mean = errors(plain, reference)
+        lost = bool((plain.isnan() & reference.isfinite()).any())
+        tolerance = tightened(stated, reference, plain_max) if floating else stated
+    allowed = allowed_by(tolerance, reference)
+    before = None if tolerance is stated else allowed_by(stated, reference)
+    if floating:
+        allowed = allowed.clamp(min=2 * plain_max)
+    most = most_lost(reference, plain_max, plain_mean, part.dtype if floating else "float64")
+    return Truth(part, names, reference, plain_max, plain_mean, most, allowed, tolerance, lost, stated=before)
+
+
 def around(reference: Tensor, output: Tensor, index: list[int]) -> tuple[tuple[float | None, ...], ...]:
     """Expected and got of the elements beside one, along the last dimension."""
     if not index:

@@ -5,19 +5,16 @@ import torch
 from loop.calls.call import TensorFile
 from loop.workers.findings import finding
 from loop.workers.judge_messages import Finding, Tolerance
-from loop.workers.truth import Truth, allowed_by, tightened
+from loop.workers.truth import tightened, truth_of
 
 SOFTMAX = torch.softmax(torch.randn(8, 4096, generator=torch.Generator().manual_seed(1)).double(), dim=1)
 STATED = Tolerance(1e-2, 1e-2)
 
 
-def found(output: torch.Tensor, lost: float = 1e-9, stated: Tolerance = STATED) -> Finding:
+def found(output: torch.Tensor, stated: Tolerance = STATED) -> Finding:
     """What is found in an output that should be a softmax."""
-    tolerance = tightened(stated, SOFTMAX, lost)
     part = TensorFile("output", "", tuple(SOFTMAX.shape), "float32")
-    before = None if tolerance is stated else allowed_by(stated, SOFTMAX)
-    allowed = allowed_by(tolerance, SOFTMAX)
-    truth = Truth(part, ["N", "M"], SOFTMAX, lost, lost, (1.0, 1.0), allowed, tolerance, stated=before)
+    truth = truth_of(part, ["N", "M"], SOFTMAX, SOFTMAX.float(), stated)
     return finding(truth, output, bounded=False)
 
 
@@ -45,3 +42,10 @@ def test_noise_alone_may_be_as_large_as_the_tolerance_says() -> None:
     """Where the reference in its own types loses as much as there is to see, no variant can do better."""
     assert tightened(STATED, SOFTMAX, 1e-4) is STATED
     assert tightened(STATED, torch.zeros(3).double(), 0.0) is STATED
+
+
+def test_whole_numbers_may_be_off_as_stated() -> None:
+    """An int8 that is rounded the other way is one off, however small the values are."""
+    whole = torch.tensor([0.0, 1.0, -1.0, 1.0]).double()
+    truth = truth_of(TensorFile("q", "", (4,), "int8"), ["N"], whole, whole, Tolerance(1.0, 0.0))
+    assert (1.0, None) == (truth.tolerance.atol, truth.stated)
