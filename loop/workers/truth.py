@@ -93,7 +93,7 @@ class Truth:
 def truth_of(
     part: TensorFile, names: list[str], reference: Tensor, plain: Tensor | None, stated: messages.Tolerance
 ) -> Truth:
-    """What is right of an output; `plain`: what the plain implementation gives, or the reference in its own types."""
+    """What is right of an output; `plain`: the plain implementation's, or the reference's in its own types."""
     floating = is_floating(part.dtype)
     plain_max, plain_mean, lost, tolerance = 0.0, 0.0, False, stated
     if plain is not None:
