@@ -57,7 +57,7 @@ class Candidate:
     def prepare(self, call: Call, layout: str) -> Prepared:
         """The last prepared call refilled when only the values differ, so that an address says nothing of them."""
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
-        form = (layout, call.attributes, call.structure, call.seed, shapes)
+        form = (layout, call.attributes, call.structure_digest, call.seed, shapes)
         if self.last is not None and self.last[0] == form:
             self.last[1].refill(call)
             return self.last[1]
