@@ -14,7 +14,7 @@ ONLY_OURS: Mapping[Cause, str] = {
     "not written": "what stood in its output before a call shows in it: we fill outputs first, they do not",
     "two outputs": "the same inputs gave two outputs: we call several times on the same inputs",
     "wrong result": "its outputs are not of the type, shape or class of the reference's: they do not mind",
-    "loose tolerance": "by their tolerance zeros would be right; we allow less where that is so",
+    "loose tolerance": "by the tolerance zeros would be right; we allow less where that is so",
     "NaN": "a NaN or infinity in place of a number is wrong for us, however few elements are off",
     "unusable": "it does not load on its own in a process of ours",
     "replaced": "it replaces what it is judged with: we look for that",

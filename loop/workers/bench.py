@@ -105,9 +105,6 @@ class Bench:
     """What could not be exercised of the workloads that were expected."""
     took: dict[str, float] = field(default_factory=dict)
     """Workload to the seconds that the judge took to make its inputs and its right answer."""
-    _drawn_by: dict[str, int] = field(default_factory=dict)
-    """Workload to the seed that its weights follow from: that of its first set of values. So each process makes a
-    module once, and what a variant remembers of it stays while the values change."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _nursery: Nursery | None = None
     """Where workers come from that need torch; a bench that was given one does not close it."""
@@ -203,7 +200,7 @@ class Bench:
     def call(self, workload: Workload, reader: str, *, wide: bool = False) -> Call:
         """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other
         values."""
-        call = self._bare(workload, reader)
+        call = make_call(self.target, workload, str(self.scratch), _file_name(reader))
         if self.target.generator is not None or finds_outputs(self.target.signature):
             return self._judge.found(call)
         return (
@@ -211,10 +208,6 @@ class Bench:
             if wide
             else call
         )
-
-    def _bare(self, workload: Workload, reader: str) -> Call:
-        seed = self._drawn_by.setdefault(workload.name, workload.seed)
-        return make_call(self.target, workload, str(self.scratch), _file_name(reader), drawn_by=seed)
 
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
@@ -274,7 +267,7 @@ class Bench:
         if self._judge.known(self._judged(), call.key) == (wide, digests(call)):
             return  # Else somebody has changed the files of its inputs: they are written anew.
         needed = check_memory(self.target, workload)
-        bare = self._bare(workload, "judge")
+        bare = make_call(self.target, workload, str(self.scratch), "judge")
         asked = expectation(self.target, workload, bare, self._secret, self.device, wide=wide)
         request = asked.but(twice=twice, needed=needed)
         begun = time.monotonic()

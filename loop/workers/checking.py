@@ -4,6 +4,7 @@ A right variant gives the same output whatever stands outside of its tensors, an
 """
 
 import hashlib
+import math
 import random
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -64,7 +65,7 @@ class Check:
         self.slow_s = HURRIED_S if hurried else SLOW_S
         self.hurried, self.again, self.least = hurried, again, 1 if again else LEAST
         self.prepared, self.guarded, self.draw, self.found = prepared, prepared.guarded, draw, CheckFindings()
-        self.begun, self.made = perf_counter(), 0
+        self.begun, self.made, self.quickest_s = perf_counter(), 0, math.inf
         self.first: dict[str, Guards] = {}
         """By digest: what stood around the tensors when an output came first."""
         self.watch = Watch(prepared.guarded.places)
@@ -153,7 +154,9 @@ class Check:
         self.prepared.poison(prefill)
         kinds = {guard.kind for guard in around}
         self.watch.guess = GUESS if self.survived and not kinds <= self.survived else ""
-        self.prepared.bind()()
+        run, begin = self.prepared.bind(), perf_counter()
+        run()
+        self.quickest_s = min(self.quickest_s, perf_counter() - begin)
         self.survived |= kinds
         output = self.prepared.output()
         self.found.writes = self.found.writes or self.guarded.strays()

@@ -28,6 +28,7 @@ from loop.workers.truth import (
     errors,
     excess_of,
     largest_of,
+    loose,
     outside,
     rounding_may_explain,
     same,
@@ -144,11 +145,8 @@ class Judge:
             self._truth(call, one, right[name], (plain or native or {}).get(name), (native or {}).get(name))
             for name, one in zip(right, call.outputs, strict=True)
         ]
-        notes = (
-            *notes,
-            *(_loose(call, one, self._tolerance(call, one.part)) for one in truths if one.stated is not None),
-        )
         kept = expected if self.asking.checker else None
+        notes = (*notes, *([] if self.alone else filter(None, (loose(one) for one in truths))))
         return Answer(replace(given, call=call), truths, native is not None, kept, notes), native
 
     def _found(self, call: Call, native: dict[str, Tensor]) -> Call:
@@ -375,12 +373,6 @@ class Judge:
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""
         return output if self.form is None else self.asking.ask("form", self.form, [output.double()], call)
-
-
-def _loose(call: Call, truth: Truth, stated: messages.Tolerance) -> str:
-    """What is said of a tolerance that is not applied."""
-    where = f"{truth.part.name} on {call.key.rpartition(' #')[0]}"
-    return f"atol {stated.atol:g} for {where}: zeros would be right by it; {truth.tolerance.atol:.2g} is allowed"
 
 
 def _block(call: Call, path: str) -> list[Tensor]:

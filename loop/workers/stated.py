@@ -33,6 +33,8 @@ SEED = 42
 SEED_APART = 104_729
 FEW_TRIALS, LONG_S = 2, 10.0
 """Sets of inputs that a case gets, once so many seconds are over: the second shows what an answer remembers."""
+NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED")
+"""What PyTorch says where the machine, or the bound that we set, has no more."""
 LEAST = 1e-8
 """Least magnitude that relative errors refer to."""
 
@@ -140,7 +142,7 @@ def verdict(task: Task, found: str) -> dict[str, Any]:
 
 def is_short_of_memory(error: Exception) -> bool:
     """Whether the machine lacked memory: that says nothing of an answer."""
-    return isinstance(error, MemoryError | OutOfMemoryError) or "out of memory" in str(error)
+    return isinstance(error, MemoryError | OutOfMemoryError) or any(one in str(error) for one in NO_MEMORY)
 
 
 def _same(one: tuple[Sequence[Tensor], Any], other: tuple[Sequence[Tensor], Any]) -> bool:

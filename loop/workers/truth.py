@@ -23,9 +23,9 @@ deviations of a ratio of two means of magnitudes of normals, 3 sqrt(2) sqrt(pi/2
 IMPLAUSIBLE, IMPLAUSIBLE_FLOOR = 0.1, 1e-3
 """Rounding does not move a value by more than this share of the largest: the plain implementation is a control of
 the reference. Half-precision softmax over logits of standard deviation 30 stays below 0.06."""
-LOOSE, NOISE = 16.0, 4.0
-"""Where zeros would be right by a tolerance, an element may be off by a sixteenth of the output's root mean square
-in place of `atol`; not where the reference loses a quarter of that in its own types: then there is only noise."""
+LOOSE, NOISE = 16.0, 16.0
+"""Where zeros would be right by a tolerance, `atol` is a sixteenth of the root mean square of what is not zero. It
+stays where a sixteenth of that is what the reference loses in its own types on average: there is only noise."""
 MAP_PARTS = 8
 BESIDE = 2
 """Neighbours of a wrong element that are shown on either side."""
@@ -99,13 +99,22 @@ def truth_of(
     if plain is not None:
         plain_max, plain_mean = errors(plain, reference)
         lost = bool((plain.isnan() & reference.isfinite()).any())
-        tolerance = tightened(stated, reference, plain_max) if floating else stated
+        tolerance = tightened(stated, reference, plain_mean, part.dtype) if floating else stated
     allowed = allowed_by(tolerance, reference)
     before = None if tolerance is stated else allowed_by(stated, reference)
     if floating:
         allowed = allowed.clamp(min=2 * plain_max)
     most = most_lost(reference, plain_max, plain_mean, part.dtype if floating else "float64")
     return Truth(part, names, reference, plain_max, plain_mean, most, allowed, tolerance, lost, stated=before)
+
+
+def loose(truth: Truth) -> str:
+    """What is said of a tolerance that is not applied as stated; empty for any other."""
+    if truth.stated is None:
+        return ""
+    return (
+        f"the stated atol of {truth.part.name}: zeros would be right by it; {truth.tolerance.atol:.2g} is allowed"
+    )
 
 
 def around(reference: Tensor, output: Tensor, index: list[int]) -> tuple[tuple[float | None, ...], ...]:
@@ -209,21 +218,33 @@ def allowed_by(tolerance: messages.Tolerance, reference: Tensor) -> Tensor:
     return tolerance.atol + tolerance.rtol * reference.abs().nan_to_num(0.0, 0.0, 0.0)
 
 
-def tightened(tolerance: messages.Tolerance, reference: Tensor, lost: float) -> messages.Tolerance:
-    """The tolerance; with a smaller `atol` where zeros would be right by it, though there is more than noise.
+def tightened(stated: messages.Tolerance, reference: Tensor, lost: float, dtype: str) -> messages.Tolerance:
+    """A tolerance; with a smaller `atol` where zeros would be right by it, though there is more than noise.
 
-    `lost`: the largest error of the plain implementation, or of the reference in its own types.
+    `lost`: the mean error of the plain implementation, or of the reference in its own types. None at all says that
+    nothing was computed in float64: then what is noise is not known.
     """
-    if not tolerance.atol or not reference.numel():
-        return tolerance
+    if not lost or not 0 < stated.atol < math.inf or not _zeros_pass(stated, reference):
+        return stated
     seen, squares = 0, 0.0
     for (one,) in parts(reference):
-        size = one.abs().nan_to_num(0.0, 0.0, 0.0)
-        seen += int((size > tolerance.atol + tolerance.rtol * size).sum())
-        squares += float(size.square().sum())
-    atol = math.sqrt(squares / reference.numel()) / LOOSE
-    few = seen <= (1 - tolerance.matched) * reference.numel()
-    return tolerance.but(atol=atol) if few and NOISE * lost < atol < tolerance.atol else tolerance
+        size = one.nan_to_num(0.0, 0.0, 0.0)
+        seen, squares = seen + int(size.count_nonzero()), squares + float(size.square().sum())
+    atol, limits = math.sqrt(squares / max(seen, 1)) / LOOSE, torch.finfo(getattr(torch, dtype))
+    told = max(NOISE * lost, limits.tiny / limits.eps) < atol < stated.atol
+    less = stated.but(atol=atol)
+    return less if told and not _zeros_pass(less, reference) else stated
+
+
+def _zeros_pass(tolerance: messages.Tolerance, reference: Tensor) -> bool:
+    """Whether zeros are right by a tolerance."""
+    cap, wrong = math.inf if tolerance.cap is None else tolerance.cap, 0
+    for (one,) in parts(reference):
+        size = one.abs()
+        if not bool((size.isfinite() & (size <= cap)).all()):  # There zeros are wrong, however few there are.
+            return False
+        wrong += int((size > tolerance.atol + tolerance.rtol * size).sum())
+    return bool(reference.numel()) and wrong <= (1 - tolerance.matched) * reference.numel()
 
 
 def errors(output: Tensor, reference: Tensor) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from loop.model.dtypes import Device, Dtype
 from loop.model.functions import Fill
 from loop.model.signature import ANY, Signature
 from loop.model.target import Target, Workload
-from loop.model.workloads import shape
+from loop.model.workloads import base_seed, shape
 
 LEAST_ROOM = 1 << 14
 """Bytes of room at least, so that small tensors too have more than a few windows."""
@@ -18,13 +18,15 @@ DRAWS = 4
 """Sets of values that a target's own generator makes for timed calls."""
 
 
-def make_call(
-    target: Target, workload: Workload, folder: str, reader: str, *, drawn_by: int | None = None
-) -> Call:
+PAIR = 2
+"""Consecutive seeds under which a module has the same weights: a process that checks both makes it once, and what
+a variant remembers of it stays while the values change."""
+
+
+def make_call(target: Target, workload: Workload, folder: str, reader: str) -> Call:
     """The call of `workload`, its inputs in `folder`, its outputs in a file of `reader`'s own there.
 
-    With a generator its inputs are not known yet, nor its outputs where they depend on them. `drawn_by`: the seed
-    that weights follow from; None: that of the workload.
+    With a generator its inputs are not known yet, nor its outputs where they depend on them.
     """
     signature, stem = target.signature, f"{folder}/{file_name(workload)}"
     path = f"{stem}-{reader}-output.bin"
@@ -48,7 +50,7 @@ def make_call(
         parts=parts,
         updates=updates,
         structure=f"{stem}-given" if target.generator else "",
-        seed=_seed_of_modules(target, workload.name, workload.seed if drawn_by is None else drawn_by),
+        seed=_seed_of_modules(target, workload),
     )
 
 
@@ -74,13 +76,14 @@ def _outputs(
     return block, parts, numbers if updates else ()
 
 
-def _seed_of_modules(target: Target, name: str, seed: int) -> int:
+def _seed_of_modules(target: Target, workload: Workload) -> int:
     """What stands before each constructor: it tells nothing of the seed that the inputs are drawn by."""
     if target.modules is None:
         return 0
     if target.modules.seed is not None:
         return target.modules.seed
-    return int.from_bytes(hashlib.blake2b(f"{name} {seed}".encode(), digest_size=4).digest())
+    pair = base_seed(workload) // PAIR
+    return int.from_bytes(hashlib.blake2b(f"{workload.name} {pair}".encode(), digest_size=4).digest())
 
 
 def wanted_of(workload: Workload) -> dict[str, Value]:

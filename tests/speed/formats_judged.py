@@ -111,8 +111,7 @@ def is_done(job: Job, device: str, kept: Sequence[Mapping[str, Any]]) -> bool:
     """Whether rows tell of all that a job would ask; early rows do not say what was asked: that was everything."""
     own = [one for one in kept if (one["option"], one["task"], one["device"]) == (job.option, job.name, device)]
     asked = {make for one in own for make in one.get("asked", ())}
-    whole = bool(own) and not any("asked" in one for one in own)
-    return whole or any("excluded" in one for one in own) or asked >= set(job.mistakes)
+    return bool(own) and (asked >= set(job.mistakes) or not any("asked" in one for one in own))
 
 
 def judge(run: Run, job: Job) -> list[dict[str, Any]]:
@@ -130,7 +129,7 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
         path = checkout / job.name
         task = table.load(path)
         if why := _hindered(task, run.device):
-            return [{**head, "excluded": why}]
+            return [{**head, "excluded": why, "asked": job.mistakes}]
         _allow(path)
         found = list(_audited(run, job, path))
         shipped = shipped_in(path) if job.shipped else ()
@@ -138,9 +137,9 @@ def judge(run: Run, job: Job) -> list[dict[str, Any]]:
     except Cut:
         return []
     except Excluded as excluded:
-        found = [{"excluded": str(excluded)}]
+        found = [{"excluded": str(excluded), "asked": job.mistakes}]
     except LoopError as error:
-        found = [{"excluded": _short(error.message, checkout)}]
+        found = [{"excluded": _short(error.message, checkout), "asked": job.mistakes}]
     seconds = round(time.monotonic() - begin, 1)
     return [{**head, **row, "seconds": seconds} for row in found]
 

@@ -43,15 +43,20 @@ Row = Mapping[str, Any]
 
 
 def rows(path: Path = ROWS) -> list[Row]:
-    """Every line of a file, each answer once; of a task that was judged again not its exclusion. None where there
-    is no file."""
+    """Every line of a file; of a task that was judged again not its exclusion. None where there is no file.
+
+    A task is judged in parts: each finding counts once, and of an honest answer the worst verdict.
+    """
     found = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    judged = {(one["task"], one["device"]) for one in found if "excluded" not in one}
+    judged = {(one["task"], one["device"], *one.get("asked", ())) for one in found if "excluded" not in one}
     once: dict[object, Row] = {}
     for number, one in enumerate(found):
-        answer = one["task"], one["device"], one.get("control", number)
-        if "excluded" not in one or answer[:2] not in judged:
-            once.setdefault(answer, one)
+        task = one["task"], one["device"]
+        answer = *task, one.get("control") or one.get("finding") or number
+        if "excluded" in one and (*task, *one.get("asked", ())) in judged:
+            continue
+        if answer not in once or {one.get("ours"), one.get("theirs")} - {"right", None}:
+            once[answer] = one
     return list(once.values())
 
 

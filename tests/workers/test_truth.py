@@ -1,5 +1,6 @@
 """What an output may be off, where the stated tolerance tells nothing."""
 
+import pytest
 import torch
 
 from loop.calls.call import TensorFile
@@ -33,15 +34,39 @@ def test_a_share_of_elements_that_may_be_off_lets_no_zeros_pass() -> None:
     assert found(torch.zeros_like(SOFTMAX), stated=Tolerance(1e-2, 1e-2, 0.99)).wrong
 
 
+def kept(stated: Tolerance, reference: torch.Tensor, lost: float = 1e-9, dtype: str = "float32") -> bool:
+    """Whether a tolerance is applied as stated."""
+    return tightened(stated, reference.double(), lost, dtype) is stated
+
+
 def test_a_tolerance_that_rejects_zeros_is_applied_as_stated() -> None:
-    stated = Tolerance(1e-6, 1e-2)
-    assert tightened(stated, SOFTMAX, 1e-9) is stated
+    """By its size, by its cap, or because a number is infinite."""
+    spike = SOFTMAX.clone()
+    spike[0, 0] = 2.0
+    assert kept(Tolerance(1e-6, 1e-2), SOFTMAX)
+    assert kept(Tolerance(1e-2, 0.0, 0.99, 1.0), spike)
+    assert kept(STATED, SOFTMAX.where(SOFTMAX < SOFTMAX.max(), -torch.inf))
 
 
 def test_noise_alone_may_be_as_large_as_the_tolerance_says() -> None:
-    """Where the reference in its own types loses as much as there is to see, no variant can do better."""
-    assert tightened(STATED, SOFTMAX, 1e-4) is STATED
-    assert tightened(STATED, torch.zeros(3).double(), 0.0) is STATED
+    """Also where nothing was computed in float64: then nobody knows what is noise."""
+    assert kept(STATED, SOFTMAX, lost=1e-4)
+    assert kept(STATED, SOFTMAX, lost=0.0)
+    assert kept(STATED, torch.zeros(3))
+
+
+def test_a_tolerance_that_lets_zeros_pass_in_any_case_is_applied_as_stated() -> None:
+    """Relative errors of 1; an infinite one, by which nothing is judged; values that a GPU flushes to zero."""
+    assert kept(Tolerance(1e-2, 1.0), SOFTMAX)
+    assert kept(Tolerance(float("inf"), 0.0), SOFTMAX)
+    assert kept(STATED, SOFTMAX * 1e-35, lost=1e-44)
+
+
+def test_among_many_zeros_the_other_values_count() -> None:
+    """A hundred values of 0.001 in a million may be off by a sixteenth of that."""
+    sparse = torch.zeros(1_000_000).double()
+    sparse[:100] = 1e-3
+    assert pytest.approx(1e-3 / 16) == tightened(Tolerance(1e-2, 0.0), sparse, 1e-9, "float32").atol
 
 
 def test_whole_numbers_may_be_off_as_stated() -> None:
