@@ -194,7 +194,13 @@ def _judged(run: Run, job: Job, path: Path, answer: Path) -> Iterator[dict[str, 
         said = _loop(run, job.option, ("targets", "judge", str(path), str(answer)))
         (one,) = said["verdicts"]
     except (LoopError, Excluded) as error:
-        yield {**head, "make": "shipped", "ours": "not judged", "theirs": "not asked", "why": str(error)[-160:]}
+        yield {
+            **head,
+            "make": "shipped",
+            "ours": "not judged",
+            "theirs": "not asked",
+            "why": _short(str(error), path),
+        }
         return
     theirs = one["theirs"]
     yield {
