@@ -8,6 +8,7 @@ decide which folder it is.
 
 import os
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,8 @@ def _link(folder: Path, links: Mapping[str, Path]) -> None:
         link = folder / name
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink() or link.readlink() != path:
-            new = link.with_name(f"{link.name}.{os.getpid()}")  # Another command may make the same target.
+            # Another command, or another thread of this one, may make the same target.
+            new = link.with_name(f"{link.name}.{os.getpid()}.{threading.get_ident()}")
             new.symlink_to(path)
             new.replace(link)
 

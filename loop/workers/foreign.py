@@ -41,13 +41,27 @@ def without_buffers(generate: Function, places: Sequence[int]) -> Function:
 
 
 def with_buffers(function: Function) -> Function:
-    """A function of one tuple that is given a fresh tensor for each `Buffer`: of float64 where its inputs are."""
+    """A function of one tuple that is given a fresh tensor for each `Buffer`: of float64 where its inputs are.
+
+    The buffer tells the type of the output. Some references return float64 to be exact, where the task passes a
+    float32 buffer: such a result is rounded to the buffer's type, as if it had been written there.
+    """
 
     @functools.wraps(function)
     def called(data: Any, *more: Any) -> Any:
-        return function(_filled(data), *more)
+        return _rounded(function(_filled(data), *more), data)
 
     return called
+
+
+def _rounded(result: Any, data: Any) -> Any:
+    """A float64 result in the type of the buffer of its shape, unless inputs are of float64 as well."""
+    if not isinstance(result, torch.Tensor) or result.dtype != torch.float64 or not isinstance(data, tuple):
+        return result
+    if any(isinstance(one, torch.Tensor) and one.dtype == torch.float64 for one in data):
+        return result
+    types = [one.dtype for one in data if isinstance(one, Buffer) and one.shape == tuple(result.shape)]
+    return result.to(types[0]) if types and types[0].is_floating_point else result
 
 
 def _filled(data: Any) -> Any:
