@@ -177,6 +177,20 @@ def test_gpumode(tmp_path: Path) -> None:
     assert (torch.float64, True) == (exact.dtype, torch.equal(2 * data[0].double(), exact))
 
 
+def test_a_buffer_tells_the_type_of_an_output(tmp_path: Path) -> None:
+    """A reference that sums in float64, where a float32 buffer is passed, is right in float32."""
+    summed = PASSED.replace("out[...] = 2 * x\n    return out", "return 2 * x.double()")
+    assert summed != PASSED
+    task = tasks.gpumode(tmp_path, reference=summed)
+    add_utils(task)
+    folder, _ = as_target(task)
+    inputs, expected = loaded(folder / "entry.py", "inputs", "expected")
+    x, out = inputs(size=5, seed=3)
+    found = expected((x, out))
+    assert (torch.float32, True) == (found.dtype, torch.equal(2 * x, found))
+    assert expected((x.double(), out)).dtype == torch.float64  # What is told from float64 stays exact.
+
+
 def test_a_case_of_lists_is_not_named(tmp_path: Path) -> None:
     """A target's workload has numbers, words and flags: its own evaluator may judge the task."""
     manifest = tasks.TASK_YML.replace("size: 7", "size: [7, 8]")
