@@ -12,7 +12,9 @@ import json
 import random
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -355,6 +357,7 @@ def main() -> None:
     parser.add_argument("--into", type=Path, default=DONE, help="a file of rows")
     parser.add_argument("--keep", type=Path, help="a folder for an archive of its sessions")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # What was recorded is still kept.
     before = json.loads(given.into.read_text()) if given.into.exists() else []
     row = drive(given.minutes, given.seed, given.device, given.keep)
     write_atomic(given.into, json.dumps([*before, row], indent=1) + "\n")
