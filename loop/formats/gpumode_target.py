@@ -19,6 +19,8 @@ GENERATE, CHECK, REFERENCE, KERNEL = "generate_input", "check_implementation", "
 OWN = "theirs"
 LOOSE = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 1e-2}
 """What an element may be off where the task has a checker of its own."""
+SEEDS = 10_000
+"""As many seeds at least, so that a fresh one is not known before."""
 TESTS = "tests"
 """Cases that are only checked: mostly smaller ones."""
 SETS = {"benchmarks": "time", TESTS: "check"}
@@ -32,7 +34,7 @@ from loop.workers import foreign
 sys.path.insert(0, str(Path(__file__).parent))
 import reference
 
-inputs = foreign.without_buffers(reference.{generate}, {places})
+inputs = foreign.without_buffers(foreign.within_seeds(reference.{generate}, {seeds}), {places})
 expected = foreign.with_buffers(reference.{reference})
 check = foreign.with_buffers(reference.{check})
 '''
@@ -72,7 +74,13 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "workloads": {name: found for name, found in entries.items() if found},
         "variants": variants(task, answers, KERNEL, "{}_answer.py") or {OWN: own},
     }
-    words = {"generate": GENERATE, "places": _buffers(reference), "reference": REFERENCE, "check": CHECK}
+    words = {
+        "generate": GENERATE,
+        "seeds": _seeds(task),
+        "places": _buffers(reference),
+        "reference": REFERENCE,
+        "check": CHECK,
+    }
     return Made(fields, _links(task, answers), {"entry.py": ENTRY.format(**words), **_texts(answers)})
 
 
@@ -115,6 +123,12 @@ def _entry(task: ForeignTask, case: Case) -> dict[str, Any]:
             hint="its own evaluator can judge it",
         )
     return found
+
+
+def _seeds(task: ForeignTask) -> int:
+    """The end of the range that seeds are drawn from: the task's own lie in it."""
+    stated = [case.arguments.get("seed") for case in task.cases]
+    return max(SEEDS, *(seed + 1 for seed in stated if isinstance(seed, int)), 0)
 
 
 def _kinds(task: ForeignTask) -> dict[str, str]:

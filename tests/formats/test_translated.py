@@ -191,6 +191,19 @@ def test_a_buffer_tells_the_type_of_an_output(tmp_path: Path) -> None:
     assert expected((x.double(), out)).dtype == torch.float64  # What is told from float64 stays exact.
 
 
+def test_seeds_are_as_large_as_the_tasks_own(tmp_path: Path) -> None:
+    """A generator that draws around its seed gives values that differ in float32, whatever seed loop chooses."""
+    around = PASSED.replace("x = torch.randn(size, generator=generator)", "x = torch.randn(size) + seed")
+    assert around != PASSED
+    task = tasks.gpumode(tmp_path, reference=around)
+    add_utils(task)
+    folder, _ = as_target(task)
+    (inputs,) = loaded(folder / "entry.py", "inputs")
+    x, _ = inputs(size=64, seed=4_000_000_123)
+    assert x.max() < 10_010
+    assert x.std() > 0.1
+
+
 def test_a_case_of_lists_is_not_named(tmp_path: Path) -> None:
     """A target's workload has numbers, words and flags: its own evaluator may judge the task."""
     manifest = tasks.TASK_YML.replace("size: 7", "size: [7, 8]")

@@ -9,6 +9,7 @@ With `--device cpu` the same is done to the variant `cpu`, where there is no GPU
 import argparse
 import contextlib
 import json
+import os
 import random
 import re
 import shutil
@@ -258,10 +259,16 @@ def left(printed: str) -> list[str]:
 
 
 def on_the_gpu() -> set[int] | None:
-    """Processes that the driver sees on a GPU; None where it cannot be asked."""
+    """Processes that the driver sees on the GPUs that are visible here; None where it cannot be asked."""
     if shutil.which("nvidia-smi") is None:
         return None
-    asked = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    asked = [
+        "nvidia-smi",
+        *(("-i", visible) if visible else ()),
+        "--query-compute-apps=pid",
+        "--format=csv,noheader",
+    ]
     printed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
     return {int(line) for line in printed.split() if line.isdigit()}
 
