@@ -177,14 +177,19 @@ def test_gpumode(tmp_path: Path) -> None:
     assert (torch.float64, True) == (exact.dtype, torch.equal(2 * data[0].double(), exact))
 
 
+def entry(folder: Path, before: str, after: str, *names: str) -> list[Any]:
+    """Functions that loop makes of a task whose reference has `after` in place of `before`."""
+    assert before in PASSED
+    task = tasks.gpumode(folder, reference=PASSED.replace(before, after))
+    add_utils(task)
+    made, _ = as_target(task)
+    return loaded(made / "entry.py", *names)
+
+
 def test_a_buffer_tells_the_type_of_an_output(tmp_path: Path) -> None:
     """A reference that sums in float64, where a float32 buffer is passed, is right in float32."""
-    summed = PASSED.replace("out[...] = 2 * x\n    return out", "return 2 * x.double()")
-    assert summed != PASSED
-    task = tasks.gpumode(tmp_path, reference=summed)
-    add_utils(task)
-    folder, _ = as_target(task)
-    inputs, expected = loaded(folder / "entry.py", "inputs", "expected")
+    written, returned = "out[...] = 2 * x\n    return out", "return 2 * x.double()"
+    inputs, expected = entry(tmp_path, written, returned, "inputs", "expected")
     x, out = inputs(size=5, seed=3)
     found = expected((x, out))
     assert (torch.float32, True) == (found.dtype, torch.equal(2 * x, found))
@@ -193,12 +198,8 @@ def test_a_buffer_tells_the_type_of_an_output(tmp_path: Path) -> None:
 
 def test_seeds_are_as_large_as_the_tasks_own(tmp_path: Path) -> None:
     """A generator that draws around its seed gives values that differ in float32, whatever seed loop chooses."""
-    around = PASSED.replace("x = torch.randn(size, generator=generator)", "x = torch.randn(size) + seed")
-    assert around != PASSED
-    task = tasks.gpumode(tmp_path, reference=around)
-    add_utils(task)
-    folder, _ = as_target(task)
-    (inputs,) = loaded(folder / "entry.py", "inputs")
+    drawn = "x = torch.randn(size, generator=generator)"
+    (inputs,) = entry(tmp_path, drawn, f"{drawn} + seed", "inputs")
     x, _ = inputs(size=64, seed=4_000_000_123)
     assert x.max() < 10_010
     assert x.std() > 0.1
