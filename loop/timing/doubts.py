@@ -100,7 +100,8 @@ def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
     own = [one for one in timings.of(workload) if one.side == side]
     ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
     seconds = [second for one in own for second in one.seconds]
-    return {"defers": defers(own), "foresees": foresees(ready.get(side, ()), ready.values(), seconds)}
+    early = foresees(ready.get(side, ()), ready.values(), seconds)
+    return {"defers": defers(own), "foresees": early or unproven(timings.unproven(side, workload))}
 
 
 def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:
@@ -149,6 +150,17 @@ def foresees(ready: Ready, others: Iterable[Ready], call: Sequence[float]) -> st
     return (
         f"it computes before it is timed: {each_s * 1e6:.1f} us to make a call ready, {usual_s * 1e6:.1f} us "
         f"for another side, and {call_s * 1e6:.1f} us to make it"
+    )
+
+
+def unproven(found: tuple[float, float] | None) -> str:
+    """What is said of a side whose judged calls were far slower than the others; empty where there is nothing."""
+    if found is None:
+        return ""
+    usual_s, judged_s = found
+    return (
+        "nothing shows that it computes while it is timed: calls whose results were looked at took "
+        f"{judged_s * 1e6:.1f} us or more, the others {usual_s * 1e6:.1f} us"
     )
 
 

@@ -18,7 +18,7 @@ from loop.gate.verify import judged
 from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
-from loop.timing.samples import Timings, charged
+from loop.timing.samples import Proof, Timings, charged
 from loop.timing.segment import SECRET, Sampled
 from loop.timing.terms import Shift, Terms
 from loop.timing.timed_call import TimedCall
@@ -257,6 +257,9 @@ class Round:
         timings.clocks.setdefault(name, []).extend(found.clocks)
         timings.readied.setdefault((name, workload.name), []).extend(found.readied)
         timings.handed.setdefault((name, workload.name, self.number), []).extend(found.handed)
+        if found.output is not None and not timed.is_program:
+            proof = Proof(found.seconds[found.known], found.calls)
+            timings.proofs.setdefault((name, workload.name), []).append(proof)
         self.evidence.append(Evidence(name, workload, timed.call, found))
         return Segment(
             side=name,

@@ -28,6 +28,8 @@ from loop.workers.judge_clock import Floors
 MIN_ROUNDS = 2
 """An interval needs two replicates."""
 
+VOUCHES, VOUCHES_S = 3.0, 20e-6
+"""A right result vouches for calls up to so many times as quick as its own, and for samples so much shorter."""
 CLEAN = 0.02
 """Share of its time that a sample may have waited for a core and still count."""
 ENOUGH = 3
@@ -52,6 +54,19 @@ COPIES, COPIES_S = 1.25, 1e-6
 SideName = Literal["reference", "candidate"]
 Handed = Mapping[tuple[str, str, int], Sequence[float]]
 """Side, workload and round to seconds a call that handing its result over took."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A sample that holds a call whose result was judged."""
+
+    seconds: float
+    """Of one call."""
+    calls: int
+
+    def beyond(self, usual_s: float) -> float:
+        """Seconds that the sample took longer than its calls usually do."""
+        return (self.seconds - usual_s) * self.calls
 
 
 @dataclass
@@ -82,12 +97,29 @@ class Timings:
     """Side to how its calls are made."""
     readied: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
     """Side and workload to seconds that making calls ready took, and how many: they are not timed."""
+    proofs: dict[tuple[str, str], list[Proof]] = field(default_factory=dict)
+    """Side and workload to the samples that were judged, one a set of processes."""
     strays: dict[str, str] = field(default_factory=dict)
     """Sides that left the cores they were given, and how."""
 
     def of(self, workload: str) -> list[Segment]:
         """The segments of one workload."""
         return [segment for segment in self.segments if segment.workload == workload]
+
+    def unproven(self, side: str, workload: str) -> tuple[float, float] | None:
+        """Seconds of a call, and of the quickest whose result was judged, where that is far longer; else None.
+
+        A right result vouches for the time of its own call. Where all that were judged took far longer than what
+        counts, nothing shows that the others were computed. A single one may have been disturbed.
+        """
+        own = [segment for segment in self.of(workload) if segment.side == side]
+        proofs = self.proofs.get((side, workload), ())
+        if not own or not proofs:
+            return None
+        usual_s = math.exp(log_time(own))
+        if any(one.seconds < VOUCHES * usual_s or one.beyond(usual_s) < VOUCHES_S for one in proofs):
+            return None
+        return usual_s, min(one.seconds for one in proofs)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 from loop.base.processes import Tick
 from loop.machine.machine import cores
@@ -26,6 +27,8 @@ FIRST_SHARE = 0.45
 """Of the time that is left, for the first set of processes that are kept: the next has less to begin."""
 PROCESSES_AT_ONCE = max(8, min(16, cores()))
 FIRST_ROUNDS = 3
+MORE_ROUNDS = 4
+"""Rounds that are made for a side of which no quick call was judged, by chance or because it computes none."""
 KEPT_ON_CPU, KEPT_ON_GPU = 1, 5
 """Rounds that processes are kept for: a GPU opens for one process after the other, in 0.2 s each on an H200, and
 importing torch takes 3 s."""
@@ -90,7 +93,39 @@ def measure(
         yield from _batch(bench, chosen, workloads, fitting, shuffle, timings, pace, still)
         if len(fitting) < len(batch):
             break
+    yield from _prove(bench, sides, workloads, everything, shuffle, timings, terms)
     return timings
+
+
+def _prove(
+    bench: Bench,
+    sides: Sequence[Side],
+    workloads: Sequence[Workload],
+    everything: Mapping[str, Sequence[str]],
+    shuffle: random.Random,
+    timings: Timings,
+    terms: Terms,
+) -> Generator[Tick, None, None]:
+    """A few more rounds, whatever they take, for sides whose judged calls were all far slower than the others."""
+
+    def unproven() -> Mapping[str, Sequence[str]]:
+        wrong = {(side, check.workload.name) for side, check in timings.wrong}
+        return {
+            workload: [
+                name for name in names if (name, workload) not in wrong and timings.unproven(name, workload)
+            ]
+            for workload, names in everything.items()
+        }
+
+    for number in range(terms.rounds, terms.rounds + MORE_ROUNDS):
+        names = {name for some in unproven().values() for name in some}
+        if not names:
+            return
+        pace, chosen = (
+            Pace(replace(terms, least=timings.rounds + 1)),
+            [side for side in sides if side.name in names],
+        )
+        yield from _batch(bench, chosen, workloads, [range(number, number + 1)], shuffle, timings, pace, unproven)
 
 
 def batches(rounds: int, size: int, kept: int = 1) -> list[list[range]]:

@@ -44,6 +44,8 @@ class Sampled:
     """Whether the variant timed itself."""
     output: bytes | None = None
     """The output of the call whose answer is known."""
+    known: int = 0
+    """Number of the sample that holds it."""
     changed: list[str] = field(default_factory=list)
     """Inputs that do not hold what the judge wrote."""
     broken: list[str] = field(default_factory=list)

@@ -253,7 +253,7 @@ class TimedCall:
         if chosen is None:
             return taken
         with self.worker.stopped():
-            found.output = self.arena.output(chosen)
+            found.output, found.known = self.arena.output(chosen), len(found.seconds) - 1
             found.changed = self.arena.changed()
             found.unwritten = is_floating(self.call.output.dtype) and self.arena.poisoned(calls)
             if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:

@@ -3,9 +3,11 @@
 import pytest
 
 from loop.model.measurement import DeviceReading, Segment
-from loop.timing.doubts import defers
+from loop.timing.doubts import defers, unproven
 from loop.timing.samples import (
     Drop,
+    Proof,
+    Timings,
     charged,
     counted,
     held_back,
@@ -215,3 +217,24 @@ def test_what_is_computed_in_its_place_is_never_charged() -> None:
     """A compiled variant hands nothing over."""
     segments = [make_call("baseline"), make_call("compiled")]
     assert segments == charged(segments, handed(baseline=4 * US), 0)
+
+
+@pytest.mark.parametrize(
+    ("proofs", "found"),
+    [
+        ([], None),
+        ([Proof(1e-3, 1)], (1e-6, 1e-3)),
+        ([Proof(1e-3, 1), Proof(2e-3, 1)], (1e-6, 1e-3)),
+        ([Proof(1e-3, 1), Proof(2e-6, 1)], None),
+        ([Proof(15e-6, 1)], None),
+        ([Proof(15e-6, 100)], (1e-6, 15e-6)),
+    ],
+)
+def test_a_right_result_vouches_for_calls_as_quick_as_its_own(
+    proofs: list[Proof], found: tuple[float, float] | None
+) -> None:
+    """One quick call is enough, and a few microseconds are the clock's; who was never judged is not doubted."""
+    timings = Timings(segments=[make_segment((1e-6,) * 5)], proofs={("new", "w"): proofs})
+    assert timings.unproven("new", "w") == (pytest.approx(found) if found else None)
+    assert timings.unproven("new", "other") is None
+    assert ("nothing shows that it computes" in unproven(timings.unproven("new", "w"))) == bool(found)
