@@ -114,12 +114,12 @@ def write_tensor(path: str, tensor: Tensor) -> None:
 
 def read_tensor(tensor: TensorFile, path: str = "") -> Tensor:
     """Read what `write_tensor` wrote, to its own path or another; Refused when the file has another size."""
-    data, dtype = Path(path or tensor.path).read_bytes(), TORCH_DTYPES[tensor.dtype]
-    if len(data) != tensor.size:
-        raise Refused(f"wrong shape: expected {tensor.size} bytes, got {len(data)}")
-    if not data:
-        return torch.empty(tensor.shape, dtype=dtype)
-    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(tensor.shape)
+    with open(path or tensor.path, "rb") as file:
+        found = os.fstat(file.fileno()).st_size
+        read = torch.empty(tensor.size, dtype=torch.uint8)
+        if found != tensor.size or file.readinto(memoryview(read.numpy())) != tensor.size:  # type: ignore[arg-type]
+            raise Refused(f"wrong shape: expected {tensor.size} bytes, got {found}")
+    return read.view(TORCH_DTYPES[tensor.dtype]).reshape(tensor.shape)
 
 
 def import_module(name: str) -> ModuleType:

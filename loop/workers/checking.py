@@ -129,7 +129,7 @@ class Check:
 
     def _keep(self, around: Guards) -> None:
         output = self._make(around)
-        known = next((one for one, kept in self.found.outputs.items() if kept is output), "")
+        known = next((one for one, kept in self.found.outputs.items() if kept == output), "")
         digest = known or hashlib.sha256(output).hexdigest()
         self.found.outputs.setdefault(digest, output)
         self.first.setdefault(digest, around)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from loop.base.linux import keep_freed_memory
 from loop.workers.judge_messages import (
     Begin,
     Compare,
@@ -56,6 +57,7 @@ def examine(request: Examine) -> Examined:
 def main(arguments: Sequence[str]) -> None:
     """Answer until the parent is gone."""
     prctl(PR_SET_DUMPABLE, 0)
+    keep_freed_memory()
     sys.dont_write_bytecode = True  # Nothing is written beside what judges.
     seat = Seat()
     judged = dict.fromkeys((Expect, Compare, Discard, Tell, Relate, GiveOutput), seat.ask)

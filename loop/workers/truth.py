@@ -103,7 +103,7 @@ def truth_of(
     allowed = allowed_by(tolerance, reference)
     before = None if tolerance is stated else allowed_by(stated, reference)
     if floating:
-        allowed = allowed.clamp(min=2 * plain_max)
+        allowed.clamp_(min=2 * plain_max)
     most = most_lost(reference, plain_max, plain_mean, part.dtype if floating else "float64")
     return Truth(part, names, reference, plain_max, plain_mean, most, allowed, tolerance, lost, stated=before)
 
@@ -215,7 +215,8 @@ def excess_of(output: Tensor, truth: Truth) -> Tensor:
 
 def allowed_by(tolerance: messages.Tolerance, reference: Tensor) -> Tensor:
     """What each element may be off."""
-    return tolerance.atol + tolerance.rtol * reference.abs().nan_to_num(0.0, 0.0, 0.0)
+    allowed = reference.abs()  # In place from here on: it may be gigabytes.
+    return allowed.nan_to_num_(0.0, 0.0, 0.0).mul_(tolerance.rtol).add_(tolerance.atol)
 
 
 def tightened(stated: messages.Tolerance, reference: Tensor, lost: float, dtype: str) -> messages.Tolerance:
