@@ -207,7 +207,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         found, control = apart.found, apart.control
     else:
         ones = (Job(side, room.workloads, enough=arguments.enough) for side in sides)
-        jobs = [*ones, Job(baseline, controlled, layouts=False)]
+        jobs = [*ones, Job(baseline, controlled, layouts=False, control=True)]
         *found, control = yield from verify_sides(bench, jobs)
     unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
     whole = Verification(

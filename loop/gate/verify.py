@@ -46,6 +46,8 @@ class Job:
     """Whether the first failure ends it."""
     call_limit_s: float | None = None
     """A call that has not come back by then hangs; None: as its work says."""
+    control: bool = False
+    """Whether it is held against itself: of a slow call one is made, for nobody learns from it."""
     suspected: bool = False
     """Whether wrong outputs are held against known faults."""
 
@@ -211,7 +213,7 @@ class Checker:
         if call.structure and self.job.call_limit_s is None:  # Sizes do not tell what such a call takes.
             limit_s = max(limit_s, min(PATIENCE * self.bench.took.get(workload.name, 0.0), LONGEST_S))
         begun = time.monotonic()
-        request = Compute(call, layout, hurried=self.side.emulated)
+        request = Compute(call, layout, hurried=self.side.emulated, once=self.job.control)
         reply = yield from self.worker.ask(request, limit_s=limit_s, note=note)
         self._called = loaded
         self.limit.learn(workload, time.monotonic() - begun)

@@ -60,8 +60,7 @@ class Check:
     def __init__(
         self, prepared: Prepared, draw: random.Random, *, hurried: bool = False, again: bool = False
     ) -> None:
-        """`again`: the same call was checked on other values, and is slow: what it does outside of its tensors is
-        known."""
+        """`again`: one call is enough where it is slow: it was checked on other values, or is a control."""
         self.slow_s = HURRIED_S if hurried else SLOW_S
         self.hurried, self.again, self.least = hurried, again, 1 if again else LEAST
         self.prepared, self.guarded, self.draw, self.found = prepared, prepared.guarded, draw, CheckFindings()

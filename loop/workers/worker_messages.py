@@ -56,6 +56,8 @@ class Compute(ToWorker[Computed]):
     call: Call
     layout: Literal["contiguous", "strided", "misaligned"] = "contiguous"
     hurried: bool = False
+    once: bool = False
+    """Whether one call is enough where it is slow."""
     mistake: Mistake | None = None
     """What this call alone does wrong."""
 

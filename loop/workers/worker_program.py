@@ -47,10 +47,10 @@ class Candidate:
         Half the time there is a call on other values before, so that nobody can count which calls are looked at.
         """
         prepared = self.prepare(request.call, request.layout)
-        if request.layout == "contiguous" and not request.hurried and self.draw.randrange(2):
+        if request.layout == "contiguous" and not (request.hurried or request.once) and self.draw.randrange(2):
             prepared.jumble(self.draw)
             prepared.bind()()
-        check = checking.Check(prepared, self.draw, hurried=request.hurried, again=self.slow)
+        check = checking.Check(prepared, self.draw, hurried=request.hurried, again=self.slow or request.once)
         found = check.run()
         self.slow = check.slow_s < check.quickest_s < math.inf
         return found
