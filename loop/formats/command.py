@@ -41,6 +41,9 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
         screen.data(to_json(InspectedFolder(tasks=tuple(_any(one, here) for one in found))))
     else:
         screen.table(("format", "task", "cases", "run here", "why not"), _rows(path, found, here))
+        for one in found:
+            if isinstance(one, Unreadable):
+                screen.data(f"cannot be read: {one.error.message}")
         for line in _totals(found, here):
             screen.say(line)
     return ExitCode.USAGE if any(isinstance(one, Unreadable) for one in found) else ExitCode.OK
@@ -127,7 +130,7 @@ def _rows(root: Path, found: Iterable[ForeignTask | Unreadable], here: Here) -> 
     for one in found:
         name = str(one.path.relative_to(root) if one.path.is_relative_to(root) else one.path)
         if isinstance(one, Unreadable):
-            yield one.format, name, "", "", f"cannot be read: {one.error.message}"
+            yield one.format, name, "", "", "cannot be read"
             continue
         needs = hindrances(one, here)
         why = ", ".join(dict.fromkeys(need.kind for need in needs))

@@ -1,13 +1,14 @@
 """Tasks that are judged by commands of their own: kernelbench.com hard and AgentKernelArena."""
 
+import difflib
 import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from loop.base.documents import Document, complain, load_yaml, parse
 from loop.base.errors import DefinitionError
@@ -18,12 +19,16 @@ from loop.formats.python_text import Tensors, Unknown
 from loop.formats.target import ANSWERS, Made, tolerance, variant, variants
 from loop.formats.theirs import Asked, Step, Verdict
 from loop.model.base import Model
+from loop.model.dtypes import ITEM_SIZES
 
 HARD, ARENA = "kernelbench-hard", "agent-kernel-arena"
 PROBLEM, CONFIG = "problem.yaml", "config.yaml"
+HARD_STEPS = (("correctness", "check"), ("performance", "benchmark"))
 HARD_FILES = ("reference.py", "shapes.py", "check.py", "benchmark.py")
 ARENA_KEYS = ("task_type:", "correctness_command:")
 Paths = tuple[str, ...]
+MISTYPED = 0.85
+"""How like a known key another is that was probably meant to be it: 1 is the same (difflib)."""
 PHASES = ("compile", "correctness", "performance")
 TELLS = 'result=$1; shift; "$@" > "$result" 2>&1; code=$?; echo "exit $code" >> "$result"; exit $code'
 """Runs a command, and keeps what it prints and how it ends, word for word."""
@@ -38,42 +43,44 @@ Model, inputs, arguments = reference.Model, reference.get_inputs, reference.get_
 '''
 
 
-class Problem(Model):
+class Described(Model):
+    """What loop reads of a task's description; the other keys are for the task's own programs."""
+
+    model_config = ConfigDict(extra="ignore")
+    unread: ClassVar[frozenset[str]] = frozenset()
+    """Keys that the format has beside those that are read."""
+
+
+D = TypeVar("D", bound=Described)
+
+
+class Problem(Described):
     """`problem.yaml` of kernelbench.com hard."""
 
+    unread = frozenset({
+        "display_name", "precision", "regime", "flops_formula", "bytes_formula", "peak_tflops_key",
+        "peak_bandwidth_key", "forbidden", "sota", "num_correct_trials", "num_warmup",
+    })  # fmt: skip
     name: str
     """Its name."""
-    display_name: str = ""
-    """The same for a page."""
-    precision: str
-    """Element type of its operands."""
-    regime: Literal["compute", "memory"]
-    """What bounds it."""
-    flops_formula: str
-    """Operations of one call, over a shape's names."""
-    bytes_formula: str
-    """Bytes that one call moves, over a shape's names."""
-    hardware: Paths
+    hardware: Paths = ()
     """GPUs it is made for."""
-    peak_tflops_key: str
-    """Which peak of the GPU counts."""
-    peak_bandwidth_key: str = "dram"
-    """Which bandwidth of the GPU counts."""
-    tolerance: dict[str, float] = Field(default_factory=dict)
-    """Element type to the error that is allowed."""
-    forbidden: Paths = ()
-    """Words that an answer may not contain."""
-    sota: dict[str, Any] = Field(default_factory=dict)
-    """The best that is known."""
-    num_correct_trials: int = 3
-    """Seeds."""
+    world_size: Annotated[int, Field(ge=1)] = 1
+    """GPUs that one call uses."""
+    tolerance: dict[str, Any] = Field(default_factory=dict)
+    """Element type to the error that is allowed; or another measure, such as `cos_sim`, to its bound."""
     num_perf_trials: int = 30
     """Timed calls."""
 
 
-class Arena(Model):
+class Arena(Described):
     """`config.yaml` of an AgentKernelArena task."""
 
+    unread = frozenset({
+        "harness_path", "repository_language", "repo_subdir", "post_clone_install", "post_clone_install_mode",
+        "editable_sources", "image_repo_exclude", "aiter_commit", "kernel_identity", "source_origin", "prompt",
+        "task_result_template",
+    })  # fmt: skip
     task_type: str
     """From what to what, as in `triton2triton`."""
     compile_command: Paths
@@ -88,38 +95,14 @@ class Arena(Model):
     """Kernels that it is about."""
     target_file_path: str | None = None
     """The file that an answer writes."""
-    harness_path: str | None = None
-    """The judging program."""
     repo_url: str | None = None
     """A repository that is cloned first."""
-    repository_language: str | None = None
-    """What the repository is written in."""
-    repo_subdir: str | None = None
-    """The part of it that counts."""
-    post_clone_install: tuple[Any, ...] = ()
-    """What is installed after cloning."""
-    post_clone_install_mode: str | None = None
-    """How."""
-    editable_sources: Paths = ()
-    """Files that may be edited."""
     image_repo_path: str | None = None
     """Where the repository is in a container."""
-    image_repo_exclude: Paths = ()
-    """What is left out of it."""
-    aiter_commit: str | None = None
-    """A commit that it needs."""
-    kernel_identity: dict[str, Any] = Field(default_factory=dict)
-    """By what the kernel is known."""
-    source_origin: dict[str, Any] = Field(default_factory=dict)
-    """Where the source comes from."""
     platform_support: dict[str, Any] = Field(default_factory=dict)
     """Hardware and state."""
     supported_archs: Paths = ()
     """GPU architectures it runs on."""
-    prompt: dict[str, Any] = Field(default_factory=dict)
-    """What an agent is told."""
-    task_result_template: str | None = None
-    """How a result is written."""
     compile_timeout: int | None = None
     """Seconds."""
     correctness_timeout: int | None = None
@@ -131,6 +114,23 @@ class Arena(Model):
     def answer(self) -> str:
         """The file that an answer takes the place of, from the task's folder; empty where none is named."""
         return self.target_file_path or next(iter(self.source_file_path), "")
+
+
+def described(kind: type[D], document: Document) -> tuple[D, tuple[str, ...]]:
+    """A description, and what is to be said of the keys that it leaves out.
+
+    Raises DefinitionError at a key that is nearly one of those that are read: it would count for nothing.
+    """
+    found, unread = parse(kind, document), []
+    known = {*kind.model_fields, *kind.unread}
+    for key in document.data:
+        if key in known:
+            continue
+        if close := difflib.get_close_matches(str(key), known - set(document.data), 1, MISTYPED):
+            hint = f"did you mean {close[0]!r}?"
+            raise DefinitionError([complain(document, (key,), "a known name", repr(key), hint, key=True)])
+        unread.append(f"{key} (line {document.position((key,), key=True)[0]})")
+    return found, (f"keys that loop leaves to the task's programs: {', '.join(unread)}",) if unread else ()
 
 
 def claims_hard(path: Path) -> str | None:
@@ -152,16 +152,20 @@ def claims_arena(path: Path) -> str | None:
 def load_hard(path: Path, why: str) -> ForeignTask:
     """Read one problem. Raises DefinitionError with the line of what is wrong or missing."""
     folder = path.parent if path.name == PROBLEM else path
-    problem = parse(Problem, load_yaml(folder / PROBLEM))
+    problem, hints = described(Problem, load_yaml(folder / PROBLEM))
     for name in HARD_FILES:
         if not (folder / name).is_file():
             raise python_text.mistake(folder / name, "a file that the format asks for", "none")
     reference, shapes, check = (python_text.read_module(folder / name) for name in HARD_FILES[:3])
-    if missing := [one for one in ("Model", "get_inputs", "get_init_inputs") if not reference.defines(one)]:
-        raise python_text.mistake(reference.path, f"`{missing[0]}`", "a file without it")
+    if not reference.defines("Model"):
+        raise python_text.mistake(reference.path, "`Model`", "a file without it")
+    missing = [one for one in ("get_inputs", "get_init_inputs") if not reference.defines(one)]
+    hints += tuple(f"{reference.path.name} has no {one}: check.py makes inputs of its own" for one in missing)
     cases = tuple(_cases(reference, shapes))
     types = dict.fromkeys(one.dtype for case in cases for one in case.inputs or ())
-    loosest = max(problem.tolerance.values(), default=None)
+    usual = {name: one for name, one in problem.tolerance.items() if name in ITEM_SIZES and _is_number(one)}
+    own = [name for name in problem.tolerance if name not in usual]
+    loosest = max(usual.values(), default=None)
     return ForeignTask(
         format=HARD,
         why=why,
@@ -173,7 +177,9 @@ def load_hard(path: Path, why: str) -> ForeignTask:
         reference="reference.Model",
         cases=cases,
         dtypes=tuple(types),
-        judging=Judging(
+        judging=Judging(checker="check.py", note=f"within its bound of {', '.join(own)}")
+        if own
+        else Judging(
             atol=loosest, rtol=loosest, checker="check.py", note="seeds 42, 123 and 456, and extreme values"
         ),
         timing=Timing(
@@ -185,8 +191,15 @@ def load_hard(path: Path, why: str) -> ForeignTask:
         ),
         imports=reference.imports,
         made_for=problem.hardware,
+        gpus=problem.world_size,
+        own_contract=bool(own or missing),
+        hints=hints,
         devices=("cuda",) if python_text.wants_cuda([reference, check]) else ("cpu", "cuda"),
     )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cases(reference: python_text.Module, shapes: python_text.Module) -> Iterator[Case]:
@@ -220,8 +233,15 @@ def target_hard(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     return Made(fields, links, {"entry.py": AT_FIRST_SHAPE})
 
 
+def judges_alone(task: ForeignTask) -> bool:
+    """Whether a task's own commands judge its answers, and loop does not."""
+    return task.format == ARENA or (task.format == HARD and task.own_contract)
+
+
 def run_by(task: ForeignTask) -> tuple[str, ...]:
-    """The commands of a task of AgentKernelArena, in the order in which they run."""
+    """The commands of a task that they alone judge, in the order in which they run."""
+    if task.format == HARD:
+        return tuple(f"python3 {name}.py" for _, name in HARD_STEPS)
     return tuple(command for _, command, _ in _commands(task))
 
 
@@ -254,7 +274,7 @@ def steps_hard(asked: Asked, folder: Path) -> list[Step]:
     shutil.copyfile(asked.answer, place / "solution.py")
     return [
         _step(asked, place, folder / f"{number}.{phase}.txt", (asked.python, f"{name}.py"), float("inf"))
-        for number, (phase, name) in enumerate((("correctness", "check"), ("performance", "benchmark")))
+        for number, (phase, name) in enumerate(HARD_STEPS)
     ]
 
 
@@ -299,7 +319,7 @@ def load_arena(path: Path, why: str) -> ForeignTask:
     """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
     file = path if path.name == CONFIG else path / CONFIG
     document = load_yaml(file)
-    arena = parse(Arena, document)
+    arena, hints = described(Arena, document)
     if not arena.repo_url and not arena.image_repo_path:
         for index, source in enumerate(arena.source_file_path):
             if not (file.parent / source).is_file():
@@ -333,4 +353,5 @@ def load_arena(path: Path, why: str) -> ForeignTask:
         devices=("cpu", "cuda") if set(kinds) <= {"cpp", "python"} else ("cuda",),
         own_contract=True,
         downloads=bool(arena.repo_url),
+        hints=hints,
     )

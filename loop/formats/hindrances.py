@@ -39,7 +39,7 @@ def hindrances(task: ForeignTask, here: Here) -> list[Hindrance]:
 
 def _machine(task: ForeignTask, here: Here) -> Iterator[Hindrance]:
     if task.own_contract:
-        what = "its judging program makes inputs and checks outputs in a way of its own"
+        what = "inputs and checks that loop knows: its judging program has its own"
         yield Hindrance(kind="contract", what=what)
     if task.devices == ("cuda",) and not here.gpus:
         yield Hindrance(kind="cuda", what="its code asks for a CUDA device; there is none here")

@@ -37,11 +37,12 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     files = [Path(answer).absolute() for answer in answers]
     names = _names(files)
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, form, *files))))[:16]
-    if adapter := table.of(task.format).target:
+    adapter = table.of(task.format).target
+    if adapter is None or commands.judges_alone(task):
+        made = Made({"commands": commands.run_by(task)}, {})
+    else:
         refuse(task)
         made = adapter(task, dict(zip(names, files, strict=True)))
-    else:
-        made = Made({"commands": commands.run_by(task)}, {})
     paths = dict(zip(names, map(str, files), strict=True))
     _write(folder / origin.FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
     _link(folder, made.links)
@@ -63,7 +64,7 @@ def only_commands(folder: Path) -> tuple[str, ...]:
     """What a task runs that is judged by its own commands alone; empty for any target."""
     said = origin.made_of(folder)
     task = table.load(Path(said.task), said.format) if said else None
-    return commands.run_by(task) if task and table.of(task.format).target is None else ()
+    return commands.run_by(task) if task and commands.judges_alone(task) else ()
 
 
 def refuse(task: ForeignTask) -> None:

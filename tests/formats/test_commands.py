@@ -112,3 +112,15 @@ def test_a_hard_problem_has_two_verdicts(tmp_path: Path) -> None:
     assert "PASS" in found["right"]["theirs"]["result"]["correctness"]
     assert "peak_fraction" in found["right"]["theirs"]["result"]["performance"]
     assert "wrong" == found["wrong"]["theirs"]["status"]
+
+
+def test_a_hard_problem_with_a_measure_of_its_own_is_judged_by_its_own_programs(tmp_path: Path) -> None:
+    """No error of elements says what cosine similarity allows; these programs have to be allowed first."""
+    task, answer = tasks.hard(tmp_path), tmp_path / "mine.py"
+    answer.write_text(tasks.KERNELBENCH)
+    file = task / "problem.yaml"
+    file.write_text(file.read_text().replace("float32: 0.001", "cos_sim: 0.98"))
+    words = [str(task), str(answer)]
+    assert 0 == CliRunner().invoke(app, ["trust", *words]).exit_code
+    (found,) = json.loads(CliRunner().invoke(app, ["targets", "judge", *words, "--json"]).stdout)["verdicts"]
+    assert ("not judged", "right") == (found["ours"], found["theirs"]["status"])

@@ -1,6 +1,7 @@
 """What is wrong in somebody's task is said with file and line, in one message."""
 
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -146,6 +147,26 @@ def test_of_shapes_that_are_not_constants(tmp_path: Path) -> None:
     task = tasks.hard(tmp_path)
     (task / "shapes.py").write_text("SHAPES = make()\n")
     assert "shapes.py:1:1: expected a list SHAPES" in complaint(task)
+
+
+@pytest.mark.parametrize(
+    ("make", "file", "line", "said"),
+    [
+        (tasks.hard, "problem.yaml", "tolerence: {float32: 0.1}", "expected a known name, got 'tolerence'"),
+        (tasks.hard, "problem.yaml", "num_perf_trial: 3", "(did you mean 'num_perf_trials'?)"),
+        (tasks.arena, "config.yaml", "editable_source: [a]", "(did you mean 'editable_sources'?)"),
+    ],
+)
+def test_of_a_key_that_is_nearly_a_known_one(
+    make: Callable[[Path], Path], file: str, line: str, said: str, tmp_path: Path
+) -> None:
+    """It would count for nothing."""
+    task = make(tmp_path)
+    text = (task / file).read_text().replace("tolerance: {float32: 0.001}\n", "")
+    (task / file).write_text(f"{line}\n{text}")
+    message = complaint(task)
+    assert said in message
+    assert f"{file}:1:1: " in message
 
 
 def test_of_a_source_that_is_gone(tmp_path: Path) -> None:
