@@ -20,9 +20,10 @@ ROUNDINGS = 16.0
 SUMMING = 1.0
 """... and more for each root of a term: roundings of n partial sums, which grow like their number, are a random
 walk of standard deviation sqrt(n)/3 roundings of the sum. Three of those."""
-NARROWER, LINEAR = 16.0, 4.0
-"""A step so much narrower has to move an element at least so much less: where it does not, the function jumps
-there (an index, a comparison), and no rounding is forgiven."""
+NARROWER, LINEAR, CUBIC, NOISE = 16.0, 4.0, 16.0**3, 1e-12
+"""A step so much narrower has to move an element at least so much less, and at most so much: where it does not,
+the function jumps there (an index, a comparison), and no rounding is forgiven. What is less than this share of the
+largest element is float64's own rounding."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,10 @@ def _moved(
         return (answer(near) - reference).abs()
 
     far, near = by(1.0), by(1 / NARROWER)
-    smooth = torch.where(far >= LINEAR * near, far, torch.zeros_like(far))
-    smooth = smooth[reference.isfinite() & smooth.isfinite()]
+    finite = reference.isfinite() & far.isfinite()
+    noise = NOISE * float(reference.abs()[finite].max()) if bool(finite.any()) else 0.0
+    jumps = (far < LINEAR * near) | ((far > CUBIC * near) & (far > noise))
+    smooth = far.masked_fill(jumps, 0.0)[finite]
     return Moved(float(smooth.max()), float(smooth.mean())) if smooth.numel() else Moved()
 
 

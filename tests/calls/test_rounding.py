@@ -150,6 +150,23 @@ def test_a_jump_is_no_rounding() -> None:
     assert 0.0 == moved(gather, [index], gather([index.double()]), "float32").largest
 
 
+def test_a_jump_beyond_the_narrower_step_is_no_rounding_either() -> None:
+    """Bins of a histogram: a sixteenth of a rounding crosses none, a whole one does. A slope counts beside them."""
+    x = (torch.arange(1, 60).double() / 3).float()
+
+    def bins(inputs: list[Tensor]) -> Tensor:
+        return (inputs[0].double() * 3).floor()
+
+    def slope(inputs: list[Tensor]) -> Tensor:
+        return inputs[0].double() * 3
+
+    crossed = bins([x.double() * (1 + torch.finfo(torch.float32).eps / 2)]) - bins([x])
+    assert 0 < crossed.sum()
+    assert 0.0 == moved(bins, [x], bins([x]), "float32").largest
+    found = moved(lambda inputs: bins(inputs) + slope(inputs), [x], bins([x]) + slope([x]), "float32").largest
+    assert 0 < found < 1e-4
+
+
 def test_terms_are_those_that_the_output_lacks() -> None:
     """Or those along the longest of its own dimensions, as in a softmax."""
     assert 40 * 7 == terms_of("B M", {"B": 2, "M": 3, "K": 40, "L": 7})

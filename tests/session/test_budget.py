@@ -61,11 +61,11 @@ def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(
 def test_a_step_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
     """Known from an earlier session; the rest is not exercised, and nothing is left half done.
 
-    What comes before it takes a second, and ten on a machine that is busy.
+    What comes before it takes a second, and some on a busy machine; from one that was busier less is expected.
     """
-    folder = project(tmp_path, "true", "echo x >> ran; sleep 12", "true")
+    folder = project(tmp_path, "true", "echo x >> ran; sleep 16", "true")
     assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
-    done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.18")
+    done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.13")
     assert 124 == done.returncode, done.stderr
     assert "try/s2 takes about " in record(tmp_path)["reason"]
     assert "x\n" == (folder / "ran").read_text()
