@@ -151,7 +151,7 @@ def test_a_jump_is_no_rounding() -> None:
 
 
 def test_a_jump_beyond_the_narrower_step_is_no_rounding_either() -> None:
-    """Bins of a histogram: a sixteenth of a rounding crosses none, a whole one does. A slope counts beside them."""
+    """Of bins: a sixteenth of a rounding crosses none, a whole one does. A slope counts beside them."""
     x = (torch.arange(1, 60).double() / 3).float()
 
     def bins(inputs: list[Tensor]) -> Tensor:
