@@ -106,7 +106,11 @@ def _prove(
     timings: Timings,
     terms: Terms,
 ) -> Generator[Tick, None, None]:
-    """A few more rounds, whatever they take, for sides whose judged calls were all far slower than the others."""
+    """A few more rounds, whatever they take, for sides whose judged calls were all far slower than the others.
+
+    They vouch for a time, and are no part of it.
+    """
+    rounds, segments = timings.rounds, list(timings.segments)
 
     def unproven() -> Mapping[str, Sequence[str]]:
         wrong = {(side, check.workload.name) for side, check in timings.wrong}
@@ -120,12 +124,11 @@ def _prove(
     for number in range(terms.rounds, terms.rounds + MORE_ROUNDS):
         names = {name for some in unproven().values() for name in some}
         if not names:
-            return
-        pace, chosen = (
-            Pace(replace(terms, least=timings.rounds + 1)),
-            [side for side in sides if side.name in names],
-        )
+            break
+        pace = Pace(replace(terms, least=timings.rounds + 1))
+        chosen = [side for side in sides if side.name in names]
         yield from _batch(bench, chosen, workloads, [range(number, number + 1)], shuffle, timings, pace, unproven)
+    timings.rounds, timings.segments = rounds, segments
 
 
 def batches(rounds: int, size: int, kept: int = 1) -> list[list[range]]:
