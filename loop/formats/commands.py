@@ -67,7 +67,7 @@ class Problem(Described):
     """GPUs it is made for."""
     world_size: Annotated[int, Field(ge=1)] = 1
     """GPUs that one call uses."""
-    tolerance: dict[str, Any] = Field(default_factory=dict)
+    tolerance: dict[str, float | tuple[float, ...]] = Field(default_factory=dict)
     """Element type to the error that is allowed; or another measure, such as `cos_sim`, to its bound."""
     num_perf_trials: int = 30
     """Timed calls."""
@@ -163,9 +163,7 @@ def load_hard(path: Path, why: str) -> ForeignTask:
     hints += tuple(f"{reference.path.name} has no {one}: check.py makes inputs of its own" for one in missing)
     cases = tuple(_cases(reference, shapes))
     types = dict.fromkeys(one.dtype for case in cases for one in case.inputs or ())
-    usual = {name: one for name, one in problem.tolerance.items() if name in ITEM_SIZES and _is_number(one)}
-    own = [name for name in problem.tolerance if name not in usual]
-    loosest = max(usual.values(), default=None)
+    judging, has_own = _judging(problem.tolerance)
     return ForeignTask(
         format=HARD,
         why=why,
@@ -177,11 +175,7 @@ def load_hard(path: Path, why: str) -> ForeignTask:
         reference="reference.Model",
         cases=cases,
         dtypes=tuple(types),
-        judging=Judging(checker="check.py", note=f"within its bound of {', '.join(own)}")
-        if own
-        else Judging(
-            atol=loosest, rtol=loosest, checker="check.py", note="seeds 42, 123 and 456, and extreme values"
-        ),
+        judging=judging,
         timing=Timing(
             method=f"10 calls to warm up, median of {problem.num_perf_trials}",
             cold_cache=True,
@@ -192,14 +186,20 @@ def load_hard(path: Path, why: str) -> ForeignTask:
         imports=reference.imports,
         made_for=problem.hardware,
         gpus=problem.world_size,
-        own_contract=bool(own or missing),
+        own_contract=bool(missing) or has_own,
         hints=hints,
         devices=("cuda",) if python_text.wants_cuda([reference, check]) else ("cpu", "cuda"),
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _judging(stated: Mapping[str, float | tuple[float, ...]]) -> tuple[Judging, bool]:
+    """What is right by a problem's tolerance, and whether it is a measure of the problem's own."""
+    usual = [most for one, most in stated.items() if one in ITEM_SIZES and isinstance(most, float)]
+    if len(usual) < len(stated):
+        return Judging(checker="check.py", note=f"within its bound of {', '.join(stated)}"), True
+    loosest = max(usual, default=None)
+    note = "seeds 42, 123 and 456, and extreme values"
+    return Judging(atol=loosest, rtol=loosest, checker="check.py", note=note), False
 
 
 def _cases(reference: python_text.Module, shapes: python_text.Module) -> Iterator[Case]:
