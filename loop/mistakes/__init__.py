@@ -29,14 +29,14 @@ SPOILING = (
 ON_VALUES = (
     *(inputs.ignore, inputs.swap, inputs.read_for, inputs.cut, inputs.set_attribute, inputs.wrong_number),
     *(inputs.round_inputs, outputs.leave_tail),
-    *(effects.write_input, effects.use_input, effects.answer_in_input, effects.vary),
+    *(effects.use_input, effects.answer_in_input, effects.vary),
 )
 ON_TENSORS = (
     *(outputs.nothing, outputs.beyond, outputs.before),
     *(memory.stale, memory.skip_every_other, memory.repeat_every_other, memory.keeps_inputs),
     *(memory.by_address, memory.by_value, memory.by_sample),
     *(memory.at_first_address, memory.known_only, memory.slackens),
-    *(effects.come_late, effects.leave_cores),
+    *(effects.write_input, effects.come_late, effects.leave_cores),
 )
 BY_VALUE: dict[str, Maker] = {
     "none": maker(Call.compute),

@@ -111,6 +111,14 @@ def scribble(array: Any, offset: int, size: int) -> None:
         array.queue.fill(array.address + offset, size, SCRIBBLE)
 
 
+def unset_last(array: Any) -> None:
+    """Write 0 to the last element."""
+    if isinstance(array, numpy.ndarray):
+        array.reshape(-1)[-1:] = 0
+    elif array.size:
+        array.queue.fill(array.address + array.nbytes - array.itemsize, array.itemsize, 0)
+
+
 def through_library(invoke: Callable[..., None], mistake: Mistake, names: Sequence[str]) -> Callable[..., None]:
     """The `invoke` of a compiled variant on the host, each of its calls by way of `mistake`."""
 

@@ -144,6 +144,9 @@ for dtype in (torch.float16, torch.bfloat16, torch.float32):
     assert 8 == calls("skip_tiles", one)[0].isnan().sum()
     assert 24 == calls("only_captured", one)[0].isnan().sum()
     assert all(map(torch.equal, calls("second_tail", one, late=False), (2 * one,)))
+    right = 2 * one
+    assert torch.equal(calls("write_input", one, input=0)[0], right)
+    assert 0 == one[-1, -1] and torch.equal(2 * one[:-1], right[:-1])
 print("all of them")
 """
 
