@@ -30,12 +30,14 @@ largest element is float64's own rounding."""
 class Moved:
     """What one rounding of every input does to an answer, over its elements."""
 
-    largest: float = 0.0
-    mean: float = 0.0
+    each: Tensor
+    """By element, in float64; 0 where the function jumps."""
+    largest: float
+    mean: float
 
     def times(self, factor: float) -> "Moved":
-        """That of several roundings."""
-        return Moved(self.largest * factor, self.mean * factor)
+        """That of several roundings; by element in place, for it may be gigabytes."""
+        return Moved(self.each.mul_(factor), self.largest * factor, self.mean * factor)
 
 
 def moved(
@@ -50,10 +52,11 @@ def moved(
     at_random = [_signs(one) for one in inputs]
     most = torch.finfo(getattr(torch, dtype)).eps
     eps = [min(most, torch.finfo(one.dtype).eps) if one.is_floating_point() else 0.0 for one in inputs]
-    found = [
-        _moved(answer, inputs, reference, signs, eps) for signs in (at_random, [torch.ones(())] * len(inputs))
-    ]
-    return Moved(max(one.largest for one in found), max(one.mean for one in found))
+    upwards = [torch.ones(())] * len(inputs)
+    one, other = (_moved(answer, inputs, reference, signs, eps) for signs in (at_random, upwards))
+    each, count = torch.maximum(one, other), max(int(reference.isfinite().sum()), 1)
+    largest = float(each.max()) if each.numel() else 0.0
+    return Moved(each, largest, max(float(one.sum()), float(other.sum())) / count)
 
 
 def _signs(like: Tensor) -> Tensor:
@@ -68,7 +71,7 @@ def _moved(
     reference: Tensor,
     signs: Sequence[Tensor],
     eps: Sequence[float],
-) -> Moved:
+) -> Tensor:
     def by(share: float) -> Tensor:
         steps = [sign * share * one / 2 for sign, one in zip(signs, eps, strict=True)]
         rounded = zip(inputs, steps, strict=True)
@@ -79,8 +82,7 @@ def _moved(
     finite = reference.isfinite() & far.isfinite()
     noise = NOISE * float(reference.abs()[finite].max()) if bool(finite.any()) else 0.0
     jumps = (far < LINEAR * near) | ((far > CUBIC * near) & (far > noise))
-    smooth = far.masked_fill(jumps, 0.0)[finite]
-    return Moved(float(smooth.max()), float(smooth.mean())) if smooth.numel() else Moved()
+    return far.masked_fill_(jumps | ~finite, 0.0)
 
 
 def roundings(dtype: str, terms: int) -> float:

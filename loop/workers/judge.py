@@ -20,10 +20,12 @@ from loop.workers import suspects
 from loop.workers.asking import Asking, Given, place_of
 from loop.workers.findings import finding
 from loop.workers.relations import Relations
+from loop.workers.tails import tail_of
 from loop.workers.truth import (
     IMPLAUSIBLE,
     MAX_SLACK,
     Truth,
+    beyond,
     doubt,
     errors,
     excess_of,
@@ -256,7 +258,7 @@ class Judge:
         return worst.but(fits=self._fits(answer, truth, outputs)) if suspected and self._is_plain(call) else worst
 
     def _worst(self, truth: Truth, outputs: list[Tensor]) -> messages.Finding:
-        found = (finding(truth, output, bounded=self.plain is not None) for output in outputs)
+        found = (finding(truth.facing(output), output, bounded=self.plain is not None) for output in outputs)
         return max(found, key=lambda one: one.badness)
 
     def _is_plain(self, call: Call) -> bool:
@@ -267,7 +269,7 @@ class Judge:
         """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
         call, inputs = answer.given.call, answer.given.tensors
         exact = [output.double() for output in outputs]
-        wrong = [(output, outside(output, truth.reference, truth.allowed)) for output in exact]
+        wrong = [(one, outside(one, truth.reference, truth.facing(one).allowed)) for one in exact]
         rtol = truth.tolerance.rtol
         held = [
             suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
@@ -329,7 +331,7 @@ class Judge:
         differ = outside(output, truth.reference, torch.zeros_like(truth.allowed))
         if not bool(differ.any()):
             return 0.0
-        found = float(excess_of(output, truth)[differ].max())
+        found = float(excess_of(output, truth.facing(output))[differ].max())
         if self.plain is None:
             return found
         return max(found, *(e / m for e, m in zip(errors(output, truth.reference), truth.most, strict=True)))
@@ -346,14 +348,18 @@ class Judge:
             dtype = truth.part.dtype if call.structure else call.dtype
             floor = moved(asked, inputs, truth.reference, dtype).times(roundings(dtype, self._terms(call)))
         except Refused:  # It runs in its own types alone: how it is conditioned is not known.
-            return replace(truth, rounded=True)
-        lost = 0.0
-        if self.plain is None:
-            own = truth.plain_max if answer.in_own_types else self._lost_in_type(truth, inputs, asked)
-            lost = MAX_SLACK * own
+            return replace(truth, rounded=True, tail=None)
+        lost = MAX_SLACK * truth.plain_max if self.plain is None else 0.0
+        tail = tail_of(floor.each[floor.each > 0])
+        own = None if self.plain or answer.in_own_types else self._in_type(truth, inputs, asked)
+        if own is not None:
+            lost = MAX_SLACK * errors(own, truth.reference)[0]
+            tail += beyond(truth.tolerance, truth.reference, own, MAX_SLACK)
+        if truth.tail is not None:
+            tail += truth.tail
         largest = min(max(floor.largest, lost), IMPLAUSIBLE * largest_of(truth.reference))
         most = (max(truth.most[0], largest), max(truth.most[1], floor.mean))
-        return replace(truth, rounded=True, most=most, allowed=truth.allowed.clamp(min=largest))
+        return replace(truth, rounded=True, most=most, allowed=truth.allowed.clamp(min=largest), tail=tail)
 
     def _terms(self, call: Call) -> int:
         """Terms that an element of an output may sum."""
@@ -362,13 +368,13 @@ class Judge:
             return terms_of(self.shapes.output, sizes)
         return max((size for one in call.inputs for size in one.shape), default=1)
 
-    def _lost_in_type(self, truth: Truth, inputs: list[Tensor], answer: Callable[..., Tensor]) -> float:
-        """What the reference itself loses in the inputs' own types, where there is no plain implementation."""
+    def _in_type(self, truth: Truth, inputs: list[Tensor], answer: Callable[..., Tensor]) -> Tensor | None:
+        """What the reference itself gives in the inputs' own types, where there is no plain implementation."""
         try:
             output = answer(inputs, exact=False)
         except Refused:
-            return 0.0
-        return errors(output, truth.reference)[0] if output.shape == truth.reference.shape else 0.0
+            return None
+        return output if output.shape == truth.reference.shape else None
 
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from loop.calls.call import TensorFile
 from loop.model.dtypes import is_floating
 from loop.workers import judge_messages as messages
+from loop.workers.tails import Tail, tail_of
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
 MEAN_SLACK, MEAN_FLOOR = 1.5, 1e-6
@@ -57,6 +58,8 @@ class Truth:
     """What the stated tolerance allows, where zeros would be right by it, and less is allowed."""
     rounded: bool = False
     """Whether what rounding the inputs does is allowed for: it is worked out where something seems wrong."""
+    tail: Tail | None = None
+    """How many elements may be off by more than is stated; None where all of them may be, as far as allowed."""
 
     @property
     def is_whole(self) -> bool:
@@ -72,6 +75,16 @@ class Truth:
     def right_as_stated(self, output: Tensor) -> bool:
         """Whether an output is right by the stated tolerance, where zeros would be, too."""
         return self.stated is not None and not self._outside(output, self.stated).any()
+
+    def facing(self, output: Tensor) -> "Truth":
+        """The same; with less allowed where so many elements of an output are off that rounding does not do it."""
+        if self.tail is None:
+            return self
+        least = self.tail.crowded_from(beyond(self.tolerance, self.reference, output))
+        if least is None:
+            return self
+        stated = allowed_by(self.tolerance, self.reference).clamp_(min=least * (1 - 2.0**-50))
+        return replace(self, allowed=torch.minimum(self.allowed, stated))
 
     def outside(self, output: Tensor) -> Tensor:
         """Which elements of an output are wrong; of few that are not too far off none, where that is agreed."""
@@ -95,7 +108,7 @@ def truth_of(
 ) -> Truth:
     """What is right of an output; `plain`: the plain implementation's, or the reference's in its own types."""
     floating = is_floating(part.dtype)
-    plain_max, plain_mean, lost, tolerance = 0.0, 0.0, False, stated
+    plain_max, plain_mean, lost, tolerance, tail = 0.0, 0.0, False, stated, None
     if plain is not None:
         plain_max, plain_mean = errors(plain, reference)
         lost = bool((plain.isnan() & reference.isfinite()).any())
@@ -103,9 +116,22 @@ def truth_of(
     allowed = allowed_by(tolerance, reference)
     before = None if tolerance is stated else allowed_by(stated, reference)
     if floating:
-        allowed.clamp_(min=2 * plain_max)
+        allowed.clamp_(min=MAX_SLACK * plain_max)
+        if plain is not None and (stated.atol or stated.rtol) and tolerance.atol < MAX_SLACK * plain_max:
+            tail = beyond(tolerance, reference, plain, MAX_SLACK)
     most = most_lost(reference, plain_max, plain_mean, part.dtype if floating else "float64")
-    return Truth(part, names, reference, plain_max, plain_mean, most, allowed, tolerance, lost, stated=before)
+    return Truth(
+        part, names, reference, plain_max, plain_mean, most, allowed, tolerance, lost, stated=before, tail=tail
+    )
+
+
+def beyond(stated: messages.Tolerance, reference: Tensor, output: Tensor, times: float = 1.0) -> Tail:
+    """The tail of an output's errors, so many times as large."""
+    found = []
+    for one, right in parts(output, reference):
+        error = (one - right).abs_().mul_(times)
+        found.append(error[error.isfinite() & (error > stated.atol + stated.rtol * right.abs())])
+    return tail_of(torch.cat(found))
 
 
 def loose(truth: Truth) -> str:
