@@ -1,6 +1,5 @@
 """Tasks that are judged by commands of their own: kernelbench.com hard and AgentKernelArena."""
 
-import difflib
 import os
 import shlex
 import shutil
@@ -10,7 +9,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from loop.base.documents import Document, complain, load_yaml, parse
+from loop.base.documents import Document, complain, load_yaml, nearest, parse
 from loop.base.errors import DefinitionError
 from loop.base.processes import Completed
 from loop.formats import python_text
@@ -116,7 +115,7 @@ class Arena(Described):
         return self.target_file_path or next(iter(self.source_file_path), "")
 
 
-def described(kind: type[D], document: Document) -> tuple[D, tuple[str, ...]]:
+def read_description(kind: type[D], document: Document) -> tuple[D, tuple[str, ...]]:
     """A description, and what is to be said of the keys that it leaves out.
 
     Raises DefinitionError at a key that is nearly one of those that are read: it would count for nothing.
@@ -126,7 +125,7 @@ def described(kind: type[D], document: Document) -> tuple[D, tuple[str, ...]]:
     for key in document.data:
         if key in known:
             continue
-        if close := difflib.get_close_matches(str(key), known - set(document.data), 1, MISTYPED):
+        if close := nearest(str(key), sorted(known - set(document.data)), MISTYPED):
             hint = f"did you mean {close[0]!r}?"
             raise DefinitionError([complain(document, (key,), "a known name", repr(key), hint, key=True)])
         unread.append(f"{key} (line {document.position((key,), key=True)[0]})")
@@ -152,7 +151,7 @@ def claims_arena(path: Path) -> str | None:
 def load_hard(path: Path, why: str) -> ForeignTask:
     """Read one problem. Raises DefinitionError with the line of what is wrong or missing."""
     folder = path.parent if path.name == PROBLEM else path
-    problem, hints = described(Problem, load_yaml(folder / PROBLEM))
+    problem, hints = read_description(Problem, load_yaml(folder / PROBLEM))
     for name in HARD_FILES:
         if not (folder / name).is_file():
             raise python_text.mistake(folder / name, "a file that the format asks for", "none")
@@ -319,7 +318,7 @@ def load_arena(path: Path, why: str) -> ForeignTask:
     """Read one task. Raises DefinitionError with the line of what is wrong or missing."""
     file = path if path.name == CONFIG else path / CONFIG
     document = load_yaml(file)
-    arena, hints = described(Arena, document)
+    arena, hints = read_description(Arena, document)
     if not arena.repo_url and not arena.image_repo_path:
         for index, source in enumerate(arena.source_file_path):
             if not (file.parent / source).is_file():

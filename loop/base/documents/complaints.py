@@ -116,13 +116,13 @@ def complain(
     return Complaint(document.name, line, column, dotted(place), *sides, hint)
 
 
-def nearest(word: str, choices: Sequence[str]) -> list[str]:
-    """The choices that `word` may have been meant to be, best first."""
+def nearest(word: str, choices: Sequence[str], alike: float = 0.6) -> list[str]:
+    """The choices that `word` may have been meant to be, best first; `alike`: how much, 1 is the same (difflib)."""
     if len(word) > LONGEST_SIDE:
         return []
     import difflib
 
-    return difflib.get_close_matches(word, choices, n=3, cutoff=0.6)
+    return difflib.get_close_matches(word, choices, n=3, cutoff=alike)
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str | None:
