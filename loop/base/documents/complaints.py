@@ -117,7 +117,7 @@ def complain(
 
 
 def nearest(word: str, choices: Sequence[str], alike: float = 0.6) -> list[str]:
-    """The choices that `word` may have been meant to be, best first; `alike`: how much, 1 is the same (difflib)."""
+    """The choices that `word` may have been meant to be, best first; `alike`: 1 is the same (difflib)."""
     if len(word) > LONGEST_SIDE:
         return []
     import difflib
