@@ -35,6 +35,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_what_ships_inside_the_package(dist: Path) -> None:
     """Everything lies under loop/_data, and no session of this checkout travels along."""
     names = set(zipfile.ZipFile(next(dist.glob("*.whl"))).namelist())
@@ -44,6 +45,7 @@ def test_the_wheel_carries_what_ships_inside_the_package(dist: Path) -> None:
     assert {"loop", "kernel_loop-0.1.0.dist-info"} == {name.split("/")[0] for name in names}
 
 
+@pytest.mark.slow
 def test_the_sdist_can_be_tested(dist: Path) -> None:
     """It holds sources, definitions and tests."""
     with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
@@ -61,6 +63,7 @@ def test_an_editable_wheel_points_to_the_checkout(tmp_path: Path) -> None:
     assert str(ROOT) == wheel.read("_kernel_loop.pth").decode().strip()
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_finds_its_definitions(dist: Path, tmp_path: Path) -> None:
     """Installed without the checkout, the catalogue and the kernels are there."""
     with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:

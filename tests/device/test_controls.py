@@ -95,6 +95,7 @@ def test_what_verification_can_find_is_killed_for_its_own_reason(proof: Proof) -
     assert {*WHILE_TIMED, "cached by value", "leaves its cores"} < {one.name for one in proof.timed}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ON_A_GPU)
 def test_a_cheat_of_a_gpu_is_found_by_what_it_leaves_out(proof: Proof, name: str) -> None:
     """Each has its own."""

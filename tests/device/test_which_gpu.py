@@ -20,6 +20,7 @@ L4 = FakeGpu("NVIDIA L4", "8.9", 24 * GIB)
 H200 = FakeGpu()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [

@@ -36,6 +36,7 @@ def test_libraries_in_one_process_share_nothing(emulated: Fixtures, portable: Fi
             assert "" == one.fault("barriers_where_all_threads_are")
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_fixtures_are_cuda_too(tmp_path: Path) -> None:

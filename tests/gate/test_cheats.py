@@ -87,6 +87,7 @@ def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, n
     assert FORGED[name] == checks.first_failure.status
 
 
+@pytest.mark.slow
 @timed  # A thread is seen while it lives; with two others on two cores no look may meet it.
 @pytest.mark.parametrize("name", ["c_daemon", "c_second_core", "c_second_core_meanwhile", "c_priority"])
 def test_what_runs_elsewhere_or_when_others_do_is_named(bench: Bench, name: str) -> None:

@@ -72,6 +72,7 @@ def same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, 1e-9, 1e-9, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_where_no_mistake_is_made() -> None:
     """The weights divided by their sums are the reference: with masks, both alignments, no keys, NaN."""
     attend, divided = faults().attend, faults().divided
@@ -85,6 +86,7 @@ def test_nothing_is_wrong_where_no_mistake_is_made() -> None:
     assert any(right.isnan().any() for *_, right in cases())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_if", TARGET.faults)
 def test_each_fault_has_the_right_shape_and_another_answer(as_if: str) -> None:
     """On all workloads, also those without keys or queries; on some of them it shows."""

@@ -16,6 +16,8 @@ from tests.conftest import ROOT
 from tests.emulator.fixtures import compiled, each_seed
 from tests.kernels.emulated_attention import VARIANTS, WIDEST, Call, Kernels, draw, far_off, make_call, tensor_of
 
+pytestmark = pytest.mark.slow
+
 NARROW = tuple(name for name in VARIANTS if name not in ("fa1", "auto"))
 """Variants that want rows at multiples of 16 bytes; of 16 features or fewer only `decode` does."""
 ATTENTION = ROOT / "kernels" / "attention"
@@ -89,7 +91,6 @@ ONLY_SCALAR: dict[str, Callable[[Call], Call]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("layout", EVERYWHERE)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_outer_strides_are_free(kernels: Kernels, variant: str, layout: str) -> None:

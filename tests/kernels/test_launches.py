@@ -43,6 +43,7 @@ int main() {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 def test_no_thread_takes_back_the_shared_memory_that_another_asked_for(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def missing(found: ResourcesOutput) -> list[str]:
     return [text for text in found.not_exercised if not text.startswith("share of matrix instructions")]
 
 
+@pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_kernels_are_compiled_for_a_gpu_that_is_not_here(bench: Bench) -> None:

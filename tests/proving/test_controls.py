@@ -152,6 +152,7 @@ def test_a_control_of_a_python_variant_is_killed_for_the_right_reason(name: str,
     held_against({**EXPECTED, **PYTHON_ONLY}[name], named(python_score), name, python_score)
 
 
+@pytest.mark.slow
 def test_honest_candidates_pass_on_the_same_way(compiled_score: GateOutput) -> None:
     """The variant itself, also by way of the controls' arrays: what rejects the others is their mistake."""
     honest = [(one.name, one.stage, one.killed) for one in compiled_score.controls if one.kind == "honest"]
@@ -166,6 +167,7 @@ def test_the_plain_implementation_and_the_baseline_pass_too(python_score: GateOu
     assert {"py_mix", "baseline", "plain"} == honest
 
 
+@pytest.mark.slow
 def test_the_score_counts_what_errs(compiled_score: GateOutput) -> None:
     """All of them killed, the step passes, nothing was killed for another reason."""
     assert compiled_score.ok, compiled_score.message
@@ -203,6 +205,7 @@ def test_a_mistake_that_changes_nothing_is_no_control(tmp_path: Path, build_cach
     assert "right: ignores z" not in output.survivors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.8])
 def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cache: Path, seconds: float) -> None:
     """A naive kernel takes seconds a call: what was tried counts, the rest is not exercised, and nothing fails."""

@@ -70,6 +70,7 @@ def add_plan(folder: Path) -> None:
     (folder / "patterns" / "baseline-quickly.yaml").write_text(text)
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_called_incorrect_and_gets_no_speed(folder: Path, tmp_path: Path) -> None:
     """Where it is wrong is said, no ratio is reported, exit 1; mending it needs no new consent."""
     add_plan(folder)

@@ -12,6 +12,8 @@ import pytest
 
 from tests.projects import loop
 
+pytestmark = pytest.mark.slow
+
 STORED = Path(__file__).with_name("stored")
 WHOLE, KILLED = "2026-11-23-012218-quick", "2026-11-23-012300-try"
 

@@ -136,6 +136,7 @@ def test_each_suspect_is_named_when_it_is_the_fault(name: str, dtype: str) -> No
     assert told >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ALLOWED)
 @pytest.mark.parametrize("name", SMALL)
 def test_in_a_region_it_is_named_as_a_part(name: str, dtype: str) -> None:
