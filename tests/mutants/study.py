@@ -1,6 +1,7 @@
 """Mutants compiled and run, each in processes of its own: what showed the mistake, if anything did."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -23,8 +24,8 @@ MORE_FLAGS = {"fa1": ["-O1"]}
 """It is quickly compiled and slow to run; the others are the other way round."""
 BOUNDS = ("-fsanitize=bounds-strict", "-fsanitize-undefined-trap-on-error")
 """An index outside an array of a lane's own, in registers on a GPU, ends in SIGILL."""
-LARGE = "-DATTENTION_WIDE_BLOCKS="
-"""From how many blocks on a grid counts as large."""
+LARGE = re.compile(r"(-DATTENTION_WIDE_\d+_BLOCKS)=\d+")
+"""How many large tiles a multiprocessor holds. Below 0, so is their time for a row, and they are always chosen."""
 COMPILE_LIMIT_S = 180
 RUN_LIMIT_S = 1800
 """Of the clock, on a machine with other work: the child limits its processor time itself."""
@@ -134,7 +135,7 @@ def emulation_flags(device: str = "") -> list[str]:
     variant = bundled.variants["tensor_core"]
     assert isinstance(variant, CAbiVariant)
     ready = variant.emulated(bundled.tuned(device or "sm_89"))
-    flags = [f"{LARGE}1" if device and flag.startswith(LARGE) else flag for flag in ready.build.flags]
+    flags = [LARGE.sub(r"\1=-1", flag) if device else flag for flag in ready.build.flags]
     return [*(flag for flag in flags if not flag.startswith(("-O", "-g"))), "-Og", "-fPIC", *BOUNDS]
 
 

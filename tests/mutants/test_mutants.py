@@ -8,7 +8,7 @@ from tests.mutants.explanations import explanations
 from tests.mutants.mutants import Mutant, applications, chosen, history, sources
 from tests.mutants.operators import OPERATORS
 from tests.mutants.source import Source, begin_of, end_of
-from tests.mutants.study import Study
+from tests.mutants.study import Study, emulation_flags
 
 FEWEST = 60
 HAND = "make mutants, then put the survivors' reasons in tests/mutants/explanations.yaml in order"
@@ -52,6 +52,12 @@ def test_identities_are_unique_and_mistakes_change_the_text(mutants: dict[str, M
 def test_reasons_are_given_for_mutants_that_are_there(mutants: dict[str, Mutant]) -> None:
     """A reason for a mutant that is gone would be read as one for another."""
     assert [] == [key for key in explanations() if key not in mutants], HAND
+
+
+def test_large_tiles_are_always_chosen_for_a_device() -> None:
+    """The macro is the kernels' own: were it renamed, the tiles would be left out, and a barrier with them."""
+    assert any(flag.startswith("-DATTENTION_WIDE_64_BLOCKS=-") for flag in emulation_flags("sm_90"))
+    assert not any("=-" in flag for flag in emulation_flags())
 
 
 @pytest.mark.slow

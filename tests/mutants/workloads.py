@@ -110,8 +110,10 @@ SPECIAL = {
         Workload(3, 8192, 40, values="falling"),
         Workload(2, 2500, 128, values="rising"),
         Workload(2, 2500, 64, values="low", dtype="bfloat16"),
-        Workload(9, 1300, 64, values="huge"),
+        Workload(9, 1300, 64, batches=2, values="huge"),
         causal(2, 1300, 64, right=True, values="nan"),
+        Workload(2, 1184, 136),  # 36 ranges: as many as a warp of the reduction can take.
+        causal(290, 288, 136, right=True),  # Rows that see no key; ranges of which some rows see nothing.
     ),
     "split_k": (
         causal(20, 1300, 64, right=True, heads=2, layout="mixed"),
