@@ -122,7 +122,7 @@ SPECIAL = {
         Workload(20, 700, 64, values="rising"),
         causal(20, 700, 64, right=True, values="falling"),
         Workload(9, 700, 128, values="low"),
-        causal(150, 200, 16, right=True, heads=2, ranges=2),
+        causal(150, 200, 16, right=True, heads=2, ranges=2, layout="odd"),
         *(causal(30, 300, depth, right=True, heads=2, ranges=9) for depth in (4, 32, 40, 128)),
         causal(30, 300, 64, heads=2, batches=2, ranges=5, values="falling"),
         Workload(30, 5000, 8, ranges=3, dtype="bfloat16"),
