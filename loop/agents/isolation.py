@@ -58,8 +58,13 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
     return tuple(words)
 
 
+def programs() -> list[str]:
+    """The PATH of a proposer: that of loop, and last the folder of loop's own program."""
+    paths = [one for one in os.environ.get("PATH", "").split(os.pathsep) if one]
+    return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
+
+
 def _programs(home: Path) -> list[Path]:
     """Folders of the home that hold programs on the PATH, with what they load."""
-    paths = [Path(one) for one in os.environ.get("PATH", "").split(os.pathsep) if one]
-    inside = [one for one in paths if one.is_relative_to(home)]
+    inside = [path for one in programs() if (path := Path(one)).is_relative_to(home)]
     return list(dict.fromkeys(one.parent if one.name == "bin" else one for one in inside))

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from loop.agents.isolation import programs
 from loop.agents.presets import LIMITED, LOGIN, Preset, filled
 from loop.agents.results import read_result
 from loop.base.errors import LoopError
@@ -115,6 +116,7 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
     names = (*PASSED_ON, *errand.preset.env, *errand.env)
     env = {name: os.environ[name] for name in names if name in os.environ}
     env |= {"LOOP_CACHE": str(errand.cache)} if errand.cache else {}
+    env["PATH"] = os.pathsep.join(programs())  # The brief names commands of loop's.
     first = lambda: stay_out(unprivileged=True)  # noqa: E731
     with Child([*errand.under, *command], cwd=errand.folder, env=env, first=first) as child:
         cut = yield from _watch(child, errand, begun)

@@ -162,6 +162,7 @@ def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     if not running:
         raise UsageError(f"no campaign runs in {root}", hint="loop status")
     folder = running[-1]
+    (folder.path / STOP).parent.mkdir(exist_ok=True)  # It may still be preparing.
     write_atomic(folder.path / STOP, "")
     return ends_after_candidate(folder.id, screen, as_json=as_json)
 

@@ -109,6 +109,8 @@ class Brief(Model):
     """Sets of workloads on which it has to be right besides."""
     tried: tuple[Tried, ...] = ()
     """Changes that were judged before, so that none is made twice."""
+    fell: tuple[str, ...] = ()
+    """How candidates ended that could not be judged, the last ones."""
     lost: tuple[LostIdea, ...] = ()
     """Changes to it that earlier sessions took back, in the same environment."""
     resume: str

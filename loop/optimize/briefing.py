@@ -17,6 +17,7 @@ from loop.builds.compiler_errors import BuildFailed
 from loop.builds.python_builds import files_of, imports
 from loop.gate.kernel import extra_sets, workloads
 from loop.model.base import Model
+from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, JudgedChange, Standing
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput
@@ -40,6 +41,8 @@ from loop.steps.context import Context, Result, Working, Workshop
 
 TEMPLATE = "brief.md.j2"
 LANGUAGES = {".cu": "CUDA C++", ".c": "C"}
+MOST_FELL, LONGEST = 6, 300
+"""Candidates that could not be judged, and characters of each, that a brief tells of."""
 MOST_TRIED = 12
 """Ideas that lost, of this session and of earlier ones, that a brief lists; the JSON has all."""
 
@@ -86,6 +89,13 @@ def tried(brief: Brief) -> Table | None:
         for one in brief.tried[-MOST_TRIED:]
     )
     return filled(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), rows)
+
+
+def fell(proposals: Sequence[Proposal]) -> tuple[str, ...]:
+    """How candidates ended that could not be judged; of those that ended alike the last one."""
+    left = (one for one in proposals if one.ended not in ("edited", "interrupted"))
+    alike = {one.text: f"candidate {one.number}: {one.text}"[:LONGEST] for one in left}
+    return tuple(alike.values())[-MOST_FELL:]
 
 
 def lost(brief: Brief) -> Table | None:
@@ -246,6 +256,7 @@ def _write(
         timed=tuple(one.name for one in workloads(context, context.task.plan.workloads)),
         checks=tuple(extra_sets(context)),
         tried=past.tried,
+        fell=fell(past.proposals),
         lost=tuple(one for one in context.past.lost if one.variant == subject.variant),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",

@@ -81,11 +81,13 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
     fresh = {number: one for number, one in candidates.kept_in(shop.notes).items() if number not in known}
     ordered, jobs = yield from best_first(context, tree, waiting(past, shop.notes))
     for one in ordered:
-        fresh[one.number] = handed_over(shop, tree, one, past.judged_edits)
+        # One that a job compared already lost to what was kept.
+        start = "" if jobs else past.first_base
+        fresh[one.number] = handed_over(shop, tree, one, past.judged_edits, start)
         if fresh[one.number].ended == "edited":
             back = handed_back(context, shop, asked, tree.changed(), tree)
             ended = tuple(each for each in fresh.values() if each.ended != "edited")
-            said = "; ".join([*_told(ended), _offered(one, back), so_far])
+            said = "; ".join([*_told(ended), _offered(fresh[one.number], back), so_far])
             also = {"candidate": one.number, "proposals": tuple(fresh.values()), "jobs": jobs}
             return Result(back.model_copy(update={**also, "message": said}))
     ended = tuple(fresh.values())
@@ -99,7 +101,8 @@ def _offered(one: Proposal, back: BriefOutput) -> str:
     """What is judged next, in words."""
     left_out = f", not taken: {', '.join(one.left_out)}" if one.left_out else ""
     idea = f" ({one.idea})" if one.idea else ""
-    return f"candidate {one.number}{idea}: {', '.join(back.files)} ({back.lines} lines){left_out}"
+    instead = f", {one.said}" if one.said else ""
+    return f"candidate {one.number}{idea}: {', '.join(back.files)} ({back.lines} lines){instead}{left_out}"
 
 
 def _told(ended: Iterable[Proposal]) -> Iterator[str]:
@@ -115,4 +118,5 @@ def _so_far(past: SessionChanges, notes: Path) -> str:
     usd = f"${dollars(used):.2f} of AI" if known else "AI unknown"
     part = " in part" if 0 < known < len(used) else ""
     tokens = sum(model.tokens.total for one in used for model in one.models)
-    return f"so far {len(candidates.kept_in(notes))} proposed, {kept} kept, {usd}{part}, {tokens:,} tokens"
+    read = f"{tokens:,} tokens" if tokens else "tokens unknown"
+    return f"so far {len(candidates.kept_in(notes))} proposed, {kept} kept, {usd}{part}, {read}"

@@ -32,6 +32,7 @@ from loop.optimize.session_changes import (
 )
 from loop.optimize.stopping import left_s
 from loop.profile import actions as profile
+from loop.repository.reading import holds_uncommitted, root_of
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.steps.taken_over import Lasting
 from loop.timing import against_baseline, against_known_good
@@ -257,6 +258,8 @@ def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
     Empty where no command does: an answer that holds its sources in a document of JSON.
     """
     where = ["git", "-C", str(folder)]
+    if branch and holds_uncommitted(folder, branch):  # A merge would be refused, or commit what the user had not.
+        return ["git", "-C", str(root_of(folder)), "apply", str(patch)]
     if branch:
         return [*where, "merge", "--no-edit", branch]
     made = made_of(folder)

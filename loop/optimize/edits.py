@@ -11,11 +11,13 @@ from loop.base.errors import LoopError
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput
 from loop.optimize import guard
+from loop.repository.git import git
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Workshop
 
 LARGEST = 16 << 20
 """Bytes of a file that is taken."""
+INSTEAD = "in place of a change kept meanwhile, with which it conflicts"
 NO_FILE = f"no plain file of at most {LARGEST >> 20} MiB"
 
 
@@ -122,8 +124,8 @@ def _beside(asked: Brief, folder: Path) -> Iterator[str]:
 
 def _lies_in(tree: Worktree, path: Path) -> bool:
     """Whether no folder on the way to a path is a link: it would lead out of the tree."""
-    top = tree.root.parent.resolve() / tree.root.name
-    return path.parent.resolve() == top / path.parent.relative_to(tree.root)
+    top, folder = tree.root.parent.resolve() / tree.root.name, Path(os.path.normpath(path.parent))
+    return folder.is_relative_to(tree.root) and folder.resolve() == top / folder.relative_to(tree.root)
 
 
 def _content(path: Path) -> bytes | None:
@@ -145,16 +147,20 @@ def _put_back(path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
 
 
-def handed_over(shop: Workshop, tree: Worktree, proposal: Proposal, judged: set[str]) -> Proposal:
+def handed_over(shop: Workshop, tree: Worktree, proposal: Proposal, judged: set[str], start: str = "") -> Proposal:
     """Put a candidate's edit into the session's worktree; how it ended where it cannot be judged.
 
-    What was kept since it was proposed stays: the edit is rebased on it. `judged`: hashes of edits judged before.
+    What was kept since it was proposed stays: the edit is rebased on it. Where they conflict, it takes the place
+    of what was kept since `start`, the commit before the first kept change: it has to be faster than that.
+    `judged`: hashes of edits judged before.
     """
     try:
         tree.apply(Path(proposal.patch))
     except LoopError:
         tree.revert()
-        return proposal.model_copy(update={"ended": "conflict"})
+        if not _instead(tree, Path(proposal.patch).absolute(), start):
+            return proposal.model_copy(update={"ended": "conflict"})
+        proposal = proposal.model_copy(update={"said": INSTEAD})
     written = shop.notes / "now.patch"
     tree.write_patch(written)
     digest = content_hash(written.read_bytes())
@@ -162,3 +168,20 @@ def handed_over(shop: Workshop, tree: Worktree, proposal: Proposal, judged: set[
         tree.revert()
         return proposal.model_copy(update={"ended": "repeated"})
     return proposal
+
+
+def _instead(tree: Worktree, patch: Path, start: str) -> bool:
+    """Hold what a patch made of an earlier commit since `start`, in place of what was committed after it.
+
+    False, and nothing is changed, where it fits none of them. The worktree's `head` stays.
+    """
+    commits = git(tree.root, "rev-list", "--first-parent", "HEAD").split()
+    for commit in commits[1 : commits.index(start) + 1] if start in commits else ():
+        git(tree.root, "restore", f"--source={commit}", "--staged", "--worktree", "--", ".")
+        try:
+            git(tree.root, "apply", "--whitespace=nowarn", str(patch))
+        except LoopError:
+            tree.revert()
+        else:
+            return True
+    return False

@@ -203,7 +203,8 @@ def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> It
         whole = Path(kept[-1].tried.patch).parent / "kept.patch"
         if kept[-1].branch:
             yield f"All that was kept, at the top of your repository: `git apply {whole}`"
-            yield f"The same as commits: `git merge --no-edit {kept[-1].branch}`"
+            if " apply " not in kept[-1].taking:
+                yield f"The same as commits: `git merge --no-edit {kept[-1].branch}`"
         else:
             yield f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`"
     for one in decided:

@@ -9,6 +9,9 @@ STOP = "changes/stop"
 """A file of a session's folder: the user wants no further candidate."""
 
 
+NONE_YET = ", of which preparing took all: no candidate was proposed"
+
+
 @dataclass(frozen=True)
 class Spent:
     """What a campaign has come to by now."""
@@ -45,7 +48,11 @@ def why_ended(campaign: Campaign, spent: Spent) -> str | None:
     """Why no further candidate is asked for; None while one is."""
     bounds = (
         (campaign.candidates, spent.candidates, "its {:g} candidates were proposed"),
-        (campaign.minutes, spent.seconds / 60, "its {:g} minutes are over"),
+        (
+            campaign.minutes,
+            spent.seconds / 60,
+            f"its {{:g}} minutes are over{'' if spent.candidates else NONE_YET}",
+        ),
         (campaign.usd, spent.usd, "its {:g} dollars are spent"),
         (campaign.tokens, spent.tokens, "its {:g} tokens are used"),
         (campaign.gpu_s, spent.gpu_s, "its {:g} seconds on the GPU are used"),

@@ -8,6 +8,8 @@ from loop.model.record import Revision
 from loop.repository.git import git, look, read_bytes
 
 SHOWN = 20
+AS_IT_STOOD = "The checkout as it stood, with its uncommitted changes"
+"""The commit that a session begins with where a checkout differs from its last one."""
 
 
 def root_of(folder: Path) -> Path | None:
@@ -101,3 +103,11 @@ def lines_changed(numstat: str) -> dict[str, int]:
     """Of `git diff --numstat -z`: files to lines added and removed together, 0 for what is not text."""
     rows = [row.split("\t", 2) for row in numstat.split("\0") if row]
     return {name: sum(int(count) for count in counts if count.isdigit()) for *counts, name in rows}
+
+
+def holds_uncommitted(folder: Path, branch: str) -> bool:
+    """Whether a branch of a session begins with what was not committed in the checkout."""
+    try:
+        return AS_IT_STOOD in git(folder, "log", "--format=%s", f"HEAD..{branch}").splitlines()
+    except LoopError:
+        return False

@@ -19,7 +19,7 @@ from loop import __version__
 from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.repository.git import NONE, author, git, look, read_bytes
-from loop.repository.reading import lines_changed
+from loop.repository.reading import AS_IT_STOOD, lines_changed
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """A patch that `git apply` takes, whatever the user's settings for showing one."""
@@ -27,7 +27,6 @@ COUNTED = ("--", ".", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/ses
 """What belongs to an edit: all that git does not ignore, save for what Python leaves behind and for sessions."""
 MADE_WITH = "Made-with"
 """The trailer of every commit that loop makes."""
-AS_IT_STOOD = "The checkout as it stood, with its uncommitted changes"
 IGNORED = shutil.ignore_patterns(".git", "sessions", "__pycache__")
 """What a copy of a target outside git leaves out."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from loop.model.campaign import Proposal
 from loop.model.change import Brief
-from loop.optimize.edits import LARGEST, NO_FILE, Taken, handed_over
+from loop.optimize.edits import INSTEAD, LARGEST, NO_FILE, Taken, handed_over
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Workshop
@@ -84,6 +84,48 @@ def test_an_edit_is_rebased_and_a_conflict_is_no_edit(trees: tuple[Worktree, Wor
     tree.commit("kept meanwhile")
     assert "conflict" == handed_over(shop, tree, proposal, set()).ended
     assert ({}, "other\n") == (tree.changed(), (tree.target / "scale.c").read_text())
+
+
+def test_an_edit_that_conflicts_takes_the_place_of_what_was_kept(
+    trees: tuple[Worktree, Worktree], tmp_path: Path
+) -> None:
+    """A better one, proposed at the same time, was thrown away. `head` is the kept one until it is judged."""
+    tree, copy = trees
+    start = tree.head
+    (copy.target / "scale.c").write_text("one\ntwo\nTHREE\n")
+    patch = Taken.of(BRIEF, tree, copy).as_patch(tree, tmp_path / "1.patch")
+    (tree.target / "scale.c").write_text("other\n")
+    (tree.target / "scale_more.c").write_text("new\n")
+    kept = tree.commit("kept meanwhile")
+    shop, proposal = Workshop(tree.root, tmp_path, ""), Proposal(number=2, ended="edited", patch=str(patch))
+    for _ in range(2):
+        put = handed_over(shop, tree, proposal, set(), start)
+        assert ("edited", INSTEAD) == (put.ended, put.said)
+        assert kept == tree.head
+        assert "one\ntwo\nTHREE\n" == (tree.target / "scale.c").read_text()
+        assert {"scale.c", "scale_more.c"} == set(tree.changed())
+        tree.revert()
+        assert "other\n" == (tree.target / "scale.c").read_text()
+        assert (tree.target / "scale_more.c").exists()
+    (tmp_path / "1.patch").write_text(patch.read_text().replace("two", "twice"))
+    assert "conflict" == handed_over(shop, tree, proposal, set(), start).ended
+    assert ({}, kept) == (tree.changed(), tree.head)
+
+
+def test_files_beside_the_target_that_nobody_edited_are_not_named(tmp_path: Path) -> None:
+    """In a repository with more than the target they stood among those that may not change."""
+    repository = tmp_path / "repository"
+    (repository / "target").mkdir(parents=True)
+    for name in ("README", "target/scale.c"):
+        (repository / name).write_text("one\n")
+    git(repository, "init", "--quiet")
+    top = Worktree(repository, repository / "target", None)
+    top.commit("all of it")
+    copy = worktree.copy_of(top, tmp_path / "copy")
+    assert Taken({}, ()) == Taken.of(BRIEF, top, copy)
+    (copy.root / "README").write_text("two\n")
+    assert ("../README",) == Taken.of(BRIEF, top, copy).left_out
+    assert "one\n" == (copy.root / "README").read_text()
 
 
 def test_a_file_that_cannot_be_taken_is_named_and_not_deleted(

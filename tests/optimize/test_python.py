@@ -17,6 +17,7 @@ from loop.optimize.briefing import contract, language
 from loop.optimize.candidate import taking
 from loop.optimize.editable import changeable, judging
 from loop.optimize.edits import may_change
+from loop.repository import worktree
 from loop.steps.context import Context
 from tests.noise import timed
 from tests.optimize.test_campaign import optimize
@@ -229,3 +230,23 @@ def test_a_folder_outside_git_takes_its_patch(tmp_path: Path) -> None:
     subprocess.run(taking(folder, "", patch, "ours"), check=True)
     assert "two\n" == (folder / "a.py").read_text()
     assert ["merge", "--no-edit", "loop/s"] == taking(folder, "loop/s", patch, "ours")[3:]
+
+
+def test_what_was_not_committed_is_not_merged(tmp_path: Path) -> None:
+    """A branch that begins with it would be refused, or commit it: the patch is applied at the top."""
+    folder, patch = tmp_path / "user" / "target", tmp_path / "kept.patch"
+    folder.mkdir(parents=True)
+    git(tmp_path / "user", "init", "-q")
+    for number, text in enumerate(("one\n", "mine\n"), 1):
+        (folder / "a.py").write_text(text)
+        if number == 1:
+            git(tmp_path / "user", "add", ".")
+            git(tmp_path / "user", "commit", "-qm", "first")
+    tree = worktree.make(folder, tmp_path / "tree")
+    base = tree.head
+    (tree.target / "a.py").write_text("faster\n")
+    tree.commit("kept")
+    tree.write_patch(patch, base)
+    branch = tree.branch("loop/s")
+    subprocess.run(taking(folder, branch, patch, "ours"), check=True)
+    assert "faster\n" == (folder / "a.py").read_text()

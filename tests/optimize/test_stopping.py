@@ -12,7 +12,12 @@ from loop.optimize.stopping import Spent, left_s, why_ended
     ("campaign", "spent", "why"),
     [
         (Campaign(candidates=4), Spent(candidates=4), "its 4 candidates were proposed"),
-        (Campaign(minutes=1.5), Spent(seconds=90), "its 1.5 minutes are over"),
+        (Campaign(minutes=1.5), Spent(seconds=90, candidates=1), "its 1.5 minutes are over"),
+        (
+            Campaign(minutes=1.5),
+            Spent(seconds=90),
+            "its 1.5 minutes are over, of which preparing took all: no candidate was proposed",
+        ),
         (Campaign(usd=0.5), Spent(usd=0.51), "its 0.5 dollars are spent"),
         (Campaign(tokens=1000), Spent(tokens=1000), "its 1000 tokens are used"),
         (Campaign(gpu_s=30), Spent(gpu_s=31), "its 30 seconds on the GPU are used"),
