@@ -9,7 +9,7 @@ COST = (
     Command(
         "cost show",
         "loop.money.command:show_costs",
-        "What sessions cost, and what was measurably spared; what nobody measured is `?`.",
+        "What sessions cost, and what was measurably spared; what nobody measured is `?`, in part `+`.",
         (
             "loop cost show",
             "loop cost show --sessions last~4..last --json",

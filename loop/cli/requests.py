@@ -26,6 +26,7 @@ from loop.session.run import resume_session
 from loop.session.run import run_session as run_new
 from loop.steps.setting import read_setting, what_runs
 from loop.store import sessions
+from loop.store.sessions import SessionFolder
 from loop.timing.theirs import EvaluatorTerms
 
 
@@ -123,7 +124,10 @@ def campaign_of(given: dict[str, Any], usd: float | None) -> Campaign:
         option = next(one for one, field in options.items() if field == first["loc"][0])
         name = f"--{option.replace('_', '-')}"
         if isinstance(first["input"], int | float):
-            raise UsageError(f"{name} {first['input']:g}: expected a number above 0", f"{name} 10") from error
+            above = first.get("ctx", {}).get("gt", 0)
+            raise UsageError(
+                f"{name} {first['input']:g}: expected a number above {above:g}", f"{name} 10"
+            ) from error
         raise UsageError(f"{name}: {first['msg'].lower()}", hint="loop optimize --help") from error
 
 
@@ -151,20 +155,31 @@ def optimize(
         json=as_json,
         **given,
     )
-    return run_new(request, screen) if resume is None else resume_session(resume, request, screen)
+    if resume is not None:
+        return resume_session(resume, request, screen)
+    for other in _running(read_setting(target).project.sessions) if campaign.unattended else ():
+        screen.say(
+            f"campaign {other.id} runs on this target: they take turns to measure, and share nothing they keep"
+        )
+    return run_new(request, screen)
 
 
 def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Have the campaign that runs here end after its candidate."""
     root = read_setting(target).project.sessions
-    busy = [folder for folder in sessions.every(root) if held(folder.path / sessions.LOCK)]
-    running = [folder for folder in busy if folder.head().campaign.unattended]
+    running = _running(root)
     if not running:
         raise UsageError(f"no campaign runs in {root}", hint="loop status")
     folder = running[-1]
     (folder.path / STOP).parent.mkdir(exist_ok=True)  # It may still be preparing.
     write_atomic(folder.path / STOP, "")
     return ends_after_candidate(folder.id, screen, as_json=as_json)
+
+
+def _running(root: Path) -> list[SessionFolder]:
+    """Campaigns of these sessions that run now."""
+    busy = [folder for folder in sessions.every(root) if held(folder.path / sessions.LOCK)]
+    return [folder for folder in busy if folder.head().campaign.unattended]
 
 
 def ends_after_candidate(session: str, screen: Screen, *, as_json: bool) -> int:

@@ -132,16 +132,22 @@ def _show_costs(chosen: Sequence[SessionRow], lines: Sequence[str], screen: Scre
     if len(shown) < len(chosen):
         screen.data(f"the last {len(shown)} of {len(chosen)} sessions; --json has all")
     heads = ("session", "min", "GPU", "AI", "engineer", "all")
-    cells = [_cells(row.id, totals([row])) for row in shown]
-    screen.table(heads, [*cells, _cells("sum", totals(chosen))], wrap=0)
+    cells = [row_of(row.id, totals([row])) for row in shown]
+    screen.table(heads, [*cells, row_of("sum", totals(chosen))], wrap=0)
     screen.data("")
     for line in lines:
         screen.prose(line)
 
 
-def _cells(name: str, sums: Totals) -> tuple[str, ...]:
-    dollars = [*(sums.of(resource) for resource in ("gpu", "ai", "engineer")), sums.usd]
-    return name, f"{sums.minutes:.1f}", *map(_usd, dollars)
+def row_of(name: str, sums: Totals) -> tuple[str, ...]:
+    """A row of the table: minutes, and dollars by resource."""
+    cells = [_in_part(sums.of(resource), resource in sums.unknown) for resource in ("gpu", "ai", "engineer")]
+    return name, f"{sums.minutes:.1f}", *cells, _in_part(sums.usd, bool(sums.unknown - {"energy"}))
+
+
+def _in_part(value: float | None, partial: bool) -> str:
+    """Dollars, with a plus where some of them were not measured."""
+    return f"{_usd(value)}{'+' * (partial and value is not None)}"
 
 
 def _usd(value: float | None) -> str:

@@ -16,6 +16,7 @@ from loop.library import definitions, targets
 from loop.library.hosted import hosted
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
+from loop.model.change import BriefOutput
 from loop.model.plan import Plan, PlanBudget, ResolvedPlan
 from loop.model.record import SessionHead
 from loop.model.target import Target
@@ -132,6 +133,16 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         machine=machine(),
         loop_version=loop.__version__,
     )
+
+
+def refuse_unasked(head: SessionHead) -> None:
+    """Raises UsageError where a campaign's plan never asks for a change: its proposer would not be called."""
+    steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
+    if head.campaign.unattended and not any(step.action in BriefOutput.actions for step in steps):
+        raise UsageError(
+            f"plan {head.plan.plan.name} asks for no change: {head.campaign.proposer!r} would never be called",
+            hint="leave out --plan, or give its pattern a step `change.brief`: loop patterns show tuning",
+        )
 
 
 def refuse_unchangeable(head: SessionHead, target: Target, folder: Path) -> None:

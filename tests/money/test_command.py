@@ -9,6 +9,8 @@ import pytest
 
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.record import Opened, Started
+from loop.money.command import row_of
+from loop.money.ledger import Totals
 from loop.session.closing import measured_use
 from loop.store.sessions import SessionFolder
 from tests.makers import make_bill, make_check, make_finished, make_record, make_session_head, make_verify
@@ -223,3 +225,20 @@ def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path
     assert "mine *" in text
     assert "my invoice" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("charged", "unknown", "cells"),
+    [
+        ({"ai": 0.12}, {"ai"}, ("sum", "1.0", "0.00", "0.1200+", "0.00", "0.1200+")),
+        ({"ai": 0.12}, {"energy"}, ("sum", "1.0", "0.00", "0.1200", "0.00", "0.1200")),
+        ({}, {"ai"}, ("sum", "1.0", "0.00", "?", "0.00", "?")),
+        ({"gpu": 2.0}, {"ai"}, ("sum", "1.0", "2.00", "?", "0.00", "2.00+")),
+    ],
+)
+def test_a_sum_that_leaves_something_out_has_a_plus(
+    charged: dict[str, float], unknown: set[str], cells: tuple[str, ...]
+) -> None:
+    """One candidate of fifteen told what it cost, and the sum looked as if it were all."""
+    sums = Totals(sessions=2, minutes=1.0, energy_j=None, charged=charged, unknown=frozenset(unknown))
+    assert cells == row_of("sum", sums)

@@ -17,7 +17,7 @@ from loop.model.pattern import Pattern
 from loop.model.plan import Plan, ResolvedPlan
 from loop.model.record import SessionHead
 from loop.model.target import Target, Variant
-from loop.session.opening import refuse_unchangeable
+from loop.session.opening import refuse_unasked, refuse_unchangeable
 from loop.session.plan import check_pattern, resolve
 
 HEAD = """\
@@ -243,6 +243,16 @@ def test_a_plan_does_not_answer_its_own_miss(answer: str) -> None:
     known = {"one": read_pattern(name="one")}
     with pytest.raises(DefinitionError, match="other than this plan and its patterns"):
         resolve(read_plan("one", more=f"otherwise: {answer}"), known, ("p",))
+
+
+def test_a_campaign_needs_a_plan_that_asks_for_changes() -> None:
+    """Its proposer was never called, and the campaign passed; a session without one may be any plan."""
+    asks = STEP.replace("command.run, with: {run: 'true'}", "change.brief")
+    for steps, proposer, refused in ((STEP, "true", True), (asks, "true", False), (STEP, "person", False)):
+        plan = resolved(read_plan("one"), read_pattern(steps))
+        head = SimpleNamespace(campaign=Campaign(proposer=proposer), plan=plan)
+        with pytest.raises(UsageError, match="asks for no change") if refused else contextlib.nullcontext():
+            refuse_unasked(cast(SessionHead, head))
 
 
 @pytest.mark.parametrize(
