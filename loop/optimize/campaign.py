@@ -81,8 +81,8 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
     fresh = {number: one for number, one in candidates.kept_in(shop.notes).items() if number not in known}
     ordered, jobs = yield from best_first(context, tree, waiting(past, shop.notes))
     for one in ordered:
-        # One that a job compared already lost to what was kept.
-        start = "" if jobs else past.first_base
+        # Jobs compared all of a round: one that conflicts lost to what was kept.
+        start = "" if terms.executor else past.first_base
         fresh[one.number] = handed_over(shop, tree, one, past.judged_edits, start)
         if fresh[one.number].ended == "edited":
             back = handed_back(context, shop, asked, tree.changed(), tree)
