@@ -234,7 +234,7 @@ def chosen_controls(
     inputs: Sequence[Sequence[int]], output: Sequence[int], device: Device = "cpu"
 ) -> Iterator[Control]:
     """One control of each kind that tensors of these shapes allow: verification has to find it, call by call."""
-    # The last way leaves tensors where they are: an evaluator times what it finds right, by a hundred calls or more.
+    # The last way leaves tensors where they are: an evaluator times what it finds right, by over a hundred calls.
     yield from (replace(WAY, make=ways(device)[-1].make), EXACT)
     found: set[str] = set()
     for one, shows in of_structure(inputs, output):
