@@ -312,9 +312,8 @@ class TimedCall:
     def probe(self) -> Generator[Tick, None, tuple[float, float]]:
         """Shortest seconds of a call on values it has not seen, and of one on the values it has just seen.
 
-        Nothing but the values tells the two apart: both find inputs just written, an output just poisoned and the
-        same addresses, so that a cold cache is no memory. Each comes three times in all, for what happens at every
-        other call comes to both. The first draw warms up; of a generator's few, calls before have had no other.
+        Only the values tell the two apart: inputs were just written, the output just poisoned, addresses are the
+        same. The first draw warms up. What the second call waited for a core is left out: it would hide a memory.
         """
         if self.is_program:
             return 0.0, 0.0
@@ -336,16 +335,17 @@ class TimedCall:
         return min(fresh), min(again)
 
     def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float]]:
-        windows, turns, taken = self._windows(calls), self.grid.turns(None), []
+        windows, turns, taken = self._windows(calls), self.grid.turns(None), list[float]()
         for _ in range(PROBE_CALLS):
             yield from self._ready(windows, turns, cold=False)
-            whole, _ = yield from self._timed(waits, calls)
-            taken.append(self._own(whole) / calls)
+            whole, waited = yield from self._timed(waits, calls)
+            taken.append(self._own(whole, waited if taken else None) / calls)
         return taken[0], taken[1]
 
-    def _own(self, whole: float) -> float:
-        """Seconds of a sample by the device's clock, where there is one; else by ours."""
-        return (self.arena.words[OWN_NS] / 1e9 if self.replays else 0.0) or whole
+    def _own(self, whole: float, waited: float | None = None) -> float:
+        """Seconds of a sample by the device's clock, where there is one; else by ours, less the waiting."""
+        ours = max(whole - (waited or 0.0), whole / 10)
+        return self.arena.words[OWN_NS] / 1e9 or ours if self.replays else ours
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
         """Give the memory back."""

@@ -116,6 +116,7 @@ def test_one_that_is_refused_for_its_rate_is_asked_again(tmp_path: Path, monkeyp
     assert "limited" == errand(tmp_path, "echo 'rate limit'; exit 1", limit_s=30.0).ended
 
 
+@pytest.mark.slow
 def test_a_flood_of_output_is_bounded(tmp_path: Path) -> None:
     """Both ends of it are kept."""
     found = errand(tmp_path, "yes x | head -c 5000000; echo last")

@@ -45,6 +45,7 @@ def test_ai_that_nobody_told_of_is_unknown(project: Path) -> None:
     assert None is shown["totals"]["ai_usd"]
 
 
+@pytest.mark.slow
 def test_what_somebody_states_is_called_so(project: Path) -> None:
     """It is charged with the basis `stated`."""
     found = bill(project, "--ai-usd", "0.75")

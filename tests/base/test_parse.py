@@ -250,6 +250,7 @@ def test_the_nearest_names_come_first() -> None:
     assert [] == nearest("a" * 100_000, ["a" * 100])
 
 
+@pytest.mark.slow
 def test_thousands_of_mistakes_are_counted_without_much_work() -> None:
     """Twenty are shown, the others counted; the work grows with the text, not with its square."""
     text = "".join(f"unknown_{number}: 1\n" for number in range(20_000))

@@ -117,6 +117,7 @@ def test_a_command_over_its_limit_is_killed() -> None:
     ],
     ids=["ignores signals", "background", "subshell", "setsid", "flood in a pipe"],
 )
+@pytest.mark.slow
 def test_nasty_children_are_gone_after_the_limit(script: str, tmp_path: Path) -> None:
     """Ignoring signals, hiding in the background or leaving the group does not help."""
     done = shell(script, str(tmp_path / "pid"), limit_s=0.4)

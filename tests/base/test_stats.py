@@ -157,6 +157,7 @@ def test_what_a_coarse_clock_makes_equal_makes_no_outliers() -> None:
 
 @pytest.mark.parametrize("count", [5, 8, 12, 30])
 @pytest.mark.parametrize("disturbed", [0.0, 0.2])
+@pytest.mark.slow
 def test_intervals_hold_as_often_as_they_say(count: int, disturbed: float) -> None:
     """99 % of them, normal rounds or with one in five disturbed on either side: 1.6 % of 4,000 miss at most."""
     rng, missed = random.Random(count), 0

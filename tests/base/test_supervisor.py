@@ -85,6 +85,7 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.parametrize("shell", NASTY.values(), ids=NASTY)
 @pytest.mark.parametrize("killed", ["worker", "supervisor"])
+@pytest.mark.slow
 def test_what_children_start_ends_with_either_process(tmp_path: Path, shell: str, killed: str) -> None:
     """By SIGKILL, which nobody can prepare for."""
     with started(tmp_path, KEEPS.format(shell=shell)) as process:
@@ -156,6 +157,7 @@ def may_make() -> None:
 
 @pytest.mark.parametrize("shell", NASTY.values(), ids=NASTY)
 @pytest.mark.usefixtures("may_make")
+@pytest.mark.slow
 def test_a_cgroup_holds_what_both_left_whatever_it_did(tmp_path: Path, shell: str) -> None:
     """Also what kept no environment: the next command ends it."""
     with started(tmp_path, KEEPS.format(shell=shell)) as process:

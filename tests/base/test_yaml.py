@@ -284,6 +284,7 @@ HOSTILE = {
 
 @pytest.mark.skipif(PARSER is None, reason="PyYAML without libyaml")
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.slow
 def test_a_hostile_megabyte_is_not_much_work(text: str) -> None:
     """Calls are counted: a busy machine does not fail the test."""
     said = ""

@@ -70,6 +70,7 @@ def test_each_outcome_has_its_exit_code(folder: Path, outcome: str, code: int, p
         ),
     ],
 )
+@pytest.mark.slow
 def test_ends_without_a_line_between_them(folder: Path, words: list[str], said: list[str]) -> None:
     """Refused, as JSON too, with the two commits and what may have been meant."""
     git(folder, "checkout", "-q", "-b", "side", "HEAD~2")

@@ -72,6 +72,7 @@ def integrated(series: Series, split: int, ratio: float = 0.0, *, known: bool = 
         ({2: [2], 4: [2], 6: [3, 1]}, 0.5, True),
     ],
 )
+@pytest.mark.slow
 def test_likelihoods_are_the_integrals(
     seed: int, counts: Mapping[int, Sequence[int]], ratio: float, known: bool
 ) -> None:

@@ -200,6 +200,7 @@ def test_a_session_that_finds_a_regression_names_its_commit(
     assert 1 == len(git(project, "worktree", "list").splitlines())
 
 
+@pytest.mark.slow
 def test_a_worktree_that_a_kill_left_behind_is_taken_away(tmp_path: Path) -> None:
     """By the next search."""
     folder = tmp_path / "r"

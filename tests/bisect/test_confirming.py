@@ -89,6 +89,7 @@ def test_no_value_is_no_evidence() -> None:
 
 
 @pytest.mark.parametrize("variance", [1.0, 40.0])
+@pytest.mark.slow
 def test_without_a_step_confirmations_are_rare_however_often_one_looks(variance: float) -> None:
     """At most one in a hundred; here of 400 series, looked at after each pair."""
     confirmed = 0

@@ -24,6 +24,7 @@ HARMLESS: Features = frozenset(
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_a_seed_makes_one_history(tmp_path: Path, case: Case) -> None:
     """Hash by hash; with so many commits, a clean checkout, and a culprit between the ends."""
     one, other = (make_history(tmp_path / name, case, 3, 48) for name in ("one", "other"))

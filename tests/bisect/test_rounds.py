@@ -66,6 +66,7 @@ def test_the_first_of_a_round_is_what_one_machine_would_try() -> None:
 
 
 @pytest.mark.parametrize("culprit", [1, 100, 255])
+@pytest.mark.slow
 def test_more_devices_need_fewer_rounds(culprit: int) -> None:
     """And name the same commit."""
     one, seven = searched(culprit, 1), searched(culprit, 7)

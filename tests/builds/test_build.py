@@ -66,6 +66,7 @@ def test_a_file_that_is_put_back_gives_the_first_build_again(folder: Path, tmp_p
 @pytest.mark.parametrize(
     "fields", [{"flags": ("-O0", "-DX=1")}, {"flags": (*reversed(FLAGS),)}, {"compiler": "c++"}]
 )
+@pytest.mark.slow
 def test_another_recipe_gives_another_build(fields: dict[str, Any], folder: Path, tmp_path: Path) -> None:
     """Flags, their order, and the compiler."""
     assert built(folder, tmp_path / "cache").build_id != built(folder, tmp_path / "cache", **fields).build_id
@@ -121,6 +122,7 @@ def test_the_native_processor_is_part_of_the_build(
         ("build.json", b'{"build_id": "'),
     ],
 )
+@pytest.mark.slow
 def test_a_damaged_build_is_made_again(damage: tuple[str, bytes], folder: Path, tmp_path: Path) -> None:
     """A file that was cut short or replaced is noticed, and the note says so."""
     first = built(folder, tmp_path / "cache")

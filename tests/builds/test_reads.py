@@ -170,6 +170,7 @@ def test_a_known_good_whose_libraries_changed_is_not_found_by_its_id(folder: Pat
 
 
 @pytest.mark.parametrize("times", [1, 99])
+@pytest.mark.slow
 def test_a_file_that_changes_while_it_is_compiled_is_compiled_again(
     times: int, folder: Path, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_token_of_aws_that_has_expired_is_replaced(fake: FakeCloud) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.slow
 def test_an_answer_that_is_none_is_unknown_not_quiet(name: str, trouble: str, fake: FakeCloud) -> None:
     """Within its bound; a server that says 500 and TRUE is not believed."""
     fake.name, fake.trouble = name, trouble

@@ -143,6 +143,7 @@ def test_where_there_is_no_cloud_that_is_said(folder: Path, tmp_path: Path) -> N
     assert "no metadata server answers" in (last(tmp_path) / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_cloud_nobody_knows_is_wrong_usage(folder: Path) -> None:
     """With the nearest one that there is."""
     done = run(folder, "try", "--watch-preemption", "azur")

@@ -94,6 +94,7 @@ def test_one_changed_variant_is_in_order(bench: Bench) -> None:
     assert "no variant was changed since its known good" == scope(bench, "odd", "right").message
 
 
+@pytest.mark.slow
 def test_several_changed_variants_need_a_simple_one_that_is_right(bench: Bench) -> None:
     """The first in the manifest's order; it goes through the whole gate."""
     output = scope(bench, "right", "odd", right="old", odd="old")

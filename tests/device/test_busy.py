@@ -39,6 +39,7 @@ def test_a_quiet_gpu_needs_no_word(bench: Bench) -> None:
     assert ("", "") == (finish(warn_before(bench)), warn_after(bench))
 
 
+@pytest.mark.slow
 def test_another_process_is_named_with_its_memory(fake: FakeMachine, bench: Bench) -> None:
     """The first process of this system, say, holds 10 GiB; it is there before and after."""
     fake.load(f"0 1:{10 * GIB}")

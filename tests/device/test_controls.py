@@ -181,6 +181,7 @@ print([cuda.take_back_l2(driver, stream.handle) for _ in range(2)])
 """
 
 
+@pytest.mark.slow
 def test_a_window_of_l2_is_taken_away_where_it_is_found(fake: FakeMachine) -> None:
     """What comes next on the stream starts without it."""
     assert "[512, 0]\n" == on(fake, WINDOW)

@@ -90,6 +90,7 @@ def test_verification_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -
     assert f"; left out: {HUGE}: inputs and outputs of right, baseline take" in output.message
 
 
+@pytest.mark.slow
 def test_a_gpu_without_any_room_verifies_nothing(fake: FakeMachine, bench: Bench) -> None:
     """It is not called right."""
     leave(fake, 0)

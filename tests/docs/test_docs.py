@@ -82,6 +82,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow
 def test_help_fits_the_terminal_and_has_no_escapes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All commands and groups at 80 and 120 columns, one without colour or a terminal; no types of Python's."""
     for name, value in WAYS[way].items():

@@ -22,6 +22,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.slow
 def test_rows_that_share_banks_are_counted(
     emulated: Fixtures, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def test_every_pattern_is_the_number_it_stands_for(numbers: Fixtures, name: str)
 
 
 @pytest.mark.parametrize("name", TYPES)
+@pytest.mark.slow
 def test_every_pattern_comes_back(numbers: Fixtures, name: str) -> None:
     """What has the type's precision is not changed by rounding to it; NaN becomes the one that CUDA knows."""
     values = widened(numbers, name, PATTERNS)

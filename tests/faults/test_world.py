@@ -158,6 +158,7 @@ def test_programs_elsewhere_do_run_for_a_plain_git(world: World, place: str) -> 
 
 
 @pytest.mark.parametrize("kind", list(nasty.KINDS)[::6])
+@pytest.mark.slow
 def test_a_nasty_child_lives_until_it_is_ended(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a bench that finds none left would say nothing."""
     case = World(tmp_path / "case")

@@ -43,6 +43,7 @@ def laid_out(bench: Bench, name: str) -> dict[str, Check]:
         ("aborts_on_strides", "crashed", "right"),
     ],
 )
+@pytest.mark.slow
 def test_other_layouts_are_handled_or_declined(name: str, strided: str, misaligned: str, bench: Bench) -> None:
     """An error is a right answer; reading on as if nothing were the matter, or crashing, is not."""
     found = laid_out(bench, name)

@@ -343,6 +343,7 @@ int main(int count, char **words) {
 BY_NAMES = 'exec ./doubles "$LOOP_N" "${LOOP_M}" "$LOOP_PATH_x" "$LOOP_PATH_output"'
 
 
+@pytest.mark.slow
 def test_a_program_gets_sizes_and_files_by_arguments_or_by_its_environment(
     tmp_path: Path, build_cache: Path
 ) -> None:

@@ -86,6 +86,7 @@ def test_heads_in_the_third_place_need_no_copy(kernel: Any) -> None:
     assert 2e-6 > abs(o - exact(q, k, v, causal=True)).max()
 
 
+@pytest.mark.slow
 def test_keys_shared_by_all_heads_have_stride_zero(kernel: Any) -> None:
     """Broadcast inputs are read where they lie."""
     q, k, v = inputs()

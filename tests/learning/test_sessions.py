@@ -100,6 +100,7 @@ def test_a_pattern_is_not_said_to_be_unused_under_rows_of_its_use(tmp_path: Path
     assert "0+1" in next(line for line in done.stdout.splitlines() if "environment-validation" in line)
 
 
+@pytest.mark.slow
 def test_an_unknown_pattern_has_no_statistics(folder: Path) -> None:
     """The nearest name is offered."""
     done = loop("patterns", "stats", "baseline-frist", "--target", str(folder))

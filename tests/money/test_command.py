@@ -140,6 +140,7 @@ def test_no_sessions_cost_nothing() -> None:
     assert 0.0 == shown()["totals"]["usd"]
 
 
+@pytest.mark.slow
 def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
     """Rows added up by hand, 442 min after N+4, 734 after N+7A."""
     assert 0 == loop("sessions", "import", "history").returncode
@@ -151,6 +152,7 @@ def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
     assert [8.28, 12.5, 38.9] == [one["usd"] for one in after.values()]
 
 
+@pytest.mark.slow
 def test_a_recorded_session_without_any_cost_is_unknown_not_free(tmp_path: Path) -> None:
     """Not one figure is a zero: neither a resource, energy among them, nor the sum, nor the difference."""
     (tmp_path / "mine.yaml").write_text(
@@ -186,6 +188,7 @@ def test_a_session_that_is_not_there_is_said_of_the_option_that_named_it() -> No
         assert f"{option} nope: no such session" in loop("cost", "show", option, "nope").stderr
 
 
+@pytest.mark.slow
 def test_a_session_against_another_in_percent() -> None:
     """155 of 180 minutes are 86.1 %, 3.19 of 3.60 dollars 88.6 %; of several each by itself, and their mean."""
     assert 0 == loop("sessions", "import", "history").returncode

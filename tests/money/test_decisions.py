@@ -84,6 +84,7 @@ def test_the_history_s_decisions_are_held_against_the_money() -> None:
     assert [] == [line for line in shown.splitlines() if len(line) > 80]
 
 
+@pytest.mark.slow
 def test_options_are_weighed_and_what_is_unknown_is_said(tmp_path: Path) -> None:
     """A probability that nobody gave is a break-even, not a guess."""
     file = tmp_path / "pivot.yaml"
@@ -112,6 +113,7 @@ def test_options_are_weighed_and_what_is_unknown_is_said(tmp_path: Path) -> None
         ("options:", "options: []\nother:", "pivot.yaml:4:10: options"),
     ],
 )
+@pytest.mark.slow
 def test_a_malformed_file_is_complained_about_with_its_line_and_column(
     old: str, new: str, said: str, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_broken_budget_is_exit_1_and_json_has_everything(tmp_path: Path) -> No
     assert all(text.endswith("registers, budget 4") for text in step["output"]["broken"])
 
 
+@pytest.mark.slow
 def test_a_gpu_that_the_target_does_not_know_is_refused(tmp_path: Path) -> None:
     """With those that it does."""
     done = loop("kernels", "resources", "--target", project(tmp_path / "p", build=NO_NVCC), "--gpu", "sm_100")

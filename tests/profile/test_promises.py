@@ -147,6 +147,7 @@ def test_a_manifest_may_name_nothing(bench: Bench) -> None:
 
 @pytest.mark.nvcc
 @NEEDS_NVCC
+@pytest.mark.slow
 def test_a_missing_instance_is_named_with_the_line_that_makes_it(bench: Bench) -> None:
     """Demangled, and the file to add it to."""
     found = looked_up(bench, "lacks")

@@ -85,6 +85,7 @@ def test_kernels_are_compiled_for_a_gpu_that_is_not_here(bench: Bench) -> None:
 
 @pytest.mark.nvcc
 @NEEDS_NVCC
+@pytest.mark.slow
 def test_launches_meet_the_compilers_report(bench: Bench) -> None:
     """Declared shared memory by the compiler, dynamic by the launch; every type of the variant is asked for."""
     found = looked(bench, "plain")

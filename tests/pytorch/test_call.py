@@ -223,6 +223,7 @@ def test_inputs_are_let_go(op: Operator) -> None:
     assert before[0] == output._use_count()
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow(op: Operator) -> None:
     """Nothing is left of ten thousand calls, nor of a thousand that fail."""
     inputs, process = make_inputs(1, 1, 8, 4), psutil.Process(os.getpid())

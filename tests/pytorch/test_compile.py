@@ -46,6 +46,7 @@ def nothing_compiled() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "keys", "said"), SAMPLES)
+@pytest.mark.slow
 def test_opcheck_finds_nothing(op: Operator, sizes: list[int], keys: int | None, said: dict[str, Any]) -> None:
     """Schema, autograd registration, abstract kernel, ahead-of-time graphs with symbols for sizes."""
     found = torch.library.opcheck(op.op, (*make_inputs(*sizes, keys=keys), *raw(**said)))
@@ -68,6 +69,7 @@ def test_shapes_come_without_memory(op: Operator) -> None:
             op(elsewhere, elsewhere, elsewhere)
 
 
+@pytest.mark.slow
 def test_a_graph_has_no_break(op: Operator) -> None:
     """Attributes by name, defaults, a scale that changes, sizes that change."""
     compiled = torch.compile(

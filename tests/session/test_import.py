@@ -159,6 +159,7 @@ def test_steps_of_a_recorded_session_stand_against_their_targets() -> None:
     assert None is json.loads(loop("sessions", "show", "N", "--json").stdout)["steps"]
 
 
+@pytest.mark.slow
 def test_contradictions_of_the_history_are_named_where_it_is_shown() -> None:
     """At the import, and at each session: N+4 took 25 minutes between 01:15 and 01:26, and its steps 18.6."""
     said = json.loads(loop("sessions", "import", "history", "--json").stdout)["contradictions"]

@@ -53,6 +53,7 @@ def test_what_failed_is_fenced_with_its_next_command() -> None:
 
 
 @pytest.mark.parametrize("limit", [LEAST, 1700, 3000, 10_000, LIMIT])
+@pytest.mark.slow
 def test_it_fits_and_no_row_is_cut(limit: int) -> None:
     """Whole rows, whole fences, and it says what was left out."""
     names = tuple(f"v{place} · {'µ' * 30}" for place in range(2000))

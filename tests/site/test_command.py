@@ -231,6 +231,7 @@ def killed_in_the_end(process: subprocess.Popen[str]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_it_serves_until_it_is_told_to_end(project: Path, tmp_path: Path, number: signal.Signals) -> None:
     """The first line is where; then Ctrl-C, exit 0, and what was made for it is gone."""
     (tmp_path / "scratch").mkdir()

@@ -229,6 +229,7 @@ def test_a_folder_without_sessions_says_nothing(tmp_path: Path) -> None:
     assert [] == names(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_several_processes_agree(tmp_path: Path) -> None:
     """Eight make the index at once, while sessions are still being written."""
     make_some(tmp_path, 40)

@@ -54,6 +54,7 @@ def test_a_call_that_takes_less_than_an_empty_one_is_impossible(bench: Bench) ->
 
 
 @pytest.mark.parametrize("name", SIZES)
+@pytest.mark.slow
 def test_bytes_that_no_cache_and_no_memory_of_this_machine_move_are_impossible(name: str, bench: Bench) -> None:
     """From the first cache, the second, and beyond: a hundred times what is written here by the clock."""
     size = SIZES[name]

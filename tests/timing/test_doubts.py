@@ -18,7 +18,7 @@ US, MS = 1e-6, 1e-3
         [(20 * US, 10.1 * US)],
         [(5 * US, 2.1 * US)],
         [(2 * US, 0.1 * US)],
-        [(900 * US, 20 * US), (20 * US, 19 * US), (900 * US, 20 * US)],
+        [(900 * US, 20 * US), (20 * US, 19 * US)],
         [(19 * US, 20 * US)],
     ],
     ids=[
@@ -27,19 +27,25 @@ US, MS = 1e-6, 1e-3
         "not twice",
         "less than the clock tells",
         "too short",
-        "one was not quicker",
+        "one of two was not quicker",
         "slower",
     ],
 )
 def test_what_the_cache_and_noise_explain_is_no_memory(probes: list[tuple[float, float]]) -> None:
-    """Twice as quick and microseconds less, in every process: else nothing is said."""
+    """Twice as quick and microseconds less, in most processes: else nothing is said."""
     assert "" == remembers(probes)
 
 
 def test_a_variant_that_is_quicker_on_what_it_has_seen_remembers() -> None:
-    """The least difference of all processes is told."""
+    """The lesser difference of two processes is told."""
     said = remembers([(900 * US, 20 * US), (50 * US, 10 * US)])
     assert "it remembers results: 50.0 us on values it had not seen, 10.0 us on the same again" == said
+
+
+def test_a_process_that_was_interrupted_hides_no_memory() -> None:
+    """Two of three show it: the one in which the second call took longer is no excuse."""
+    said = remembers([(900 * US, 20 * US), (4564 * US, 7931 * US), (50 * US, 10 * US)])
+    assert said.startswith("it remembers results: 50.0 us")
 
 
 def test_a_call_that_takes_no_time_at_all_remembers() -> None:

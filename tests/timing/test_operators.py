@@ -61,6 +61,7 @@ def test_an_operator_is_judged_like_any_other_side(bench: Bench) -> None:
     assert found.distrusted[0].reason.startswith("as an operator: while it was timed: ")
 
 
+@pytest.mark.slow
 def test_another_build_than_the_one_that_was_verified_is_no_operator(bench: Bench) -> None:
     """The binary says what it was built from."""
     other = build_of(bench, "right").model_copy(update={"build_id": "0" * 64})

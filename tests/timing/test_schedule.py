@@ -99,6 +99,7 @@ def test_processes_are_kept_for_a_few_rounds_and_never_for_all() -> None:
 
 
 @pytest.mark.parametrize("meddled", [False, True])
+@pytest.mark.slow
 def test_sides_may_be_staged_together(meddled: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU; where something was done to others meanwhile they are staged again, one by one."""
     staged: list[bool] = []
@@ -216,9 +217,9 @@ def test_fresh_values_are_another_seed_of_the_same_workload(bench: Bench) -> Non
 
 def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
-    found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], segment_s=1e-3)
+    found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3, segment_s=1e-3)
     assert "" == remembers(found.probes["right", "big float32"])
-    assert 2 == len(found.probes["by_value", "big float32"])
+    assert 3 == len(found.probes["by_value", "big float32"])
     assert remembers(found.probes["by_value", "big float32"]).startswith("it remembers results: ")
     assert [] == found.wrong, "its outputs are right all the same"
 
@@ -231,6 +232,7 @@ def test_a_thread_that_leaves_its_cores_is_noticed(bench: Bench) -> None:
     assert found.strays["wanders"].startswith("a thread runs on cores ")
 
 
+@pytest.mark.slow
 def test_cold_calls_are_timed_one_by_one(bench: Bench) -> None:
     """Also calls that are so short that several would fill a sample."""
     found = timed(bench, make_sides(bench, "right"), workloads(bench)[:1], cold=True, segment_s=1e-5)
@@ -291,6 +293,7 @@ def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.M
         ("no_entry", "no_entry could not be timed on loading: the library exports no `nowhere`"),
     ],
 )
+@pytest.mark.slow
 def test_a_loss_names_side_and_workload(name: str, said: str, bench: Bench) -> None:
     """A crash, a refusal, a library that does not load: an error with the command that looks closer."""
     with pytest.raises(LoopError) as caught:

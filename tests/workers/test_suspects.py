@@ -207,6 +207,7 @@ def test_of_few_wrong_elements_nothing_is_said(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.slow
 def test_of_two_faults_at_once_neither_is_named_for_both(name: str) -> None:
     """Half of the rows as if one thing, half as if another: what is named explains all of it."""
     case = Case(SMALL[name])
