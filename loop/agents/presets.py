@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from loop.base.documents import nearest
 from loop.base.errors import UsageError
 from loop.model.campaign import Campaign
 
@@ -52,16 +53,32 @@ PRESETS: dict[str, Preset] = {
 """By the name that `--proposer` takes."""
 
 
+PLACES = ("brief", "json", "workdir", "answer", "usd")
+"""What a command may name in braces."""
+_BRACED = tuple(f"{{{place}}}" for place in PLACES)
+
+
 def preset_of(proposer: str) -> Preset:
     """The row of a name, or one for a command."""
     return PRESETS.get(proposer.strip()) or Preset(proposer)
 
 
 def filled(command: str, places: Mapping[str, str]) -> str:
-    """A command with `{brief}`, `{json}`, `{workdir}`, `{answer}` and `{usd}` in their places, quoted."""
-    return re.sub(
-        r"\{(brief|json|workdir|answer|usd)\}", lambda found: shlex.quote(places.get(found[1], "")), command
-    )
+    """A command with what stands for `PLACES` in their places, quoted."""
+    return re.sub(rf"\{{({'|'.join(PLACES)})\}}", lambda found: shlex.quote(places.get(found[1], "")), command)
+
+
+def _refuse_other_places(command: str) -> None:
+    """Raises UsageError for a place that nothing fills. In quotes its name has to be nearly one that is filled."""
+    for found in re.finditer(r"(?<!\$)\{ *(\w+) *\}", command):
+        near = nearest(found[1].lower(), PLACES, 0.75)
+        quoted = "'" in command[: found.start()][-1:] + command[found.end() :][:1]
+        if found[0] in _BRACED or (quoted and not near):
+            continue
+        raise UsageError(
+            f"--proposer: nothing is put in the place of {found[0]}",
+            hint=f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(_BRACED)}; 'in quotes' it stays",
+        )
 
 
 def refuse_unready(campaign: Campaign) -> None:
@@ -79,6 +96,7 @@ def refuse_unready(campaign: Campaign) -> None:
             f"--proposer: there is no program `{program}` on the PATH",
             hint=f"install it, or name another: {', '.join(PRESETS)}, or any command",
         )
+    _refuse_other_places(preset.command)
     others = (campaign.candidates, campaign.minutes, campaign.tokens, campaign.gpu_s)
     if campaign.usd is not None and not preset.tells_usd and not any(others):
         raise UsageError(

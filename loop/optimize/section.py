@@ -201,12 +201,9 @@ def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> It
     kept = [one for one in decided if one.kept]
     if kept and kept[-1].tried:
         whole = Path(kept[-1].tried.patch).parent / "kept.patch"
+        yield f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`"
         if kept[-1].branch:
-            yield f"All that was kept, at the top of your repository: `git apply {whole}`"
-            if " apply " not in kept[-1].taking:
-                yield f"The same as commits: `git merge --no-edit {kept[-1].branch}`"
-        else:
-            yield f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`"
+            yield f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{whole}`"
     for one in decided:
         if one.tried:
             yield f"Change {one.tried.number} ({one.tried.outcome}) as a patch: `git apply {one.tried.patch}`"

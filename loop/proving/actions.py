@@ -24,7 +24,7 @@ from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
 from loop.timing.doubts import every_doubt
 from loop.timing.readiness import hold_device
-from loop.timing.samples import Pair, Timings
+from loop.timing.samples import Pair, Probed, Timings
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 
@@ -249,12 +249,12 @@ def _pointless(timings: Timings, control: Control, one: Side, base: Side) -> str
     if not control.remembers:
         return ""
     probes = timings.probes.items()
-    again = [again for (name, _), found in probes if name == one.name for _, again in found]
-    fresh = [fresh for (name, _), found in probes if name == base.name for fresh, _ in found]
+    again = [each.again_s for (name, _), found in probes if name == one.name for each in found]
+    fresh = [each.fresh_s for (name, _), found in probes if name == base.name for each in found]
     if not again or not fresh:
         return "a call takes too long to be made on values that it has seen"
     again_s, fresh_s = min(again), min(fresh)
-    if doubts.remembers([(fresh_s, again_s)]):
+    if doubts.remembers([Probed(fresh_s, again_s)]):
         return ""
     return f"remembering takes {again_s * 1e6:.0f} us, computing {fresh_s * 1e6:.0f} us"
 

@@ -10,7 +10,7 @@ from loop.model.measurement import Check, Measurement, Segment
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import operations
 from loop.timing import bounds, samples
-from loop.timing.samples import MIN_ROUNDS, Pair, Timings
+from loop.timing.samples import MIN_ROUNDS, Pair, Probed, Timings
 from loop.timing.verdicts import invalid
 from loop.workers.bench import Bench
 
@@ -114,16 +114,17 @@ def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdi
                 yield invalid(pair.variant, name, pair.against, "held back", why)
 
 
-def remembers(probes: Sequence[tuple[float, float]]) -> str:
-    """Why a variant seems to keep earlier results; empty when it does not.
+def remembers(probes: Sequence[Probed]) -> str:
+    """Why a variant seems to keep earlier results; empty when it does not. `probes`: one a process.
 
-    `probes`: seconds of a call on values it had not seen, and on values it had just seen, one a process. More than
-    half of the processes have to show it: one that was interrupted says nothing.
+    More than half of the processes that had a core to themselves have to show it: even they may be interrupted.
+    Where none had, every process has to.
     """
     if not probes:
         return ""
-    by_gain = sorted(probes, key=lambda probe: probe[0] / max(probe[1], 1e-9))
-    fresh_s, again_s = by_gain[(len(by_gain) - 1) // 2]
+    clean = [one for one in probes if one.clean]
+    by_gain = sorted(clean or probes, key=lambda one: one.fresh_s / max(one.again_s, 1e-9))
+    fresh_s, again_s, _ = by_gain[(len(clean) - 1) // 2 if clean else 0]
     if fresh_s < REMEMBERS * again_s or fresh_s - again_s < LEAST_GAIN_S:
         return ""
     return (

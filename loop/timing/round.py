@@ -234,9 +234,9 @@ class Round:
         if late or (name, workload.name) in self.probed:
             return
         self.probed.add((name, workload.name))
-        fresh_s, again_s = yield from self.calls[name].probe()
-        if again_s:
-            timings.probes.setdefault((name, workload.name), []).append((fresh_s, again_s))
+        found = yield from self.calls[name].probe()
+        if found:
+            timings.probes.setdefault((name, workload.name), []).append(found)
 
     def _segment(
         self, name: str, workload: Workload, timings: Timings, *, judged: bool

@@ -17,7 +17,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from loop.base.stats import median
 from loop.model.measurement import BASELINE, Check, DeviceReading, Segment
@@ -56,6 +56,17 @@ Handed = Mapping[tuple[str, str, int], Sequence[float]]
 """Side, workload and round to seconds a call that handing its result over took."""
 
 
+class Probed(NamedTuple):
+    """Whether a process remembers values."""
+
+    fresh_s: float
+    """Seconds of a call on values that it had not seen."""
+    again_s: float
+    """Seconds of one on values that it had just seen."""
+    clean: bool = True
+    """Whether neither waited for a core."""
+
+
 @dataclass(frozen=True)
 class Proof:
     """A sample that holds a call whose result was judged."""
@@ -87,8 +98,8 @@ class Timings:
     """Timed outputs that were wrong, with their side."""
     outputs: int = 0
     """Timed outputs that were judged."""
-    probes: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
-    """Side and workload to seconds of a call on values it had not seen, and on values it had just seen."""
+    probes: dict[tuple[str, str], list[Probed]] = field(default_factory=dict)
+    """Side and workload to what asking whether it remembers values found, one a process."""
     clocks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Of a GPU: side to pairs of seconds that a sample took by our clock and by the device's."""
     handed: dict[tuple[str, str, int], list[float]] = field(default_factory=dict)

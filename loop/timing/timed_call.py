@@ -18,7 +18,7 @@ from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, REA
 from loop.calls.waits import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing import replays
-from loop.timing.samples import disturbed
+from loop.timing.samples import Probed, disturbed
 from loop.timing.segment import (
     MIN_SAMPLES,
     SLOW_CALL_S,
@@ -309,15 +309,16 @@ class TimedCall:
                 yield from self.orders.give(GIVE)
                 found.output = self.arena.output(0)
 
-    def probe(self) -> Generator[Tick, None, tuple[float, float]]:
-        """Shortest seconds of a call on values it has not seen, and of one on the values it has just seen.
+    def probe(self) -> Generator[Tick, None, Probed | None]:
+        """Shortest seconds of a call on unseen values, and on seen ones; None for a program and for a slow call.
 
-        Only the values tell the two apart: inputs were just written, the output just poisoned, addresses are the
-        same. The first draw warms up. What the second call waited for a core is left out: it would hide a memory.
+        Nothing but the values tells the two apart: both find inputs just written, an output just poisoned and the
+        same addresses, so that a cold cache is no memory. The first draw warms up; of a generator's few, calls
+        before have had no other. Draws in which a call waited for a core are left out, if there are others.
         """
         if self.is_program:
-            return 0.0, 0.0
-        waits, pairs = Waits(self.worker.child.process.pid), [(0.0, 0.0)]
+            return None
+        waits, drawn = Waits(self.worker.child.process.pid), list[Probed]()
         self.orders.begin()
         try:
             with self.orders.aside():
@@ -327,25 +328,24 @@ class TimedCall:
                 self._replays = 1  # A second pass would be on values that were seen.
                 for number in range(0 if once > SLOW_CALL_S else 1 + PROBES):
                     with self.grid.only(number):
-                        pairs.append((yield from self._probe(waits, calls)))
+                        drawn.append((yield from self._probe(waits, calls)))
         finally:
             waits.close()
         yield from self.orders.end()
-        fresh, again = zip(*(pairs[2:] or pairs), strict=True)
-        return min(fresh), min(again)
+        some = [one for one in drawn[1:] if one.clean] or drawn[1:]
+        return Probed(*map(min, zip(*some, strict=True))) if some else None
 
-    def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float]]:
-        windows, turns, taken = self._windows(calls), self.grid.turns(None), list[float]()
+    def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, Probed]:
+        windows, turns, taken = self._windows(calls), self.grid.turns(None), list[tuple[float, bool]]()
         for _ in range(PROBE_CALLS):
             yield from self._ready(windows, turns, cold=False)
             whole, waited = yield from self._timed(waits, calls)
-            taken.append(self._own(whole, waited if taken else None) / calls)
-        return taken[0], taken[1]
+            taken.append((self._own(whole) / calls, bool(self.replays) or not disturbed(whole, waited)))
+        return Probed(taken[0][0], taken[1][0], taken[0][1] and taken[1][1])
 
-    def _own(self, whole: float, waited: float | None = None) -> float:
-        """Seconds of a sample by the device's clock, where there is one; else by ours, less the waiting."""
-        ours = max(whole - (waited or 0.0), whole / 10)
-        return self.arena.words[OWN_NS] / 1e9 or ours if self.replays else ours
+    def _own(self, whole: float) -> float:
+        """Seconds of a sample by the device's clock, where there is one; else by ours."""
+        return (self.arena.words[OWN_NS] / 1e9 if self.replays else 0.0) or whole
 
     def forget(self, limit_s: float, note: str) -> Generator[Tick, None, None]:
         """Give the memory back."""

@@ -137,6 +137,10 @@ def test_one_that_prints_no_result_has_a_name_and_no_cost(command: str) -> None:
         ({"proposer": "  "}, "no command"),
         ({"proposer": "sh 'x"}, "No closing quotation"),
         ({"proposer": "sh propose.sh", "usd": 2.0}, "does not say what it costs"),
+        ({"proposer": "sh propose.sh {breif}"}, "nothing is put in the place of {breif}"),
+        ({"proposer": "sh propose.sh '{work_dir}'"}, "place of {work_dir}"),
+        ({"proposer": "sh propose.sh { brief }"}, "place of { brief }"),
+        ({"proposer": "sh propose.sh --prompt={prompt}"}, "place of {prompt}"),
     ],
 )
 def test_what_cannot_begin_or_certainly_end_is_refused(fields: dict[str, object], said: str) -> None:
@@ -144,3 +148,11 @@ def test_what_cannot_begin_or_certainly_end_is_refused(fields: dict[str, object]
     with pytest.raises(UsageError, match=said):
         refuse_unready(Campaign.model_validate(fields))
     refuse_unready(Campaign(proposer="sh propose.sh", usd=2.0, candidates=3))
+
+
+@pytest.mark.parametrize(
+    "command", ["awk '{print}' {brief}", "sh -c '{ true; }'", "sh p.sh ${HOME} {workdir}", "sh {a,b}"]
+)
+def test_braces_of_the_shell_are_no_places(command: str) -> None:
+    """A program in quotes, a variable and a list stay as they are."""
+    refuse_unready(Campaign(proposer=command, candidates=3))

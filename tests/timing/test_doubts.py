@@ -4,6 +4,7 @@ import pytest
 
 from loop.timing import doubts
 from loop.timing.doubts import clock_lies, remembers, wrong_while_timed
+from loop.timing.samples import Probed
 from loop.timing.verdicts import invalid
 from tests.makers import make_check
 
@@ -33,24 +34,38 @@ US, MS = 1e-6, 1e-3
 )
 def test_what_the_cache_and_noise_explain_is_no_memory(probes: list[tuple[float, float]]) -> None:
     """Twice as quick and microseconds less, in most processes: else nothing is said."""
-    assert "" == remembers(probes)
+    assert "" == remembers([Probed(*times) for times in probes])
 
 
 def test_a_variant_that_is_quicker_on_what_it_has_seen_remembers() -> None:
     """The lesser difference of two processes is told."""
-    said = remembers([(900 * US, 20 * US), (50 * US, 10 * US)])
+    said = remembers([Probed(900 * US, 20 * US), Probed(50 * US, 10 * US)])
     assert "it remembers results: 50.0 us on values it had not seen, 10.0 us on the same again" == said
 
 
 def test_a_process_that_was_interrupted_hides_no_memory() -> None:
     """Two of three show it: the one in which the second call took longer is no excuse."""
-    said = remembers([(900 * US, 20 * US), (4564 * US, 7931 * US), (50 * US, 10 * US)])
+    said = remembers([Probed(900 * US, 20 * US), Probed(4564 * US, 7931 * US), Probed(50 * US, 10 * US)])
     assert said.startswith("it remembers results: 50.0 us")
+
+
+@pytest.mark.parametrize("others", [[], [Probed(20 * US, 19 * US, clean=False)]], ids=["alone", "one as quick"])
+def test_processes_that_waited_accuse_only_together(others: list[Probed]) -> None:
+    """Where every process waited for a core, each has to show it."""
+    waited = [Probed(1880 * US, 624 * US, clean=False)] * 2
+    assert bool(others) != bool(remembers([*waited, *others]))
+
+
+def test_who_had_a_core_is_believed_before_who_waited() -> None:
+    """One that computed each time, undisturbed, is not accused for what others waited; nor is it excused."""
+    waited = [Probed(1880 * US, 624 * US, clean=False)] * 3
+    assert "" == remembers([*waited, Probed(600 * US, 590 * US)])
+    assert remembers([Probed(600 * US, 599 * US, clean=False)] * 3 + [Probed(600 * US, 20 * US)])
 
 
 def test_a_call_that_takes_no_time_at_all_remembers() -> None:
     """Where the clock of its process does not move there is nothing to divide by."""
-    assert remembers([(50 * US, 0.0)]).startswith("it remembers results: 50.0 us")
+    assert remembers([Probed(50 * US, 0.0)]).startswith("it remembers results: 50.0 us")
 
 
 @pytest.mark.parametrize(
