@@ -32,6 +32,7 @@
 #include "../parts.h"
 #include "block.h"
 #include "elements.h"
+#include "matrix.h"
 #include "products.h"
 #include "softmax.h"
 #include "workspace.h"
@@ -65,33 +66,64 @@ struct Blocks {
   int64_t first_vector(int64_t block) const { return block * vectors / count; }
 };
 
-// One tile of keys for one block of queries. `scores` is scratch: [key][lanes].
-template <int N>
-void attend_keys(const Block &block, const Keys &keys, int64_t depth, float *scores) {
-  constexpr int lanes = N * kLanes;
-  score_staircase<N>(block, keys, 0, depth, scores);
+// The products of blocks of one head on vector units, in fp32.
+template <typename T>
+class VectorProducts {
+ public:
+  using Element = T;
+  static constexpr int kKeys = kKeyTile;  // In a tile.
 
-  Vec decay[N];
-  for (int n = 0; n < N; n++) decay[n] = weigh_keys(block, keys, n, scores);
+  static int64_t padded(int64_t depth) { return depth; }  // Features that scratch memory has room for.
 
-  int64_t d = 0;
-  const auto advance = [&](auto features) {
-    constexpr int R = decltype(features)::value;
-    accumulate<R, N>(keys.first == 0, block.o + d * lanes, decay, scores, keys.v.data + d, keys.v.stride, keys.count);
-    d += R;
-  };
-  while (d + kTileRows<N> <= depth) advance(std::integral_constant<int, kTileRows<N>>());
-  while (d < depth) advance(std::integral_constant<int, 1>());
-}
+  VectorProducts(int64_t depth, float scale, Scratch &scratch) : depth_(depth), scale_(scale), scratch_(scratch) {}
 
-inline void attend_keys(const Block &block, const Keys &keys, int64_t depth, float *scores) {
-  static_assert(kBlockVectors == 3, "a case for every number of vectors");
-  switch (block.vectors) {
-    case 1: return attend_keys<1>(block, keys, depth, scores);
-    case 2: return attend_keys<2>(block, keys, depth, scores);
-    default: return attend_keys<3>(block, keys, depth, scores);
+  // Starts a block with its queries.
+  void begin(const Block &block, const T *rows, int64_t stride) const {
+    transpose_queries(block, as_floats(rows, stride, block.rows, depth_, scratch_.rows), depth_, scale_);
   }
-}
+
+  // Takes a tile of keys and values.
+  void take(const T *k, int64_t k_stride, const T *v, int64_t v_stride, int count) {
+    k_ = as_floats(k, k_stride, count, depth_, scratch_.k);
+    v_ = as_floats(v, v_stride, count, depth_, scratch_.v);
+  }
+
+  // The first `seen` keys of that tile, whose first is number `first`, for one block.
+  void attend(const Block &block, int64_t first, int seen) const {
+    static_assert(kBlockVectors == 3, "a case for every number of vectors");
+    const Keys keys = {k_, v_, first, seen};
+    switch (block.vectors) {
+      case 1: return attend<1>(block, keys);
+      case 2: return attend<2>(block, keys);
+      default: return attend<3>(block, keys);
+    }
+  }
+
+ private:
+  template <int N>
+  void attend(const Block &block, const Keys &keys) const {
+    constexpr int lanes = N * kLanes;
+    float *const scores = scratch_.scores;
+    score_staircase<N>(block, keys, 0, depth_, scores);
+
+    Vec decay[N];
+    for (int n = 0; n < N; n++) decay[n] = weigh_keys(block, keys, n, scores);
+
+    int64_t d = 0;
+    const auto advance = [&](auto features) {
+      constexpr int R = decltype(features)::value;
+      accumulate<R, N>(keys.first == 0, block.o + d * lanes, decay, scores, keys.v.data + d, keys.v.stride, keys.count);
+      d += R;
+    };
+    while (d + kTileRows<N> <= depth_) advance(std::integral_constant<int, kTileRows<N>>());
+    while (d < depth_) advance(std::integral_constant<int, 1>());
+  }
+
+  const int64_t depth_;
+  const float scale_;
+  Scratch &scratch_;
+  Rows k_ = {}, v_ = {};
+};
 
 // Describes block `number` of a head; where its arrays are is known already.
 inline void place_block(Block &block, const Problem &problem, const Blocks &blocks, int64_t number) {
@@ -108,9 +140,10 @@ inline void place_block(Block &block, const Problem &problem, const Blocks &bloc
 }
 
 // Computes the blocks [first, last) of one head, counted over all batches: at most kGroupBlocks.
-template <typename T>
+template <class Products>
 void attend_blocks(const Problem &problem, int64_t head, const Blocks &blocks, int64_t first, int64_t last,
                    Scratch &scratch) {
+  using T = typename Products::Element;
   const auto rows_of = [&](auto *tensor, const Problem::Strides &strides, int64_t group) {
     return tensor + head / problem.heads * strides.batch + head % problem.heads / group * strides.head;
   };
@@ -123,22 +156,22 @@ void attend_blocks(const Problem &problem, int64_t head, const Blocks &blocks, i
   const int count = static_cast<int>(last - first);
   ATTENTION_SEEN((recorder = {problem.parts, head}));
 
+  Products products(depth, problem.scale, scratch);
   for (int b = 0; b < count; b++) {
     Block &block = scratch.blocks[b];
     place_block(block, problem, blocks, first + b);
-    const Rows rows = as_floats(q + block.first * q_row, q_row, block.rows, depth, scratch.rows);
-    begin_block(block, rows, depth, problem.scale);
+    products.begin(block, q + block.first * q_row, q_row);
+    begin_block(block);
   }
 
   const int64_t keys = scratch.blocks[count - 1].keys;  // the last block sees the most
-  for (int64_t j = 0; j < keys; j += kKeyTile) {
-    const int64_t tile = std::min<int64_t>(kKeyTile, keys - j);
-    const Rows k_tile = as_floats(k + j * k_row, k_row, tile, depth, scratch.k);
-    const Rows v_tile = as_floats(v + j * v_row, v_row, tile, depth, scratch.v);
+  for (int64_t j = 0; j < keys; j += Products::kKeys) {
+    const int64_t tile = std::min<int64_t>(Products::kKeys, keys - j);
+    products.take(k + j * k_row, k_row, v + j * v_row, v_row, static_cast<int>(tile));
     for (int b = 0; b < count; b++) {
       const Block &block = scratch.blocks[b];
       const int seen = static_cast<int>(std::min(tile, block.keys - j));
-      if (seen > 0) attend_keys(block, {k_tile, v_tile, j, seen}, depth, scratch.scores);
+      if (seen > 0) products.attend(block, j, seen);
     }
   }
 

@@ -51,8 +51,8 @@ struct Keys {
   }
 };
 
-// Starts a block: its queries transposed and scaled, nothing seen yet.
-inline void begin_block(const Block &block, Rows q, int64_t depth, float scale) {
+// A block's queries, transposed and scaled.
+inline void transpose_queries(const Block &block, Rows q, int64_t depth, float scale) {
   const int lanes = block.lanes();
   const float factor = scale * 1.44269504088896341f;
   for (int i = 0; i < lanes; i += 4) {
@@ -70,6 +70,11 @@ inline void begin_block(const Block &block, Rows q, int64_t depth, float scale) 
       for (int r = 0; r < 4; r++)
         block.q[d * lanes + i + r] = i + r < block.rows ? rows[r * q.stride + d] * factor : 0.0f;
   }
+}
+
+// Starts a block: nothing seen yet.
+inline void begin_block(const Block &block) {
+  const int lanes = block.lanes();
   // The lowest finite number, not -inf: a query that has seen nothing has weights 2^(-inf - max) = 0, not NaN.
   std::fill_n(block.max, lanes, -FLT_MAX);
   std::fill_n(block.sum, lanes, 0.0f);

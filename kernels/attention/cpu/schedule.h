@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <type_traits>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -35,9 +36,12 @@ inline int available_threads() {
 #endif
 }
 
+// Nothing to make ready: the units of vectors are always there.
+struct VectorUnits {};
+
 // Computes the whole problem. False when there is no memory for the scratch space.
-template <typename T>
-bool attend(const Problem &problem) {
+template <class Products, class Units>
+bool attend_with(const Problem &problem) {
   if (problem.batches == 0 || problem.heads == 0 || problem.queries == 0) return true;
   const int64_t heads = problem.batches * problem.heads;
   const Blocks blocks(problem.queries);
@@ -50,18 +54,19 @@ bool attend(const Problem &problem) {
   const int group = static_cast<int>(std::min<int64_t>(std::max<int64_t>(share, 1), kGroupBlocks));
   const int64_t groups = divide_up(blocks.count, group), tasks = heads * groups;
 
-  constexpr bool widened = sizeof(T) < sizeof(float);
-  const int64_t floats = Scratch::floats(problem.depth, widened, group);
+  constexpr bool widened = sizeof(typename Products::Element) < sizeof(float);
+  const int64_t depth = Products::padded(problem.depth), floats = Scratch::floats(depth, widened, group);
   static thread_local Workspace workspace;
   float *const memory = workspace.reserve(floats * threads);
   if (!memory) return false;
 
   std::atomic<int64_t> next{0};
   const auto work = [&](int thread) {
-    Scratch scratch(memory + thread * floats, problem.depth, widened, group);
+    [[maybe_unused]] const Units units;
+    Scratch scratch(memory + thread * floats, depth, widened, group);
     for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       const int64_t head = task / groups, first = (groups - 1 - task % groups) * group;
-      attend_blocks<T>(problem, head, blocks, first, std::min(first + group, blocks.count), scratch);
+      attend_blocks<Products>(problem, head, blocks, first, std::min(first + group, blocks.count), scratch);
     }
   };
 #ifdef _OPENMP
@@ -73,6 +78,15 @@ bool attend(const Problem &problem) {
 #endif
   work(0);
   return true;
+}
+
+template <typename T>
+bool attend(const Problem &problem) {
+#if defined(ATTENTION_MATRIX)
+  if constexpr (std::is_same<T, Bfloat16>::value)
+    if (has_matrix_units()) return attend_with<MatrixProducts, MatrixUnits>(problem);
+#endif
+  return attend_with<VectorProducts<T>, VectorUnits>(problem);
 }
 
 }  // namespace attention

@@ -1,0 +1,307 @@
+// The two products of bfloat16 on matrix units: AMX (Sapphire Rapids and later).
+//
+// A tile instruction adds A (16 rows x 32) times B (32 x 16) to C (16 x 16 floats) in 16 cycles: 512 multiply-adds a
+// cycle, where AVX-512 has 32. B's rows go in by pairs: element (k, n) is half k % 2 of the 32-bit word n of row k / 2.
+// Both products keep the layout of the others, queries across the lanes, so that the softmax is the same:
+//   - S^T = K Q^T: keys are A's rows, as the caller left them. B is Q^T: words of 32 bits, two features of a query,
+//     transposed once a block.
+//   - O^T = V^T P^T: A is V^T, transposed once for all blocks of a group. B is P^T: two rows of weights, rounded and
+//     interleaved by one conversion and one permutation.
+// Q is not scaled on its way in: that would round it again, and large logits would be off by much. Scores are scaled.
+// Six accumulators, one A and one B are the eight tile registers: for D = 64 and three vectors of queries, a tile is
+// loaded for each 1.2 multiplications. The products of a score take 0.25 cycles then, and its softmax 0.75.
+//
+// Numbers below 2^-126 count as zero, here and in PyTorch's products of the kind.
+#pragma once
+
+#include "elements.h"
+
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__linux__)
+#define ATTENTION_MATRIX 1
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "block.h"
+#include "softmax.h"
+#include "workspace.h"
+
+namespace attention {
+
+// Whether this process may use the units: Linux wants to be asked before the first use.
+inline bool has_matrix_units() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool allowed = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return allowed;
+}
+
+// The units of this thread, with eight tiles of 16 rows of 64 bytes. Whoever had set them finds its shapes again: a
+// library may count on those that it left.
+class MatrixUnits {
+ public:
+  MatrixUnits() {
+    asm volatile("sttilecfg %0" : "=m"(before_));
+    const Shapes own = {1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+    asm volatile("ldtilecfg %0" ::"m"(own));
+  }
+  ~MatrixUnits() {
+    if (before_.palette)
+      asm volatile("ldtilecfg %0" ::"m"(before_));
+    else
+      asm volatile("tilerelease");
+  }
+  MatrixUnits(const MatrixUnits &) = delete;
+  MatrixUnits &operator=(const MatrixUnits &) = delete;
+
+ private:
+  struct Shapes {
+    uint8_t palette, start, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+  };
+  static_assert(sizeof(Shapes) == 64, "what ldtilecfg reads");
+  Shapes before_;
+};
+
+// The instructions, with the number of a tile as a constant. Those of g++ 12 do not tell that they read memory.
+template <int C>
+ATTENTION_INLINE void tile_zero() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(C));
+}
+template <int C>
+ATTENTION_INLINE void tile_load(const void *from, int64_t stride) {
+  asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(C), "r"(from), "r"(stride) : "memory");
+}
+template <int C>
+ATTENTION_INLINE void tile_store(void *to, int64_t stride) {
+  asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(C), "r"(to), "r"(stride) : "memory");
+}
+template <int C, int A, int B>
+ATTENTION_INLINE void tile_multiply() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+}
+
+// action(0), action(1), ... with constants.
+template <int N, int I = 0, class Action>
+ATTENTION_INLINE void repeat(const Action &action) {
+  if constexpr (I < N) {
+    action(std::integral_constant<int, I>());
+    repeat<N, I + 1>(action);
+  }
+}
+
+using Words = __m512i;  // 16 words of 32 bits
+
+// rows[i][j] becomes rows[j][i].
+ATTENTION_INLINE void transpose(Words (&rows)[16]) {
+  Words pairs[16];
+  for (int i = 0; i < 16; i += 2) {
+    pairs[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4)
+    for (int half = 0; half < 2; half++) {
+      rows[i + 2 * half] = _mm512_unpacklo_epi64(pairs[i + half], pairs[i + 2 + half]);
+      rows[i + 2 * half + 1] = _mm512_unpackhi_epi64(pairs[i + half], pairs[i + 2 + half]);
+    }
+  // rows[4 r + c] holds, in its quarter q, words 4 r to 4 r + 3 of what becomes row 4 q + c.
+  for (int c = 0; c < 4; c++) {
+    const Words low01 = _mm512_shuffle_i32x4(rows[c], rows[4 + c], 0x88);
+    const Words low23 = _mm512_shuffle_i32x4(rows[8 + c], rows[12 + c], 0x88);
+    const Words high01 = _mm512_shuffle_i32x4(rows[c], rows[4 + c], 0xdd);
+    const Words high23 = _mm512_shuffle_i32x4(rows[8 + c], rows[12 + c], 0xdd);
+    pairs[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+    pairs[8 + c] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+    pairs[4 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+    pairs[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+  }
+  for (int i = 0; i < 16; i++) rows[i] = pairs[i];
+}
+
+// The products of blocks of one head on matrix units. `Scratch` is laid out for `padded(depth)` features.
+class MatrixProducts {
+ public:
+  using Element = Bfloat16;
+  static constexpr int kSteps = 32, kTile = 16 * kSteps;  // Halves that one multiplication sums up, and of a tile.
+  static constexpr int kKeys = kKeyTile / kSteps * kSteps;
+  static_assert(kLanes == 16 && kKeys > 0, "a vector of queries is a tile's column");
+
+  static int64_t padded(int64_t depth) { return divide_up(depth, kSteps) * kSteps; }
+
+  MatrixProducts(int64_t depth, float scale, Scratch &scratch)
+      : depth_(depth), steps_(divide_up(depth, kSteps)), factor_(scale * 1.44269504088896341f), scratch_(scratch) {}
+
+  // Starts a block: its queries as tiles [vector][step of features].
+  void begin(const Block &block, const Bfloat16 *rows, int64_t stride) const {
+    uint16_t *to = halves(block.q);
+    for (int i = 0; i < block.lanes(); i += kLanes)
+      for (int64_t d = 0; d < depth_; d += kSteps, to += kTile) {
+        Words words[16];
+        for (int r = 0; r < 16; r++) words[r] = i + r < block.rows ? load_halves(rows + (i + r) * stride, d) : Words{};
+        transpose(words);
+        for (int r = 0; r < 16; r++) _mm512_store_si512(to + r * kSteps, words[r]);
+      }
+  }
+
+  // Takes a tile of keys and values: V^T as tiles [16 features][32 keys], K as it is where it fills tiles.
+  void take(const Bfloat16 *k, int64_t k_stride, const Bfloat16 *v, int64_t v_stride, int count) {
+    k_ = k, k_stride_ = k_stride;
+    whole_ = depth_ % kSteps == 0 ? count / 16 * 16 : 0;
+    uint16_t *const copy = halves(scratch_.k);
+    const int64_t width = steps_ * kSteps;
+    for (int j = whole_; j < (count + 15) / 16 * 16; j++)
+      for (int64_t d = 0; d < depth_; d += kSteps)
+        _mm512_store_si512(copy + j * width + d, j < count ? load_halves(k + j * k_stride, d) : Words{});
+
+    uint16_t *to = halves(scratch_.v);
+    for (int64_t d = 0; d < depth_; d += 16)
+      for (int j = 0; j < kKeys; j += kSteps, to += kTile)
+        if (j < count) {
+          Words words[16];
+          for (int r = 0; r < 16; r++) words[r] = load_pair(v + (j + 2 * r) * v_stride, v_stride, d, count - j - 2 * r);
+          transpose(words);
+          for (int r = 0; r < 16; r++) _mm512_store_si512(to + r * kSteps, words[r]);
+        }
+  }
+
+  // The first `seen` keys of that tile, whose first is number `first`, for one block.
+  void attend(const Block &block, int64_t first, int seen) const {
+    static_assert(kBlockVectors == 3, "a case for every number of vectors");
+    const Keys keys = {{}, {}, first, seen};
+    switch (block.vectors) {
+      case 1: return attend<1>(block, keys);
+      case 2: return attend<2>(block, keys);
+      default: return attend<3>(block, keys);
+    }
+  }
+
+ private:
+  static uint16_t *halves(float *memory) { return reinterpret_cast<uint16_t *>(memory); }
+
+  // 32 features from `d` on, zeros where there are fewer.
+  Words load_halves(const Bfloat16 *row, int64_t d) const {
+    const int64_t left = depth_ - d;
+    return _mm512_maskz_loadu_epi16(left >= kSteps ? ~0u : (1u << left) - 1, row + d);
+  }
+
+  // 16 features from `d` on of two keys, by pairs; zeros beyond the last of `count` keys.
+  Words load_pair(const Bfloat16 *row, int64_t stride, int64_t d, int count) const {
+    const __mmask16 mask = depth_ - d >= 16 ? 0xffff : (1u << (depth_ - d)) - 1;
+    const __m256i low = count > 0 ? _mm256_maskz_loadu_epi16(mask, row + d) : __m256i{};
+    const __m256i high = count > 1 ? _mm256_maskz_loadu_epi16(mask, row + stride + d) : __m256i{};
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+  }
+
+  template <int N>
+  void attend(const Block &block, const Keys &keys) const {
+    float *const scores = scratch_.scores;
+    score<N>(block, keys, 0, scores);
+    Vec decay[N];
+    for (int n = 0; n < N; n++) {
+      const int seen = keys.seen_by(block.keys_full + (n + 1) * kLanes - 1);
+      for (int j = 0; j < seen; j++) {
+        float *const at = scores + (j * N + n) * kLanes;
+        store(at, load(at) * factor_);
+      }
+      decay[n] = weigh_keys(block, keys, n, scores);
+      round_weights<N>(keys.count, scores + n * kLanes);
+    }
+    if (keys.first > 0)
+      for (int64_t d = 0; d < depth_; d++)
+        for (int n = 0; n < N; n++) {
+          float *const at = block.o + (d * N + n) * kLanes;
+          store(at, load(at) * decay[n]);
+        }
+    int64_t group = 0;
+    for (; group + 2 <= divide_up(depth_, 16); group += 2) accumulate<2, N>(block, keys, group, scores);
+    if (group < divide_up(depth_, 16)) accumulate<1, N>(block, keys, group, scores);
+  }
+
+  // Scores from key `begin` on for the last N vectors of a block. Of keys that its first does not see only the others'.
+  template <int N>
+  void score(const Block &block, const Keys &keys, int begin, float *scores) const {
+    const int vector = block.vectors - N, end = keys.seen_by(block.keys_full + (vector + 1) * kLanes - 1);
+    int j = begin;
+    for (; j + 16 < end; j += 32) score_keys<2, N>(block, vector, j, scores);
+    if (j < end) score_keys<1, N>(block, vector, j, scores), j += 16;
+    if constexpr (N > 1)
+      if (j < keys.count) score<N - 1>(block, keys, j, scores);
+  }
+
+  // Scores of 16 or 32 keys for N vectors of queries. What stands beyond the last key is not used.
+  template <int G, int N>
+  void score_keys(const Block &block, int vector, int j, float *scores) const {
+    const int64_t width = steps_ * kSteps;
+    const uint16_t *const q = halves(block.q) + vector * width * kLanes;
+    const int lanes = block.lanes();
+    repeat<G * N>([](auto c) { tile_zero<c>(); });
+    for (int64_t s = 0; s < steps_; s++)
+      repeat<G>([&](auto g) {
+        const int row = j + 16 * g;
+        const bool direct = row < whole_;
+        const void *const keys = direct ? static_cast<const void *>(k_ + row * k_stride_ + s * kSteps)
+                                        : halves(scratch_.k) + row * width + s * kSteps;
+        tile_load<6>(keys, 2 * (direct ? k_stride_ : width));
+        repeat<N>([&](auto n) {
+          tile_load<7>(q + (n * steps_ + s) * kTile, 2 * kSteps);
+          tile_multiply<g * N + n, 6, 7>();
+        });
+      });
+    repeat<G>([&](auto g) {
+      repeat<N>([&](auto n) {
+        tile_store<g * N + n>(scores + (j + 16 * g) * lanes + (vector + n) * kLanes, 4 * lanes);
+      });
+    });
+  }
+
+  // The weights of one vector, rounded, by pairs of keys: pair i takes the place of row i. Zeros fill the last tile.
+  template <int N>
+  static void round_weights(int count, float *weights) {
+    constexpr int kRow = N * kLanes;
+    const int filled = (count + kSteps - 1) / kSteps * kSteps;
+    for (int j = count; j < filled; j++) store(weights + j * kRow, Vec{});
+    Words order;
+    for (int i = 0; i < 16; i++) reinterpret_cast<uint32_t *>(&order)[i] = i | (16 + i) << 16;
+    for (int j = 0; j < filled; j += 2) {
+      const __m512 low = (__m512)load(weights + j * kRow), high = (__m512)load(weights + (j + 1) * kRow);
+      const Words both = (Words)_mm512_cvtne2ps_pbh(high, low);
+      _mm512_store_si512(weights + j / 2 * kRow, _mm512_permutexvar_epi16(order, both));
+    }
+  }
+
+  // F groups of 16 features of the outputs: o += V^T P^T. There is no o the first time.
+  template <int F, int N>
+  void accumulate(const Block &block, const Keys &keys, int64_t group, const float *weights) const {
+    constexpr int kRow = N * kLanes;
+    float *const o = block.o + group * 16 * kRow;
+    if (keys.first == 0)
+      repeat<F * N>([](auto c) { tile_zero<c>(); });
+    else
+      repeat<F * N>([&](auto c) { tile_load<c>(o + c / N * 16 * kRow + c % N * kLanes, 4 * kRow); });
+    const uint16_t *const v = halves(scratch_.v) + group * (kKeys / kSteps) * kTile;
+    for (int j = 0; j < keys.count; j += kSteps)
+      repeat<N>([&](auto n) {
+        tile_load<7>(weights + j / 2 * kRow + n * kLanes, 4 * kRow);
+        repeat<F>([&](auto f) {
+          tile_load<6>(v + (f * (kKeys / kSteps) + j / kSteps) * kTile, 2 * kSteps);
+          tile_multiply<f * N + n, 6, 7>();
+        });
+      });
+    repeat<F * N>([&](auto c) { tile_store<c>(o + c / N * 16 * kRow + c % N * kLanes, 4 * kRow); });
+  }
+
+  const int64_t depth_, steps_;
+  const float factor_;
+  Scratch &scratch_;
+  const Bfloat16 *k_ = nullptr;
+  int64_t k_stride_ = 0;
+  int whole_ = 0;  // Keys of the tile that are read where the caller left them.
+};
+
+}  // namespace attention
+
+#endif
