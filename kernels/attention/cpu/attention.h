@@ -107,7 +107,7 @@ class VectorProducts {
     score_staircase<N>(block, keys, 0, depth_, scores);
 
     Vec decay[N];
-    for (int n = 0; n < N; n++) decay[n] = weigh_keys(block, keys, n, scores);
+    for (int n = 0; n < N; n++) decay[n] = weigh_keys(block, keys, n, scores, Weights());
 
     int64_t d = 0;
     const auto advance = [&](auto features) {

@@ -7,7 +7,8 @@
 //     transposed once a block.
 //   - O^T = V^T P^T: A is V^T, transposed once for all blocks of a group. B is P^T: two rows of weights, rounded and
 //     interleaved by one conversion and one permutation.
-// Q is not scaled on its way in: that would round it again, and large logits would be off by much. Scores are scaled.
+// Q is not scaled on its way in: that would round it again, and large logits would be off by much. A score is scaled by
+// the multiply-add that takes the maximum away.
 // Six accumulators, one A and one B are the eight tile registers: for D = 64 and three vectors of queries, a tile is
 // loaded for each 1.2 multiplications. The products of a score take 0.25 cycles then, and its softmax 0.75.
 //
@@ -23,6 +24,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -122,6 +124,30 @@ ATTENTION_INLINE void transpose(Words (&rows)[16]) {
   for (int i = 0; i < 16; i++) rows[i] = pairs[i];
 }
 
+// Weights that are to be rounded to bfloat16: to 1e-4, 1/20 of that. `factor` is what scores are multiplied with; it is
+// positive, so that the largest score is the largest before.
+struct RoundedWeights {
+  float factor;
+
+  ATTENTION_INLINE Vec scaled(Vec scores) const { return scores * factor; }
+
+  // 2^x = 2^floor(x) times a minimax polynomial of the rest that is exact at 0. Zero below 2^-126, and NaN for NaN.
+  template <int M>
+  ATTENTION_INLINE void operator()(Vec (&scores)[M], Vec max, float headroom) const {
+    const Vec reference = max + headroom;
+    Vec x[M], f[M], power[M];
+    for (int i = 0; i < M; i++) x[i] = scores[i] * factor - reference;
+    for (int i = 0; i < M; i++) f[i] = (Vec)_mm512_maskz_reduce_ps(0xffff, (__m512)x[i], _MM_FROUND_TO_NEG_INF);
+    for (int i = 0; i < M; i++) power[i] = f[i] * 7.70672e-2f + 2.2764482e-1f;
+    for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 6.9511682e-1f;
+    for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 1.0f;
+    for (int i = 0; i < M; i++) {
+      const __mmask16 counts = _mm512_cmp_ps_mask((__m512)x[i], _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+      scores[i] = (Vec)_mm512_maskz_scalef_ps(counts, (__m512)power[i], (__m512)x[i]);
+    }
+  }
+};
+
 // The products of blocks of one head on matrix units. `Scratch` is laid out for `padded(depth)` features.
 class MatrixProducts {
  public:
@@ -133,9 +159,13 @@ class MatrixProducts {
   static int64_t padded(int64_t depth) { return divide_up(depth, kSteps) * kSteps; }
 
   MatrixProducts(int64_t depth, float scale, Scratch &scratch)
-      : depth_(depth), steps_(divide_up(depth, kSteps)), factor_(scale * 1.44269504088896341f), scratch_(scratch) {}
+      : depth_(depth),
+        steps_(divide_up(depth, kSteps)),
+        sign_(scale < 0 ? INT32_MIN | 0x8000 : 0),
+        weights_{std::max(std::fabs(scale) * 1.44269504088896341f, 1e-30f)},  // Not 0, for -inf has to stay what it is.
+        scratch_(scratch) {}
 
-  // Starts a block: its queries as tiles [vector][step of features].
+  // Starts a block: its queries as tiles [vector][step of features], with the scale's sign.
   void begin(const Block &block, const Bfloat16 *rows, int64_t stride) const {
     uint16_t *to = halves(block.q);
     for (int i = 0; i < block.lanes(); i += kLanes)
@@ -143,7 +173,8 @@ class MatrixProducts {
         Words words[16];
         for (int r = 0; r < 16; r++) words[r] = i + r < block.rows ? load_halves(rows + (i + r) * stride, d) : Words{};
         transpose(words);
-        for (int r = 0; r < 16; r++) _mm512_store_si512(to + r * kSteps, words[r]);
+        const Words sign = _mm512_set1_epi32(sign_);
+        for (int r = 0; r < 16; r++) _mm512_store_si512(to + r * kSteps, _mm512_xor_si512(words[r], sign));
       }
   }
 
@@ -202,12 +233,7 @@ class MatrixProducts {
     score<N>(block, keys, 0, scores);
     Vec decay[N];
     for (int n = 0; n < N; n++) {
-      const int seen = keys.seen_by(block.keys_full + (n + 1) * kLanes - 1);
-      for (int j = 0; j < seen; j++) {
-        float *const at = scores + (j * N + n) * kLanes;
-        store(at, load(at) * factor_);
-      }
-      decay[n] = weigh_keys(block, keys, n, scores);
+      decay[n] = weigh_keys(block, keys, n, scores, weights_);
       round_weights<N>(keys.count, scores + n * kLanes);
     }
     if (keys.first > 0)
@@ -295,7 +321,8 @@ class MatrixProducts {
   }
 
   const int64_t depth_, steps_;
-  const float factor_;
+  const int32_t sign_;
+  const RoundedWeights weights_;
   Scratch &scratch_;
   const Bfloat16 *k_ = nullptr;
   int64_t k_stride_ = 0;

@@ -24,15 +24,21 @@ inline void record(Part part, int64_t row, int64_t column, float value) {
   parts.data[(recorder.head * parts.rows + row) * parts.width + column] = value;
 }
 
-// Keys of a tile, for one vector of a block; `reference` is what was subtracted from the scores of weights.
-inline void record_tile(Part part, const Block &block, const Keys &keys, int n, int seen, const float *values,
-                        Vec reference) {
+// Logarithms of the weights of a tile, for one vector of a block; `reference` is what was subtracted from their scores.
+inline void record_weights(const Block &block, const Keys &keys, int n, int seen, const float *weights, Vec reference) {
   for (int lane = 0; lane < kLanes && n * kLanes + lane < block.rows; lane++)
-    for (int j = 0; j < seen; j++) {
-      const float value = values[j * block.lanes() + lane];
-      record(part, block.first + n * kLanes + lane, keys.first + j,
-             part == kScores ? value : std::log2(value) + reference[lane]);
-    }
+    for (int j = 0; j < seen; j++)
+      record(kWeights, block.first + n * kLanes + lane, keys.first + j,
+             std::log2(weights[j * block.lanes() + lane]) + reference[lane]);
+}
+
+// Scores of keys of a tile, before they become weights.
+template <class By>
+void record_scores(const Block &block, const Keys &keys, int n, int seen, const float *scores, const By &weights) {
+  for (int lane = 0; lane < kLanes && n * kLanes + lane < block.rows; lane++)
+    for (int j = 0; j < seen; j++)
+      record(kScores, block.first + n * kLanes + lane, keys.first + j,
+             weights.scaled(splat(scores[j * block.lanes() + lane]))[0]);
 }
 
 // What a block has come to, before it ends.

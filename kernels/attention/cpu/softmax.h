@@ -5,6 +5,7 @@
 // the whole row. A masked score is replaced before anything looks at it, so a masked NaN reaches no one.
 #pragma once
 
+#include <cfloat>
 #include <cmath>
 #include <cstdint>
 
@@ -38,10 +39,23 @@ ATTENTION_INLINE void exp2_of_nonpositive(Vec (&x)[M], float headroom) {
   for (int i = 0; i < M; i++) x[i] = power[i] * (Vec)((IntVec)shifted[i] << 23);
 }
 
-// The softmax of vector `n` of a block over one tile: scores become weights 2^(score - max - headroom), 0 where masked.
-// Updates the running maximum and sum; returns what older sums and outputs are to be multiplied with. Thanks to the
-// headroom no weight exceeds 1 / number of keys, and sums of weight * V stay finite for every finite V.
-inline Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores) {
+// Weights to about one unit in the last place, of scores that are scaled already.
+struct Weights {
+  ATTENTION_INLINE Vec scaled(Vec scores) const { return scores; }
+
+  template <int M>
+  ATTENTION_INLINE void operator()(Vec (&scores)[M], Vec max, float headroom) const {
+    for (int i = 0; i < M; i++) scores[i] -= max;
+    exp2_of_nonpositive(scores, headroom);
+  }
+};
+
+// The softmax of vector `n` of a block over one tile: scores become weights 2^(score - max - headroom), 0 where masked,
+// by `weights` (see Weights). Updates the running maximum and sum; returns what older sums and outputs are to be
+// multiplied with. Thanks to the headroom no weight exceeds 1 / number of keys, and sums of weight * V stay finite for
+// every finite V.
+template <class By>
+Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores, const By &weights) {
   const int lanes = block.lanes();
   const float headroom = block.headroom;
   scores += n * kLanes;
@@ -55,9 +69,9 @@ inline Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores
     store(scores + j * lanes, select(lane_numbers() >= first_lane, load(scores + j * lanes), splat(-INFINITY)));
   }
 
-  ATTENTION_SEEN(record_tile(kScores, block, keys, n, seen, scores, Vec{}));
+  ATTENTION_SEEN(record_scores(block, keys, n, seen, scores, weights));
 
-  Vec max = load(running_max);
+  Vec max = splat(-FLT_MAX);
   int j = 0;
   for (; j + 4 <= seen; j += 4) {
     const float *const from = scores + j * lanes;
@@ -65,27 +79,28 @@ inline Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores
     max = larger(larger(pair, larger(load(from + 2 * lanes), load(from + 3 * lanes))), max);
   }
   for (; j < seen; j++) max = larger(load(scores + j * lanes), max);  // passes over NaN: see below
+  max = larger(weights.scaled(max), load(running_max));
   Vec decay[1] = {load(running_max) - max};
   exp2_of_nonpositive(decay, 0);
 
   Vec sum = Vec{};
   j = 0;
   for (; j + 4 <= seen; j += 4) {
-    Vec weights[4];
-    for (int i = 0; i < 4; i++) weights[i] = load(scores + (j + i) * lanes) - max;
-    exp2_of_nonpositive(weights, headroom);
-    sum += (weights[0] + weights[1]) + (weights[2] + weights[3]);  // NaN for a NaN score, and then the whole row
-    for (int i = 0; i < 4; i++) store(scores + (j + i) * lanes, weights[i]);
+    Vec four[4];
+    for (int i = 0; i < 4; i++) four[i] = load(scores + (j + i) * lanes);
+    weights(four, max, headroom);
+    sum += (four[0] + four[1]) + (four[2] + four[3]);  // NaN for a NaN score, and then the whole row
+    for (int i = 0; i < 4; i++) store(scores + (j + i) * lanes, four[i]);
   }
   for (; j < seen; j++) {
-    Vec weight[1] = {load(scores + j * lanes) - max};
-    exp2_of_nonpositive(weight, headroom);
-    sum += weight[0];
-    store(scores + j * lanes, weight[0]);
+    Vec one[1] = {load(scores + j * lanes)};
+    weights(one, max, headroom);
+    sum += one[0];
+    store(scores + j * lanes, one[0]);
   }
   for (; j < keys.count; j++) store(scores + j * lanes, Vec{});
 
-  ATTENTION_SEEN(record_tile(kWeights, block, keys, n, seen, scores, max + headroom));
+  ATTENTION_SEEN(record_weights(block, keys, n, seen, scores, max + headroom));
   store(running_max, max);
   store(running_sum, load(running_sum) * decay[0] + sum);
   return decay[0];
