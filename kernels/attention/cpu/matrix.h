@@ -146,6 +146,21 @@ struct RoundedWeights {
       scores[i] = (Vec)_mm512_maskz_scalef_ps(counts, (__m512)power[i], (__m512)x[i]);
     }
   }
+
+  // Rounded, by pairs of keys: pair i takes the place of row i.
+  ATTENTION_INLINE static void put(float *rows, int lanes, int j, const Vec (&four)[4]) {
+    Words order;  // Low and high halves of the conversion's result, turn about.
+    for (int i = 0; i < 16; i++) reinterpret_cast<uint32_t *>(&order)[i] = i | (16 + i) << 16;
+    for (int pair = 0; pair < 2; pair++) {
+      const Words both = (Words)_mm512_cvtne2ps_pbh((__m512)four[2 * pair + 1], (__m512)four[2 * pair]);
+      _mm512_store_si512(rows + (j / 2 + pair) * lanes, _mm512_permutexvar_epi16(order, both));
+    }
+  }
+
+  // Up to the end of a tile.
+  static void put_zeros(float *rows, int lanes, int j, int count) {
+    for (const int end = divide_up(count, 32) * 32; j < end; j += 2) store(rows + j / 2 * lanes, Vec{});
+  }
 };
 
 // The products of blocks of one head on matrix units. `Scratch` is laid out for `padded(depth)` features.
@@ -232,11 +247,10 @@ class MatrixProducts {
     float *const scores = scratch_.scores;
     score<N>(block, keys, 0, scores);
     Vec decay[N];
-    for (int n = 0; n < N; n++) {
-      decay[n] = weigh_keys(block, keys, n, scores, weights_);
-      round_weights<N>(keys.count, scores + n * kLanes);
-    }
-    if (keys.first > 0)
+    for (int n = 0; n < N; n++) decay[n] = weigh_keys(block, keys, n, scores, weights_);
+    int grown = 0;  // Whether a maximum has: later tiles rarely have a larger one.
+    for (int n = 0; n < N; n++) grown |= _mm512_cmp_ps_mask((__m512)decay[n], _mm512_set1_ps(1.0f), _CMP_NEQ_UQ);
+    if (keys.first > 0 && grown)
       for (int64_t d = 0; d < depth_; d++)
         for (int n = 0; n < N; n++) {
           float *const at = block.o + (d * N + n) * kLanes;
@@ -282,21 +296,6 @@ class MatrixProducts {
         tile_store<g * N + n>(scores + (j + 16 * g) * lanes + (vector + n) * kLanes, 4 * lanes);
       });
     });
-  }
-
-  // The weights of one vector, rounded, by pairs of keys: pair i takes the place of row i. Zeros fill the last tile.
-  template <int N>
-  static void round_weights(int count, float *weights) {
-    constexpr int kRow = N * kLanes;
-    const int filled = (count + kSteps - 1) / kSteps * kSteps;
-    for (int j = count; j < filled; j++) store(weights + j * kRow, Vec{});
-    Words order;
-    for (int i = 0; i < 16; i++) reinterpret_cast<uint32_t *>(&order)[i] = i | (16 + i) << 16;
-    for (int j = 0; j < filled; j += 2) {
-      const __m512 low = (__m512)load(weights + j * kRow), high = (__m512)load(weights + (j + 1) * kRow);
-      const Words both = (Words)_mm512_cvtne2ps_pbh(high, low);
-      _mm512_store_si512(weights + j / 2 * kRow, _mm512_permutexvar_epi16(order, both));
-    }
   }
 
   // F groups of 16 features of the outputs: o += V^T P^T. There is no o the first time.

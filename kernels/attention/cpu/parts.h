@@ -24,12 +24,13 @@ inline void record(Part part, int64_t row, int64_t column, float value) {
   parts.data[(recorder.head * parts.rows + row) * parts.width + column] = value;
 }
 
-// Logarithms of the weights of a tile, for one vector of a block; `reference` is what was subtracted from their scores.
-inline void record_weights(const Block &block, const Keys &keys, int n, int seen, const float *weights, Vec reference) {
+// Logarithms of the weights of four keys for one vector of a block; `reference` is what was subtracted from their scores.
+inline void record_weights(const Block &block, const Keys &keys, int n, int j, int seen, const Vec (&weights)[4],
+                           Vec reference) {
   for (int lane = 0; lane < kLanes && n * kLanes + lane < block.rows; lane++)
-    for (int j = 0; j < seen; j++)
-      record(kWeights, block.first + n * kLanes + lane, keys.first + j,
-             std::log2(weights[j * block.lanes() + lane]) + reference[lane]);
+    for (int i = 0; i < 4 && j + i < seen; i++)
+      record(kWeights, block.first + n * kLanes + lane, keys.first + j + i,
+             std::log2(weights[i][lane]) + reference[lane]);
 }
 
 // Scores of keys of a tile, before they become weights.

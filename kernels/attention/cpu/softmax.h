@@ -48,6 +48,16 @@ struct Weights {
     for (int i = 0; i < M; i++) scores[i] -= max;
     exp2_of_nonpositive(scores, headroom);
   }
+
+  // Puts the weights of four keys, the first of them number `j`, where the product with V finds them.
+  ATTENTION_INLINE static void put(float *rows, int lanes, int j, const Vec (&four)[4]) {
+    for (int i = 0; i < 4; i++) store(rows + (j + i) * lanes, four[i]);
+  }
+
+  // The same for keys [j, count) that weigh nothing.
+  static void put_zeros(float *rows, int lanes, int j, int count) {
+    for (; j < count; j++) store(rows + j * lanes, Vec{});
+  }
 };
 
 // The softmax of vector `n` of a block over one tile: scores become weights 2^(score - max - headroom), 0 where masked,
@@ -71,36 +81,29 @@ Vec weigh_keys(const Block &block, const Keys &keys, int n, float *scores, const
 
   ATTENTION_SEEN(record_scores(block, keys, n, seen, scores, weights));
 
+  // Four keys at a time; those beyond the last have no weight.
+  for (int j = seen; j % 4; j++) store(scores + j * lanes, splat(-INFINITY));
   Vec max = splat(-FLT_MAX);
-  int j = 0;
-  for (; j + 4 <= seen; j += 4) {
+  for (int j = 0; j < seen; j += 4) {
     const float *const from = scores + j * lanes;
-    const Vec pair = larger(load(from), load(from + lanes));
+    const Vec pair = larger(load(from), load(from + lanes));  // passes over NaN: see below
     max = larger(larger(pair, larger(load(from + 2 * lanes), load(from + 3 * lanes))), max);
   }
-  for (; j < seen; j++) max = larger(load(scores + j * lanes), max);  // passes over NaN: see below
   max = larger(weights.scaled(max), load(running_max));
   Vec decay[1] = {load(running_max) - max};
   exp2_of_nonpositive(decay, 0);
 
   Vec sum = Vec{};
-  j = 0;
-  for (; j + 4 <= seen; j += 4) {
+  for (int j = 0; j < seen; j += 4) {
     Vec four[4];
     for (int i = 0; i < 4; i++) four[i] = load(scores + (j + i) * lanes);
     weights(four, max, headroom);
     sum += (four[0] + four[1]) + (four[2] + four[3]);  // NaN for a NaN score, and then the whole row
-    for (int i = 0; i < 4; i++) store(scores + (j + i) * lanes, four[i]);
+    ATTENTION_SEEN(record_weights(block, keys, n, j, seen, four, max + headroom));
+    weights.put(scores, lanes, j, four);
   }
-  for (; j < seen; j++) {
-    Vec one[1] = {load(scores + j * lanes)};
-    weights(one, max, headroom);
-    sum += one[0];
-    store(scores + j * lanes, one[0]);
-  }
-  for (; j < keys.count; j++) store(scores + j * lanes, Vec{});
+  weights.put_zeros(scores, lanes, (seen + 3) / 4 * 4, keys.count);
 
-  ATTENTION_SEEN(record_weights(block, keys, n, seen, scores, max + headroom));
   store(running_max, max);
   store(running_sum, load(running_sum) * decay[0] + sum);
   return decay[0];
