@@ -74,6 +74,7 @@ class VectorProducts {
   static constexpr int kKeys = kKeyTile;  // In a tile.
 
   static int64_t padded(int64_t depth) { return depth; }  // Features that scratch memory has room for.
+  static bool suits(const T *, int64_t, int64_t, int64_t) { return true; }  // Whether it can compute with such rows.
 
   VectorProducts(int64_t depth, float scale, Scratch &scratch) : depth_(depth), scale_(scale), scratch_(scratch) {}
 
@@ -154,6 +155,11 @@ void attend_blocks(const Problem &problem, int64_t head, const Blocks &blocks, i
   const int64_t q_row = problem.q_strides.row, k_row = problem.k_strides.row, v_row = problem.v_strides.row,
                 o_row = problem.o_strides.row, depth = problem.depth;
   const int count = static_cast<int>(last - first);
+  const int64_t begin = blocks.first_vector(first) * kLanes;
+  const int64_t end = std::min(blocks.first_vector(last) * kLanes, problem.queries);
+  if (!Products::suits(q + begin * q_row, q_row, end - begin, depth) ||
+      !Products::suits(k, k_row, problem.keys, depth) || !Products::suits(v, v_row, problem.keys, depth))
+    return attend_blocks<VectorProducts<T>>(problem, head, blocks, first, last, scratch);
   ATTENTION_SEEN((recorder = {problem.parts, head}));
 
   Products products(depth, problem.scale, scratch);

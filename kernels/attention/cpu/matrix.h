@@ -1,4 +1,4 @@
-// The two products of bfloat16 on matrix units: AMX (Sapphire Rapids and later).
+// The two products of bfloat16 and float16 on matrix units: AMX (Sapphire Rapids and later).
 //
 // A tile instruction adds A (16 rows x 32) times B (32 x 16) to C (16 x 16 floats) in 16 cycles: 512 multiply-adds a
 // cycle, where AVX-512 has 32. B's rows go in by pairs: element (k, n) is half k % 2 of the 32-bit word n of row k / 2.
@@ -11,6 +11,10 @@
 // the multiply-add that takes the maximum away.
 // Six accumulators, one A and one B are the eight tile registers: for D = 64 and three vectors of queries, a tile is
 // loaded for each 1.2 multiplications. The products of a score take 0.25 cycles then, and its softmax 0.75.
+//
+// The units multiply bfloat16. A float16 is the sum of two of those, exactly, and so nearly is a weight: hi * hi + hi * lo
+// + lo * hi leaves out 2^-16. Three products take 0.75 cycles a score in place of the 4 of AVX-512. Infinity has no such
+// parts (inf * 0 is no number): a head with any goes to vector units.
 //
 // Numbers below 2^-126 count as zero, here and in PyTorch's products of the kind.
 #pragma once
@@ -124,22 +128,46 @@ ATTENTION_INLINE void transpose(Words (&rows)[16]) {
   for (int i = 0; i < 16; i++) rows[i] = pairs[i];
 }
 
-// Weights that are to be rounded to bfloat16: to 1e-4, 1/20 of that. `factor` is what scores are multiplied with; it is
-// positive, so that the largest score is the largest before.
+// How many bfloat16 an element, or a weight for such elements, is taken apart into.
+template <typename T>
+constexpr int kParts = std::is_same<T, Float16>::value ? 2 : 1;
+
+// 16 pairs of numbers as pairs of bfloat16: part 0 is rounded, part 1 is what that left.
+template <int P>
+ATTENTION_INLINE void take_apart(__m512 low, __m512 high, Words (&parts)[P]) {
+  Words order;  // Low and high halves of the conversion's result, turn about.
+  for (int i = 0; i < 16; i++) reinterpret_cast<uint32_t *>(&order)[i] = i | (16 + i) << 16;
+  for (int p = 0; p < P; p++) {
+    parts[p] = _mm512_permutexvar_epi16(order, (Words)_mm512_cvtne2ps_pbh(high, low));
+    low -= (__m512)_mm512_slli_epi32(parts[p], 16);
+    high -= (__m512)_mm512_and_si512(parts[p], _mm512_set1_epi32(INT32_C(-65536)));
+  }
+}
+
+// Weights that become bfloat16, to 1/20 of what rounding them costs, or two of them. `factor` is what scores are
+// multiplied with; it is positive, so that the largest score is the largest before.
+template <int P>
 struct RoundedWeights {
   float factor;
 
   ATTENTION_INLINE Vec scaled(Vec scores) const { return scores * factor; }
 
-  // 2^x = 2^floor(x) times a minimax polynomial of the rest that is exact at 0. Zero below 2^-126, and NaN for NaN.
+  // 2^x = 2^floor(x) times a minimax polynomial of the rest that is exact at 0: off by 9e-5, or 3e-6. Zero below 2^-126,
+  // and NaN for NaN.
   template <int M>
   ATTENTION_INLINE void operator()(Vec (&scores)[M], Vec max, float headroom) const {
     const Vec reference = max + headroom;
     Vec x[M], f[M], power[M];
     for (int i = 0; i < M; i++) x[i] = scores[i] * factor - reference;
     for (int i = 0; i < M; i++) f[i] = (Vec)_mm512_maskz_reduce_ps(0xffff, (__m512)x[i], _MM_FROUND_TO_NEG_INF);
-    for (int i = 0; i < M; i++) power[i] = f[i] * 7.70672e-2f + 2.2764482e-1f;
-    for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 6.9511682e-1f;
+    if constexpr (P == 1) {
+      for (int i = 0; i < M; i++) power[i] = f[i] * 7.70672e-2f + 2.2764482e-1f;
+      for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 6.9511682e-1f;
+    } else {
+      for (int i = 0; i < M; i++) power[i] = f[i] * 1.34267e-2f + 5.224245e-2f;
+      for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 2.4128022e-1f;
+      for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 6.9304484e-1f;
+    }
     for (int i = 0; i < M; i++) power[i] = power[i] * f[i] + 1.0f;
     for (int i = 0; i < M; i++) {
       const __mmask16 counts = _mm512_cmp_ps_mask((__m512)x[i], _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
@@ -147,70 +175,89 @@ struct RoundedWeights {
     }
   }
 
-  // Rounded, by pairs of keys: pair i takes the place of row i.
+  // By pairs of keys: part p of pair i takes the place of row P i + p.
   ATTENTION_INLINE static void put(float *rows, int lanes, int j, const Vec (&four)[4]) {
-    Words order;  // Low and high halves of the conversion's result, turn about.
-    for (int i = 0; i < 16; i++) reinterpret_cast<uint32_t *>(&order)[i] = i | (16 + i) << 16;
     for (int pair = 0; pair < 2; pair++) {
-      const Words both = (Words)_mm512_cvtne2ps_pbh((__m512)four[2 * pair + 1], (__m512)four[2 * pair]);
-      _mm512_store_si512(rows + (j / 2 + pair) * lanes, _mm512_permutexvar_epi16(order, both));
+      Words parts[P];
+      take_apart<P>((__m512)four[2 * pair], (__m512)four[2 * pair + 1], parts);
+      for (int p = 0; p < P; p++) _mm512_store_si512(rows + ((j / 2 + pair) * P + p) * lanes, parts[p]);
     }
   }
 
   // Up to the end of a tile.
   static void put_zeros(float *rows, int lanes, int j, int count) {
-    for (const int end = divide_up(count, 32) * 32; j < end; j += 2) store(rows + j / 2 * lanes, Vec{});
+    const int end = static_cast<int>(divide_up(count, 32)) * 16 * P;
+    for (int row = j / 2 * P; row < end; row++) store(rows + row * lanes, Vec{});
   }
 };
 
 // The products of blocks of one head on matrix units. `Scratch` is laid out for `padded(depth)` features.
+template <typename T>
 class MatrixProducts {
  public:
-  using Element = Bfloat16;
+  using Element = T;
+  static constexpr int P = kParts<T>;
   static constexpr int kSteps = 32, kTile = 16 * kSteps;  // Halves that one multiplication sums up, and of a tile.
   static constexpr int kKeys = kKeyTile / kSteps * kSteps;
   static_assert(kLanes == 16 && kKeys > 0, "a vector of queries is a tile's column");
 
   static int64_t padded(int64_t depth) { return divide_up(depth, kSteps) * kSteps; }
 
+  // Whether parts stand for all elements of these rows: whether none is infinite.
+  static bool suits(const T *rows, int64_t stride, int64_t count, int64_t depth) {
+    __mmask32 infinite = 0;
+    for (int64_t i = 0; P > 1 && i < count; i++)
+      for (int64_t d = 0; d < depth; d += kSteps)
+        infinite |= _mm512_cmpeq_epi16_mask(_mm512_slli_epi16(load_halves(rows + i * stride, d, depth), 1),
+                                            _mm512_set1_epi16(INT16_C(-2048)));  // 0x7c00, without a sign
+    return !infinite;
+  }
+
   MatrixProducts(int64_t depth, float scale, Scratch &scratch)
       : depth_(depth),
-        steps_(divide_up(depth, kSteps)),
+        width_(padded(depth)),
         sign_(scale < 0 ? INT32_MIN | 0x8000 : 0),
         weights_{std::max(std::fabs(scale) * 1.44269504088896341f, 1e-30f)},  // Not 0, for -inf has to stay what it is.
         scratch_(scratch) {}
 
-  // Starts a block: its queries as tiles [vector][step of features], with the scale's sign.
-  void begin(const Block &block, const Bfloat16 *rows, int64_t stride) const {
+  // Starts a block: its queries as tiles [part][vector][step of features], with the scale's sign.
+  void begin(const Block &block, const T *rows, int64_t stride) const {
+    const Words sign = _mm512_set1_epi32(sign_);
     uint16_t *to = halves(block.q);
     for (int i = 0; i < block.lanes(); i += kLanes)
       for (int64_t d = 0; d < depth_; d += kSteps, to += kTile) {
-        Words words[16];
-        for (int r = 0; r < 16; r++) words[r] = i + r < block.rows ? load_halves(rows + (i + r) * stride, d) : Words{};
-        transpose(words);
-        const Words sign = _mm512_set1_epi32(sign_);
-        for (int r = 0; r < 16; r++) _mm512_store_si512(to + r * kSteps, _mm512_xor_si512(words[r], sign));
+        Words parts[P][16] = {};
+        for (int r = 0; r < 16 && i + r < block.rows; r++) load_parts(rows + (i + r) * stride, d, parts, r);
+        for (int p = 0; p < P; p++) {
+          transpose(parts[p]);
+          for (int r = 0; r < 16; r++)
+            _mm512_store_si512(to + p * kLanes * block.vectors * width_ + r * kSteps, _mm512_xor_si512(parts[p][r], sign));
+        }
       }
   }
 
-  // Takes a tile of keys and values: V^T as tiles [16 features][32 keys], K as it is where it fills tiles.
-  void take(const Bfloat16 *k, int64_t k_stride, const Bfloat16 *v, int64_t v_stride, int count) {
-    k_ = k, k_stride_ = k_stride;
-    whole_ = depth_ % kSteps == 0 ? count / 16 * 16 : 0;
+  // Takes a tile of keys and values: V^T as tiles [part][16 features][32 keys], K as it is where it fills tiles.
+  void take(const T *k, int64_t k_stride, const T *v, int64_t v_stride, int count) {
+    k_ = reinterpret_cast<const uint16_t *>(k), k_stride_ = k_stride;
+    whole_ = P == 1 && depth_ % kSteps == 0 ? count / 16 * 16 : 0;
     uint16_t *const copy = halves(scratch_.k);
-    const int64_t width = steps_ * kSteps;
     for (int j = whole_; j < (count + 15) / 16 * 16; j++)
-      for (int64_t d = 0; d < depth_; d += kSteps)
-        _mm512_store_si512(copy + j * width + d, j < count ? load_halves(k + j * k_stride, d) : Words{});
+      for (int64_t d = 0; d < depth_; d += kSteps) {
+        Words parts[P][1] = {};
+        if (j < count) load_parts(k + j * k_stride, d, parts, 0);
+        for (int p = 0; p < P; p++) _mm512_store_si512(copy + (p * kKeys + j) * width_ + d, parts[p][0]);
+      }
 
     uint16_t *to = halves(scratch_.v);
     for (int64_t d = 0; d < depth_; d += 16)
       for (int j = 0; j < kKeys; j += kSteps, to += kTile)
         if (j < count) {
-          Words words[16];
-          for (int r = 0; r < 16; r++) words[r] = load_pair(v + (j + 2 * r) * v_stride, v_stride, d, count - j - 2 * r);
-          transpose(words);
-          for (int r = 0; r < 16; r++) _mm512_store_si512(to + r * kSteps, words[r]);
+          Words parts[P][16];
+          for (int r = 0; r < 16; r++) load_pair(v + (j + 2 * r) * v_stride, v_stride, d, count - j - 2 * r, parts, r);
+          for (int p = 0; p < P; p++) {
+            transpose(parts[p]);
+            for (int r = 0; r < 16; r++) _mm512_store_si512(to + p * kKeys * width_ + r * kSteps, parts[p][r]);
+          }
         }
   }
 
@@ -228,18 +275,44 @@ class MatrixProducts {
  private:
   static uint16_t *halves(float *memory) { return reinterpret_cast<uint16_t *>(memory); }
 
-  // 32 features from `d` on, zeros where there are fewer.
-  Words load_halves(const Bfloat16 *row, int64_t d) const {
-    const int64_t left = depth_ - d;
-    return _mm512_maskz_loadu_epi16(left >= kSteps ? ~0u : (1u << left) - 1, row + d);
+  // 32 halves of a row from `d` on, zeros where there are fewer.
+  static Words load_halves(const T *row, int64_t d, int64_t depth) {
+    return _mm512_maskz_loadu_epi16(depth - d >= kSteps ? ~0u : (1u << (depth - d)) - 1, row + d);
   }
 
-  // 16 features from `d` on of two keys, by pairs; zeros beyond the last of `count` keys.
-  Words load_pair(const Bfloat16 *row, int64_t stride, int64_t d, int count) const {
-    const __mmask16 mask = depth_ - d >= 16 ? 0xffff : (1u << (depth_ - d)) - 1;
-    const __m256i low = count > 0 ? _mm256_maskz_loadu_epi16(mask, row + d) : __m256i{};
-    const __m256i high = count > 1 ? _mm256_maskz_loadu_epi16(mask, row + stride + d) : __m256i{};
-    return _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+  // 16 features of a row, from `d` on.
+  Words load_numbers(const T *row, int64_t d) const {
+    const __mmask16 mask = depth_ - d >= 16 ? 0xffff : (1u << std::max<int64_t>(depth_ - d, 0)) - 1;
+    const __m256i found = _mm256_maskz_loadu_epi16(mask, row + d);
+    return P == 1 ? _mm512_cvtepu16_epi32(found) : (Words)_mm512_maskz_cvtph_ps(0xffff, found);
+  }
+
+  // The parts of 32 features of a row from `d` on, in the order of the row, as rows `r`.
+  template <int R>
+  void load_parts(const T *row, int64_t d, Words (&parts)[P][R], int r) const {
+    if constexpr (P == 1) {
+      parts[0][r] = load_halves(row, d, depth_);
+    } else {
+      __m512 low = (__m512)load_numbers(row, d), high = (__m512)load_numbers(row, d + 16);
+      for (int p = 0; p < P; p++) {
+        parts[p][r] = (Words)_mm512_cvtne2ps_pbh(high, low);
+        low -= (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_castsi512_si256(parts[p][r])), 16);
+        high -= (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(parts[p][r], 1)), 16);
+      }
+    }
+  }
+
+  // The parts of 16 features from `d` on of two keys, by pairs; zeros beyond the last of `count` keys.
+  void load_pair(const T *row, int64_t stride, int64_t d, int count, Words (&parts)[P][16], int r) const {
+    const Words low = count > 0 ? load_numbers(row, d) : Words{};
+    const Words high = count > 1 ? load_numbers(row + stride, d) : Words{};
+    if constexpr (P == 1) {
+      parts[0][r] = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    } else {
+      Words two[P];
+      take_apart<P>((__m512)low, (__m512)high, two);
+      for (int p = 0; p < P; p++) parts[p][r] = two[p];
+    }
   }
 
   template <int N>
@@ -275,19 +348,20 @@ class MatrixProducts {
   // Scores of 16 or 32 keys for N vectors of queries. What stands beyond the last key is not used.
   template <int G, int N>
   void score_keys(const Block &block, int vector, int j, float *scores) const {
-    const int64_t width = steps_ * kSteps;
-    const uint16_t *const q = halves(block.q) + vector * width * kLanes;
+    const uint16_t *const q = halves(block.q) + vector * width_ * kLanes;
     const int lanes = block.lanes();
     repeat<G * N>([](auto c) { tile_zero<c>(); });
-    for (int64_t s = 0; s < steps_; s++)
-      repeat<G>([&](auto g) {
+    for (int64_t d = 0; d < depth_; d += kSteps)
+      repeat<G * P>([&](auto part) {
+        constexpr int g = part / P, p = part % P;
         const int row = j + 16 * g;
         const bool direct = row < whole_;
-        const void *const keys = direct ? static_cast<const void *>(k_ + row * k_stride_ + s * kSteps)
-                                        : halves(scratch_.k) + row * width + s * kSteps;
-        tile_load<6>(keys, 2 * (direct ? k_stride_ : width));
-        repeat<N>([&](auto n) {
-          tile_load<7>(q + (n * steps_ + s) * kTile, 2 * kSteps);
+        const uint16_t *const keys =
+            direct ? k_ + row * k_stride_ + d : halves(scratch_.k) + (p * kKeys + row) * width_ + d;
+        tile_load<6>(keys, 2 * (direct ? k_stride_ : width_));
+        repeat<N *(P - p)>([&](auto of) {
+          constexpr int n = of % N;
+          tile_load<7>(q + (of / N * lanes + n * kLanes) * width_ + d * kLanes, 2 * kSteps);
           tile_multiply<g * N + n, 6, 7>();
         });
       });
@@ -307,23 +381,25 @@ class MatrixProducts {
       repeat<F * N>([](auto c) { tile_zero<c>(); });
     else
       repeat<F * N>([&](auto c) { tile_load<c>(o + c / N * 16 * kRow + c % N * kLanes, 4 * kRow); });
-    const uint16_t *const v = halves(scratch_.v) + group * (kKeys / kSteps) * kTile;
+    const uint16_t *const v = halves(scratch_.v) + group * 16 * kKeys;
     for (int j = 0; j < keys.count; j += kSteps)
-      repeat<N>([&](auto n) {
-        tile_load<7>(weights + j / 2 * kRow + n * kLanes, 4 * kRow);
-        repeat<F>([&](auto f) {
-          tile_load<6>(v + (f * (kKeys / kSteps) + j / kSteps) * kTile, 2 * kSteps);
+      repeat<N * P>([&](auto part) {
+        constexpr int n = part / P, p = part % P;
+        tile_load<7>(weights + (j / 2 * P + p) * kRow + n * kLanes, 4 * P * kRow);
+        repeat<F *(P - p)>([&](auto of) {
+          constexpr int f = of % F;
+          tile_load<6>(v + of / F * kKeys * width_ + f * 16 * kKeys + j * 16, 2 * kSteps);
           tile_multiply<f * N + n, 6, 7>();
         });
       });
     repeat<F * N>([&](auto c) { tile_store<c>(o + c / N * 16 * kRow + c % N * kLanes, 4 * kRow); });
   }
 
-  const int64_t depth_, steps_;
+  const int64_t depth_, width_;
   const int32_t sign_;
-  const RoundedWeights weights_;
+  const RoundedWeights<P> weights_;
   Scratch &scratch_;
-  const Bfloat16 *k_ = nullptr;
+  const uint16_t *k_ = nullptr;
   int64_t k_stride_ = 0;
   int whole_ = 0;  // Keys of the tile that are read where the caller left them.
 };

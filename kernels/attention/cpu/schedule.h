@@ -83,8 +83,8 @@ bool attend_with(const Problem &problem) {
 template <typename T>
 bool attend(const Problem &problem) {
 #if defined(ATTENTION_MATRIX)
-  if constexpr (std::is_same<T, Bfloat16>::value)
-    if (has_matrix_units()) return attend_with<MatrixProducts, MatrixUnits>(problem);
+  if constexpr (sizeof(T) == 2)
+    if (has_matrix_units()) return attend_with<MatrixProducts<T>, MatrixUnits>(problem);
 #endif
   return attend_with<VectorProducts<T>, VectorUnits>(problem);
 }
