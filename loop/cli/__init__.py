@@ -161,7 +161,16 @@ def _told(error: Exception) -> LoopError:
         return failure if isinstance(error, MachineFailure) else failure.then("run the same command again")
     if isinstance(error, LoopError):
         return error
+    if isinstance(error, FileNotFoundError) and error.filename is None and _stands_nowhere():
+        return UsageError("the folder in which this was called is gone", "go to one that is there, with `cd`")
     return LoopError(f"bug in loop: {type(error).__name__}: {error}", _log_bug(), exit_code=ExitCode.BUG)
+
+
+def _stands_nowhere() -> bool:
+    try:
+        return not os.getcwd()
+    except FileNotFoundError:
+        return True
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -7,6 +7,8 @@
 //   - maximum, sum and rescaling are lane-wise: the softmax has no horizontal operation;
 //   - D and the number of keys are plain loop counts: one instantiation serves all of them, and compiles in 2 to 3 s.
 //
+// A processor with matrix units computes both products of half precision on them (matrix.h); all else is the same.
+//
 // Arithmetic, for AVX2 and D = 64: a block is 24 queries; 6 KB of Q^T, 24 KB of P^T (256 keys) and 6 KB of O^T are its
 // working set, K and V stream through: 4 bytes of them for 24 multiply-adds. A score costs 2 * 64 multiply-adds and an
 // exponential, 5 cycles for 8: 7 % of the time. On a Zen 3 core with a peak of 100 GFLOP/s the scores reach 94, the

@@ -1,7 +1,8 @@
 // The element types of the tensors, and rows of them as rows of floats.
 //
-// The kernel computes in fp32; bfloat16 and float16 exist at its edges alone. A tile of rows is widened into scratch
-// memory before use, where dozens of queries share it, and a finished block is rounded to nearest-even on its way out.
+// On vector units the kernel computes in fp32, and bfloat16 and float16 exist at its edges alone (matrix.h has another
+// way). A tile of rows is widened into scratch memory before use, where dozens of queries share it. A finished block is
+// rounded to nearest-even on its way out.
 // The conversions are integer arithmetic on vectors: exact for every bit pattern, and vectorised by every compiler at
 // every -march (as scalar loops, g++ leaves float16 scalar). F16C and AVX-512 do the same in one instruction.
 #pragma once

@@ -12,9 +12,9 @@
 // Six accumulators, one A and one B are the eight tile registers: for D = 64 and three vectors of queries, a tile is
 // loaded for each 1.2 multiplications. The products of a score take 0.25 cycles then, and its softmax 0.75.
 //
-// The units multiply bfloat16. A float16 is the sum of two of those, exactly, and so nearly is a weight: hi * hi + hi * lo
-// + lo * hi leaves out 2^-16. Three products take 0.75 cycles a score in place of the 4 of AVX-512. Infinity has no such
-// parts (inf * 0 is no number): a head with any goes to vector units.
+// The units multiply bfloat16. A float16 is the sum of two of those, exactly, and so nearly is a weight. Of a product,
+// hi * hi + hi * lo + lo * hi leaves out 2^-16. Three products take 0.75 cycles a score in place of the 4 of AVX-512.
+// Infinity has no such parts (inf * 0 is no number): a head with any goes to vector units.
 //
 // Numbers below 2^-126 count as zero, here and in PyTorch's products of the kind.
 #pragma once
@@ -152,8 +152,8 @@ struct RoundedWeights {
 
   ATTENTION_INLINE Vec scaled(Vec scores) const { return scores * factor; }
 
-  // 2^x = 2^floor(x) times a minimax polynomial of the rest that is exact at 0: off by 9e-5, or 3e-6. Zero below 2^-126,
-  // and NaN for NaN.
+  // 2^x = 2^floor(x) times a minimax polynomial of the rest that is exact at 0: off by 9e-5, or 3e-6. Zero below
+  // 2^-126, and NaN for NaN.
   template <int M>
   ATTENTION_INLINE void operator()(Vec (&scores)[M], Vec max, float headroom) const {
     const Vec reference = max + headroom;
@@ -230,8 +230,8 @@ class MatrixProducts {
         for (int r = 0; r < 16 && i + r < block.rows; r++) load_parts(rows + (i + r) * stride, d, parts, r);
         for (int p = 0; p < P; p++) {
           transpose(parts[p]);
-          for (int r = 0; r < 16; r++)
-            _mm512_store_si512(to + p * kLanes * block.vectors * width_ + r * kSteps, _mm512_xor_si512(parts[p][r], sign));
+          uint16_t *const tile = to + p * block.lanes() * width_;
+          for (int r = 0; r < 16; r++) _mm512_store_si512(tile + r * kSteps, _mm512_xor_si512(parts[p][r], sign));
         }
       }
   }

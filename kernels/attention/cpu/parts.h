@@ -24,7 +24,7 @@ inline void record(Part part, int64_t row, int64_t column, float value) {
   parts.data[(recorder.head * parts.rows + row) * parts.width + column] = value;
 }
 
-// Logarithms of the weights of four keys for one vector of a block; `reference` is what was subtracted from their scores.
+// Logarithms of the weights of four keys for one vector of a block; `reference` was subtracted from their scores.
 inline void record_weights(const Block &block, const Keys &keys, int n, int j, int seen, const Vec (&weights)[4],
                            Vec reference) {
   for (int lane = 0; lane < kLanes && n * kLanes + lane < block.rows; lane++)

@@ -19,7 +19,7 @@ inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Scratch {
   Block blocks[kGroupBlocks];  // with their arrays in place
   float *scores;               // [key of a tile][query of a block]
-  float *k, *v;                // [key of a tile][D], widened; null when the tensors are fp32
+  float *k, *v;                // [key of a tile][D], widened, or taken apart; null when the tensors are fp32
   float *rows;                 // [query of a block][D], likewise
 
   Scratch(float *memory, int64_t depth, bool widened, int group) { lay_out(memory, depth, widened, group); }
