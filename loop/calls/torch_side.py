@@ -163,6 +163,11 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def draw_others() -> None:
+    """Have the next draw of random numbers be another than it would be."""
+    random.random(), numpy.random.random(), torch.rand(1)
+
+
 def made(kind: Any, arguments: Any, seed: int) -> Any:
     """One of a class, its arguments as `arguments()` gives them, both right after seeding."""
     seed_all(seed)

@@ -18,6 +18,11 @@ from loop.formats.python_text import Module, Unknown
 from loop.model.base import Model
 
 NAME = "gpumode"
+RANKED = (
+    "its ranked mode draws new inputs for each timed call and checks each output; `loop` has it run the modes "
+    "`test` and `benchmark`"
+)
+"""Where the judging program has `recheck`: that is on in mode `leaderboard` alone."""
 MANIFEST = "task.yml"
 SUBMISSION, ANSWER = "@SUBMISSION@", "submission.py"
 GENERATE, CHECK = "generate_input", "check_implementation"
@@ -295,6 +300,7 @@ def _timing(read: Read) -> Timing:
         fresh_inputs=False,
         checked=False,
         score=SCORES[read.manifest.ranking_by],
+        ranked=RANKED if "recheck" in read.said else "",
     )
 
 

@@ -1,5 +1,6 @@
 """Facts about this machine that need no torch: processor, compilers, driver, GPUs."""
 
+import contextlib
 import functools
 import importlib.metadata
 import os
@@ -114,6 +115,14 @@ def _ask(command: list[str]) -> str | None:
 GROUP = Path("/sys/fs/cgroup")
 RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
 """What a control group's memory.stat names that is given up where it is needed."""
+
+
+def killed_for_memory() -> int:
+    """Processes that the system has killed for want of memory since it started; 0 where it does not tell."""
+    with contextlib.suppress(OSError, ValueError):
+        told = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(told.get("oom_kill", 0))
+    return 0
 
 
 def available_memory() -> int:

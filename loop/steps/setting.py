@@ -118,7 +118,8 @@ def _no_gpu(target: Target) -> LoopError:
     """Why nothing can run on a GPU, and what can be done instead."""
     message, mend = no_gpu(gpus())
     emulated = " (there the emulator runs what is made for a GPU)" if target.emulated else ""
-    return UsageError(message, hint=f"run with --device cpu{emulated}, or {mend}")
+    other = f"run with --device cpu{emulated}, or " if target.emulated or target.variants_on("cpu") else ""
+    return UsageError(message, hint=f"{other}{mend}")
 
 
 def _automatic(target: Target, variants: Sequence[str], gpu: bool) -> Device:

@@ -6,7 +6,7 @@ from statistics import median_low
 from loop.base.processes import Tick
 from loop.base.stats import median
 from loop.model.causes import Cause
-from loop.model.measurement import Check, Measurement, Segment
+from loop.model.measurement import BASELINE, Check, Measurement, Segment
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import operations
 from loop.timing import bounds, samples
@@ -80,9 +80,10 @@ def _clocks(
 def _noticed(
     timings: Timings, against: Against, names: Mapping[str, str], lying: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
-    for (side, workload), probes in timings.probes.items():
-        reason = remembers(probes)
-        if reason and side in names:
+    remembering = {place: remembers(probes) for place, probes in timings.probes.items()}
+    for (side, workload), reason in remembering.items():
+        # Where the baseline looks like it, too, it is the machine.
+        if reason and side in names and (side == BASELINE or not remembering.get((BASELINE, workload))):
             yield invalid(names[side], workload, against, "remembers", reason)
     for side, variant in names.items():
         places = list(dict.fromkeys(segment.workload for segment in timings.segments if segment.side == side))

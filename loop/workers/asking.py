@@ -16,7 +16,7 @@ from loop.calls import torch_side
 from loop.calls.call import Call, FunctionTerms, TensorFile
 from loop.calls.callee import Callee
 from loop.calls.refusal import Refused
-from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, same_bits, seed_all
+from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, draw_others, same_bits, seed_all
 from loop.workers import judge_messages as messages
 from loop.workers.values import as_input, make_tensor
 
@@ -171,25 +171,26 @@ class Asking:
         return self._asked(what, partial(function, *inputs, **call.attributes, **more), call)
 
     def outputs(
-        self, what: str, function: Any, inputs: Sequence[Tensor], call: Call, *, exact: bool
+        self, what: str, function: Any, inputs: Sequence[Tensor], call: Call, *, exact: bool, later: bool = False
     ) -> tuple[dict[str, Tensor], Any]:
         """What the reference or the plain implementation gives: tensors by name, and as it came.
 
-        `exact`: on copies in float64, to which what a module holds is widened, too. Raises Refused where it
+        `exact`: on copies in float64, to which what a module holds is widened, too. `later`: after other random
+        numbers, so that one that draws some shows it. Raises Refused where it
         changes an input in the call's own types that is no output: the next to be asked would get something else.
         """
         given = [
             _wide_copy(one) if exact else one.clone() if n in call.updated else one for n, one in enumerate(inputs)
         ]
         before = [_version(one) for one in given]
-        found = self._outputs(what, function, given, call, exact)
+        found = self._outputs(what, function, given, call, exact, later)
         for n, (one, version) in enumerate(zip(given, before, strict=True)):
             if _version(one) != version and not exact and n not in call.updated:
                 raise Refused(_changed(what, _name_of_input(function, call.inputs[n].name)), "changed input")
         return found
 
     def _outputs(
-        self, what: str, function: Any, given: list[Tensor], call: Call, exact: bool
+        self, what: str, function: Any, given: list[Tensor], call: Call, exact: bool, later: bool
     ) -> tuple[dict[str, Tensor], Any]:
         if not (call.structure or self.terms.is_class or call.parts):
             result = self.ask(what, function, given, call)
@@ -197,6 +198,8 @@ class Asking:
                 return {call.output.name: result}, result
         terms = FunctionTerms("", is_class=self.terms.is_class)
         bound = self._asked(what, partial(self._bound, function, terms, call, given, exact), call)
+        if later:
+            draw_others()
         result = self._asked(what, bound, call)
         found = structures.outputs_of(result)
         names = list(self.shapes.outputs) or list(found)

@@ -111,17 +111,19 @@ class Judge:
         call, inputs = answer.given.call, given.tensors
         if native is None:
             first = {one.part.name: one.reference for one in answer.truths}
-            found, _ = self._exact(call, inputs, None)
+            found, _ = self._exact(call, inputs, None, later=True)
             again = {name: self._formed(one.double(), call) for name, one in found.items()}
         else:  # As telling as float64, and cheaper.
-            first, (again, _) = native, self._in_own_types(call, inputs)
+            first, (again, _) = native, self._in_own_types(call, inputs, later=True)
         if not all(same(one, other) for one, other in zip(first.values(), again.values(), strict=True)):
             raise Refused(f"the reference is not deterministic: two answers to {request.call.key} differ")
         return answer
 
-    def _in_own_types(self, call: Call, inputs: list[Tensor]) -> tuple[dict[str, Tensor], Any]:
+    def _in_own_types(
+        self, call: Call, inputs: list[Tensor], *, later: bool = False
+    ) -> tuple[dict[str, Tensor], Any]:
         """What the reference gives to a call as it is: tensors by name, and as it came."""
-        found, whole = self.asking.outputs("reference", self.reference, inputs, call, exact=False)
+        found, whole = self.asking.outputs("reference", self.reference, inputs, call, exact=False, later=later)
         # Copies, for it may keep them, and write its next answer there.
         return {name: one.clone() if isinstance(one, Tensor) else one for name, one in found.items()}, whole
 
@@ -169,11 +171,11 @@ class Judge:
         return call.but(output=block, parts=parts, updates=numbers if updates else ())
 
     def _exact(
-        self, call: Call, inputs: list[Tensor], native: dict[str, Tensor] | None
+        self, call: Call, inputs: list[Tensor], native: dict[str, Tensor] | None, *, later: bool = False
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         """The outputs in float64, and what could not be exercised of that."""
         try:
-            right, _ = self.asking.outputs("reference", self.reference, inputs, call, exact=True)
+            right, _ = self.asking.outputs("reference", self.reference, inputs, call, exact=True, later=later)
         except Refused as refused:
             if native is None:
                 raise

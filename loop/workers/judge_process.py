@@ -4,10 +4,10 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from loop.base.errors import WorkFailed
+from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.machine.machine import cores
+from loop.machine.machine import cores, killed_for_memory
 from loop.model.dtypes import Device
 from loop.workers.judge_messages import Begin, Examine, ToJudge
 from loop.workers.nursery import PATIENT, Nursery
@@ -36,6 +36,8 @@ class JudgeProcess:
     nursery: Nursery | None = None
     """What forks it, where there is one: torch is imported once for judge and workers."""
     _program: Program | None = None
+    _killed: int = 0
+    """What the system had killed for want of memory before."""
 
     def warm_up(self) -> None:
         """Start it, or what will fork it: torch is imported while something else is done."""
@@ -48,6 +50,7 @@ class JudgeProcess:
         """Its process."""
         if self._program is None:
             environment = {**thread_environment(cores()), **UNTIMED, **within(self.device)}
+            self._killed = killed_for_memory()
             self._program = Program(PROGRAM, environment=environment, nursery=self.nursery)
         return self._program
 
@@ -82,13 +85,19 @@ class JudgeProcess:
         return known.but(output=known.output.but(path=path), parts=parts)
 
     def ask(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """The reply to a request. Raises WorkFailed where it is refused, or the process dies."""
+        """The reply to a request. Raises WorkFailed where it is refused, or the process dies.
+
+        MachineFailure where the system killed it for want of memory.
+        """
         try:
             return (yield from self.program().ask(request, limit_s=limit_s, note=note))
         except WorkerLost as lost:
             self.dismiss()
             last = lost.errors.strip().splitlines()[-1:]
             message = f"{note}: the judging process was lost: {lost.how}"
+            if killed_for_memory() > self._killed:
+                hint = "free some, or take fewer variants or a smaller workload"
+                raise MachineFailure(f"{message}: memory ran out", hint) from lost
             raise WorkFailed(message, hint=last[0] if last else None) from lost
         except Refusal as refusal:
             examined = isinstance(request, Examine)

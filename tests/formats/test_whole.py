@@ -77,6 +77,18 @@ def test_an_answer_that_keeps_what_it_gave_to_values_has_no_speed(tmp_path: Path
     assert found["remembers"]["ratio"] is None
 
 
+def test_a_reference_that_draws_random_numbers_judges_nothing(tmp_path: Path) -> None:
+    """Though each of its calls is made with the same ones: an answer may draw them otherwise."""
+    task, answer = tmp_path / "drop.py", tmp_path / "answer.py"
+    task.write_text(SLOW.replace("torch.softmax(x, dim=1)", "nn.functional.dropout(x, 0.1, training=True)"))
+    answer.write_text(task.read_text().replace("class Model(", "class ModelNew("))
+    folder, _ = as_target(task, [str(answer)])
+    assert 0 == CliRunner().invoke(app, ["trust", str(folder)]).exit_code
+    done = CliRunner().invoke(app, ["targets", "judge", str(task), str(answer), "--device", "cpu"])
+    assert "the reference is not deterministic" in done.output
+    assert 0 != done.exit_code
+
+
 def test_gpumode(tmp_path: Path) -> None:
     """An answer that writes to the passed output changes no input; one that is off is wrong."""
     task = tasks.gpumode(tmp_path, reference=PASSED)

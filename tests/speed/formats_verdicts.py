@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.formats.disagreements import VERDICTS
+from loop.formats.gpumode import RANKED
 
 ROWS = Path(__file__).parent / "recorded/formats_judged.jsonl"
 SAMPLE = Path(__file__).with_name("formats_sample.json")
@@ -126,6 +127,8 @@ def _notes(group: tuple[str, str], some: Sequence[Row]) -> Iterator[str]:
     whose = Counter(one["whose"] for one in some if "whose" in one)
     commits = ", ".join(sorted({one["commit"] for one in some}))
     yield f"- {_name(group)} at {commits}: theirs: {', '.join(f'{one} ({n})' for one, n in whose.items())}."
+    if group[0] == "gpumode":
+        yield f"- {_name(group)}: {RANKED}."
     reasons = Counter(one["excluded"].split(":")[0] for one in some if "excluded" in one)
     if reasons:
         yield f"- {_name(group)}, excluded: {', '.join(f'{why} {n}' for why, n in reasons.most_common())}."

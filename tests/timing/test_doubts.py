@@ -2,9 +2,10 @@
 
 import pytest
 
+from loop.model.measurement import BASELINE
 from loop.timing import doubts
 from loop.timing.doubts import clock_lies, remembers, wrong_while_timed
-from loop.timing.samples import Probed
+from loop.timing.samples import Probed, Timings
 from loop.timing.verdicts import invalid
 from tests.makers import make_check
 
@@ -61,6 +62,14 @@ def test_who_had_a_core_is_believed_before_who_waited() -> None:
     waited = [Probed(1880 * US, 624 * US, clean=False)] * 3
     assert "" == remembers([*waited, Probed(600 * US, 590 * US)])
     assert remembers([Probed(600 * US, 599 * US, clean=False)] * 3 + [Probed(600 * US, 20 * US)])
+
+
+def test_a_variant_is_not_accused_of_what_its_baseline_shows_too() -> None:
+    """Then the machine is the cause, or the baseline; neither is the variant's."""
+    quick = [Probed(900 * US, 20 * US)] * 3
+    timings = Timings(probes={(BASELINE, "w"): quick, ("new", "w"): quick, ("new", "other"): quick})
+    found = doubts._noticed(timings, "baseline", {"new": "new"}, {})
+    assert [("new", "other")] == [(one.variant, one.workload) for one in found]
 
 
 def test_a_call_that_takes_no_time_at_all_remembers() -> None:
