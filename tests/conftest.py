@@ -77,7 +77,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterat
     variants["careless"] = compiled("fickle", deterministic=False)
     variants["luckless"] = compiled("restless", deterministic=False)
     variants["no_entry"] = compiled("nowhere")
-    variants |= {name: importable(name) for name in ("double", "wrong_shape", "raises", "at_a_slow_clock")}
+    variants |= {
+        name: importable(name) for name in ("double", "wrong_shape", "raises", "gives_back", "at_a_slow_clock")
+    }
     variants["lost"] = importable("double", module="no_such_module")
     variants |= {"program": external("2"), "program_wrong": external("3"), "program_fails": external()}
     values = {"hole": {"x": {"nan_along": "N"}}}

@@ -244,6 +244,11 @@ def declines(x):
 def of_even_rows(x):
     assert len(x) % 2 == 0, "called with an odd number of rows"
     return x * 2
+
+def gives_back(x):
+    return kept.setdefault(x.shape, x * 2)
+
+kept = {}
 """
 PROGRAM = """
 import array, json, os, sys

@@ -31,6 +31,7 @@ AHEAD = 2
 """Workers that are started before they are asked: their imports go on meanwhile."""
 LARGE = 64 << 20
 """Bytes of inputs and outputs of a call from which on processes of many sides have no room side by side."""
+STALE = "; results of earlier calls are NaN by now: is it one of those?"
 OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
 
 
@@ -277,6 +278,7 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
     if finding.worst is not None:
         again = "; a second run gave another output: flaky" if reply.flaky else ""
+        again += STALE if side.kind == "python" and _is_stale(finding, finding.worst) else ""
         return _cause(finding, finding.worst), f"{wrong} on {place}; worst {_worst(finding, finding.worst)}{again}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
@@ -291,6 +293,11 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
 
 def _cause(finding: Finding, worst: Wrong) -> Cause:
     return "NaN" if worst.got is None else "loose tolerance" if finding.loose else "elements"
+
+
+def _is_stale(finding: Finding, worst: Wrong) -> bool:
+    """Whether all of an output is NaN that should be none: so are the results of earlier calls, once they are read."""
+    return worst.got is None and worst.expected is not None and finding.wrong == finding.total
 
 
 def _worst(finding: Finding, worst: Wrong) -> str:

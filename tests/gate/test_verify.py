@@ -313,6 +313,12 @@ def test_what_a_python_variant_does_wrong_is_said(name: str, status: str, said: 
     assert [(status, f"{said} on {SMALL}")] == [(one.status, one.message) for one in found.checks]
 
 
+def test_a_result_of_an_earlier_call_is_said_to_be_one(bench: Bench) -> None:
+    """Whoever gives it back finds it NaN: `loop` made it so."""
+    (found,) = checks_of(bench, make_sides(bench, "gives_back"), workloads(bench)[:1])
+    assert found.checks[0].message.endswith("; results of earlier calls are NaN by now: is it one of those?")
+
+
 @pytest.mark.slow
 def test_a_right_python_variant_and_the_baseline_pass(bench: Bench) -> None:
     """Side by side, in processes of their own."""
