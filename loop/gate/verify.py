@@ -296,7 +296,7 @@ def _cause(finding: Finding, worst: Wrong) -> Cause:
 
 
 def _is_stale(finding: Finding, worst: Wrong) -> bool:
-    """Whether all of an output is NaN that should be none: so are the results of earlier calls, once they are read."""
+    """Whether all of an output is NaN that should be none, as results of earlier calls are once they are read."""
     return worst.got is None and worst.expected is not None and finding.wrong == finding.total
 
 
