@@ -110,7 +110,8 @@ class Program:
             if not self._paused:  # A kernel can stop the judge, and other workers.
                 self._roused.rouse()
             if not self._take() and self.child.code is not None:
-                raise self.lost("crashed", describe_exit(self.child.code))
+                alone = "ended by itself, " if self.child.code >= 0 else ""
+                raise self.lost("crashed", f"{alone}{describe_exit(self.child.code)}")
             yield Tick(note)
             if len(self._pending) > MOST_BYTES:
                 raise self.lost("tampered", FORGED)
