@@ -74,23 +74,23 @@ def every(*edits: Edit) -> Edit:
 # Slower by some 8 %, and as right as before
 
 
-STAIRCASE = "  score_staircase<N>(block, keys, 0, depth, scores);\n"
-WEIGHED = "    for (int i = 0; i < 4; i++) weights[i] = load(scores + (j + i) * lanes) - max;\n"
-EXPONENTIALS = "    exp2_of_nonpositive(weights, headroom);\n    sum +="
+STAIRCASE = "    score_staircase<N>(block, keys, 0, depth_, scores);\n"
+WEIGHED = "    for (int i = 0; i < 4; i++) four[i] = load(scores + (j + i) * lanes);\n"
+EXPONENTIALS = "    weights(four, max, headroom);\n    sum +="
 CHAIN = "{ return std::max<int64_t>(32, (depth + 1) / 2); }"
 
 
 def scored_again(percent: int) -> Edit:
     """So many of a tile's keys are scored twice; scores are nearly half of the work."""
-    head = f"  Keys head = keys;\n  head.count = (keys.count * {percent} + 99) / 100;\n"
-    again = f"{head}  score_staircase<N>(block, head, 0, depth, scores);\n{STAIRCASE}"
+    head = f"    Keys head = keys;\n    head.count = (keys.count * {percent} + 99) / 100;\n"
+    again = f"{head}    score_staircase<N>(block, head, 0, depth_, scores);\n{STAIRCASE}"
     return replaced("cpu/attention.h", STAIRCASE, again)
 
 
 def weighed_again() -> Edit:
     """Half of the exponentials are worked out twice: about 3 %."""
     held = WEIGHED.replace("load(scores + (j + i) * lanes)", "hold(load(scores + (j + i) * lanes))")
-    twice = EXPONENTIALS.replace("    sum +=", f"{held}    exp2_of_nonpositive(weights, headroom);\n    sum +=")
+    twice = EXPONENTIALS.replace("    sum +=", f"{held}    weights(four, max, headroom);\n    sum +=")
     return replaced("cpu/softmax.h", EXPONENTIALS, twice)
 
 
@@ -156,7 +156,7 @@ the library cannot be loaded, or not even linked; and the one unit in a file of 
 NAMES = (
     ("chain_length", "features_of_a_chain"),
     ("place_block", "locate_block"),
-    ("attend_keys", "visit_keys"),
+    ("transpose_queries", "turn_queries"),
     ("weigh_keys", "softmax_of_keys"),
     ("seen_by", "visible_to"),
     ("available_threads", "threads_at_hand"),

@@ -173,19 +173,19 @@ def _cpu() -> Kernel:
     text = {name: (folder / name).read_text() for name in names}
     tile = "std::min(256, ATTENTION_SCORES_KB * 1024 / (kBlockRows * 4) / 8 * 8)"
     weighing = text["softmax.h"]
-    begin = weighing.index("  for (; j + 4 <= seen; j += 4) {\n    const float *const from")
-    last = "  for (; j < seen; j++) max = larger"
-    pairs = weighing[begin : weighing.index(last)]
+    begin = weighing.index("  for (int j = 0; j < seen; j += 4) {\n    const float *const from")
+    pairs = weighing[begin : weighing.index("  max = larger(weights.scaled")]
+    singly = "  for (int j = 0; j < seen; j++) max = larger(load(scores + j * lanes), max);\n"
     slow = {
         "cpu/block.h": text["block.h"].replace(f"= {tile};", "= 8;"),
-        "cpu/softmax.h": weighing.replace(pairs, ""),
+        "cpu/softmax.h": weighing.replace(pairs, singly),
         "cpu/products.h": text["products.h"].replace("? 8 : 4;", "? 2 : 2;"),
     }
     one_way = "  static const void *last; if (last == problem.q) return true; last = problem.q;\n"
     where = "  const int64_t heads = problem.batches * problem.heads;"
     patches = (
         Patch("faster", "more keys between two updates of the maximum", "cpu/block.h", (("= 8;", f"= {tile};"),)),
-        Patch("faster", "the maximum of four keys at a time", "cpu/softmax.h", ((last, pairs + last),)),
+        Patch("faster", "the maximum of four keys at a time", "cpu/softmax.h", ((singly, pairs),)),
         Patch("faster", "more rows in registers", "cpu/products.h", (("? 2 : 2;", "? 8 : 4;"),)),
         Patch("neutral", "where a second thread begins to pay", "cpu/schedule.h", (("2.5e5", "2.6e5"),)),
         Patch(
