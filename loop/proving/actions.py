@@ -267,6 +267,7 @@ def _score(proof: Proof) -> GateOutput:
     message = f"killed {len(killed)} of {total}{_remark(survived, rejected, alike)}"
     if not total and not alike and not rejected:
         message = "no control can be made of these variants"
+        message = "no control was tried, for want of time" if proof.untried else message
     return GateOutput(
         ok=not survived and not rejected,
         message=message,

@@ -18,9 +18,11 @@ from loop.mistakes.functions import through_function
 from loop.model.measurement import ControlResult
 from loop.model.signature import Signature
 from loop.model.target import Target
+from loop.proving import actions
 from loop.proving import negative_controls as table
 from loop.proving.actions import ProofTerms, prove_gate
 from loop.proving.model import GateOutput
+from loop.proving.prove import Proof
 from loop.workers.bench import Bench
 from tests.session.mix import SIGNATURE, make_context, write_mix
 from tests.targets import compiled, open_bench, write_target
@@ -253,3 +255,9 @@ def test_a_python_variant_may_take_one_shape_in_several_types() -> None:
         x = torch.arange(6, dtype=dtype).reshape(2, 3)
         assert torch.equal(2 * x, way(x))
         assert dtype == way(x).dtype
+
+
+@pytest.mark.parametrize(("untried", "said"), [([], "can be made"), (["mean"], "was tried, for want of time")])
+def test_controls_that_were_not_tried_are_not_said_to_be_impossible(untried: list[str], said: str) -> None:
+    """Whether none applies, or none had its turn."""
+    assert said in actions._score(Proof(untried=untried)).message
