@@ -1,7 +1,6 @@
 """How the judge calls the functions of a target: makers of inputs, the reference, the task's own checker."""
 
 import inspect
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from loop.calls.callee import Callee
 from loop.calls.refusal import Refused
 from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, draw_others, same_bits, seed_all
 from loop.workers import judge_messages as messages
+from loop.workers.serving import described
 from loop.workers.values import as_input, make_tensor
 
 MOST_DRAWN = 256 << 20
@@ -259,9 +259,7 @@ class Asking:
         except (Refused, torch.OutOfMemoryError):  # Who is out of a GPU's memory asks again, on the CPU.
             raise
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(last.filename).resolve().name}:{last.lineno}"
-            raise Refused(f"the {what} on {call.key}: {type(error).__name__}: {error} ({place})") from error
+            raise Refused(f"the {what} on {call.key}: {described(error)}") from error
 
 
 def drawn(

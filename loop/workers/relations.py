@@ -5,9 +5,7 @@ type already) and its attributes by keyword. It yields calls, `(inputs, attribut
 output to each as float64; it returns `(got, expected)`, which must agree, or nothing where it does not apply.
 """
 
-import traceback
 from collections.abc import Callable, Generator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +16,7 @@ from loop.calls.call import Call, attribute_number
 from loop.calls.refusal import Refused
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related, Shapes, Tolerance
+from loop.workers.serving import described
 
 Asked = tuple[list[Tensor], dict[str, Any]]
 Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]
@@ -60,10 +59,7 @@ class Relations:
         except Refused:
             raise
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(last.filename).name}:{last.lineno}"
-            what = f"property {self.name} on {self.call.key}"
-            raise Refused(f"{what}: {type(error).__name__}: {error} ({place})") from error
+            raise Refused(f"property {self.name} on {self.call.key}: {described(error)}") from error
 
     def _begin(self, function: torch_side.Function, inputs: list[Tensor], seed: int) -> Related:
         place = (self.name, self.call.key)

@@ -45,14 +45,12 @@ def answer(answers: Answers, request: Request[Any]) -> object:
 
 
 def described(error: Exception) -> str:
-    """An exception in one line: type, first line, and where; the target's own file before a library's."""
+    """An exception in one line: type, first line of its text, and where in the target's own files."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(sys.path[0] or os.curdir)]
-    place = (own or frames)[-1]
     text = str(error)[:LONGEST].strip().splitlines()
-    return (
-        f"{type(error).__name__}: {text[0] if text else ''} ({Path(place.filename).resolve().name}:{place.lineno})"
-    )
+    place = f" ({Path(own[-1].filename).resolve().name}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
 
 
 def prctl(option: int, value: int) -> None:
