@@ -102,7 +102,8 @@ def project(target: Path | None, here: Path) -> Project:
     folder = chosen.parent if chosen.name == MANIFEST else chosen
     folder = folder.absolute()
     if not (folder / MANIFEST).is_file():
-        raise UsageError(f"{folder}: no {MANIFEST} there", hint="loop init makes one: loop init --help")
+        what = f"no {MANIFEST} there" if folder.exists() else "no such file or folder"
+        raise UsageError(f"{folder}: {what}", hint="loop init makes one: loop init --help")
     bundled = folder.resolve() == shipped(BUNDLED_TARGET).resolve()
     elsewhere = bundled or folder.parent == tasks_folder()
     sessions = _sessions(here) if elsewhere else _override() or folder / "sessions"
