@@ -5,6 +5,7 @@ imported or run: functions are read as text.
 """
 
 import ast
+import itertools
 import json
 import re
 import shlex
@@ -26,8 +27,8 @@ from loop.model.workloads import RESERVED
 
 SIZED = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
-SIZE = 128
-"""Of a dimension that has a name and no number."""
+SIZE, ODD = 128, (3, 17, 5, 9)
+"""Of dimensions with a name and no number: what is timed, and what a loop over whole tiles gets wrong."""
 OUTPUT = "output"
 TEXT = """\
 # A target of your own. `loop patterns check {path}` lists every mistake in this file with its line.
@@ -48,7 +49,7 @@ dtypes: {{cpu: float32, cuda: float32}}
 # flops: "2*N*M"                  # of one call, for the roofline; bytes, too
 workloads:
   quick: [{sizes}]
-  # edges: [...]                  # name the sizes at which a kernel may go wrong, such as 1, 63 and 65
+{edges}
 variants:
   {variant}
 """
@@ -327,8 +328,18 @@ def _manifest(folder: Path, start: Start, shapes: Mapping[str, str], kernel: boo
         outputs=text,
         reference=f"reference:{start.function}",
         sizes=_flow(sizes),
+        edges=_edges(shapes, sizes),
         variant=start.variant,
     )
+
+
+def _edges(shapes: Mapping[str, str], sizes: Mapping[str, int]) -> str:
+    """The line with sizes that are only checked; a remark where all sizes are given."""
+    free = [one for one in sizes if any(one in shape.split() for shape in shapes.values())]
+    if not free:
+        return "  # edges: [...]                  # name the sizes at which a kernel may go wrong: 1, 63 and 65"
+    odd = dict(zip(free, itertools.cycle(ODD), strict=False))
+    return f"  edges: [{_flow({**sizes, **odd})}]   # only checked: no tile divides them; add those of your kernel"
 
 
 def _named(shapes: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:

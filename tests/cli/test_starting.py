@@ -107,6 +107,16 @@ def test_a_function() -> None:
     assert {"helping.py", "ops.py"} <= {path.name for path in Path("mine").iterdir()}
 
 
+def test_sizes_that_are_free_are_checked_at_odd_ones_too() -> None:
+    """A loop that ends at the last whole tile is right at 128."""
+    assert ({"N": 3, "M": 17},) == made(*SOURCE).workloads["edges"]
+
+
+def test_sizes_that_are_given_stay_as_they_are() -> None:
+    """A function may take no others."""
+    assert {"quick"} == made(*FUNCTION).workloads.keys()
+
+
 def test_a_file() -> None:
     """Its entry is the exported function; its header comes along."""
     variant = made(*SOURCE).variants["mine"]
