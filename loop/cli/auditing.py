@@ -189,7 +189,7 @@ def _judged(
 
 
 class Took:
-    """What parts of an audit took; each is on the screen while it lasts."""
+    """What parts of an audit took; each is on the screen while it lasts, or told as it begins."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
@@ -198,7 +198,10 @@ class Took:
     @contextmanager
     def by(self, part: str) -> Iterator[None]:
         """While a part lasts."""
-        self.screen.status(part)
+        if self.screen.live:
+            self.screen.status(part)
+        else:
+            self.screen.say(f"  begins   {part}")
         begun = time.monotonic()
         yield
         self.seconds[part] = round(time.monotonic() - begun, 2)
