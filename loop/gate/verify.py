@@ -278,8 +278,8 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
     if finding.worst is not None:
         again = "; a second run gave another output: flaky" if reply.flaky else ""
-        again += STALE if side.kind == "python" and _is_stale(finding, finding.worst) else ""
-        return _cause(finding, finding.worst), f"{wrong} on {place}; worst {_worst(finding, finding.worst)}{again}"
+        worst = _worst(side, finding, finding.worst)
+        return _cause(finding, finding.worst), f"{wrong} on {place}; worst {worst}{again}"
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.message:
@@ -295,13 +295,11 @@ def _cause(finding: Finding, worst: Wrong) -> Cause:
     return "NaN" if worst.got is None else "loose tolerance" if finding.loose else "elements"
 
 
-def _is_stale(finding: Finding, worst: Wrong) -> bool:
-    """Whether all of an output is NaN that should be none, as results of earlier calls are once they are read."""
-    return worst.got is None and worst.expected is not None and finding.wrong == finding.total
-
-
-def _worst(finding: Finding, worst: Wrong) -> str:
-    return where(worst) + "; by the stated tolerance zeros would be right" * finding.loose
+def _worst(side: Side, finding: Finding, worst: Wrong) -> str:
+    said = where(worst) + "; by the stated tolerance zeros would be right" * finding.loose
+    # All of it is NaN that should be none, as results of earlier calls are once they are read.
+    stale = worst.got is None and worst.expected is not None and finding.wrong == finding.total
+    return said + STALE * (stale and side.kind == "python")
 
 
 def where(mismatch: Mismatch | Wrong) -> str:
