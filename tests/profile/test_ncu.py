@@ -182,7 +182,9 @@ def test_a_lack_of_permission_comes_with_its_remedy(bench: Bench, tool: FakeTool
 def test_an_ncu_that_does_not_start_says_why(bench: Bench, tool: FakeTool) -> None:
     """By its own words."""
     tool.says("==ERROR== Cuda driver is not compatible with Nsight Compute\n", 255, instead=True)
-    assert "ncu: Cuda driver is not compatible with Nsight Compute; exit 255" == counted(bench).why
+    assert (
+        "ncu: Cuda driver is not compatible with Nsight Compute; ended by itself, exit 255" == counted(bench).why
+    )
 
 
 @pytest.mark.slow
