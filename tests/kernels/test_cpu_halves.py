@@ -68,6 +68,7 @@ def assert_right(found: Tensor, right: Tensor) -> None:
     assert not (found.double() - right).abs().gt(most + most * right.abs()).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 16, 31, 32, 40, 64, 100, 128])
 @pytest.mark.parametrize("numbers", [(), (1.0,), (1.0, 1.0)], ids=["full", "causal", "causal to the right"])
 def test_sizes_need_not_fill_tiles(kernel: Any, half: torch.dtype, size: int, numbers: tuple[float, ...]) -> None:
