@@ -95,7 +95,7 @@ class JudgeProcess:
             self.dismiss()
             last = lost.errors.strip().splitlines()[-1:]
             message = f"{note}: the judging process was lost: {lost.how}"
-            if killed_for_memory() > self._killed:
+            if lost.kind == "crashed" and killed_for_memory() > self._killed:
                 hint = "free some, or take fewer variants or a smaller workload"
                 raise MachineFailure(f"{message}: memory ran out", hint) from lost
             raise WorkFailed(message, hint=last[0] if last else None) from lost

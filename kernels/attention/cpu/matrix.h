@@ -10,7 +10,7 @@
 // Q is not scaled on its way in: that would round it again, and large logits would be off by much. A score is scaled by
 // the multiply-add that takes the maximum away.
 // Six accumulators, one A and one B are the eight tile registers: for D = 64 and three vectors of queries, a tile is
-// loaded for each 1.2 multiplications. The products of a score take 0.25 cycles then, and its softmax 0.75.
+// loaded for each 1.2 multiplications. By count, the products of a score take 0.25 cycles, its softmax 0.75.
 //
 // The units multiply bfloat16. A float16 is the sum of two of those, exactly, and so nearly is a weight. Of a product,
 // hi * hi + hi * lo + lo * hi leaves out 2^-16. Three products take 0.75 cycles a score in place of the 4 of AVX-512.
