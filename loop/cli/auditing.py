@@ -299,8 +299,7 @@ def _stated(task: ForeignTask) -> Iterator[dict[str, str]]:
     """What the format says of itself, and what stands in the task's text."""
     if task.timing.fresh_inputs is False and task.timing.checked is False:
         what = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
-        but = f"; but {task.timing.ranked}" if task.timing.ranked else ""
-        yield {"kind": "timing", "what": f"{what}{but}"}
+        yield {"kind": "timing", "what": what}
     yield from ({"kind": "text", "what": hint} for hint in task.hints)
 
 

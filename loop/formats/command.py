@@ -80,7 +80,6 @@ def _facts(task: ForeignTask, here: Here) -> Iterator[tuple[str, str]]:
         f"cache cleared: {YES_NO[task.timing.cold_cache]}; fresh inputs: {YES_NO[task.timing.fresh_inputs]}; "
         + (f"timed outputs checked: {YES_NO[task.timing.checked]}"),
     )
-    yield "", task.timing.ranked
     yield "score", task.timing.score
     yield "made for", ", ".join(task.made_for)
     yield "licence", f"{task.licence.name} ({task.licence.file or 'no licence file found'})"

@@ -60,13 +60,13 @@ def _kernelbench_read(done: Done) -> Verdict:
 
 
 def _gpumode_steps(asked: Asked, folder: Path) -> list[Step]:
-    """The tests, then the benchmarks, in a folder that has the files of the task's manifest."""
+    """The tests, then what is timed, in a folder that has the files of the task's manifest."""
     for name, path in gpumode.placed(asked.task).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
     shutil.copyfile(asked.answer, folder / gpumode.ANSWER)
     steps = []
-    for mode, use in (("test", "check"), ("benchmark", "time")):
+    for mode, use in (("test", "check"), (gpumode.timed_by(asked.task), "time")):
         cases = [case for case in asked.task.cases if ("time" in case.use) == (use == "time")]
         if cases:
             (folder / f"{mode}.txt").write_text("".join(f"{_line(case)}\n" for case in cases))
@@ -82,7 +82,7 @@ def _line(case: Case) -> str:
 
 
 def _gpumode_read(done: Done) -> Verdict:
-    """Right where tests and benchmarks say `check: pass`."""
+    """Right where both runs say `check: pass`."""
     result = {step.result.stem: dict(_pairs(text)) for step, _, text in done}
     for mode, found in result.items():
         if "check" not in found:

@@ -18,11 +18,6 @@ from loop.formats.python_text import Module, Unknown
 from loop.model.base import Model
 
 NAME = "gpumode"
-RANKED = (
-    "its ranked mode draws new inputs for each timed call and checks each output; `loop` has it run the modes "
-    "`test` and `benchmark`"
-)
-"""Where the judging program has `recheck`: that is on in mode `leaderboard` alone."""
 MANIFEST = "task.yml"
 SUBMISSION, ANSWER = "@SUBMISSION@", "submission.py"
 GENERATE, CHECK = "generate_input", "check_implementation"
@@ -113,6 +108,11 @@ def main(task: ForeignTask) -> str:
     return parse(Manifest, load_yaml(task.path / MANIFEST)).config.main or "eval.py"
 
 
+def timed_by(task: ForeignTask) -> str:
+    """The mode of the judging program that times an answer: the ranked one, where that checks what it times."""
+    return "leaderboard" if task.timing.checked else "benchmark"
+
+
 @dataclass(frozen=True)
 class Read:
     """A task's manifest, and the files that it names."""
@@ -138,6 +138,11 @@ class Read:
         nodes = ast.walk(self.evaluator.tree) if self.evaluator else ()
         named = (getattr(node, field, None) for node in nodes for field in ("id", "attr", "arg", "name"))
         return {one for one in named if isinstance(one, str)}
+
+    @property
+    def rechecks(self) -> bool:
+        """Whether its ranked mode draws new inputs for each timed call, and checks each output."""
+        return "recheck" in self.said
 
     @property
     def own_contract(self) -> bool:
@@ -297,10 +302,9 @@ def _timing(read: Read) -> Timing:
     return Timing(
         method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
         cold_cache=any("clear_l2" in one for one in read.said) if read.evaluator else None,
-        fresh_inputs=False,
-        checked=False,
+        fresh_inputs=read.rechecks,
+        checked=read.rechecks,
         score=SCORES[read.manifest.ranking_by],
-        ranked=RANKED if "recheck" in read.said else "",
     )
 
 

@@ -89,8 +89,6 @@ class Timing(Model):
     """Whether outputs of timed calls are checked; None: unknown."""
     score: str
     """What the format makes of it."""
-    ranked: str = ""
-    """What a ranked run does more, where it is another than the one that `loop` has its evaluator do."""
 
 
 class Hindrance(Model):

@@ -106,11 +106,14 @@ def ask(asked: Asked) -> Verdict:
     return verdict
 
 
-def test_gpumode_tests_then_benchmarks(gpumode: Asked) -> None:
-    """What the judging program writes is kept, for both of its modes."""
-    verdict = ask(gpumode)
+@pytest.mark.parametrize(("text", "timed"), [("", "benchmark"), ("recheck = True\n", "leaderboard")])
+def test_gpumode_tests_then_times(gpumode: Asked, text: str, timed: str) -> None:
+    """What both runs write is kept; what is timed is the ranked mode, where that checks what it times."""
+    judge = gpumode.task.path.parent / "eval.py"
+    judge.write_text(judge.read_text() + text)
+    verdict = ask(replace(gpumode, task=table.load(gpumode.task.path)))
     assert "right" == verdict.status, verdict
-    assert {"test": {"test.0.status", "test.1.status", "check"}, "benchmark": {"benchmark.0.status", "check"}} == {
+    assert {"test": {"test.0.status", "test.1.status", "check"}, timed: {f"{timed}.0.status", "check"}} == {
         mode: set(found) for mode, found in verdict.result.items()
     }
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from loop.formats.disagreements import VERDICTS
-from loop.formats.gpumode import RANKED
 
 ROWS = Path(__file__).parent / "recorded/formats_judged.jsonl"
 SAMPLE = Path(__file__).with_name("formats_sample.json")
@@ -32,6 +31,7 @@ ALLOWED = {
     "write_input": "No format says whether an answer may change its inputs. `loop` wants that said.",
 }
 """In fairness to who lets them pass."""
+MODES = "theirs ran `test`, then `leaderboard`, which draws new inputs for each timed call and checks each output."
 NAMES = {
     "kernelbench": "KernelBench",
     "gpumode": "GPU MODE",
@@ -128,7 +128,7 @@ def _notes(group: tuple[str, str], some: Sequence[Row]) -> Iterator[str]:
     commits = ", ".join(sorted({one["commit"] for one in some}))
     yield f"- {_name(group)} at {commits}: theirs: {', '.join(f'{one} ({n})' for one, n in whose.items())}."
     if group[0] == "gpumode":
-        yield f"- {_name(group)}: {RANKED}."
+        yield f"- {_name(group)}: {MODES}"
     reasons = Counter(one["excluded"].split(":")[0] for one in some if "excluded" in one)
     if reasons:
         yield f"- {_name(group)}, excluded: {', '.join(f'{why} {n}' for why, n in reasons.most_common())}."
