@@ -52,7 +52,10 @@ def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str,
     if not causal or (alignment == "top_left" and not negative):
         return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, **grouped)
     mask = visible(q.shape[-2], k.shape[-2], alignment, q.device)
-    return scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, **grouped)
+    output = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, **grouped)
+    if q.shape[-2] <= k.shape[-2]:  # Every row sees a key. Else a GPU leaves anything there (torch 2.11, float16).
+        return output
+    return output.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
 
 
 TILE = 64
