@@ -44,12 +44,13 @@ def eager(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scal
 def torch_sdpa(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, alignment: str, scale: float | None) -> Tensor:
     """PyTorch's scaled_dot_product_attention: what a user would otherwise run. Shapes as in `eager`.
 
-    The library masks from the top left only; the other alignment is given to it as an explicit mask. So is the
-    mask beside a negative scale, with which `is_causal` gives NaN on a processor (torch 2.13).
+    The library masks from the top left only; the other alignment is given to it as an explicit mask. The sign of a
+    negative scale goes to q: the library gives NaN for some (torch 2.13 on a processor, 2.11 on a GPU).
     """
-    negative = scale is not None and scale < 0
+    if scale is not None and scale < 0:
+        q, scale = -q, -scale
     grouped: dict[str, Any] = {} if q.shape[-3] == k.shape[-3] else {"enable_gqa": True}  # From torch 2.5 on.
-    if not causal or (alignment == "top_left" and not negative):
+    if not causal or alignment == "top_left":
         return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, **grouped)
     mask = visible(q.shape[-2], k.shape[-2], alignment, q.device)
     output = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, **grouped)

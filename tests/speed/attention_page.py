@@ -27,10 +27,7 @@ def page(found: dict[str, Any]) -> str:
     lines += [*rows(found["long"], [*found["long"][0]["error"]], "graph"), ""]
     for one in found["sets"]:
         lines += table(one)
-    lines += choices(found["random"], "shapes drawn at random, which its numbers were fitted to")
-    if "unseen" in found:
-        lines += choices(found["unseen"], "other shapes")
-    lines += [*calls(found["calls"]), *memory(found["memory"])]
+    lines += [*choices(found["random"]), *calls(found["calls"]), *memory(found["memory"])]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -90,15 +87,15 @@ def table(one: dict[str, Any]) -> Iterator[str]:
         yield ""
 
 
-def choices(found: Sequence[dict[str, Any]], which: str) -> Iterator[str]:
-    """How far `auto` is from the best variant on such shapes."""
+def choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How far `auto` is from the best variant on shapes that it was not fitted to."""
     off = []
     for one in found:
         us = dict(one["us"])
         mine, best = us.pop("auto"), min(us, key=lambda name: us[name])
         off.append((mine / us[best], best, one))
     beyond = sum(ratio > ALIKE for ratio, *_ in off)
-    yield from (f"## What `auto` chooses for {len(off)} {which}", "")
+    yield from (f"## What `auto` chooses for {len(off)} shapes drawn at random, others than it was fitted to", "")
     mean = geometric_mean([ratio for ratio, *_ in off])
     more = f"{ALIKE - 1:.0%} more than by the best variant"
     yield f"In float16, by graph replay. {beyond} of {len(off)} take over {more}."

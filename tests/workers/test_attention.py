@@ -1,12 +1,17 @@
 """The bundled reference, against hand-computed values and against another implementation."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from loop.workers.attention import eager, torch_sdpa, visible
+
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that PyTorch sees")
+GPU = pytest.param("cuda", marks=[pytest.mark.cuda, NO_GPU])
+MASKS = [(False, "top_left"), (True, "top_left"), (True, "bottom_right")]
 
 
 def draw(*shape: int, seed: int) -> torch.Tensor:
@@ -52,8 +57,16 @@ def test_rows_that_see_nothing_are_zero_and_no_keys_give_zeros() -> None:
     assert 0.0 == float(empty.abs().max())
 
 
-def test_the_baseline_masks_from_the_bottom_too() -> None:
-    """The library knows one alignment; the other reaches it as a mask."""
-    q, k, v = draw(1, 2, 5, 4, seed=1), draw(1, 2, 8, 4, seed=2), draw(1, 2, 8, 4, seed=3)
-    options = {"causal": True, "alignment": "bottom_right", "scale": None}
-    assert 1e-12 > float((eager(q, k, v, **options) - torch_sdpa(q, k, v, **options)).abs().max())
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("scale", [None, -0.3])
+@pytest.mark.parametrize("keys", [3, 8])
+@pytest.mark.parametrize(("causal", "alignment"), MASKS)
+def test_the_baseline_is_right_where_the_library_alone_is_not(
+    causal: bool, alignment: str, keys: int, scale: float | None, device: str
+) -> None:
+    """It masks from the top left only, and gives anything for rows without a key, and for a negative scale."""
+    inputs = [draw(1, 2, size, 8, seed=size) for size in (5, keys, keys)]
+    options: dict[str, Any] = {"causal": causal, "alignment": alignment, "scale": scale}
+    dtype, off = (torch.float64, 1e-12) if device == "cpu" else (torch.float16, 4e-3)
+    got = torch_sdpa(*(one.to(device, dtype) for one in inputs), **options)
+    assert off > float((got.double().cpu() - eager(*inputs, **options)).abs().max())

@@ -1,11 +1,12 @@
 // The variant that picks another by shape: the one whose estimated time is lowest.
 //
-//   time = start + block * blocks of a multiprocessor + keys * hundreds of keys that it walks in turn (+ cut)
+//   time = start + wave * waves of blocks + (chain * keys of a block + total * keys of a multiprocessor) / 100 (+ cut)
 //
-// Blocks of a multiprocessor are a fraction; the keys in turn are those of whole blocks, one after the other. Under a mask
-// blocks differ and make up for each other: there it is their mean, but no less than the longest block's. `cut` is what
-// it takes to put ranges of keys together. The numbers of `kCosts` are microseconds, fitted to 200 shapes on an H200: for
-// their choice, not for the figures (ATTENTION.md has how often it is best).
+// A wave is a block on each multiprocessor; fewer blocks are one wave. Keys count in the whole steps that a block takes.
+// Those of a block follow each other, however empty the device is; under a mask those of the longest block count. A
+// multiprocessor has those of all its blocks; under a mask the mean counts. `cut` is what it takes to put ranges of keys
+// together. The numbers of `kCosts` are microseconds on an H200, fitted to 5,237 random shapes: for their choice, not
+// for the figures (ATTENTION.md has how often it is best, on others).
 #pragma once
 
 #include "decode.cuh"
@@ -18,28 +19,27 @@ namespace attention {
 
 enum Kernel { kTensorCore, kSmall, kDecode, kSplitK, kKernels };
 struct Cost {
-  double start = INFINITY, block = 0, keys = 0, cut = 0;
+  double start = INFINITY, wave = 0, chain = 0, total = 0, cut = 0;
 };
 constexpr const char *kNames[kKernels] = {"tensor_core", "small", "decode", "split_k"};
 constexpr Cost kCosts[kKernels][4] = {
     // Up to 32 features, 64, 128 and 256.
-    {{1.97, 0.24, 0.64}, {1.98, 0.65, 0.79}, {2.72, 1.18, 1.49}, {3.15, 2.49, 2.96}},
-    {{1.55, 0.28, 0.15}, {1.45, 0.44, 0.32}, {1.90, 0.88, 0.54}, {}},
-    {{1.58, 0.74, 0.38, 1.65}, {1.60, 0.76, 0.29, 1.65}, {1.65, 0.90, 0.71, 1.18}, {2.19, 1.32, 1.98, 4.44}},
-    {{2.26, 4.49, 0.61}, {2.26, 4.49, 0.61}, {2.02, 1.78, 3.11}, {}},
+    {{1.22, 0.44, 1.20, 0.25}, {0.41, 1.43, 0.97, 0.32}, {1.28, 0.60, 1.07, 1.61}, {2.09, 2.47, 1.59, 1.29}},
+    {{0.53, 0.30, 0.37, 0.17}, {0.44, 0.74, 0.38, 0.15}, {0.31, 0.84, 0.39, 0.69}, {}},
+    {{0.59, 0.57, 0.43, 0.25, 0.01}, {0.40, 0.87, 0.40, 0.20, 0.21}, {0.01, 1.06, 0.56, 0.70, 0.01},
+     {0.26, 2.11, 0.81, 0.83, 3.47}},
+    {{1.25, 1.36, 0.36, 1.10, 1.27}, {0.86, 2.23, 0.64, 1.86, 1.02}, {1.03, 11.45, 2.29, 0.43, 1.04}, {}},
 };
-// Keys up to which `small` keeps up with the ring of `decode`, and from which on `split_k` was fitted.
-constexpr int kFew = ATTENTION_AUTO_FEW, kMany = ATTENTION_AUTO_MANY;
 
-// Microseconds of a kernel that takes `rows` query rows a block and cuts the keys into `ranges`.
-inline double estimate(const Cost &cost, const Problem &problem, int rows, int ranges) {
-  const double sms = static_cast<double>(kSms), keys = problem.keys;
+// Microseconds of a kernel whose blocks take `rows` query rows and `step` keys at a time; the keys are in `ranges`.
+inline double estimate(const Cost &cost, const Problem &problem, int rows, int step, int ranges) {
+  const bool masked = problem.causal && problem.queries > 1 && ranges == 1;
   const double blocks = double(problem.batches) * problem.heads * ((problem.queries - 1) / rows + 1) * ranges;
-  const double mean = keys - std::min(keys, double(problem.queries)) / 2;
-  const double turns = std::ceil(blocks / sms) * keys / ranges;
-  const double even = std::max(keys, (blocks / sms + 0.5) * mean);
-  const double walk = problem.causal && problem.queries > 1 && ranges == 1 ? even : turns;
-  return cost.start + cost.block * blocks / sms + cost.keys * walk / 100 + (ranges > 1 ? cost.cut : 0.0);
+  const double waves = blocks / static_cast<double>(kSms);
+  const double chain = std::ceil(double(problem.keys) / ranges / step) * step;
+  const double mean = chain - (masked ? std::min(problem.keys, problem.queries) / 2.0 : 0.0);
+  const double walk = (cost.chain * chain + cost.total * waves * mean) / 100;
+  return cost.start + cost.wave * std::ceil(waves) + walk + (ranges > 1 ? cost.cut : 0.0);
 }
 
 // Every kernel's estimate; infinite for those that do not come into question.
@@ -51,17 +51,17 @@ struct Choice {
   Kernel best = kTensorCore;
 
   explicit Choice(const Problem &problem) {
-    const auto time_of = [&](Kernel kernel, int rows, int ranges) {
-      times[kernel] = estimate(kCosts[kernel][kSize], problem, rows, ranges);
+    const auto time_of = [&](Kernel kernel, int rows, int step, int ranges) {
+      times[kernel] = estimate(kCosts[kernel][kSize], problem, rows, step, ranges);
     };
     for (double &time : times) time = INFINITY;
-    time_of(kTensorCore, 64, 1);
+    time_of(kTensorCore, 64, 64, 1);
     if constexpr (kDepth > 16) {  // Narrower rows may not begin at multiples of 16 bytes.
-      time_of(kDecode, 16, decode_cut<kWidth>(problem).ranges);
+      using Ring = typename DecodeBy<kWidth>::Shape;
+      time_of(kDecode, Ring::kRows, Ring::kKeys * Ring::kWarps, decode_cut<kWidth>(problem).ranges);
       if constexpr (kWidth <= 128) {
-        if (problem.keys <= kFew) time_of(kSmall, 16, 1);
-        const int ranges = split_ranges<kWidth>(problem);
-        if (problem.keys >= kMany && ranges > 1) time_of(kSplitK, 64, ranges);
+        time_of(kSmall, 16, small_step<kDepth == 32 ? 32 : kWidth>(problem), 1);
+        if (const int ranges = split_ranges<kWidth>(problem); ranges > 1) time_of(kSplitK, 64, 64, ranges);
       }
     }
     for (int one = 0; one < kKernels; one++)

@@ -20,7 +20,7 @@ namespace attention {
 template <int kDepth_, int kKeys_, int kWarps_>
 struct SmallShape {
   static constexpr int kDepth = kDepth_, kKeys = kKeys_, kWarps = kWarps_, kRows = 16;
-  static constexpr int kThreads = kWarps * 32;
+  static constexpr int kThreads = kWarps * 32, kStep = kWarps * kKeys;  // Keys that all warps take at a time.
   static constexpr int kTileBytes = kKeys * kDepth * 2;
   static constexpr int kQueryBytes = kRows * kDepth * 2;
   static constexpr int kQueriesAt = kWarps * 2 * kTileBytes;
@@ -222,17 +222,28 @@ Error launch_small(const Problem &problem, cudaStream_t stream) {
   return launched ? kSuccess : kLaunchFailed;
 }
 
-// Larger tiles of keys for more of them: each warp should have one, or few. Values by the manifest's `tuning`.
-template <typename T, int kDepth>
-Error small(const Problem &problem, cudaStream_t stream) {
+// What `act` gives for the shape of a call: larger tiles of keys for more of them, as each warp should have one, or few.
+// Values by the manifest's `tuning`.
+template <int kDepth, class Act>
+auto with_small_shape(const Problem &problem, Act act) {
   if constexpr (kDepth == 64) {
     constexpr int kWarps = ATTENTION_SMALL_64_WARPS;
-    if (problem.keys <= 64) return launch_small<T, SmallShape<kDepth, ATTENTION_SMALL_64_SHORT, kWarps>>(problem, stream);
-    if (problem.keys > 128) return launch_small<T, SmallShape<kDepth, ATTENTION_SMALL_64_LONG, kWarps>>(problem, stream);
-    return launch_small<T, SmallShape<kDepth, ATTENTION_SMALL_64_MIDDLE, kWarps>>(problem, stream);
+    if (problem.keys <= 64) return act(SmallShape<kDepth, ATTENTION_SMALL_64_SHORT, kWarps>());
+    if (problem.keys > 128) return act(SmallShape<kDepth, ATTENTION_SMALL_64_LONG, kWarps>());
+    return act(SmallShape<kDepth, ATTENTION_SMALL_64_MIDDLE, kWarps>());
   } else {
-    return launch_small<T, SmallShape<kDepth, 32, 4>>(problem, stream);
+    return act(SmallShape<kDepth, 32, 4>());
   }
+}
+
+template <int kDepth>
+int small_step(const Problem &problem) {
+  return with_small_shape<kDepth>(problem, [](auto shape) { return decltype(shape)::kStep; });
+}
+
+template <typename T, int kDepth>
+Error small(const Problem &problem, cudaStream_t stream) {
+  return with_small_shape<kDepth>(problem, [&](auto shape) { return launch_small<T, decltype(shape)>(problem, stream); });
 }
 
 }  // namespace attention
