@@ -95,11 +95,16 @@ def before(page: Path) -> dict[str, tuple[str, str]]:
     return {repository: (row, told.get(repository, "").strip()) for row, repository in rows}
 
 
-def document(found: dict[str, tuple[str, str]]) -> Iterator[str]:
-    """The page."""
+def read_where() -> str:
+    """When and where tasks are read, now."""
     seen = gpus().usable
     place = f"{machine().processor}, {machine().cores} cores, {seen[0].name if seen else 'no GPU'}"
-    yield f"# Tasks in other formats\n\n`make bench-formats`, {datetime.date.today()}, {place}.\n"
+    return f"`make bench-formats`, {datetime.date.today()}, {place}."
+
+
+def document(found: dict[str, tuple[str, str]], place: str) -> Iterator[str]:
+    """The page."""
+    yield f"# Tasks in other formats\n\n{place}\n"
     yield "Tasks are read, not run. `inputs known`: the text alone gives shape and type of every input."
     yield "`run here`: at least one case has all that it needs on this machine. Several things can hinder a task."
     yield "Below the table stands what is odd about tasks by their text alone.\n"
@@ -113,7 +118,8 @@ def write_page(read_now: dict[str, tuple[str, str]] | None = None) -> None:
     """Write the page: rows that were read now, and those that stand there."""
     found = before(PAGE) | (read_now or {})
     ordered = {repository: found[repository] for repository, *_ in CHECKOUTS.values() if repository in found}
-    write_atomic(PAGE, "\n".join(document(ordered)) + "\n")
+    place = read_where() if read_now or not PAGE.is_file() else PAGE.read_text().splitlines()[2]
+    write_atomic(PAGE, "\n".join(document(ordered, place)) + "\n")
 
 
 def main() -> None:
