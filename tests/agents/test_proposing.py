@@ -46,6 +46,7 @@ def test_it_sees_no_secret_but_those_that_are_named(tmp_path: Path, monkeypatch:
     assert (False, True) == ("a-secret" in found.output, "b-secret" in found.output)
 
 
+@pytest.mark.slow
 def test_one_that_ignores_term_is_gone_after_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TERM, then KILL, with what it started."""
     monkeypatch.setattr(proposing, "GRACE_S", 0.2)

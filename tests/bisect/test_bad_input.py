@@ -85,6 +85,7 @@ def test_ends_without_a_line_between_them(folder: Path, words: list[str], said: 
         assert words_said in json.loads(done.stdout)["why"]
 
 
+@pytest.mark.slow
 def test_a_variant_that_does_not_exist_is_named_first() -> None:
     """Before a good revision is asked for, with the variants that there are."""
     done = loop("bisect", "--variant", "nope")
@@ -93,6 +94,7 @@ def test_a_variant_that_does_not_exist_is_named_first() -> None:
     assert "there are cpu, " in done.stderr
 
 
+@pytest.mark.slow
 def test_a_merge_under_way_is_refused(folder: Path) -> None:
     """What is in the checkout is nobody's version; nothing of it is touched."""
     git(folder, "checkout", "-q", "-b", "side", "HEAD~2")
@@ -175,6 +177,7 @@ def test_a_program_that_is_missing_is_no_verdict(folder: Path, tmp_path: Path) -
     assert (0, ["commit 5"]) == (code, [one["subject"] for one in found["culprits"]]), found["why"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_not_there_yet(folder: Path) -> None:
     """A commit without the target's folder cannot be tried, and says so."""
     (folder / "sub").mkdir()

@@ -42,6 +42,7 @@ def builder(folder: Path, cache: Path, trees: Sequence[Worktree]) -> Builder:
     return Builder(bench, trees, "ours", 60.0)
 
 
+@pytest.mark.slow
 def test_what_may_be_asked_for_next_is_built_beside(folder: Path, tmp_path: Path) -> None:
     """One that does not build is told when it is asked for; nothing is compiled where all is there."""
     line = read_line(folder, "HEAD~4", "HEAD")
@@ -68,6 +69,7 @@ def test_a_compiler_that_only_one_commit_asks_for_breaks_that_one(folder: Path, 
         finish(found.build(line.ends[4]))
 
 
+@pytest.mark.slow
 def test_commits_with_one_tree_share_a_build(folder: Path, tmp_path: Path) -> None:
     """And another layout of the same code is another build."""
     line = read_line(folder, "HEAD~4", "HEAD")

@@ -85,6 +85,7 @@ def test_a_second_search_asks_nothing_again(tmp_path: Path) -> None:
     assert asked == (tmp_path / "asked").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -85,6 +85,7 @@ def test_a_failure_is_found_in_few_builds(line: Line, tmp_path: Path, culprit: i
     assert found.builds <= math.ceil(math.log2(COUNT)) + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_a_slower_commit_is_found_under_noise(line: Line, tmp_path: Path, seed: int) -> None:
     """10 % at 2 % noise; with commits that do not build the culprit or a range that holds it, never another."""

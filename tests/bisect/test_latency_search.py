@@ -171,6 +171,7 @@ def test_a_step_next_to_an_end_is_not_put_elsewhere() -> None:
     assert 7 <= sum(not answer.found or held(answer, culprit) for answer, culprit in found)
 
 
+@pytest.mark.slow
 def test_scatter_without_a_step_is_no_regression() -> None:
     """The ends differ, as any two builds do."""
     outcomes = [laid(number, 0.0)[0] for number in range(5)]

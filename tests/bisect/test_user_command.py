@@ -78,6 +78,7 @@ def test_where_the_bad_end_hangs_that_is_what_is_bad(line: Line, tmp_path: Path)
     assert "hangs on the bad end: killed after 0.4 s, on the good end it takes 0." in asked.remark
 
 
+@pytest.mark.slow
 def test_a_number_that_never_comes_at_the_bad_end_is_told(line: Line, tmp_path: Path) -> None:
     """There is nothing to compare."""
     asked = probe(line, tmp_path, f"cat state; grep -q 4 state && {{ {HANG}; }}; true", number=True, limit_s=0.4)
@@ -117,6 +118,7 @@ def test_a_command_that_is_not_there_says_nothing_of_a_commit(line: Line, tmp_pa
     assert [(0.0,), (1.0,), (0.0,)] == [tried(asked, line, index) for index in (1, 0, 2)]
 
 
+@pytest.mark.slow
 def test_numbers_are_compared_with_the_good_ends(line: Line, tmp_path: Path) -> None:
     """As log ratios: twice the number is log(2)."""
     asked = probe(line, tmp_path, "echo timing; cat state", number=True)

@@ -52,6 +52,7 @@ def test_an_edited_file_gives_another_build(name: str, folder: Path, tmp_path: P
     assert (False, True) == (after.cached, before != after.build_id)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_put_back_gives_the_first_build_again(folder: Path, tmp_path: Path) -> None:
     """Times of modification do not matter."""
     before = built(folder, tmp_path / "cache").build_id
@@ -81,6 +82,7 @@ def test_where_the_project_lies_does_not_matter(folder: Path, tmp_path: Path) ->
     assert (True, first.build_id) == (second.cached, second.build_id)
 
 
+@pytest.mark.slow
 def test_where_the_project_lies_does_not_matter_to_a_new_build(folder: Path, tmp_path: Path) -> None:
     """The same sources compiled anew elsewhere are the same build: an id says nothing of a place."""
     moved = tmp_path / "elsewhere" / "deeper"
@@ -98,6 +100,7 @@ def test_a_header_outside_the_project_counts(folder: Path, tmp_path: Path) -> No
     assert before != built(folder, tmp_path / "cache").build_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["-march=native", "@native"])
 def test_the_native_processor_is_part_of_the_build(
     flag: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -135,6 +138,7 @@ def test_a_damaged_build_is_made_again(damage: tuple[str, bytes], folder: Path, 
     assert [first.build_id] == entries(tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_another_build_in_its_place_is_not_used(folder: Path, tmp_path: Path) -> None:
     """A whole entry of other sources under this id: its record gives it away."""
     first = built(folder, tmp_path / "cache")
@@ -144,6 +148,7 @@ def test_another_build_in_its_place_is_not_used(folder: Path, tmp_path: Path) ->
     assert not built(folder, tmp_path / "cache").cached
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flag", "same"), [("-g", False), ("-O1", True)])
 def test_two_clones_do_not_replace_each_others_builds(
     folder: Path, tmp_path: Path, flag: str, *, same: bool
@@ -165,6 +170,7 @@ def test_two_clones_do_not_replace_each_others_builds(
     assert [True, True] == [one.cached for one in both()]
 
 
+@pytest.mark.slow
 def test_a_forged_record_does_not_pass_the_worker(tmp_path: Path) -> None:
     """A foreign binary whose hash was written into the record is refused when it is loaded: its id is another."""
     target = write_target(tmp_path / "tiny", {"right": compiled(), "other": compiled(build={"flags": ["-O1"]})})
@@ -248,6 +254,7 @@ def test_two_builds_at_once_leave_one_whole_entry(folder: Path, tmp_path: Path) 
     assert [made.build_id] == entries(cache)
 
 
+@pytest.mark.slow
 def test_a_build_that_was_quicker_stands(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that lost the race leaves the winner's library in place: it may be loaded already."""
     first = built(folder, tmp_path / "cache")

@@ -102,6 +102,7 @@ def test_several_changed_variants_need_a_simple_one_that_is_right(bench: Bench) 
     assert "right, odd were changed; the simplest, right, is right" == output.message
 
 
+@pytest.mark.slow
 def test_several_changes_with_a_wrong_simple_one_are_refused(bench: Bench) -> None:
     """With what to put back, and three times the estimate."""
     output = scope(bench, "odd", "right", odd="old", right="old")

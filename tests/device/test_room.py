@@ -45,6 +45,7 @@ def both(bench: Bench) -> tuple[Workload, ...]:
     return expand(bench.target, ["some"], "float32")
 
 
+@pytest.mark.slow
 def test_what_is_needed_is_reckoned_by_kind_of_side(bench: Bench) -> None:
     """What is rotated needs originals; a program's memory is its own; each process has a context."""
     right, torch = make_sides(bench, "right", "torch")
@@ -57,6 +58,7 @@ def test_what_is_needed_is_reckoned_by_kind_of_side(bench: Bench) -> None:
     assert 0 == needed(bench, huge, [right.renamed("d", dtypes=("float64",))])
 
 
+@pytest.mark.slow
 def test_a_workload_without_room_is_named_with_its_bytes(fake: FakeMachine, bench: Bench) -> None:
     """And what is free; where there is room, or nobody tells, nothing is left out."""
     (right,) = make_sides(bench, "right")

@@ -43,6 +43,7 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
         assert len(old_driver.compiled) == 2
 
 
+@pytest.mark.slow
 def test_the_environment_refuses_it_and_runs_nothing(old_driver: FakeMachine, tmp_path: Path) -> None:
     """The hardware step with the GPU's facts, the extension step without a smoke test of what is cached."""
     old_driver.driver("580.65.06", 13000)
@@ -167,6 +168,7 @@ def test_flags_for_another_gpu_are_left_to_the_compiler(fake: FakeMachine, tmp_p
     assert "this nvcc does not know the GPU: take a toolkit that does" == failed.hint
 
 
+@pytest.mark.slow
 def test_another_release_of_nvcc_makes_another_build(fake: FakeMachine, tmp_path: Path) -> None:
     """What a newer toolkit left in the cache is not run in place of the older one's."""
     with fake_bench(fake, tmp_path / "target", "right") as bench:

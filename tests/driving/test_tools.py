@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 
 from loop.cli import ALL
 from loop.driving.tools import FORMS, PERSONS, UNATTENDED, Tool, option_of, tools
@@ -25,6 +26,7 @@ def listed(**where: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_every_tool_says_what_it_takes_gives_and_does() -> None:
     """Schemas that are valid, a sentence for each argument, and hints that fit its kind."""
     every = tools()

@@ -114,6 +114,7 @@ def test_a_hard_problem_has_two_verdicts(tmp_path: Path) -> None:
     assert "wrong" == found["wrong"]["theirs"]["status"]
 
 
+@pytest.mark.slow
 def test_a_hard_problem_with_a_measure_of_its_own_is_judged_by_its_own_programs(tmp_path: Path) -> None:
     """No error of elements says what cosine similarity allows; these programs have to be allowed first."""
     task, answer = tasks.hard(tmp_path), tmp_path / "mine.py"

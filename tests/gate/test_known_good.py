@@ -104,6 +104,7 @@ def test_it_is_built_by_its_own_recipe(bench: Bench) -> None:
     assert good.build_id == earlier(bench, now, known(good, commit=then)).build_id
 
 
+@pytest.mark.slow
 def test_nothing_passed_before(bench: Bench) -> None:
     """The first session of a machine, or with other workloads."""
     assert "no earlier session on this device passed" == gone(bench, build_now(bench), None)
@@ -123,6 +124,7 @@ def test_sources_that_were_never_committed_are_lost_with_the_cache(bench: Bench)
     assert expected == gone(bench, now, good)
 
 
+@pytest.mark.slow
 def test_a_damaged_build_in_the_cache_is_not_taken(bench: Bench) -> None:
     """A binary that is not the one which was recorded counts as lost."""
     good = build_now(bench)
@@ -132,6 +134,7 @@ def test_a_damaged_build_in_the_cache_is_not_taken(bench: Bench) -> None:
     assert "has left the cache" in gone(bench, now, known(good))
 
 
+@pytest.mark.slow
 def test_what_does_not_compile_any_more_is_said(bench: Bench) -> None:
     """With the compiler's first error; a header of the system may have gone since."""
     now = build_now(bench)

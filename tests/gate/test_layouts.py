@@ -52,6 +52,7 @@ def test_other_layouts_are_handled_or_declined(name: str, strided: str, misalign
     }
 
 
+@pytest.mark.slow
 def test_what_declines_and_what_fails_says_with_which_inputs(bench: Bench) -> None:
     """In the kernel's own words where it has some."""
     declined = laid_out(bench, "right")["strided"]

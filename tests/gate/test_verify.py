@@ -169,6 +169,7 @@ def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
     assert all_of("right") == statuses(check(bench, "careless"))
 
 
+@pytest.mark.slow
 def test_one_wrong_answer_of_two_is_wrong(bench: Bench) -> None:
     """A manifest may allow outputs to differ, never to be wrong; that they differ is said."""
     one = check(bench, "luckless")[SMALL]
@@ -384,6 +385,7 @@ def test_another_seed_has_inputs_of_its_own(bench: Bench) -> None:
         assert checks_of(bench, sides, workloads(bench, seed))[0].right
 
 
+@pytest.mark.slow
 def test_a_reference_that_fails_is_the_targets_fault(bench: Bench, tmp_path: Path) -> None:
     """An error of the judge is no verdict on a variant."""
     target = write_target(tmp_path, {"right": compiled()}, reference={"python": "tiny_functions:raises"})

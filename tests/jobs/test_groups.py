@@ -50,6 +50,7 @@ def test_a_device_that_is_not_as_its_group_is_doubted() -> None:
     assert {} == groups.doubts([*same[:2], ran("3", 110, 110, driver="535")])
 
 
+@pytest.mark.slow
 def test_what_a_doubted_device_did_is_done_again_on_another(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_the_anchor_of_this_processor_is_timed() -> None:
     assert 100 < found < 1e6
 
 
+@pytest.mark.slow
 def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the group that is named; what another did is done again, and refused where there is no other device."""
     monkeypatch.setattr("loop.jobs.running.anchor", lambda where, env: (100.0,))

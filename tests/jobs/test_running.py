@@ -82,6 +82,7 @@ def test_a_job_ends_at_its_limit(make: Make, monkeypatch: pytest.MonkeyPatch) ->
     assert "failed" == job.state
 
 
+@pytest.mark.slow
 def test_a_job_whose_runner_is_killed_is_lost_and_its_command_ends(make: Make, tmp_path: Path) -> None:
     """Nobody says how it ended. It is begun three times; after that it is not begun again."""
     job = make("sleep")

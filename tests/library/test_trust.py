@@ -51,6 +51,7 @@ def test_what_is_allowed_is_what_was_shown(tmp_path: Path) -> None:
     assert not is_trusted(chosen)
 
 
+@pytest.mark.slow
 def test_grants_at_once_are_all_kept(tmp_path: Path) -> None:
     """Eight processes, as eight terminals: each reads what is there and adds its own."""
     projects = [make_project(tmp_path / str(number)) for number in range(8)]

@@ -54,6 +54,7 @@ def test_totals_by_resource_with_unknown_ai_as_null() -> None:
     assert "AI: not measured" in text
 
 
+@pytest.mark.slow
 def test_a_range_of_sessions() -> None:
     """Only those are counted."""
     for name in ("a", "b", "c"):
@@ -82,6 +83,7 @@ def test_the_machines_of_jobs_are_charged_whether_a_session_closed_or_not() -> N
     assert ("h100", 1800.0, 1.5) == (host.host, host.seconds, host.usd)
 
 
+@pytest.mark.slow
 def test_a_session_that_never_closed_is_charged_for_its_steps() -> None:
     """Two seconds in the journal of a killed one that was attended, at 50 dollars an hour; that is said."""
     folder = make_session(
@@ -133,6 +135,7 @@ def test_a_session_of_another_format_is_named_and_left_out() -> None:
     assert [("b", True)] == [(one["folder"], "format 9" in one["reason"]) for one in found["damaged"]]
 
 
+@pytest.mark.slow
 def test_no_sessions_cost_nothing() -> None:
     """And how to make one."""
     done = loop("cost", "show")
@@ -181,6 +184,7 @@ def test_n_4_against_the_sessions_before_it() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_session_that_is_not_there_is_said_of_the_option_that_named_it() -> None:
     """Two options take sessions."""
     add("mine", ENGINEER)

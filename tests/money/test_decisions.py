@@ -35,6 +35,7 @@ def test_people_see_both_sides_in_eighty_columns() -> None:
     assert [] == [line for line in done.stdout.splitlines() if len(line) > 80]
 
 
+@pytest.mark.slow
 def test_a_restart_and_who_waits_make_the_cost_of_a_stop() -> None:
     """12 minutes at $0.70 and nobody: the break-even is 12 minutes."""
     words = ("--idle-hours", "1", "--gpu-usd-per-hour", "0.70", "--restart-minutes", "12")
@@ -74,6 +75,7 @@ def test_what_is_no_amount_is_wrong_usage(words: list[str], said: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_history_s_decisions_are_held_against_the_money() -> None:
     """Two of the three times it was kept, the money said stop; 80 columns."""
     found = json.loads(loop(*KEEP, "--recorded", "--json").stdout)["decisions"]
@@ -147,6 +149,7 @@ def test_the_pattern_reads_options_beside_the_target(tmp_path: Path) -> None:
     assert (1, True) == (broken.returncode, "pivot.yaml:5:49" in broken.stderr)
 
 
+@pytest.mark.slow
 def test_the_options_of_the_recorded_history_by_the_same_sums() -> None:
     """N+7G: going on at 50 % for $150 to $250 has to bring $300 to $500; the others state no probability."""
     (found,) = json.loads(loop("cost", "pivot", "--recorded", "--json").stdout)["decisions"]

@@ -246,6 +246,7 @@ def test_a_tuning_that_makes_no_sense_is_refused(folder: Path, old: str, new: st
     assert "target.yaml:" in done.stderr
 
 
+@pytest.mark.slow
 def test_two_that_are_tuned_have_two_macros(folder: Path) -> None:
     """The compiler would be told a value twice."""
     manifest = folder / "target.yaml"

@@ -153,6 +153,7 @@ def test_a_kernel_that_cannot_be_launched_fails_the_step(bench: Bench) -> None:
     assert "take a smaller tile, more warps or fewer registers" == found.hint
 
 
+@pytest.mark.slow
 def test_host_code_that_cannot_be_asked_fails_the_step(bench: Bench) -> None:
     """It would crash on a GPU's machine as well."""
     found = looked(bench, "reads")

@@ -61,6 +61,7 @@ def test_a_second_import_changes_nothing(mine: Path, tmp_path: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "sessions").rglob("*.json")}
 
 
+@pytest.mark.slow
 def test_an_import_adds_what_rows_say_more(mine: Path, tmp_path: Path) -> None:
     """The patterns that a session applied; its figures stay."""
     assert 0 == loop("sessions", "import", str(mine)).returncode
@@ -72,6 +73,7 @@ def test_an_import_adds_what_rows_say_more(mine: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_other_rows_under_the_same_ids_are_refused(mine: Path, tmp_path: Path) -> None:
     """Before anything is written: a new row beside a changed one does not come in either."""
     assert 0 == loop("sessions", "import", str(mine)).returncode

@@ -67,6 +67,7 @@ def test_without_time_nothing_is_compiled(timed: Callable[..., Compiled]) -> Non
     assert (f"{NAME}: not available here: the step's time was too short",) == timed(1.0).missing
 
 
+@pytest.mark.slow
 def test_a_class_under_compile_has_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its forward is compiled; what it holds is what the task's own holds. A function is compiled as it is."""
     seen: list[Any] = []
@@ -80,6 +81,7 @@ def test_a_class_under_compile_has_the_same_weights(tmp_path: Path, monkeypatch:
     assert torch.relu is made.under_compile(torch.relu)
 
 
+@pytest.mark.slow
 def test_each_shape_is_compiled_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the tenth, where torch gives up by itself: none shares code that is made for any shape."""
     seen: list[list[Any]] = []

@@ -150,6 +150,7 @@ def test_a_side_is_timed_on_types_it_takes_only(bench: Bench) -> None:
     assert {("right", "big float32"), ("both_types", "big float32"), ("both_types", "big float64")} == sides
 
 
+@pytest.mark.slow
 def test_a_program_times_itself_and_is_marked(bench: Bench) -> None:
     """Its own figure is taken, and whose clock it was is noted."""
     found = timed(bench, make_sides(bench, "program", "right"), workloads(bench)[:1])
@@ -224,6 +225,7 @@ def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     assert [] == found.wrong, "its outputs are right all the same"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(cores() < 2, reason="there is no other core to go to")
 def test_a_thread_that_leaves_its_cores_is_noticed(bench: Bench) -> None:
     """Whoever runs elsewhere has more of the machine than the other side."""
@@ -268,6 +270,7 @@ def test_rounds_of_kept_processes_fit_their_share_of_the_time() -> None:
     assert 1 == Shift(range(4, 5), begun - 1.0).fitting(1.0, 5)
 
 
+@pytest.mark.slow
 def test_kept_processes_serve_several_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer are started, each round has fresh values all the same, and its segments say whose they are."""
     opened: list[str] = []

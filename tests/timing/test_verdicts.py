@@ -252,6 +252,7 @@ def test_the_same_kernel_twice_is_same_however_often_one_looks() -> None:
     assert MIN_BLOCKS <= sorted(blocks for _, blocks in found)[150] <= 12
 
 
+@pytest.mark.slow
 def test_a_difference_of_just_the_margin_is_not_called_one() -> None:
     """The hardest null hypothesis: at most one in a thousand, here none in 200."""
     assert {"slower", "faster"}.isdisjoint(verdict for verdict, _ in stopped(200, MARGIN, 0.008))

@@ -69,6 +69,7 @@ def test_what_it_started_ends_with_it(nursery: Nursery, tmp_path: Path) -> None:
     assert worker.child.tag not in tags
 
 
+@pytest.mark.slow
 def test_the_next_is_started_where_the_nursery_was_killed(tmp_path: Path) -> None:
     """It takes longer, and nothing else changes."""
     with_one = Nursery(thread_environment(1), unprivileged=True)
@@ -84,6 +85,7 @@ def test_the_next_is_started_where_the_nursery_was_killed(tmp_path: Path) -> Non
     assert "worker_program" in " ".join(worker.child.command)
 
 
+@pytest.mark.slow
 def test_closing_a_nursery_leaves_its_workers_alone(tmp_path: Path) -> None:
     """They are children of the session."""
     made = Nursery(thread_environment(1), unprivileged=True)

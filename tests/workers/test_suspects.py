@@ -186,6 +186,7 @@ UNNAMED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ALLOWED)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("how", UNNAMED)

@@ -33,6 +33,7 @@ def found(output: Tensor) -> Finding:
     return finding(one.facing(output), output, bounded=False)
 
 
+@pytest.mark.slow
 def test_a_share_off_everywhere_is_wrong_though_a_few_elements_may_be_off_by_more() -> None:
     """The largest loss in float32 is a hundred times what is stated, and only a few have it."""
     own = (steep(X).double() - steep(X.double())).abs()
@@ -45,6 +46,7 @@ def test_a_share_off_everywhere_is_wrong_though_a_few_elements_may_be_off_by_mor
     assert not found(steep(X.double()).float()).wrong
 
 
+@pytest.mark.slow
 def test_as_many_may_be_off_as_rounding_moves() -> None:
     """Other roundings of the inputs move the same elements by as much, each otherwise."""
     for seed in range(5):
