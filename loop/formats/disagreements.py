@@ -13,6 +13,7 @@ ONLY_OURS: Mapping[Cause, str] = {
     "outside": "it reads or writes beside its tensors: we put guard zones around them, they do not",
     "not written": "what stood in its output before a call shows in it: we fill outputs first, they do not",
     "two outputs": "the same inputs gave two outputs: we call several times on the same inputs",
+    "one output": "other values gave the very same output, which is within the tolerance: we look for that",
     "wrong result": "its outputs are not of the type, shape or class of the reference's: they do not mind",
     "loose tolerance": "by the tolerance zeros would be right; we allow less where that is so",
     "NaN": "a NaN or infinity in place of a number is wrong for us, however few elements are off",

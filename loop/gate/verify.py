@@ -31,6 +31,8 @@ AHEAD = 2
 """Workers that are started before they are asked: their imports go on meanwhile."""
 LARGE = 64 << 20
 """Bytes of inputs and outputs of a call from which on processes of many sides have no room side by side."""
+UNMOVED = 100.0
+"""Right answers that are so many times what rounding loses apart have no common output."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
 OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
 
@@ -122,6 +124,8 @@ class Checker:
         self.laid_out: set[str] = set() if job.layouts else set(job.side.dtypes)
         """Types of which other layouts were tried, or are not to be."""
         self.limit = CallLimit(self.bench.target, job.side, CALL_LIMIT_S, job.call_limit_s)
+        self._given: dict[tuple[str, Layout, str], str] = {}
+        """Sizes, layout and digest of an output to the call that it was first given to."""
         self._called: Worker | None = None
         """The process that has answered a call."""
 
@@ -200,10 +204,18 @@ class Checker:
         reply = yield from self.ask(workload, call, layout, note)
         with self.worker.stopped():  # Nothing of it changes an output while it is read.
             outputs = files_of(call, reply)
-            finding = yield from self.bench.judge(Compare(call, outputs, self.job.suspected), JUDGE_LIMIT_S, note)
+            request = Compare(call, outputs, self.job.suspected, self._before(workload, layout, call, reply))
+            finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
         for path in outputs:  # Nobody who is checked later finds a right answer there.
             Path(path).unlink(missing_ok=True)
         return judged(self.side, workload, layout, reply, finding)
+
+    def _before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
+        """Key of the first call with other values that had the same output; empty where there is none."""
+        if not reply.digests:
+            return ""
+        before = self._given.setdefault((workload.name, layout, reply.digests[0]), call.key)
+        return "" if before == call.key else before
 
     def ask(self, workload: Workload, call: Call, layout: Layout, note: str) -> Generator[Tick, None, Computed]:
         """Have the worker make a call, and remember what that took."""
@@ -251,7 +263,8 @@ def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """What the worker noticed and the judge found, as one check."""
     cause, message = complaint(side, reply, finding, _place(workload, layout))
-    told = {name: value for name, value in vars(finding).items() if name != "loose"}  # The cause says it.
+    said = ("loose", "unmoved")  # By the cause.
+    told = {name: value for name, value in vars(finding).items() if name not in said}
     found = {
         "workload": workload,
         "inputs": layout,
@@ -280,8 +293,16 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         again = "; a second run gave another output: flaky" if reply.flaky else ""
         worst = _worst(side, finding, finding.worst)
         return _cause(finding, finding.worst), f"{wrong} on {place}; worst {worst}{again}"
+    return _less_telling(side, reply, finding, place)
+
+
+def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
+    """The same where each element is within its tolerance, and nothing was touched that is not the variant's."""
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
+    if finding.unmoved > UNMOVED:
+        apart = f"the right ones are {finding.unmoved:,.0f} times what rounding loses apart"
+        return "one output", f"gave for other values the very output that it gave on {place}; {apart}"
     if finding.message:
         return "plain error", f"{finding.message} on {place}"
     if reply.unwritten:

@@ -10,6 +10,7 @@ Cause = Literal[
     "NaN",
     "plain error",
     "two outputs",
+    "one output",
     "not written",
     "changed input",
     "outside",
@@ -40,6 +41,7 @@ Cause = Literal[
 - `loose tolerance`: what the stated tolerance allows; zeros would be right by that, so less is allowed
 - `checker`: the task's own check of the outputs says no
 - `two outputs`, `not written`: the output differs from call to call, or follows what stood in its memory before
+- `one output`: other values gave the very same, though the right answers are far apart
 - `changed input`, `outside`, `replaced`: it wrote to an input, reached beyond its tensors, replaced what judges it
 - `declined`, `raised`, `wrong result`: an error number, an exception, a result of another kind, shape or type
 - `launched nothing`, `left work`, `cache kept`: the stream that it was given is empty, does not wait for all the

@@ -25,6 +25,7 @@ from loop.workers.truth import (
     IMPLAUSIBLE,
     MAX_SLACK,
     Truth,
+    apart,
     beyond,
     doubt,
     errors,
@@ -238,7 +239,8 @@ class Judge:
             total = sum(one.numel() for one in blocks[0])
             findings = [messages.Finding(0.0, None, 0, total, "", None, None, {}, {})]
         worst = max(findings, key=lambda finding: finding.badness)
-        return worst.but(checker=said[0] if said else "")
+        before = self.answers.get(request.before, answer)
+        return worst.but(checker=said[0] if said else "", unmoved=apart(answer.truths, before.truths))
 
     def _checked(self, answer: Answer, outputs: list[Tensor]) -> str:
         """What the task's own checker says against some outputs."""

@@ -185,6 +185,8 @@ class Finding(Plain):
     """What the task's own checker says against the outputs."""
     loose: bool = False
     """Whether the output is right by the stated tolerance, by which zeros would be, too."""
+    unmoved: float = 0.0
+    """How many times what rounding loses the right answers to two calls that had this output are apart."""
     fits: dict[str, bool] | None = None
     """As if what: what explains the wrong elements, and whether also the right ones. None where that was not asked
     for, or too little is wrong to tell."""
@@ -202,6 +204,8 @@ class Compare(ToJudge[Finding]):
     outputs: tuple[str, ...]
     suspected: bool = False
     """Whether the faults are asked for."""
+    before: str = ""
+    """Key of a call with other values to which the same output was given; empty for none."""
 
 
 class Told(Plain):

@@ -1,7 +1,7 @@
 """What is right, how far an output may be from it, and what is found where it is further."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -292,6 +292,19 @@ def errors(output: Tensor, reference: Tensor) -> tuple[float, float]:
         largest, total = max(largest, float(known.max())), total + float(known.sum())
         count += int(finite.sum())
     return largest, total / count if count else 0.0
+
+
+def apart(truths: Sequence[Truth], others: Sequence[Truth]) -> float:
+    """How many times what rounding loses two right answers of one shape are apart, at most."""
+    found = 0.0
+    for one, other in zip(truths, others, strict=True):
+        if one.reference.shape == other.reference.shape:
+            distance, _ = errors(other.reference.to(one.reference.device), one.reference)
+            lost = one.plain_max + other.plain_max
+            if not one.is_whole:
+                lost += torch.finfo(getattr(torch, one.part.dtype)).eps * largest_of(one.reference)
+            found = max(found, distance / lost if lost else math.inf if distance else 0.0)
+    return found
 
 
 def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:

@@ -392,3 +392,48 @@ def test_a_reference_that_fails_is_the_targets_fault(bench: Bench, tmp_path: Pat
     said = pytest.raises(LoopError, match=r"ValueError: cannot do this \(tiny_functions.py:12\)")
     with open_bench(tmp_path, target, bench.cache.parent) as broken, said:
         checks_of(broken, make_sides(broken, "right"), workloads(broken)[:1])
+
+
+AROUND_FIVE = """
+import torch
+
+
+def around(x):
+    return 5 + x.mean(dim=1)
+
+
+def constant(x):
+    return torch.full(x.shape[:1], 5.0)
+
+
+def narrow(x):
+    return around(x.half()).float()
+"""
+
+
+def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
+    tmp_path: Path, build_cache: Path
+) -> None:
+    """A mean of so many values that it hardly varies: what follows it in a narrower type is right all the same."""
+    variants = {
+        name: {"kind": "python", "device": "cpu", "module": "means", "function": name}
+        for name in ("around", "constant", "narrow")
+    }
+    fields = {key: {"python": "means:around"} for key in ("reference", "baseline")}
+    target = write_target(
+        tmp_path,
+        variants,
+        signature={"inputs": {"x": "N M"}, "output": "N"},
+        **fields,
+        plain=None,
+        tolerance={"float32": {"atol": 2.0, "rtol": 0.0}},
+        workloads={"some": [{"N": 3, "M": 4096}]},
+    )
+    (tmp_path / "means.py").write_text(AROUND_FIVE)
+    with open_bench(tmp_path, target, build_cache) as bench:
+        chosen = [*workloads(bench), *workloads(bench, seed=1)]
+        found = {one.variant: one for one in checks_of(bench, make_sides(bench, *variants), chosen)}
+    checks = found["constant"].checks
+    assert [("right", ""), ("wrong", "one output")] == [(one.status, one.cause) for one in checks]
+    assert "gave for other values the very output that it gave" in checks[1].message
+    assert ["around", "narrow"] == [name for name, one in found.items() if one.right]
