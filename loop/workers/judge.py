@@ -239,8 +239,9 @@ class Judge:
             total = sum(one.numel() for one in blocks[0])
             findings = [messages.Finding(0.0, None, 0, total, "", None, None, {}, {})]
         worst = max(findings, key=lambda finding: finding.badness)
-        before = self.answers.get(request.before, answer)
-        return worst.but(checker=said[0] if said else "", unmoved=apart(answer.truths, before.truths))
+        before = None if self.alone else self.answers.get(request.before)
+        unmoved = apart(answer.truths, before.truths) if before else 0.0
+        return worst.but(checker=said[0] if said else "", unmoved=unmoved)
 
     def _checked(self, answer: Answer, outputs: list[Tensor]) -> str:
         """What the task's own checker says against some outputs."""
