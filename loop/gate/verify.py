@@ -204,13 +204,13 @@ class Checker:
         reply = yield from self.ask(workload, call, layout, note)
         with self.worker.stopped():  # Nothing of it changes an output while it is read.
             outputs = files_of(call, reply)
-            request = Compare(call, outputs, self.job.suspected, self._before(workload, layout, call, reply))
+            request = Compare(call, outputs, self.job.suspected, self.before(workload, layout, call, reply))
             finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
         for path in outputs:  # Nobody who is checked later finds a right answer there.
             Path(path).unlink(missing_ok=True)
         return judged(self.side, workload, layout, reply, finding)
 
-    def _before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
+    def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
         """Key of the first call with other values that had the same output; empty where there is none."""
         if not reply.digests:
             return ""
