@@ -31,8 +31,9 @@ AHEAD = 2
 """Workers that are started before they are asked: their imports go on meanwhile."""
 LARGE = 64 << 20
 """Bytes of inputs and outputs of a call from which on processes of many sides have no room side by side."""
-UNMOVED = 100.0
-"""Right answers that are so many times what rounding loses apart have no common output."""
+UNMOVED = 32.0
+"""Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
+times as much on either side."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
 OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
 
