@@ -10,12 +10,12 @@ from pathlib import Path
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.gate.limits import FIRST_CALL_LIMIT_S, LONGEST_S, PATIENCE, CallLimit
+from loop.gate.limits import FIRST_CALL_LIMIT_S, LARGE_WORK, LONGEST_S, PATIENCE, CallLimit
 from loop.model.causes import Cause
 from loop.model.faults import Fault
 from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
-from loop.model.target import Workload
-from loop.model.workloads import accepts, unsupported
+from loop.model.target import Target, Workload
+from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare, Finding, Wrong
 from loop.workers.kept import KeptWorker
@@ -56,24 +56,57 @@ class Job:
     """Whether wrong outputs are held against known faults."""
 
 
-def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
+@dataclasses.dataclass
+class Allowance:
+    """Seconds for workloads that are checked only while they last, the small ones first."""
+
+    seconds: float
+    workloads: Sequence[Workload]
+    left_out: list[Workload] = dataclasses.field(default_factory=list)
+    """Those for which no time was left, or whose inputs and reference do not fit into memory."""
+    begun: float | None = None
+    seconds_of_work: float = 0.0
+    """Seconds that one operation took, by the slowest of the workloads so far."""
+
+    def fits(self, target: Target, workload: Workload) -> bool:
+        """Whether there is time for a workload, by what those before took; begins the time."""
+        self.begun = self.begun or time.monotonic()
+        expected_s = self.seconds_of_work * operations(target, workload)
+        return time.monotonic() - self.begun + expected_s < self.seconds
+
+    def learn(self, target: Target, workload: Workload, seconds: float) -> None:
+        """A workload took so long; small ones take what processes take, and tell nothing of large ones."""
+        if operations(target, workload) >= LARGE_WORK:
+            self.seconds_of_work = max(self.seconds_of_work, seconds / operations(target, workload))
+
+
+def verify(
+    bench: Bench, jobs: Sequence[Job], allowance: Allowance | None = None
+) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
-    The next worker starts while one is asked. The reference is worked out twice on the first workload: one that
-    does not repeat itself judges nothing.
+    Workloads of the `allowance` come last. The next worker starts while one is asked. The reference is worked out
+    twice on the first workload: one that does not repeat itself judges nothing.
     """
     checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
     groups = _of_one_shape(jobs)
+    spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
     try:
         for checker in checkers[:AHEAD]:
             checker.worker.start()
         twice = True
         for number, same in enumerate(groups, 1):
+            begun = time.monotonic()
+            if allowance and values_key(same[0]) in spare and not allowance.fits(bench.target, same[0]):
+                allowance.left_out += same
+                continue
             for workload in same:
                 if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
                     yield from bench.expect(workload, twice=twice)
                     twice = False
             yield from _check_all(bench, checkers, same, [*chain(*groups[number:])])
+            if allowance:
+                allowance.learn(bench.target, same[0], time.monotonic() - begun)
     finally:
         for checker in checkers:
             checker.worker.close()
@@ -145,7 +178,8 @@ class Checker:
         """Add the checks of one workload, if it concerns this side."""
         for layout in self._layouts(workload):
             if self.concerns(workload):
-                self.found.append((yield from self._check(workload, layout)))
+                check = yield from self._check(workload, layout)
+                self.found.append(check.model_copy(update={"threads": self.worker.side.threads}))
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """What one workload comes to in one layout, whether or not it is among the job's."""

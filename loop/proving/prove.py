@@ -51,7 +51,9 @@ class SharedWorker(KeptWorker):
     """A worker that trials may share: where it has loaded the honest variant, it errs call by call."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
-        super().__init__(bench, side)
+        super().__init__(
+            bench, replace(side, threads=side.threads or bench.threads)
+        )  # Its outputs repeat bit by bit.
         self.digests: dict[str, tuple[str, ...]] = {}
         """Calls to the digests of the outputs that came first: where trials share it, the honest variant's."""
 

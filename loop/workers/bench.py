@@ -64,6 +64,8 @@ class Side:
     """What its worker's environment has besides."""
     emulated: bool = False
     """Whether it runs under the emulator: a hundred times as slow, on every core, and never timed."""
+    threads: int | None = None
+    """CPU threads of its processes; None: as many as the bench times with, and every core under the emulator."""
 
     @property
     def compiled(self) -> bool:
@@ -243,7 +245,7 @@ class Bench:
 
         `under`: the command line of a tool that starts it, such as a profiler.
         """
-        threads = cores() if side.emulated else self.threads
+        threads = side.threads or (cores() if side.emulated else self.threads)
         worker = Worker(
             threads,
             pinned=True,
