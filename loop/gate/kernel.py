@@ -232,7 +232,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
             *unbuilt, *unverified(context, names, allowance.left_out), *_untried_threads(bench, arguments),
             *room.left_out, *bench.notes,
         ),
-        untaken={side.name: untaken(side, wanted) for side in sides},
+        untaken={side.name: untaken(side, [one for one in wanted if one not in allowance.left_out]) for side in sides},
     )  # fmt: skip
     output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": room.said_after(output.message)}
@@ -249,7 +249,10 @@ def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Jo
     if bench.device == "cuda" or threads < 1:
         return []
     alone = [one for one in jobs if one.side.threads is None]
-    return [replace(one, side=replace(one.side, threads=threads), workloads=timed, layouts=False) for one in alone]
+    return [
+        replace(one, side=replace(one.side, threads=threads), workloads=timed, layouts=False, enough=True)
+        for one in alone
+    ]
 
 
 def _joined(parts: Sequence[VariantChecks]) -> VariantChecks:
