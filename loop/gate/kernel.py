@@ -232,7 +232,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
             *unbuilt, *unverified(context, names, allowance.left_out), *_untried_threads(bench, arguments),
             *room.left_out, *bench.notes,
         ),
-        untaken={side.name: untaken(side, [one for one in wanted if one not in allowance.left_out]) for side in sides},
+        untaken={one.name: untaken(one, beyond(allowance.left_out, wanted)) for one in sides},
     )  # fmt: skip
     output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": room.said_after(output.message)}
