@@ -497,7 +497,7 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
         "# What a session says is what was tried",
         "",
         "`make bench-coverage` writes this page: wrong and right kernels of twelve functions, by every door.",
-        f"Two cores, {time.strftime('%Y-%m-%d')}. A kernel is found where the door fails it, or names the set that would.",
+        f"Two cores, {time.strftime('%Y-%m-%d')}. A door finds a kernel where it fails it, or names the set that would.",
         "",
         "| Door | Found | Missed | Seconds a target of five kernels, median |",
         "|---|--:|---|--:|",
@@ -505,9 +505,8 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
     for door in doors:
         missed = [f"{row['function']} {one}" for row in wrong for one in row["missed"].get(door, [])]
         seconds = sorted(row["seconds"][door] for row in wrong if door in row["seconds"])
-        lines.append(
-            f"| {door} | {count - len(missed)} of {count} | {', '.join(missed) or '-'} | {seconds[len(seconds) // 2]:.0f} |"
-        )
+        median = seconds[len(seconds) // 2]
+        lines.append(f"| {door} | {count - len(missed)} of {count} | {', '.join(missed) or '-'} | {median:.0f} |")
     if any("named" in row for row in wrong):
         hits = [
             f"{row['function']} {one}"
@@ -517,7 +516,7 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
         ]
         lines += [
             "",
-            f"Cause or rule named in the first three lines: {count - len(hits)} of {count}. Not: {', '.join(hits) or '-'}.",
+            f"First lines name cause or rule: {count - len(hits)} of {count}. Not: {', '.join(hits) or '-'}.",
         ]
     if right:
         rejected = [f"{row['function']} {one}" for row in right for one in row["rejected"]]
