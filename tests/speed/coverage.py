@@ -497,7 +497,7 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
         "# What a session says is what was tried",
         "",
         "`make bench-coverage` writes this page: wrong and right kernels of twelve functions, by every door.",
-        f"Two cores, {time.strftime('%Y-%m-%d')}. A door finds a kernel where it fails it, or names the set that would.",
+        f"Two cores, {time.strftime('%Y-%m-%d')}. A door has found it where it fails it, or names the set.",
         "",
         "| Door | Found | Missed | Seconds a target of five kernels, median |",
         "|---|--:|---|--:|",
