@@ -43,7 +43,7 @@ test-rest: $(VENV)/.tools  ## the tests that take longer: more sessions, builds,
 
 test-all: test test-rest  ## all tests
 
-house: $(VENV)/.tools  ## measure the source tree: rooms, circles, complexity, sentences, start-up times
+house: $(VENV)/.tools  ## measure the source tree: rooms, circles, sentences, start-up times
 	$(BIN)/python -m tests.house --times
 
 lint: $(VENV)/.tools  ## format and style
