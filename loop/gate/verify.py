@@ -2,25 +2,27 @@
 
 import dataclasses
 import os
+import random
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.gate.limits import FIRST_CALL_LIMIT_S, LONGEST_S, PATIENCE, CallLimit
+from loop.gate.limits import LONGEST_S, PATIENCE, SLOW_S, CallLimit
+from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, named, wrong_turns
 from loop.model.causes import Cause
+from loop.model.dtypes import Layout, is_floating
 from loop.model.faults import Fault
-from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
+from loop.model.measurement import Check, Mismatch, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import accepts, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare, Finding, Wrong
 from loop.workers.kept import KeptWorker
 from loop.workers.program import FORGED, Refusal, WorkerLost
-from loop.workers.worker import Worker
 from loop.workers.worker_messages import Compute, Computed
 
 CALL_LIMIT_S = 20.0
@@ -34,8 +36,12 @@ LARGE = 64 << 20
 UNMOVED = 32.0
 """Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
 times as much on either side."""
+GENERATED = "tensors lie as the target's own generator makes them"
+TIES = "equal values tie, and outputs are whole numbers"
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
-OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
+LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
+FIRST_CALLS = 2
+"""Further processes whose first call is checked: at most so many workloads are checked in a fresh one again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +51,8 @@ class Job:
     side: Side
     workloads: Sequence[Workload]
     layouts: bool = True
-    """Whether inputs of other layouts are tried too, on one workload of each type."""
+    """Whether inputs of other layouts are tried too, on one workload of each type, and first calls of further
+    processes."""
     enough: bool = False
     """Whether the first failure ends it."""
     call_limit_s: float | None = None
@@ -59,21 +66,26 @@ class Job:
 def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
-    The next worker starts while one is asked. The reference is worked out twice on the first workload: one that
-    does not repeat itself judges nothing.
+    The next worker starts while one is asked. Sizes and values come in an order that follows from their seeds. The
+    reference is worked out twice on the first workload of the lists: one that does not repeat itself judges nothing.
     """
     checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
     groups = _of_one_shape(jobs)
+
+    def concerned(workload: Workload) -> bool:
+        return any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers)
+
+    first = next(filter(concerned, chain(*groups)), None)
+    _shuffle(groups)
     try:
         for checker in checkers[:AHEAD]:
             checker.worker.start()
-        twice = True
         for number, same in enumerate(groups, 1):
-            for workload in same:
-                if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
-                    yield from bench.expect(workload, twice=twice)
-                    twice = False
+            for workload in filter(concerned, same):
+                yield from bench.expect(workload, twice=workload is first)
             yield from _check_all(bench, checkers, same, [*chain(*groups[number:])])
+        for checker in checkers:
+            yield from checker.name_cause()
     finally:
         for checker in checkers:
             checker.worker.close()
@@ -86,6 +98,18 @@ def _of_one_shape(jobs: Sequence[Job]) -> list[list[Workload]]:
     for workload in (one for job in jobs for one in job.workloads):
         wanted.setdefault(workload.name, {})[workload.seed] = workload
     return [list(seeds.values()) for seeds in wanted.values()]
+
+
+def _shuffle(groups: list[list[Workload]]) -> None:
+    """Bring workloads, and the values of each, into an order that nobody can foresee who does not know the seeds."""
+    draw = _draw(chain(*groups))
+    draw.shuffle(groups)
+    for same in groups:
+        draw.shuffle(same)
+
+
+def _draw(workloads: Iterable[Workload]) -> random.Random:
+    return random.Random(repr([values_key(one) for one in workloads]))
 
 
 def _check_all(
@@ -122,30 +146,58 @@ class Checker:
         self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
         self.keys = {values_key(workload) for workload in job.workloads}
         self.found: list[Check] = []
-        self.laid_out: set[str] = set() if job.layouts else set(job.side.dtypes)
-        """Types of which other layouts were tried, or are not to be."""
+        self.laid_out = _laid_out(job) if job.layouts and job.side.kind != "command" else {}
+        """Of each type the workload on which other layouts are tried."""
+        self.again = _checked_again(job) if job.layouts else set()
+        """Workloads that are checked once more as the first call of a fresh process."""
+        self.first_call_s = 0.0
+        """Seconds that the last first call of a process took."""
+        self._turns: dict[tuple[tuple[str, int], Layout], WrongTurns] = {}
+        """Which calls of the checks that failed were wrong."""
         self.limit = CallLimit(self.bench.target, job.side, CALL_LIMIT_S, job.call_limit_s)
         self._given: dict[tuple[str, Layout, str], str] = {}
         """Sizes, layout and digest of an output to the call that it was first given to."""
-        self._called: Worker | None = None
-        """The process that has answered a call."""
 
     @property
     def checks(self) -> VariantChecks:
-        """What was found so far."""
-        return VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
+        """What was found so far, in the order of the job."""
+        places = {values_key(one): place for place, one in enumerate(self.job.workloads)}
+
+        def place(check: Check) -> tuple[int, int]:
+            return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
+
+        checks = tuple(sorted(self.found, key=place))
+        return VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=checks)
 
     def concerns(self, workload: Workload) -> bool:
         """Whether this side is still to be checked on a workload."""
-        hung = sum(check.status == "hung" for check in self.found)
-        over = hung >= MOST_HUNG or (self.job.enough and self.checks.first_failure)
+        over = self._hung >= MOST_HUNG or (self.job.enough and self.checks.first_failure)
         return not over and values_key(workload) in self.keys and workload.dtype in self.side.dtypes
+
+    @property
+    def _hung(self) -> int:
+        return sum(check.status == "hung" for check in self.found)
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload, if it concerns this side."""
         for layout in self._layouts(workload):
             if self.concerns(workload):
-                self.found.append((yield from self._check(workload, layout)))
+                try:
+                    self.found.append((yield from self._check(workload, layout)))
+                except WorkFailed as failed:
+                    if layout != "broadcast":
+                        raise
+                    self.bench.notes[f"broadcast inputs on {workload.name}: {failed.message}"] = None
+        if values_key(workload) in self.again and self.concerns(workload):
+            yield from self._check_again(workload)
+
+    def _check_again(self, workload: Workload) -> Generator[Tick, None, None]:
+        """Check the first call of a fresh process, which goes on; of slow first calls, only one more."""
+        self.again = set() if self.first_call_s > SLOW_S else self.again - {values_key(workload)}
+        self.worker.close()
+        check = yield from self._check(workload, "contiguous", once=True)
+        if not check.passed:
+            self.found.append(check)
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """What one workload comes to in one layout, whether or not it is among the job's."""
@@ -153,34 +205,40 @@ class Checker:
         return (yield from self._check(workload, layout))
 
     def _layouts(self, workload: Workload) -> Sequence[Layout]:
-        usual: tuple[Layout, ...] = ("contiguous",)
+        """How the inputs of a workload are laid out; broadcast ones with each set of values, each along another
+        axis."""
+        chosen = self.laid_out.get(workload.dtype)
+        if chosen is None or chosen.name != workload.name:
+            return LAYOUTS[:1]
         call = self.bench.call(workload, self.side.name)
-        if workload.dtype in self.laid_out or any(0 in one.shape for one in call.inputs):
-            return usual
         if call.structure or call.updates:
-            self.bench.notes[
-                "strided and misaligned inputs: tensors lie as the target's own generator makes them"
-            ] = None
-            return usual
-        if not self.concerns(workload) or not accepts(self.side, workload) or self.side.kind == "command":
-            return usual
-        self.laid_out.add(workload.dtype)
-        return (*usual, *OTHER_LAYOUTS)
+            self.bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {GENERATED}"] = None
+            return LAYOUTS[:1]
+        tried = list(LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], LAYOUTS[-1]))
+        if all(one.strides("transposed") == one.strides("contiguous") for one in call.inputs) and len(tried) > 2:
+            tried.remove("transposed")
+        apart = self.bench.call(workload, self.side.name, layout="broadcast")
+        if not any(one.same >= 0 for one in apart.inputs):
+            tried.remove("broadcast")
+        elif not all(is_floating(one.dtype) for one in call.outputs):
+            self.bench.notes[f"broadcast inputs: {TIES}"] = None
+            tried.remove("broadcast")
+        return tried
 
-    def _check(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
-        beyond = unsupported(self.side, workload)
+    def _check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
+        beyond = unsupported(self.side, workload, layout)
         if beyond:
             words = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {_place(workload, layout)}"
             return Check(workload=workload, inputs=layout, status="unsupported", message=words, beyond=beyond)
         try:
             yield from self._learn(workload)
             try:
-                return (yield from self._compute(workload, layout))
+                return (yield from self._compute(workload, layout, once=once))
             except Refusal as refusal:
                 if refusal.cause != "left work":
                     raise
             self.worker.close()  # A clock told that. It is a first call again: what held the machine up came once.
-            return (yield from self._compute(workload, layout))
+            return (yield from self._compute(workload, layout, once=once))
         except WorkerLost as lost:
             return _silent(workload, layout, lost.kind, lost.cause, Fault(text=lost.how))
         except Refusal as refusal:
@@ -188,7 +246,11 @@ class Checker:
             return _silent(workload, layout, _status(refusal.cause, layout), refusal.cause, fault)
 
     def _learn(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Make smaller calls before one that may take long, so that it is not taken for one that hangs."""
+        """Make smaller calls before one that may take long, so that it is not taken for one that hangs.
+
+        Nobody looks at their outputs: unless a first call is slow, the process that made them is not kept.
+        """
+        fresh = self.worker.fresh
         for small in self.limit.smaller(workload):
             try:
                 yield from self.bench.expect(small)
@@ -197,19 +259,42 @@ class Checker:
             except (WorkerLost, Refusal, LoopError):
                 return  # The call itself will show what is the matter.
             yield from self.bench.discard(small)
+        if fresh and not self.worker.fresh and self.first_call_s < SLOW_S:
+            self.worker.close()
 
-    def _compute(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
-        yield from self.bench.expect(workload)
-        call = self.bench.call(workload, self.side.name)
+    def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
+        yield from self.bench.expect(workload, layout=layout)
+        call = self.bench.call(workload, self.side.name, layout=layout)
         note = f"{self.side.name} on {_place(workload, layout)}"
-        reply = yield from self.ask(workload, call, layout, note)
+        yield from self.worker.load()
+        fresh = self.worker.fresh
+        reply = yield from self.ask(workload, call, layout, note, once=once)
         with self.worker.stopped():  # Nothing of it changes an output while it is read.
             outputs = files_of(call, reply)
             request = Compare(call, outputs, self.job.suspected, self.before(workload, layout, call, reply))
             finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
+            check = judged(self.side, workload, layout, reply, finding)
+            if self.job.layouts and check.cause in OF_VALUES:
+                turns = yield from wrong_turns(self.bench, request, reply, fresh=fresh)
+                self._turns[values_key(workload), layout] = turns
         for path in outputs:  # Nobody who is checked later finds a right answer there.
             Path(path).unlink(missing_ok=True)
-        return judged(self.side, workload, layout, reply, finding)
+        if layout == "broadcast" and finding.worst and not _is_number(finding.worst.expected):
+            raise WorkFailed("the reference gives no number there")
+        return check
+
+    def name_cause(self) -> Generator[Tick, None, None]:
+        """Say of what failed first whether it depends on the calls before it: make it again in a fresh process."""
+        check = self.checks.first_failure
+        seen = self._turns.get((values_key(check.workload), check.inputs)) if check else None
+        if check is None or seen is None or (seen.fresh and seen.which == "all"):
+            return
+        self._turns.clear()
+        self.worker.close()
+        again = yield from self._check(check.workload, check.inputs)
+        turns = self._turns.get((values_key(check.workload), check.inputs), WrongTurns("none", fresh=True))
+        cause = cause_of(seen, turns) if again.passed or again.cause in OF_VALUES else ""
+        self.found = [named(one, cause) if cause and one is check else one for one in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
         """Key of the first call with other values that had the same output; empty where there is none."""
@@ -218,20 +303,46 @@ class Checker:
         before = self._given.setdefault((workload.name, layout, reply.digests[0]), call.key)
         return "" if before == call.key else before
 
-    def ask(self, workload: Workload, call: Call, layout: Layout, note: str) -> Generator[Tick, None, Computed]:
+    def ask(
+        self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
+    ) -> Generator[Tick, None, Computed]:
         """Have the worker make a call, and remember what that took."""
-        loaded = yield from self.worker.load()
-        limit_s = self.limit.of(workload)
-        if loaded is not self._called and self.job.call_limit_s is None and not self.side.compiled:
-            limit_s = max(limit_s, FIRST_CALL_LIMIT_S)
+        yield from self.worker.load()
+        limit_s, fresh = self.limit.of(workload), self.worker.fresh
+        first_call_s = 0.0
+        if self.job.call_limit_s is None:
+            first_call_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
         if call.structure and self.job.call_limit_s is None:  # Sizes do not tell what such a call takes.
             limit_s = max(limit_s, min(PATIENCE * self.bench.took.get(workload.name, 0.0), LONGEST_S))
         begun = time.monotonic()
-        request = Compute(call, layout, hurried=self.side.emulated, once=self.job.control)
-        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note)
-        self._called = loaded
-        self.limit.learn(workload, time.monotonic() - begun)
+        request = Compute(call, layout, hurried=self.side.emulated, once=once or self.job.control)
+        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_call_s)
+        took = time.monotonic() - begun
+        self.first_call_s = took if fresh else self.first_call_s
+        if not fresh or took < SLOW_S:
+            self.limit.learn(workload, took)
         return reply
+
+
+def _laid_out(job: Job) -> dict[str, Workload]:
+    """Of each type the first workload whose inputs can be laid out otherwise: without a size of 0, at best of 1."""
+    found: dict[str, Workload] = {}
+    whole = [one for one in job.workloads if accepts(job.side, one) and 0 not in one.sizes.values()]
+    for workload in sorted(whole, key=lambda one: 1 in one.sizes.values()):
+        found.setdefault(workload.dtype, workload)
+    return found
+
+
+def _checked_again(job: Job) -> set[tuple[str, int]]:
+    """Some of a job's workloads: none of a program, which is a fresh process each time, or of what is emulated."""
+    if job.side.kind == "command" or job.side.emulated or job.control:
+        return set()
+    keys = [values_key(one) for one in job.workloads if accepts(job.side, one)]
+    return set(_draw(job.workloads).sample(keys, min(FIRST_CALLS, len(keys))))
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and abs(value) < 1e300
 
 
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
@@ -332,6 +443,6 @@ def where(mismatch: Mismatch | Wrong) -> str:
 
 
 def _value(value: float | None) -> str:
-    if value is None or abs(value) < 1e300:
+    if value is None or _is_number(value):
         return "nan" if value is None else f"{value:.6g}"
     return "inf" if value > 0 else "-inf"
