@@ -2,19 +2,20 @@
 
 import dataclasses
 import os
-import random
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from itertools import chain
 from pathlib import Path
 
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import Call
+from loop.gate.layouts import LAYOUTS, laid_out, layouts_of
 from loop.gate.limits import LONGEST_S, PATIENCE, SLOW_S, CallLimit
+from loop.gate.order import checked_again, of_one_shape, shuffle, values_key
 from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, named, wrong_turns
 from loop.model.causes import Cause
-from loop.model.dtypes import Layout, is_floating
+from loop.model.dtypes import Layout
 from loop.model.faults import Fault
 from loop.model.measurement import Check, Mismatch, VariantChecks
 from loop.model.target import Workload
@@ -36,12 +37,7 @@ LARGE = 64 << 20
 UNMOVED = 32.0
 """Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
 times as much on either side."""
-GENERATED = "tensors lie as the target's own generator makes them"
-TIES = "equal values tie, and outputs are whole numbers"
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
-LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
-FIRST_CALLS = 2
-"""Further processes whose first call is checked: at most so many workloads are checked in a fresh one again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,17 +62,18 @@ class Job:
 def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
-    The next worker starts while one is asked. Sizes and values come in an order that follows from their seeds. The
-    reference is worked out twice on the first workload of the lists: one that does not repeat itself judges nothing.
+    The next worker starts while one is asked. Sizes and values come in an order that follows from their seeds. On
+    the first workload of the lists the reference is worked out twice: one that does not repeat itself judges
+    nothing.
     """
     checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
-    groups = _of_one_shape(jobs)
+    groups = of_one_shape(chain(*(job.workloads for job in jobs)))
 
     def concerned(workload: Workload) -> bool:
         return any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers)
 
     first = next(filter(concerned, chain(*groups)), None)
-    _shuffle(groups)
+    shuffle(groups)
     try:
         for checker in checkers[:AHEAD]:
             checker.worker.start()
@@ -90,26 +87,6 @@ def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[Var
         for checker in checkers:
             checker.worker.close()
     return tuple(checker.checks for checker in checkers)
-
-
-def _of_one_shape(jobs: Sequence[Job]) -> list[list[Workload]]:
-    """Every workload of some jobs once, those of one name together: their values differ."""
-    wanted: dict[str, dict[int, Workload]] = {}
-    for workload in (one for job in jobs for one in job.workloads):
-        wanted.setdefault(workload.name, {})[workload.seed] = workload
-    return [list(seeds.values()) for seeds in wanted.values()]
-
-
-def _shuffle(groups: list[list[Workload]]) -> None:
-    """Bring workloads, and the values of each, into an order that nobody can foresee who does not know the seeds."""
-    draw = _draw(chain(*groups))
-    draw.shuffle(groups)
-    for same in groups:
-        draw.shuffle(same)
-
-
-def _draw(workloads: Iterable[Workload]) -> random.Random:
-    return random.Random(repr([values_key(one) for one in workloads]))
 
 
 def _check_all(
@@ -134,11 +111,6 @@ def _check_all(
             yield from bench.discard(workload)
 
 
-def values_key(workload: Workload) -> tuple[str, int]:
-    """What tells a workload from others: its name, and the seed of its values."""
-    return workload.name, workload.seed
-
-
 class Checker:
     """One side with its worker, and what was found of it so far."""
 
@@ -146,9 +118,9 @@ class Checker:
         self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
         self.keys = {values_key(workload) for workload in job.workloads}
         self.found: list[Check] = []
-        self.laid_out = _laid_out(job) if job.layouts and job.side.kind != "command" else {}
+        self.laid_out = laid_out(job.side, job.workloads) if job.layouts else {}
         """Of each type the workload on which other layouts are tried."""
-        self.again = _checked_again(job) if job.layouts else set()
+        self.again = checked_again(job.side, job.workloads) if job.layouts and not job.control else set()
         """Workloads that are checked once more as the first call of a fresh process."""
         self.first_call_s = 0.0
         """Seconds that the last first call of a process took."""
@@ -180,7 +152,7 @@ class Checker:
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload, if it concerns this side."""
-        for layout in self._layouts(workload):
+        for layout in layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload):
             if self.concerns(workload):
                 try:
                     self.found.append((yield from self._check(workload, layout)))
@@ -195,35 +167,18 @@ class Checker:
         """Check the first call of a fresh process, which goes on; of slow first calls, only one more."""
         self.again = set() if self.first_call_s > SLOW_S else self.again - {values_key(workload)}
         self.worker.close()
-        check = yield from self._check(workload, "contiguous", once=True)
+        key, layout = values_key(workload), LAYOUTS[0]
+        right = any(one.passed for one in self.found if (values_key(one.workload), one.inputs) == (key, layout))
+        check = yield from self._check(workload, layout, once=True)
         if not check.passed:
             self.found.append(check)
+        if right and (key, layout) in self._turns:
+            self._turns[key, layout] = dataclasses.replace(self._turns[key, layout], which="first")
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """What one workload comes to in one layout, whether or not it is among the job's."""
         yield from self.bench.expect(workload)
         return (yield from self._check(workload, layout))
-
-    def _layouts(self, workload: Workload) -> Sequence[Layout]:
-        """How the inputs of a workload are laid out; broadcast ones with each set of values, each along another
-        axis."""
-        chosen = self.laid_out.get(workload.dtype)
-        if chosen is None or chosen.name != workload.name:
-            return LAYOUTS[:1]
-        call = self.bench.call(workload, self.side.name)
-        if call.structure or call.updates:
-            self.bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {GENERATED}"] = None
-            return LAYOUTS[:1]
-        tried = list(LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], LAYOUTS[-1]))
-        if all(one.strides("transposed") == one.strides("contiguous") for one in call.inputs) and len(tried) > 2:
-            tried.remove("transposed")
-        apart = self.bench.call(workload, self.side.name, layout="broadcast")
-        if not any(one.same >= 0 for one in apart.inputs):
-            tried.remove("broadcast")
-        elif not all(is_floating(one.dtype) for one in call.outputs):
-            self.bench.notes[f"broadcast inputs: {TIES}"] = None
-            tried.remove("broadcast")
-        return tried
 
     def _check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
         beyond = unsupported(self.side, workload, layout)
@@ -275,7 +230,9 @@ class Checker:
             finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
             check = judged(self.side, workload, layout, reply, finding)
             if self.job.layouts and check.cause in OF_VALUES:
-                turns = yield from wrong_turns(self.bench, request, reply, fresh=fresh)
+                which = yield from wrong_turns(self.bench, request, reply)
+                _, message = complaint(self.side, reply.but(digests=()), finding, _place(workload, layout))
+                turns = WrongTurns(which, fresh, message or check.message)
                 self._turns[values_key(workload), layout] = turns
         for path in outputs:  # Nobody who is checked later finds a right answer there.
             Path(path).unlink(missing_ok=True)
@@ -294,7 +251,7 @@ class Checker:
         again = yield from self._check(check.workload, check.inputs)
         turns = self._turns.get((values_key(check.workload), check.inputs), WrongTurns("none", fresh=True))
         cause = cause_of(seen, turns) if again.passed or again.cause in OF_VALUES else ""
-        self.found = [named(one, cause) if cause and one is check else one for one in self.found]
+        self.found = [named(one, cause, seen) if cause and one is check else one for one in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
         """Key of the first call with other values that had the same output; empty where there is none."""
@@ -322,23 +279,6 @@ class Checker:
         if not fresh or took < SLOW_S:
             self.limit.learn(workload, took)
         return reply
-
-
-def _laid_out(job: Job) -> dict[str, Workload]:
-    """Of each type the first workload whose inputs can be laid out otherwise: without a size of 0, at best of 1."""
-    found: dict[str, Workload] = {}
-    whole = [one for one in job.workloads if accepts(job.side, one) and 0 not in one.sizes.values()]
-    for workload in sorted(whole, key=lambda one: 1 in one.sizes.values()):
-        found.setdefault(workload.dtype, workload)
-    return found
-
-
-def _checked_again(job: Job) -> set[tuple[str, int]]:
-    """Some of a job's workloads: none of a program, which is a fresh process each time, or of what is emulated."""
-    if job.side.kind == "command" or job.side.emulated or job.control:
-        return set()
-    keys = [values_key(one) for one in job.workloads if accepts(job.side, one)]
-    return set(_draw(job.workloads).sample(keys, min(FIRST_CALLS, len(keys))))
 
 
 def _is_number(value: float | None) -> bool:
@@ -402,8 +342,9 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         outputs = f"; {wrong}" if finding.wrong else ""
         return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
     if finding.worst is not None:
-        again = "; a second run gave another output: flaky" if reply.flaky else ""
-        worst = _worst(side, finding, finding.worst)
+        stale = side.kind == "python" and _all_lost(finding, finding.worst)
+        again = STALE if stale else "; a second run gave another output: flaky" if reply.flaky else ""
+        worst = where(finding.worst) + "; by the stated tolerance zeros would be right" * finding.loose
         return _cause(finding, finding.worst), f"{wrong} on {place}; worst {worst}{again}"
     return _less_telling(side, reply, finding, place)
 
@@ -428,11 +369,9 @@ def _cause(finding: Finding, worst: Wrong) -> Cause:
     return "NaN" if worst.got is None else "loose tolerance" if finding.loose else "elements"
 
 
-def _worst(side: Side, finding: Finding, worst: Wrong) -> str:
-    said = where(worst) + "; by the stated tolerance zeros would be right" * finding.loose
-    # All of it is NaN that should be none, as results of earlier calls are once they are read.
-    stale = worst.got is None and worst.expected is not None and finding.wrong == finding.total
-    return said + STALE * (stale and side.kind == "python")
+def _all_lost(finding: Finding, worst: Wrong) -> bool:
+    """Whether all of it is NaN that should be none, as results of earlier calls are once they are read."""
+    return worst.got is None and worst.expected is not None and finding.wrong == finding.total
 
 
 def where(mismatch: Mismatch | Wrong) -> str:

@@ -1,4 +1,4 @@
-"""Names of devices, element types and layouts. Nothing is imported: workers need them, and start in milliseconds."""
+"""Names of devices, element types and layouts. Nothing is imported: a worker needs them, and starts quickly."""
 
 from typing import Literal
 

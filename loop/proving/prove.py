@@ -8,7 +8,8 @@ from time import monotonic
 
 from loop.base.processes import Tick
 from loop.calls.call import Call, FunctionTerms
-from loop.gate.verify import CALL_LIMIT_S, Checker, Job, values_key
+from loop.gate.order import values_key
+from loop.gate.verify import CALL_LIMIT_S, Checker, Job
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
 from loop.model.measurement import BASELINE, ControlResult

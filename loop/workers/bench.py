@@ -37,7 +37,7 @@ from loop.workers.workload_call import file_name, finds_outputs, make_call, wide
 
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
-"""Seconds that the first call of a process may take where the target does not say: it may compile or tune itself."""
+"""Seconds that the first call of a process may take where the target does not say so: it may tune itself."""
 MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Folders of kernels that Python compiles when it is called. A build of a variant has its own, new for each bench:
 what a proposer left in the user's is not run, and two builds do not share one."""
