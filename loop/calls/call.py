@@ -30,6 +30,12 @@ class TensorFile(Plain):
     room: int = 0
     offset: int = 0
     """Where the window begins whose answer the judge knows, in elements."""
+    same: int = -1
+    """An axis along which all values are the same, which may have a stride of 0; -1: none."""
+
+    def strides(self, layout: str) -> tuple[int, ...]:
+        """Its strides in elements, where it is laid out so."""
+        return strides_of(self.shape, layout, self.same)
 
     @property
     def elements(self) -> int:
@@ -129,7 +135,7 @@ class Call(Plain):
     def c_inputs(self, addresses: Sequence[int], layout: str = "contiguous") -> Any:
         """Its inputs at these addresses, as the C interface takes them."""
         placed = zip(addresses, self.inputs, strict=True)
-        described = [describe(at, one.shape, strides_of(one.shape, layout), one.dtype) for at, one in placed]
+        described = [describe(at, one.shape, one.strides(layout), one.dtype) for at, one in placed]
         return (LoopTensor * len(described))(*described)
 
     def c_output(self, address: int) -> Any:

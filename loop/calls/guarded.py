@@ -122,7 +122,9 @@ class Guarded(Unguarded):
 
     def __init__(self, call: Call, layout: str, make: MakeMemory) -> None:
         self.layout = layout
-        self.strides = [strides_of(tensor.shape, layout) for tensor in call.inputs]
+        self.strides = [tensor.strides(layout) for tensor in call.inputs]
+        self.spread = [tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs]
+        """Whether an input's elements lie otherwise than in its file."""
         self.names: tuple[str, ...] = tuple(f"its input {tensor.name}" for tensor in call.inputs)
         self.tensors = call.inputs
         self.inputs = [self._memory(make, n) for n in range(len(call.inputs))]
@@ -136,7 +138,7 @@ class Guarded(Unguarded):
     def _memory(self, make: MakeMemory, n: int) -> Memory:
         tensor, strides = self.tensors[n], self.strides[n]
         zone = zone_bytes(tensor.shape, strides, tensor.dtype)
-        if self.layout == "strided":
+        if self.spread[n]:
             return make(extent(tensor.shape, strides) * tensor.item, 0, tensor.dtype, zone)
         return make(tensor.pool_size, tensor.item if self.layout == "misaligned" else 0, tensor.dtype, zone)
 
@@ -155,7 +157,7 @@ class Guarded(Unguarded):
 
     def _restore(self, guards: Sequence[Guard]) -> None:
         for n, (memory, data, guard) in enumerate(zip(self.inputs, self.values, guards, strict=True)):
-            memory.fill(self._laid_out(n, data, memory.between(guard)) if self.layout == "strided" else data)
+            memory.fill(self._laid_out(n, data, memory.between(guard)) if self.spread[n] else data)
 
     def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
         return scatter(data, self.tensors[n].shape, self.strides[n], self.tensors[n].item, between)
@@ -166,14 +168,14 @@ class Guarded(Unguarded):
 
     def window(self, n: int) -> bytes:
         """What stands in an input now, in the window whose answer the judge knows."""
-        if self.layout == "strided":
+        if self.spread[n]:
             return self._own(n)
         begin = self.tensors[n].offset * self.tensors[n].item
         return self.inputs[n].read()[begin : begin + self.tensors[n].size]
 
     def changed(self, n: int) -> bool:
         """Whether an input was written to; its gaps are none of its elements."""
-        return self.inputs[n].changed and (self.layout != "strided" or self._own(n) != self.values[n])
+        return self.inputs[n].changed and (not self.spread[n] or self._own(n) != self.values[n])
 
     def strays(self) -> list[str]:
         """What was written outside of tensors, a sentence each."""
@@ -183,7 +185,7 @@ class Guarded(Unguarded):
 
     def _between_rows(self, n: int) -> str:
         """What was written to the gaps of an input that has any."""
-        if self.layout != "strided" or n == len(self.inputs) or not self.inputs[n].changed:
+        if n == len(self.inputs) or not self.spread[n] or not self.inputs[n].changed:
             return ""
         found, expected = self.inputs[n].read(), self._laid_out(n, self._own(n), self.inputs[n].data)
         return f"{said_bytes(differing(found, expected))} between its rows" if found != expected else ""

@@ -41,7 +41,7 @@ def draw(kind: str) -> Guard:
 
 def zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
     """Bytes of the zone on either side of a tensor: whole pages, and at least one."""
-    row = strides[-2] * DTYPES[dtype][1] if len(shape) > 1 else 0
+    row = (strides[-2] or shape[-1]) * DTYPES[dtype][1] if len(shape) > 1 else 0
     return -(-max(min(ROWS * row, MOST_BYTES), PAGE) // PAGE) * PAGE
 
 

@@ -76,4 +76,4 @@ class Loaded(Protocol):
     """A variant ready to take calls."""
 
     def prepare(self, call: Call, layout: str = "contiguous") -> Prepared:
-        """Bring a call's inputs into memory, laid out `contiguous`, `strided` or `misaligned`."""
+        """Bring a call's inputs into memory, laid out as `loop.calls.tensors.strides_of` says."""

@@ -47,15 +47,21 @@ def byte_size(shape: tuple[int, ...], dtype: str) -> int:
     return math.prod(shape) * DTYPES[dtype][1]
 
 
-def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+def strides_of(shape: tuple[int, ...], layout: str, same: int = -1) -> tuple[int, ...]:
     """Strides in elements.
 
     `contiguous`: C order. `strided`: rows are padded, and the dimensions between the first and the last lie in
-    the opposite order, as in [B, S, H, D] storage of a [B, H, S, D] tensor. `misaligned` is contiguous.
+    the opposite order, as in [B, S, H, D] storage of a [B, H, S, D] tensor. `transposed`: the last two dimensions
+    change places. `broadcast`: the axis `same` has stride 0. `misaligned` is contiguous.
     """
+    if layout == "broadcast" and same >= 0:
+        dense = strides_of((*shape[:same], 1, *shape[same + 1 :]), "contiguous")
+        return (*dense[:same], 0, *dense[same + 1 :])
     order = list(range(len(shape)))
     if layout == "strided":
         order = order[:1] + order[-2:0:-1] + order[-1:] if len(shape) > 1 else order
+    elif layout == "transposed":
+        order = [*order[:-2], *order[:-3:-1]]
     strides, step = [0] * len(shape), 2 if layout == "strided" and len(shape) == 1 else 1
     for place, axis in enumerate(reversed(order)):
         strides[axis] = step
@@ -78,22 +84,32 @@ def scatter(
     """The bytes of a contiguous tensor spread out to `strides`; what lies between is poison, or from `between`."""
     size = extent(shape, strides) * item
     spread = bytearray(between or bytes([POISON]) * size)
-    for at, place, row in _rows(shape, strides, item):
-        spread[place : place + row] = data[at : at + row]
+    for here, there in _stretches(shape, strides, item):
+        spread[there] = data[here]
     return bytes(spread)
 
 
 def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bytes:
     """The bytes of the tensor that `scatter` spread out."""
-    return b"".join(spread[place : place + row] for _, place, row in _rows(shape, strides, item))
+    data = bytearray(math.prod(shape) * item)
+    for here, there in _stretches(shape, strides, item):
+        data[here] = spread[there]
+    return bytes(data)
 
 
-def _rows(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> Iterator[tuple[int, int, int]]:
-    """Each stretch of bytes that lies together: its place in the tensor and in its memory, and its length."""
-    row = shape[-1] * item if strides[-1] == 1 else item
-    outer = shape[:-1] if strides[-1] == 1 else shape
+def _stretches(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> Iterator[tuple[slice, slice]]:
+    """Each stretch of bytes at equal distances: its place in the tensor, and in its memory."""
+    row, step = (shape[-1], strides[-1]) if shape and strides[-1] else (1, 1)
+    outer = shape[:-1] if shape and strides[-1] else shape
     for number, index in enumerate(itertools.product(*(range(size) for size in outer))):
-        yield number * row, sum(i * stride for i, stride in zip(index, strides, strict=False)) * item, row
+        at = number * row * item
+        place = sum(i * stride for i, stride in zip(index, strides, strict=False)) * item
+        if step == 1:
+            yield slice(at, at + row * item), slice(place, place + row * item)
+            continue
+        end = place + (row - 1) * step * item + 1
+        for byte in range(item):
+            yield slice(at + byte, at + row * item, item), slice(place + byte, end + byte, step * item)
 
 
 def describe(address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> Any:

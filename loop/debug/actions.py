@@ -11,7 +11,7 @@ from loop.debug import boundary as boundaries
 from loop.debug.causes import NOTHING_WRONG, whereabouts
 from loop.debug.probing import Prober, Spent, failing_sides, failing_variants
 from loop.debug.shrinking import Failing, shrink
-from loop.gate.verify import values_key
+from loop.gate.order import values_key
 from loop.model.base import Model
 from loop.model.debugging import (
     Boundary,

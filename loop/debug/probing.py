@@ -7,7 +7,8 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all, to_build
-from loop.gate.verify import Checker, Job, values_key
+from loop.gate.order import values_key
+from loop.gate.verify import Checker, Job
 from loop.model.debugging import Outcome, Probe
 from loop.model.measurement import Check
 from loop.model.output import VerifyOutput, outputs_of

@@ -18,9 +18,10 @@ from loop.builds.build import Buildable, buildable
 from loop.builds.compiler_errors import BuildFailed
 from loop.formats.target import ANSWERS
 from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
+from loop.gate.order import values_key
 from loop.gate.toolkit import must_fit
 from loop.gate.verification import Verification, untaken
-from loop.gate.verify import Allowance, Job, values_key
+from loop.gate.verify import Allowance, Job
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
 from loop.library.made_of import made_of

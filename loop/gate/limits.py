@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from loop.model.target import Target, Workload
 from loop.model.workloads import Takes, accepts, operations, single
 
-FIRST_CALL_LIMIT_S = 60.0
-"""The first call of a Python variant in a process: it may compile."""
+SLOW_S = 5.0
+"""A first call that takes longer has made something ready, and says nothing of those that follow."""
 LONGEST_S = 900.0
 """No call is waited for longer."""
 PATIENCE = 20.0

@@ -150,7 +150,8 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
         asked = asked_for(bench.target.signature, workload, call)
         if unsupported(side, asked):
             return _check(side, name, workload, "inapplicable", f"asks for {asked.name}, which is not supported")
-        computed = yield from worker.ask(Compute(call), limit_s=CALL_LIMIT_S, note=note)
+        request, most = Compute(call), bench.first_call_s
+        computed = yield from worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
         reply = yield from bench.judge(GiveOutput(files_of(call, computed)[0]), CALL_LIMIT_S, note)
     message = f"{name} asks for more than {MOST_CALLS} calls on {workload.name}"
     return _check(side, name, workload, "failed", message)

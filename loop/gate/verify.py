@@ -7,20 +7,23 @@ from collections.abc import Generator, Sequence
 from itertools import chain
 from pathlib import Path
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import Call
-from loop.gate.limits import FIRST_CALL_LIMIT_S, LARGE_WORK, LONGEST_S, PATIENCE, CallLimit
+from loop.gate.layouts import LAYOUTS, laid_out, layouts_of
+from loop.gate.limits import LARGE_WORK, LONGEST_S, PATIENCE, SLOW_S, CallLimit
+from loop.gate.order import checked_again, of_one_shape, shuffle, values_key
+from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, named, wrong_turns
 from loop.model.causes import Cause
+from loop.model.dtypes import Layout
 from loop.model.faults import Fault
-from loop.model.measurement import Check, Layout, Mismatch, VariantChecks
+from loop.model.measurement import Check, Mismatch, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare, Finding, Wrong
 from loop.workers.kept import KeptWorker
 from loop.workers.program import FORGED, Refusal, WorkerLost
-from loop.workers.worker import Worker
 from loop.workers.worker_messages import Compute, Computed
 
 CALL_LIMIT_S = 20.0
@@ -35,7 +38,6 @@ UNMOVED = 32.0
 """Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
 times as much on either side."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
-OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Job:
     side: Side
     workloads: Sequence[Workload]
     layouts: bool = True
-    """Whether inputs of other layouts are tried too, on one workload of each type."""
+    """Whether inputs of other layouts are tried too, on one workload of each type, and first calls of further
+    processes."""
     enough: bool = False
     """Whether the first failure ends it."""
     call_limit_s: float | None = None
@@ -85,40 +88,41 @@ def verify(
 ) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
-    Workloads of the `allowance` come last. The next worker starts while one is asked. The reference is worked out
-    twice on the first workload: one that does not repeat itself judges nothing.
+    Sizes and values come in an order that follows from their seeds; workloads of the `allowance` come last. The next
+    worker starts while one is asked. On the first workload of the lists the reference is worked out twice: one that
+    does not repeat itself judges nothing.
     """
     checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
-    groups = _of_one_shape(jobs)
     spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
+    every = of_one_shape(chain(*(job.workloads for job in jobs)))
+    groups = [same for same in every if values_key(same[0]) not in spare]
+    others = [same for same in every if values_key(same[0]) in spare]
+
+    def concerned(workload: Workload) -> bool:
+        return any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers)
+
+    first = next(filter(concerned, chain(*every)), None)
+    shuffle(groups)
+    groups += others
     try:
         for checker in checkers[:AHEAD]:
             checker.worker.start()
-        twice = True
         for number, same in enumerate(groups, 1):
             begun = time.monotonic()
-            if allowance and values_key(same[0]) in spare and not allowance.fits(bench.target, same[0]):
+            if allowance and same in others and not allowance.fits(bench.target, same[0]):
                 allowance.left_out += same
                 continue
-            for workload in same:
-                if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
-                    yield from bench.expect(workload, twice=twice)
-                    twice = False
+            for workload in filter(concerned, same):
+                yield from bench.expect(workload, twice=workload is first)
             yield from _check_all(bench, checkers, same, [*chain(*groups[number:])])
             if allowance:
                 allowance.learn(bench.target, same[0], time.monotonic() - begun)
+        for checker in checkers:
+            yield from checker.name_cause()
     finally:
         for checker in checkers:
             checker.worker.close()
     return tuple(checker.checks for checker in checkers)
-
-
-def _of_one_shape(jobs: Sequence[Job]) -> list[list[Workload]]:
-    """Every workload of some jobs once, those of one name together: their values differ."""
-    wanted: dict[str, dict[int, Workload]] = {}
-    for workload in (one for job in jobs for one in job.workloads):
-        wanted.setdefault(workload.name, {})[workload.seed] = workload
-    return [list(seeds.values()) for seeds in wanted.values()]
 
 
 def _check_all(
@@ -143,11 +147,6 @@ def _check_all(
             yield from bench.discard(workload)
 
 
-def values_key(workload: Workload) -> tuple[str, int]:
-    """What tells a workload from others: its name, and the seed of its values."""
-    return workload.name, workload.seed
-
-
 class Checker:
     """One side with its worker, and what was found of it so far."""
 
@@ -155,66 +154,85 @@ class Checker:
         self.bench, self.job, self.side, self.worker = worker.bench, job, job.side, worker
         self.keys = {values_key(workload) for workload in job.workloads}
         self.found: list[Check] = []
-        self.laid_out: set[str] = set() if job.layouts else set(job.side.dtypes)
-        """Types of which other layouts were tried, or are not to be."""
+        self.laid_out = laid_out(job.side, job.workloads) if job.layouts else {}
+        """Of each type the workload on which other layouts are tried."""
+        self.again = checked_again(job.side, job.workloads) if job.layouts and not job.control else set()
+        """Workloads that are checked once more as the first call of a fresh process."""
+        self.first_call_s = 0.0
+        """Seconds that the last first call of a process took."""
+        self._turns: dict[tuple[tuple[str, int], Layout], WrongTurns] = {}
+        """Which calls of the checks that failed were wrong."""
         self.limit = CallLimit(self.bench.target, job.side, CALL_LIMIT_S, job.call_limit_s)
         self._given: dict[tuple[str, Layout, str], str] = {}
         """Sizes, layout and digest of an output to the call that it was first given to."""
-        self._called: Worker | None = None
-        """The process that has answered a call."""
 
     @property
     def checks(self) -> VariantChecks:
-        """What was found so far."""
-        return VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=tuple(self.found))
+        """What was found so far, in the order of the job."""
+        places = {values_key(one): place for place, one in enumerate(self.job.workloads)}
+
+        def place(check: Check) -> tuple[int, int]:
+            return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
+
+        checks = tuple(sorted(self.found, key=place))
+        return VariantChecks(variant=self.side.name, build_id=self.side.build_id, checks=checks)
 
     def concerns(self, workload: Workload) -> bool:
         """Whether this side is still to be checked on a workload."""
-        hung = sum(check.status == "hung" for check in self.found)
-        over = hung >= MOST_HUNG or (self.job.enough and self.checks.first_failure)
+        over = self._hung >= MOST_HUNG or (self.job.enough and self.checks.first_failure)
         return not over and values_key(workload) in self.keys and workload.dtype in self.side.dtypes
+
+    @property
+    def _hung(self) -> int:
+        return sum(check.status == "hung" for check in self.found)
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload, if it concerns this side."""
-        for layout in self._layouts(workload):
+        for layout in layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload):
             if self.concerns(workload):
-                check = yield from self._check(workload, layout)
-                self.found.append(check.model_copy(update={"threads": self.worker.side.threads}))
+                try:
+                    self._add((yield from self._check(workload, layout)))
+                except WorkFailed as failed:
+                    if layout != "broadcast":
+                        raise
+                    self.bench.notes[f"broadcast inputs on {workload.name}: {failed.message}"] = None
+        if values_key(workload) in self.again and self.concerns(workload):
+            yield from self._check_again(workload)
+
+    def _add(self, check: Check) -> None:
+        self.found.append(check.model_copy(update={"threads": self.worker.side.threads}))
+
+    def _check_again(self, workload: Workload) -> Generator[Tick, None, None]:
+        """Check the first call of a fresh process, which goes on; of slow first calls, only one more."""
+        self.again = set() if self.first_call_s > SLOW_S else self.again - {values_key(workload)}
+        self.worker.close()
+        key, layout = values_key(workload), LAYOUTS[0]
+        right = any(one.passed for one in self.found if (values_key(one.workload), one.inputs) == (key, layout))
+        check = yield from self._check(workload, layout, once=True)
+        if not check.passed:
+            self._add(check)
+        if right and (key, layout) in self._turns:
+            self._turns[key, layout] = dataclasses.replace(self._turns[key, layout], which="first")
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """What one workload comes to in one layout, whether or not it is among the job's."""
         yield from self.bench.expect(workload)
         return (yield from self._check(workload, layout))
 
-    def _layouts(self, workload: Workload) -> Sequence[Layout]:
-        usual: tuple[Layout, ...] = ("contiguous",)
-        call = self.bench.call(workload, self.side.name)
-        if workload.dtype in self.laid_out or any(0 in one.shape for one in call.inputs):
-            return usual
-        if call.structure or call.updates:
-            self.bench.notes[
-                "strided and misaligned inputs: tensors lie as the target's own generator makes them"
-            ] = None
-            return usual
-        if not self.concerns(workload) or not accepts(self.side, workload) or self.side.kind == "command":
-            return usual
-        self.laid_out.add(workload.dtype)
-        return (*usual, *OTHER_LAYOUTS)
-
-    def _check(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
-        beyond = unsupported(self.side, workload)
+    def _check(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
+        beyond = unsupported(self.side, workload, layout)
         if beyond:
             words = f"not made: `takes` of {self.side.name} leaves out {beyond}, on {_place(workload, layout)}"
             return Check(workload=workload, inputs=layout, status="unsupported", message=words, beyond=beyond)
         try:
             yield from self._learn(workload)
             try:
-                return (yield from self._compute(workload, layout))
+                return (yield from self._compute(workload, layout, once=once))
             except Refusal as refusal:
                 if refusal.cause != "left work":
                     raise
             self.worker.close()  # A clock told that. It is a first call again: what held the machine up came once.
-            return (yield from self._compute(workload, layout))
+            return (yield from self._compute(workload, layout, once=once))
         except WorkerLost as lost:
             return _silent(workload, layout, lost.kind, lost.cause, Fault(text=lost.how))
         except Refusal as refusal:
@@ -222,7 +240,11 @@ class Checker:
             return _silent(workload, layout, _status(refusal.cause, layout), refusal.cause, fault)
 
     def _learn(self, workload: Workload) -> Generator[Tick, None, None]:
-        """Make smaller calls before one that may take long, so that it is not taken for one that hangs."""
+        """Make smaller calls before one that may take long, so that it is not taken for one that hangs.
+
+        Nobody looks at their outputs: unless a first call is slow, the process that made them is not kept.
+        """
+        fresh = self.worker.fresh
         for small in self.limit.smaller(workload):
             try:
                 yield from self.bench.expect(small)
@@ -231,19 +253,44 @@ class Checker:
             except (WorkerLost, Refusal, LoopError):
                 return  # The call itself will show what is the matter.
             yield from self.bench.discard(small)
+        if fresh and not self.worker.fresh and self.first_call_s < SLOW_S:
+            self.worker.close()
 
-    def _compute(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
-        yield from self.bench.expect(workload)
-        call = self.bench.call(workload, self.side.name)
+    def _compute(self, workload: Workload, layout: Layout, *, once: bool = False) -> Generator[Tick, None, Check]:
+        yield from self.bench.expect(workload, layout=layout)
+        call = self.bench.call(workload, self.side.name, layout=layout)
         note = f"{self.side.name} on {_place(workload, layout)}"
-        reply = yield from self.ask(workload, call, layout, note)
+        yield from self.worker.load()
+        fresh = self.worker.fresh
+        reply = yield from self.ask(workload, call, layout, note, once=once)
         with self.worker.stopped():  # Nothing of it changes an output while it is read.
             outputs = files_of(call, reply)
             request = Compare(call, outputs, self.job.suspected, self.before(workload, layout, call, reply))
             finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, note)
+            check = judged(self.side, workload, layout, reply, finding)
+            if self.job.layouts and check.cause in OF_VALUES:
+                which = yield from wrong_turns(self.bench, request, reply)
+                _, message = complaint(self.side, reply.but(digests=()), finding, _place(workload, layout))
+                turns = WrongTurns(which, fresh, message or check.message)
+                self._turns[values_key(workload), layout] = turns
         for path in outputs:  # Nobody who is checked later finds a right answer there.
             Path(path).unlink(missing_ok=True)
-        return judged(self.side, workload, layout, reply, finding)
+        if layout == "broadcast" and finding.worst and not _is_number(finding.worst.expected):
+            raise WorkFailed("the reference gives no number there")
+        return check
+
+    def name_cause(self) -> Generator[Tick, None, None]:
+        """Say of what failed first whether it depends on the calls before it: make it again in a fresh process."""
+        check = self.checks.first_failure
+        seen = self._turns.get((values_key(check.workload), check.inputs)) if check else None
+        if check is None or seen is None or (seen.fresh and seen.which == "all"):
+            return
+        self._turns.clear()
+        self.worker.close()
+        again = yield from self._check(check.workload, check.inputs)
+        turns = self._turns.get((values_key(check.workload), check.inputs), WrongTurns("none", fresh=True))
+        cause = cause_of(seen, turns) if again.passed or again.cause in OF_VALUES else ""
+        self.found = [named(one, cause, seen) if cause and one is check else one for one in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
         """Key of the first call with other values that had the same output; empty where there is none."""
@@ -252,20 +299,29 @@ class Checker:
         before = self._given.setdefault((workload.name, layout, reply.digests[0]), call.key)
         return "" if before == call.key else before
 
-    def ask(self, workload: Workload, call: Call, layout: Layout, note: str) -> Generator[Tick, None, Computed]:
+    def ask(
+        self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
+    ) -> Generator[Tick, None, Computed]:
         """Have the worker make a call, and remember what that took."""
-        loaded = yield from self.worker.load()
-        limit_s = self.limit.of(workload)
-        if loaded is not self._called and self.job.call_limit_s is None and not self.side.compiled:
-            limit_s = max(limit_s, FIRST_CALL_LIMIT_S)
+        yield from self.worker.load()
+        limit_s, fresh = self.limit.of(workload), self.worker.fresh
+        first_call_s = 0.0
+        if self.job.call_limit_s is None:
+            first_call_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
         if call.structure and self.job.call_limit_s is None:  # Sizes do not tell what such a call takes.
             limit_s = max(limit_s, min(PATIENCE * self.bench.took.get(workload.name, 0.0), LONGEST_S))
         begun = time.monotonic()
-        request = Compute(call, layout, hurried=self.side.emulated, once=self.job.control)
-        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note)
-        self._called = loaded
-        self.limit.learn(workload, time.monotonic() - begun)
+        request = Compute(call, layout, hurried=self.side.emulated, once=once or self.job.control)
+        reply = yield from self.worker.ask(request, limit_s=limit_s, note=note, first_call_s=first_call_s)
+        took = time.monotonic() - begun
+        self.first_call_s = took if fresh else self.first_call_s
+        if not fresh or took < SLOW_S:
+            self.limit.learn(workload, took)
         return reply
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and abs(value) < 1e300
 
 
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
@@ -325,8 +381,9 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         outputs = f"; {wrong}" if finding.wrong else ""
         return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
     if finding.worst is not None:
-        again = "; a second run gave another output: flaky" if reply.flaky else ""
-        worst = _worst(side, finding, finding.worst)
+        stale = side.kind == "python" and _all_lost(finding, finding.worst)
+        again = STALE if stale else "; a second run gave another output: flaky" if reply.flaky else ""
+        worst = where(finding.worst) + "; by the stated tolerance zeros would be right" * finding.loose
         return _cause(finding, finding.worst), f"{wrong} on {place}; worst {worst}{again}"
     return _less_telling(side, reply, finding, place)
 
@@ -351,11 +408,9 @@ def _cause(finding: Finding, worst: Wrong) -> Cause:
     return "NaN" if worst.got is None else "loose tolerance" if finding.loose else "elements"
 
 
-def _worst(side: Side, finding: Finding, worst: Wrong) -> str:
-    said = where(worst) + "; by the stated tolerance zeros would be right" * finding.loose
-    # All of it is NaN that should be none, as results of earlier calls are once they are read.
-    stale = worst.got is None and worst.expected is not None and finding.wrong == finding.total
-    return said + STALE * (stale and side.kind == "python")
+def _all_lost(finding: Finding, worst: Wrong) -> bool:
+    """Whether all of it is NaN that should be none, as results of earlier calls are once they are read."""
+    return worst.got is None and worst.expected is not None and finding.wrong == finding.total
 
 
 def where(mismatch: Mismatch | Wrong) -> str:
@@ -366,6 +421,6 @@ def where(mismatch: Mismatch | Wrong) -> str:
 
 
 def _value(value: float | None) -> str:
-    if value is None or abs(value) < 1e300:
+    if value is None or _is_number(value):
         return "nan" if value is None else f"{value:.6g}"
     return "inf" if value > 0 else "-inf"

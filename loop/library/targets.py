@@ -150,7 +150,7 @@ def _launch_complaints(read: Read[Target]) -> Iterator[Complaint]:
 def _takes_complaints(read: Read[Target]) -> Iterator[Complaint]:
     """A `takes` that cannot be read, or has no answer for one of the target's workloads."""
     target = read.value
-    known = _formula_names(target) | {"dtype"}
+    known = _formula_names(target) | {"dtype", "layout"}
     for name, variant in target.variants.items():
         place = ("variants", name, "takes")
         if variant.takes is None:

@@ -11,6 +11,8 @@ Cause = Literal[
     "plain error",
     "two outputs",
     "one output",
+    "first call",
+    "later calls",
     "not written",
     "changed input",
     "outside",
@@ -42,6 +44,8 @@ Cause = Literal[
 - `checker`: the task's own check of the outputs says no
 - `two outputs`, `not written`: the output differs from call to call, or follows what stood in its memory before
 - `one output`: other values gave the very same, though the right answers are far apart
+- `first call`, `later calls`: it is wrong in the first call of its process alone, or right there alone: it keeps
+  values between calls
 - `changed input`, `outside`, `replaced`: it wrote to an input, reached beyond its tensors, replaced what judges it
 - `declined`, `raised`, `wrong result`: an error number, an exception, a result of another kind, shape or type
 - `launched nothing`, `left work`, `cache kept`: the stream that it was given is empty, does not wait for all the

@@ -1,4 +1,4 @@
-"""Names of devices and element types. Nothing is imported: a worker that starts in milliseconds needs them too."""
+"""Names of devices, element types and layouts. Nothing is imported: a worker needs them, and starts quickly."""
 
 from typing import Literal
 
@@ -17,6 +17,8 @@ Dtype = Literal[
     "bool",
 ]
 Device = Literal["cpu", "cuda"]
+Layout = Literal["contiguous", "strided", "misaligned", "transposed", "broadcast"]
+"""How inputs lie in memory: see `loop.calls.tensors.strides_of`."""
 
 ITEM_SIZES: dict[Dtype, int] = {
     "float64": 8,

@@ -7,11 +7,11 @@ from pydantic import Field, field_validator
 
 from loop.model.base import Model
 from loop.model.causes import Cause
+from loop.model.dtypes import Layout
 from loop.model.faults import Fault
 from loop.model.target import Workload
 from loop.model.verdict import Against, Interval
 
-Layout = Literal["contiguous", "strided", "misaligned"]
 BASELINE = "baseline"
 """Name of the side that stands for the target's baseline."""
 STATUSES = ("right", "unsupported", "wrong", "tampered", "crashed", "hung", "refused")

@@ -73,10 +73,11 @@ class _Variant(Model):
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)] = ("float32",)
     """Element types it takes. Default: those of the list here that have a tolerance."""
     takes: Text | None = None
-    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`
-    and `itemsize`. `loop` does not make other calls, and counts them as not supported. Default: all. It may
-    decline strided and misaligned inputs of a call that it takes, and nothing else: with an error number, or in
-    Python with `raise NotImplementedError`. Any other exception is a crash."""
+    """Calls that it takes, as in `D % 8 == 0 and Sk <= 65536`: an expression over dimensions, attributes, `dtype`,
+    `itemsize` and `layout`, how inputs lie: `contiguous`, `strided`, `misaligned`, `transposed` or `broadcast`.
+    `loop` does not make other calls, and counts them as not supported. Default: all. It may decline inputs that
+    are not contiguous in a call that it takes, and nothing else: with an error number, or in Python with
+    `raise NotImplementedError`. Any other exception is a crash."""
     deterministic: bool = True
     """Whether the same inputs must give the same bits."""
 
@@ -231,6 +232,8 @@ class Target(Model):
     """Kinds of input values that workloads name: input to what fills it; inputs left out are unit normals."""
     memory: str | None = None
     """Expression over dimensions and attributes: bytes that the float64 reference of one call needs."""
+    first_call_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds that the first call of a process may take: it may compile or tune itself. Default: 120."""
     tolerance: dict[Dtype, Tolerance]
     """Allowed error of one element, by element type."""
     dtypes: dict[Device, Dtype]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from loop.base.expressions import Expression
-from loop.model.dtypes import ITEM_SIZES, Dtype
+from loop.model.dtypes import ITEM_SIZES, Dtype, Layout
 from loop.model.functions import Fill
 from loop.model.signature import ANY, Signature
 from loop.model.target import Target, Workload
@@ -82,14 +82,14 @@ def accepts(variant: Takes, workload: Workload) -> bool:
     return workload.dtype in variant.dtypes and not unsupported(variant, workload)
 
 
-def unsupported(variant: Takes, workload: Workload) -> str:
+def unsupported(variant: Takes, workload: Workload, layout: Layout = "contiguous") -> str:
     """What of a workload lies outside a variant's `takes`, as in `D=250`; empty when it takes the call.
 
     Raises ExpressionError where the condition has no answer.
     """
     if variant.takes is None:
         return ""
-    values = condition_values(workload)
+    values = {"layout": layout, **condition_values(workload)}
     for part in _condition(variant.takes).parts:
         if not part.evaluate_bool(values):
             read = [name for name in values if name in part.names]

@@ -8,10 +8,11 @@ from time import monotonic
 
 from loop.base.processes import Tick
 from loop.calls.call import Call, FunctionTerms
-from loop.gate.verify import CALL_LIMIT_S, Checker, Job, values_key
+from loop.gate.order import values_key
+from loop.gate.verify import CALL_LIMIT_S, Checker, Job
 from loop.model.causes import Cause
-from loop.model.dtypes import Dtype
-from loop.model.measurement import BASELINE, ControlResult, Layout
+from loop.model.dtypes import Dtype, Layout
+from loop.model.measurement import BASELINE, ControlResult
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, expand, operations
 from loop.proving.negative_controls import Control, controls, is_gross, of_structure, ways
@@ -73,11 +74,14 @@ class Trial(Checker):
         self.over = False
         """Whether all was done that tells what it is worth."""
 
-    def ask(self, workload: Workload, call: Call, layout: Layout, note: str) -> Generator[Tick, None, Computed]:
+    def ask(
+        self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
+    ) -> Generator[Tick, None, Computed]:
         """Have the worker make a call, with the mistake unless it has loaded that."""
         mistake = self.side.mistake if self.worker.side.mistake is None else None
-        request = Compute(call, layout, mistake=mistake)
-        reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note)
+        request = Compute(call, layout, once=once, mistake=mistake)
+        most = self.bench.first_call_s if self.control.theme == "honest" else 0.0
+        reply = yield from self.worker.ask(request, limit_s=CALL_LIMIT_S, note=note, first_call_s=most)
         self.idle &= reply.digests == self.worker.digests.setdefault(call.key, reply.digests)
         return reply
 

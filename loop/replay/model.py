@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from loop.model.base import Model
-from loop.model.measurement import Layout
+from loop.model.dtypes import Layout
 from loop.model.verdict import Interval
 
 

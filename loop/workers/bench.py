@@ -20,7 +20,7 @@ from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Ter
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
-from loop.model.dtypes import ITEM_SIZES, Device, Dtype
+from loop.model.dtypes import ITEM_SIZES, Device, Dtype, Layout
 from loop.model.measurement import BASELINE, Build, DeviceReading
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import fills, formula_values
@@ -36,10 +36,14 @@ from loop.workers.worker_messages import Load, Mistake
 from loop.workers.workload_call import file_name, finds_outputs, make_call, widen
 
 JUDGE_LIMIT_S = 120.0
+FIRST_CALL_S = 120.0
+"""Seconds that the first call of a process may take where the target does not say so: it may tune itself."""
 MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Folders of kernels that Python compiles when it is called. A build of a variant has its own, new for each bench:
 what a proposer left in the user's is not run, and two builds do not share one."""
 SCRATCH = "loop-bench-"
+VALUED: tuple[Layout, ...] = ("contiguous", "broadcast")
+"""Layouts whose inputs have values of their own; those of the others are as in contiguous ones."""
 R = TypeVar("R")
 VariantKind = Literal["c_abi", "python", "command"]
 
@@ -107,6 +111,8 @@ class Bench:
     """What could not be exercised of the workloads that were expected."""
     took: dict[str, float] = field(default_factory=dict)
     """Workload to the seconds that the judge took to make its inputs and its right answer."""
+    first_call_s: float = field(init=False, default=0.0)
+    """Seconds that the first call of a process may take."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
     _nursery: Nursery | None = None
     """Where workers come from that need torch; a bench that was given one does not close it."""
@@ -116,6 +122,7 @@ class Bench:
 
     def __post_init__(self) -> None:
         self._given = self._nursery is not None
+        self.first_call_s = self.target.first_call_s or FIRST_CALL_S
         self._judge.device = self.device
         if self.forks and self._judge.nursery is None:
             self._judge.nursery = self.nursery
@@ -199,10 +206,10 @@ class Bench:
         self._floors = floors.at_most(Floors(floors.order_s, {"torch": taken}))
         return self._floors
 
-    def call(self, workload: Workload, reader: str, *, wide: bool = False) -> Call:
+    def call(self, workload: Workload, reader: str, *, wide: bool = False, layout: Layout = "contiguous") -> Call:
         """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other
         values."""
-        call = make_call(self.target, workload, str(self.scratch), _file_name(reader))
+        call = make_call(self.target, workload, str(self.scratch), _file_name(reader), layout)
         if self.target.generator is not None or finds_outputs(self.target.signature):
             return self._judge.found(call)
         return (
@@ -258,18 +265,18 @@ class Bench:
         return worker
 
     def expect(
-        self, workload: Workload, *, wide: bool = False, twice: bool = False
+        self, workload: Workload, *, wide: bool = False, twice: bool = False, layout: Layout = "contiguous"
     ) -> Generator[Tick, None, None]:
         """Have the judge write a workload's inputs and work out its right answer, once.
 
         `twice`: work it out twice, and see that it is the same. Raises LoopError when the reference cannot be
         trusted, and before anything is tried when its memory would not suffice.
         """
-        call = self.call(workload, "judge", wide=wide)
+        call = self.call(workload, "judge", wide=wide, layout=layout)
         if self._judge.known(self._judged(), call.key) == (wide, digests(call)):
             return  # Else somebody has changed the files of its inputs: they are written anew.
         needed = check_memory(self.target, workload)
-        bare = make_call(self.target, workload, str(self.scratch), "judge")
+        bare = make_call(self.target, workload, str(self.scratch), "judge", layout)
         asked = expectation(self.target, workload, bare, self._secret, self.device, wide=wide)
         request = asked.but(twice=twice, needed=needed)
         begun = time.monotonic()
@@ -285,10 +292,11 @@ class Bench:
 
     def discard(self, workload: Workload) -> Generator[Tick, None, None]:
         """Let the judge forget a workload's answer, and remove its files."""
-        key = self.call(workload, "judge").key
-        if self._judge.known(self._judged(), key) is not None:
-            del self._judge.expected[key]
-            yield from self.judge(Discard(key), JUDGE_LIMIT_S, "tidying up")
+        for layout in VALUED:
+            key = self.call(workload, "judge", layout=layout).key
+            if self._judge.known(self._judged(), key) is not None:
+                del self._judge.expected[key]
+                yield from self.judge(Discard(key), JUDGE_LIMIT_S, "tidying up")
         for path in self.scratch.glob(f"{file_name(workload)}-*"):
             path.unlink(missing_ok=True)
 

@@ -41,6 +41,8 @@ class CheckFindings:
     def __init__(self) -> None:
         self.outputs: dict[str, bytes] = {}
         """Outputs that differ, by digest."""
+        self.turns: dict[str, tuple[int, int]] = {}
+        """By digest: the first and the last call that gave an output."""
         self.changed: set[str] = set()
         """Inputs that were written to."""
         self.writes: list[str] = []
@@ -58,9 +60,19 @@ class Check:
     """Calls of one prepared call."""
 
     def __init__(
-        self, prepared: Prepared, draw: random.Random, *, hurried: bool = False, again: bool = False
+        self,
+        prepared: Prepared,
+        draw: random.Random,
+        *,
+        hurried: bool = False,
+        again: bool = False,
+        jumbled: bool = False,
     ) -> None:
-        """`again`: one call is enough where it is slow: it was checked on other values, or is a control."""
+        """`again`: one call is enough where it is slow: it was checked on other values, or is a control.
+
+        `jumbled`: after the first call comes one on other values, whose output is not looked at.
+        """
+        self.jumbled = jumbled and not prepared.timed_apart
         self.slow_s = HURRIED_S if hurried else SLOW_S
         self.hurried, self.again, self.least = hurried, again, 1 if again else LEAST
         self.prepared, self.guarded, self.draw, self.found = prepared, prepared.guarded, draw, CheckFindings()
@@ -109,6 +121,9 @@ class Check:
             if self.made >= self.least and (self._enough or self.spoilt):
                 break
             self._keep(self._all(kind))
+            if self.jumbled and self.made == 1:
+                self.prepared.jumble(self.draw)
+                self.prepared.bind()()
         end = perf_counter() + REPEAT_S
         while perf_counter() < end and len(self.first) < MOST and not self._enough:
             self._keep(self._all(self.draw.choice(KINDS)))
@@ -132,6 +147,12 @@ class Check:
         digest = known or hashlib.sha256(output).hexdigest()
         self.found.outputs.setdefault(digest, output)
         self.first.setdefault(digest, around)
+        self._count(digest)
+
+    def _count(self, digest: str) -> None:
+        """Note that the last call gave this output."""
+        first, _ = self.found.turns.get(digest, (self.made, 0))
+        self.found.turns[digest] = first, self.made
 
     def _enclosed(self) -> None:
         """Calls in which an access outside of a tensor faults: it ends the process, and is told.
@@ -143,7 +164,10 @@ class Check:
                 self.prepared.poison()
                 self.prepared.bind()()
                 output = self.prepared.output()
-                self.found.enclosed.setdefault(hashlib.sha256(output).hexdigest(), output)
+                digest = hashlib.sha256(output).hexdigest()
+                self.found.enclosed.setdefault(digest, output)
+                self.made += 1
+                self._count(digest)
                 self.guarded.release()
 
     def _make(self, around: Guards, prefill: Guard | None = None) -> bytes:

@@ -13,6 +13,9 @@ from loop.workers.worker import Worker
 from loop.workers.worker_messages import ToWorker
 
 R = TypeVar("R")
+AFTER_HANG_S = 60.0
+"""Once a first call hung, the first calls of other processes of the session may take so long at most."""
+TOO_LONG = "the first call took longer than {:g} s: killed; `first_call_s` in target.yaml allows more"
 
 
 class KeptWorker:
@@ -26,12 +29,14 @@ class KeptWorker:
         self.bench, self.side = bench, side if alone else replace(side, threads=cores())
         self._worker: Worker | None = None
         self._loaded = False
+        self.fresh = True
+        """Whether its process has answered no request yet."""
         self._no_use: Refusal | None = None
 
     def start(self) -> Worker:
         """Start the worker, unless it runs; it loads the side while we go on."""
         if self._worker is None:
-            self._worker, self._loaded = self.bench.open(self.side), False
+            self._worker, self._loaded, self.fresh = self.bench.open(self.side), False, True
         return self._worker
 
     def load(self) -> Generator[Tick, None, Worker]:
@@ -49,11 +54,25 @@ class KeptWorker:
             self._loaded = True
         return worker
 
-    def ask(self, request: ToWorker[R], *, limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """The reply to a request, once the side is loaded. Raises WorkerLost, or Refusal when it says no."""
+    def ask(
+        self, request: ToWorker[R], *, limit_s: float, note: str, first_call_s: float = 0.0
+    ) -> Generator[Tick, None, R]:
+        """The reply to a request, once the side is loaded. Raises WorkerLost, or Refusal when it says no.
+
+        The first request of a process may take `first_call_s`, where that is more: a kernel may tune itself.
+        """
         worker = yield from self.load()
         worker.send(request)
-        reply: R = yield from self._receive(worker, limit_s, note)
+        if self.fresh:
+            limit_s = max(limit_s, first_call_s)
+        try:
+            reply: R = yield from self._receive(worker, limit_s, note)
+        except WorkerLost as lost:
+            if lost.kind == "hung" and self.fresh and first_call_s:
+                self.bench.first_call_s = min(self.bench.first_call_s, AFTER_HANG_S)
+                raise WorkerLost("hung", TOO_LONG.format(limit_s), lost.errors, lost.cause) from lost
+            raise
+        self.fresh = False
         return reply
 
     def _receive(self, worker: Worker, limit_s: float, note: str) -> Generator[Tick, None, Any]:

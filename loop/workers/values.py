@@ -42,6 +42,9 @@ def make_tensor(fill: Values, seed: int, index: int, tensor: TensorFile) -> Tens
     values = make_values(fill, stream, tensor)
     if seed % 2 and fill.kind == "normal" and not tensor.room:
         values = extremes_to_ends(values.reshape(tensor.shape), stream).reshape(-1)
+    if tensor.same >= 0 and values.size:
+        first = values.reshape(tensor.shape).take([0], axis=tensor.same)
+        values = numpy.broadcast_to(first, tensor.shape).reshape(-1)
     return torch.from_numpy(values).to(TORCH_DTYPES[tensor.dtype])
 
 

@@ -1,10 +1,10 @@
 """What a worker is asked, and what it replies."""
 
-from typing import Any, Literal
+from typing import Any
 
 from loop.calls.call import Call, Terms
 from loop.calls.plain import Plain
-from loop.model.dtypes import Device
+from loop.model.dtypes import Device, Layout
 from loop.workers.wire import Count, Done, R, Request
 
 Mistake = dict[str, Any]
@@ -27,6 +27,13 @@ class Load(ToWorker[Done]):
     mistake: Mistake | None = None
 
 
+class Turn(Plain):
+    """The first and the last call of a check that gave an output."""
+
+    first: Count
+    last: Count
+
+
 class Computed(Plain):
     """What the calls of one check came to."""
 
@@ -43,6 +50,8 @@ class Computed(Plain):
     """The tensors outside which something is read on which the output depends."""
     unwritten: bool = False
     """Whether the output depends on what stood in its memory before."""
+    turns: tuple[Turn, ...] = ()
+    """Which calls gave each output."""
 
     @property
     def flaky(self) -> bool:
@@ -54,7 +63,7 @@ class Compute(ToWorker[Computed]):
     """Compute one output, twice at least, and look at what surrounds it."""
 
     call: Call
-    layout: Literal["contiguous", "strided", "misaligned"] = "contiguous"
+    layout: Layout = "contiguous"
     hurried: bool = False
     once: bool = False
     """Whether one call is enough where it is slow."""

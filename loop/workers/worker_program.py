@@ -35,7 +35,8 @@ class Candidate:
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
-        self.draw = random.Random(0)
+        self.draw = random.Random()
+        self.called = False
         self.last: tuple[object, Prepared] | None = None
         """What the last prepared call looked like, and the call."""
         self.slow = False
@@ -45,12 +46,19 @@ class Candidate:
         """Compute one output twice at least; of a slow call on other values than before once.
 
         Half the time there is a call on other values before, so that nobody can count which calls are looked at.
+        The first call of the process is always looked at: there the call on other values comes after it.
         """
-        prepared = self.prepare(request.call, request.layout)
-        if request.layout == "contiguous" and not (request.hurried or request.once) and self.draw.randrange(2):
+        prepared, first, self.called = self.prepare(request.call, request.layout), not self.called, True
+        if first:
+            self.draw.seed(request.call.key)
+        jumbled = request.layout == "contiguous" and not (request.hurried or request.once)
+        if jumbled and not first and self.draw.randrange(2):
             prepared.jumble(self.draw)
             prepared.bind()()
-        check = checking.Check(prepared, self.draw, hurried=request.hurried, again=self.slow or request.once)
+        again = self.slow or request.once
+        check = checking.Check(
+            prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled and first
+        )
         found = check.run()
         self.slow = check.slow_s < check.quickest_s < math.inf
         return found
@@ -104,6 +112,7 @@ class Worker:
         return messages.Computed(
             outputs=tuple(paths),
             digests=tuple(found.outputs),
+            turns=tuple(messages.Turn(*map(Count, found.turns[digest])) for digest in outputs),
             changed=tuple(sorted(found.changed)),
             writes=tuple(found.writes),
             reads=found.reads,

@@ -4,12 +4,14 @@ import hashlib
 import random
 
 from loop.calls.call import Call, TensorFile, Value, attribute_number, in_a_block, step_of
-from loop.model.dtypes import Device, Dtype
+from loop.model.dtypes import Device, Dtype, Layout, is_floating
 from loop.model.functions import Fill
 from loop.model.signature import ANY, Signature
 from loop.model.target import Target, Workload
-from loop.model.workloads import base_seed, shape
+from loop.model.workloads import base_seed, fills, shape
 
+EQUAL = ("normal", "constant")
+"""Kinds of values that may be the same along an axis."""
 LEAST_ROOM = 1 << 14
 """Bytes of room at least, so that small tensors too have more than a few windows."""
 
@@ -23,12 +25,14 @@ PAIR = 2
 a variant remembers of it stays while the values change."""
 
 
-def make_call(target: Target, workload: Workload, folder: str, reader: str) -> Call:
+def make_call(target: Target, workload: Workload, folder: str, reader: str, layout: Layout = "contiguous") -> Call:
     """The call of `workload`, its inputs in `folder`, its outputs in a file of `reader`'s own there.
 
-    With a generator its inputs are not known yet, nor its outputs where they depend on them.
+    With a generator its inputs are not known yet, nor its outputs where they depend on them. Where they are to be
+    broadcast, their values are the same along an axis.
     """
-    signature, stem = target.signature, f"{folder}/{file_name(workload)}"
+    apart = layout == "broadcast"
+    signature, stem = target.signature, f"{folder}/{file_name(workload)}{'-broadcast' * apart}"
     path = f"{stem}-{reader}-output.bin"
 
     def file(name: str, path: str, dimensions: str) -> TensorFile:
@@ -36,11 +40,14 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str) -> C
         return TensorFile(name, path, shape(dimensions, workload), dtype)
 
     known = signature.inputs if target.generator is None else {}
+    inputs = [file(name, f"{stem}-{name}.bin", text) for name, text in known.items()]
+    if apart:
+        inputs = [_same(*one, workload.seed) for one in zip(inputs, fills(target, workload), strict=False)]
     output, parts, updates = _outputs(signature, [file(*one) for one in _told(signature, path)], path)
     return Call(
-        key=f"{workload.name} #{workload.seed}",
+        key=f"{workload.name} #{workload.seed}{' broadcast' * apart}",
         dtype=workload.dtype,
-        inputs=tuple(file(name, f"{stem}-{name}.bin", text) for name, text in known.items()),
+        inputs=tuple(inputs),
         output=output,
         attributes={name: workload.attributes[name] for name in signature.attributes},
         numbers=tuple(
@@ -52,6 +59,16 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str) -> C
         structure=f"{stem}-given" if target.generator else "",
         seed=_seed_of_modules(target, workload),
     )
+
+
+def _same(tensor: TensorFile, fill: Fill, seed: int) -> TensorFile:
+    """The same with equal values along its first axis, or along its last with every other seed.
+
+    None of whole numbers, which may be places, and none whose values say more than numbers.
+    """
+    axes = [axis for axis, size in enumerate(tensor.shape) if size > 1]
+    plain = is_floating(tensor.dtype) and fill.kind in EQUAL and fill.nan_along is None
+    return tensor.but(same=axes[-(seed % 2)]) if axes and plain else tensor
 
 
 def finds_outputs(signature: Signature) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from loop.actions import ACTIONS
 from loop.base.errors import LoopError
 from loop.base.processes import finish
-from loop.gate.verify import values_key
+from loop.gate.order import values_key
 from loop.model.debugging import BoundaryOutput, ComponentsOutput, MapOutput, SmallestOutput
 from loop.model.output import Output
 from loop.model.record import Finished

@@ -20,9 +20,11 @@ from loop.workers.wire import (
     reply_line,
     request_line,
 )
-from loop.workers.worker_messages import Compute, Computed, CountCalls, Counts, Load, Obey, Staged
+from loop.workers.worker_messages import Compute, Computed, CountCalls, Counts, Load, Obey, Staged, Turn
 
-COMPUTED = Computed(outputs=("/tmp/y.0",), changed=(), writes=("a",), broken=(), digests=("d",), reads="x")
+COMPUTED = Computed(
+    outputs=("/tmp/y.0",), changed=(), writes=("a",), broken=(), digests=("d",), reads="x", turns=(Turn(1, 2),)
+)
 FIELDS = {**json.loads(reply_line(COMPUTED))}
 X = TensorFile("x", "/tmp/x", (2, 0, 3), "float16", 64, 5)
 CALL = Call("w #7", "float32", (X,), X, {"flag": True, "n": -1, "s": 0.5, "w": "top", "none": None}, (None, 1.0))

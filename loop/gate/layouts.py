@@ -1,0 +1,51 @@
+"""How the inputs of a call are laid out in memory, and on which workloads layouts are tried."""
+
+from collections.abc import Sequence
+
+from loop.calls.call import Call
+from loop.model.dtypes import Layout, is_floating
+from loop.model.target import Workload
+from loop.model.workloads import accepts
+from loop.workers.bench import Bench, Side
+
+LAYOUTS: tuple[Layout, ...] = ("contiguous", "strided", "misaligned", "transposed", "broadcast")
+GENERATED = "tensors lie as the target's own generator makes them"
+TIES = "equal values tie, and outputs are whole numbers"
+
+
+def laid_out(side: Side, workloads: Sequence[Workload]) -> dict[str, Workload]:
+    """Of each type the first workload whose inputs can be laid out otherwise: no size is 0, none 1 if possible."""
+    if side.kind == "command":  # It reads files.
+        return {}
+    found: dict[str, Workload] = {}
+    whole = [one for one in workloads if accepts(side, one) and 0 not in one.sizes.values()]
+    for workload in sorted(whole, key=lambda one: 1 in one.sizes.values()):
+        found.setdefault(workload.dtype, workload)
+    return found
+
+
+def layouts_of(bench: Bench, side: Side, chosen: Workload | None, workload: Workload) -> Sequence[Layout]:
+    """How the inputs of a workload are laid out, where `chosen` is the one on which layouts are tried.
+
+    Broadcast ones come with each set of values: each is broadcast along another axis.
+    """
+    if chosen is None or chosen.name != workload.name:
+        return LAYOUTS[:1]
+    call = bench.call(workload, side.name)
+    if call.structure or call.updates:
+        bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {GENERATED}"] = None
+        return LAYOUTS[:1]
+    tried = LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], "broadcast")
+    return [one for one in tried if _has(bench, bench.call(workload, side.name, layout=one), one)]
+
+
+def _has(bench: Bench, call: Call, layout: Layout) -> bool:
+    """Whether there is such a layout of a call's inputs, and it tells right from wrong."""
+    if layout == "transposed":
+        return any(one.strides(layout) != one.strides("contiguous") for one in call.inputs)
+    if layout != "broadcast" or all(one.same < 0 for one in call.inputs):
+        return layout != "broadcast"
+    if all(is_floating(one.dtype) for one in call.outputs):
+        return True
+    bench.notes[f"broadcast inputs: {TIES}"] = None
+    return False

@@ -1,0 +1,45 @@
+"""In which order workloads are checked, and which are checked again as the first call of a fresh process."""
+
+import random
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from loop.model.target import Workload
+from loop.model.workloads import accepts
+from loop.workers.bench import Side
+
+FIRST_CALLS = 2
+"""Further processes whose first call is checked: at most so many workloads are checked in a fresh one again."""
+
+
+def values_key(workload: Workload) -> tuple[str, int]:
+    """What tells a workload from others: its name, and the seed of its values."""
+    return workload.name, workload.seed
+
+
+def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
+    """Every workload once, those of one name together: their values differ."""
+    wanted: dict[str, dict[int, Workload]] = {}
+    for workload in workloads:
+        wanted.setdefault(workload.name, {})[workload.seed] = workload
+    return [list(seeds.values()) for seeds in wanted.values()]
+
+
+def shuffle(groups: list[list[Workload]]) -> None:
+    """Bring workloads, and the values of each, into an order that follows from their seeds."""
+    draw = _draw(chain(*groups))
+    draw.shuffle(groups)
+    for same in groups:
+        draw.shuffle(same)
+
+
+def _draw(workloads: Iterable[Workload]) -> random.Random:
+    return random.Random(repr([values_key(one) for one in workloads]))
+
+
+def checked_again(side: Side, workloads: Sequence[Workload]) -> set[tuple[str, int]]:
+    """Some of a side's workloads; none of a program, which is a process each time, or of what is emulated."""
+    if side.kind == "command" or side.emulated:
+        return set()
+    keys = [values_key(one) for one in workloads if accepts(side, one)]
+    return set(_draw(workloads).sample(keys, min(FIRST_CALLS, len(keys))))
