@@ -20,6 +20,9 @@ STILL, STILL_S = "TtZX", 0.05
 AWAKE_S, AWAKE_SHARE = 0.02, 0.3
 """Processor time that a process may take after it was stopped, in seconds and as a share of the time that it stood
 still: what the kernel or a driver does for it comes to an end first."""
+IDLE_S, IDLE_SHARE = 1e-3, 0.02
+"""Processor time that a process which another started may take and still be idle, in seconds and as a share of the
+time that it could run."""
 MOST_TASKS = 8
 """Threads of a process whose cores and priority are looked at each time: torch has a hundred."""
 CPUCLOCK_SCHED = 2
@@ -40,6 +43,9 @@ class Kin:
         """What was so when it was stopped."""
         self._stopped: dict[int, float] = {}
         """What stands still, and the processor time that it had taken by then."""
+        self._resumed: dict[int, float] = {}
+        self._resumed_at = 0.0
+        """When it went on last, and the processor time that each process had taken by then."""
         self._since, self._still_s, self._awake_s = 0.0, 0.0, 0.0
         """When it was stopped last; how long it stood still before, and the processor time it took meanwhile."""
 
@@ -71,6 +77,7 @@ class Kin:
         restore(self._known)
         self._still_s += time.monotonic() - self._since
         self._awake_s += sum(self._taken_since().values())
+        self._resumed, self._resumed_at = {pid: _taken_s(pid) for pid in self._stopped}, time.monotonic()
         self._signal_group(signal.SIGCONT)
         for pid in self._stopped:
             _signal(pid, signal.SIGCONT)
@@ -85,11 +92,16 @@ class Kin:
         for pid in self.pids():
             what = "a thread" if pid == self.pid else "a process that it started"
             for task, (cores, nice) in _terms(pid).items():
-                if given and not cores <= given:
+                if given and not cores <= given and not self._idle(pid):
                     return f"{what} runs on cores {said(cores)}, it was given {said(given)}"
                 if nice < os.getpriority(os.PRIO_PROCESS, 0) or _hurries(task):
                     return f"{what} raised its priority"
         return ""
+
+    def _idle(self, pid: int) -> bool:
+        """Whether a process that it started has done nothing since it went on: then its cores do not matter."""
+        taken_s, could_s = _taken_s(pid) - self._resumed.get(pid, 0.0), time.monotonic() - self._resumed_at
+        return pid != self.pid and taken_s < max(IDLE_S, IDLE_SHARE * could_s)
 
     def awake(self) -> str:
         """What of it runs although it was stopped; empty when nothing does. What runs is stopped.
