@@ -88,9 +88,9 @@ def verify(
 ) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
-    Sizes and values come in an order that follows from their seeds; workloads of the `allowance` come last. The next
-    worker starts while one is asked. On the first workload of the lists the reference is worked out twice: one that
-    does not repeat itself judges nothing.
+    Sizes and values come in an order that follows from their seeds; workloads of the `allowance` come last. The
+    next worker starts while one is asked. On the first workload of the lists the reference is worked out twice: one
+    that does not repeat itself judges nothing.
     """
     checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
     spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
