@@ -194,8 +194,8 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     made, failures = yield from builds(context)
     bench = context.bench
     names = usable(context, made)
-    timed = workloads(context, context.task.plan.workloads)
-    wanted = distinct([*seeded(context, timed, arguments.seeds), *workloads(context, extra_sets(context))])
+    timed = every_workload(context, context.task.plan.workloads)
+    wanted = distinct([*seeded(context, timed, arguments.seeds), *every_workload(context, extra_sets(context))])
     by_name = {one.variant: one for one in made}
     sides, baseline = [bench.side(name, by_name.get(name)) for name in names], bench.side(BASELINE)
     room = fitting(bench, wanted, [*sides, baseline], apart=True)
@@ -298,7 +298,7 @@ def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
 def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
     """Each workload with so many seeds, those of one shape together: their buffers are used again."""
     sets = context.task.plan.workloads
-    others = [workloads(context, sets, context.task.seed + more) for more in range(1, seeds)]
+    others = [every_workload(context, sets, context.task.seed + more) for more in range(1, seeds)]
     return [one for same in zip(timed, *others, strict=True) for one in same]
 
 
@@ -313,6 +313,19 @@ def extra_sets(context: Context) -> list[str]:
 
 
 def workloads(
+    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
+) -> tuple[Workload, ...]:
+    """The same without those that could not be judged in this session: nothing is known of what has no answer."""
+    every, verified = every_workload(context, sets, seed, device), context.latest("kernel.verify")
+    if verified is None:
+        return every
+    checks = VerifyOutput.model_validate(verified)
+    sides = (*checks.variants, *([checks.control] if checks.control else []))
+    left = {check.workload.name for one in sides for check in one.checks if check.status == "not judged"}
+    return tuple(one for one in every if one.name not in left)
+
+
+def every_workload(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
     """The workloads of the named sets, in the type that is measured on a device: on ours, or on `device`."""

@@ -18,6 +18,7 @@ from loop.model.target import Workload
 from loop.model.workloads import accepts, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare, Finding, Wrong
+from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
 from loop.workers.program import FORGED, Refusal, WorkerLost
 from loop.workers.worker import Worker
@@ -35,6 +36,8 @@ UNMOVED = 32.0
 """Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
 times as much on either side."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
+OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
+"""Causes that say that elements are wrong, and nothing else."""
 OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
 
 
@@ -59,6 +62,7 @@ class Job:
 def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
+    A workload that cannot be judged is left; raises Unjudged where none can be.
     The next worker starts while one is asked. The reference is worked out twice on the first workload: one that
     does not repeat itself judges nothing.
     """
@@ -67,13 +71,20 @@ def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[Var
     try:
         for checker in checkers[:AHEAD]:
             checker.worker.start()
-        twice = True
+        twice, unjudged = True, list[Unjudged]()
         for number, same in enumerate(groups, 1):
             for workload in same:
                 if any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers):
-                    yield from bench.expect(workload, twice=twice)
-                    twice = False
+                    try:
+                        yield from bench.expect(workload, twice=twice)
+                        twice = False
+                    except Unjudged as why:
+                        unjudged.append(why)
+                        for checker in checkers:
+                            checker.leave(workload, why)
             yield from _check_all(bench, checkers, same, [*chain(*groups[number:])])
+        if unjudged and twice:
+            raise unjudged[0]
     finally:
         for checker in checkers:
             checker.worker.close()
@@ -146,6 +157,12 @@ class Checker:
         for layout in self._layouts(workload):
             if self.concerns(workload):
                 self.found.append((yield from self._check(workload, layout)))
+
+    def leave(self, workload: Workload, why: Unjudged) -> None:
+        """Note that a workload cannot be judged, if it concerns this side."""
+        if self.concerns(workload) and accepts(self.side, workload):
+            self.found.append(Check(workload=workload, status="not judged", message=why.message))
+            self.keys.discard(values_key(workload))
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """What one workload comes to in one layout, whether or not it is among the job's."""
@@ -263,8 +280,12 @@ def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault
 
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """What the worker noticed and the judge found, as one check."""
-    cause, message = complaint(side, reply, finding, _place(workload, layout))
-    said = ("loose", "unmoved")  # By the cause.
+    place = _place(workload, layout)
+    cause, message = complaint(side, reply, finding, place)
+    if finding.unjudged and cause in OF_ELEMENTS:
+        message = f"{finding.unjudged} on {place}"
+        return Check(workload=workload, inputs=layout, status="not judged", message=message)
+    said = ("loose", "unmoved", "unjudged")  # By the cause.
     told = {name: value for name, value in vars(finding).items() if name not in said}
     found = {
         "workload": workload,

@@ -28,7 +28,7 @@ from loop.workers import sanitizers
 from loop.workers.expectations import expectation, function_terms, terms_of_judge
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
 from loop.workers.judge_messages import Begin, Discard, Examine, Examined, ToJudge
-from loop.workers.judge_process import JudgeProcess
+from loop.workers.judge_process import JudgeProcess, Unjudged
 from loop.workers.nursery import Nursery
 from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment, within
 from loop.workers.worker import Worker, timed_cores
@@ -40,6 +40,7 @@ MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_
 """Folders of kernels that Python compiles when it is called. A build of a variant has its own, new for each bench:
 what a proposer left in the user's is not run, and two builds do not share one."""
 SCRATCH = "loop-bench-"
+UNJUDGED_HINT = "name smaller `values` for it in target.yaml, or leave it out"
 R = TypeVar("R")
 VariantKind = Literal["c_abi", "python", "command"]
 
@@ -103,6 +104,8 @@ class Bench:
     _sensors: tuple[Sensors | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
     """What could not be exercised of the workloads that were expected."""
+    zeros_pass: dict[str, None] = field(default_factory=dict)
+    """Workloads on which zeros would be right."""
     took: dict[str, float] = field(default_factory=dict)
     """Workload to the seconds that the judge took to make its inputs and its right answer."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
@@ -273,10 +276,14 @@ class Bench:
         begun = time.monotonic()
         reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.took[workload.name] = time.monotonic() - begun
+        if reply.unjudged:
+            raise Unjudged(f"{reply.unjudged} on {workload.name}", UNJUDGED_HINT)
         if reply.doubt:
             hint = "the manifest's `reference` and `plain` compute the same function in different types"
             raise WorkFailed(f"{reply.doubt} on {workload.name}", hint=hint)
         self.notes |= dict.fromkeys(reply.notes)
+        if reply.zeros_pass:
+            self.zeros_pass[workload.name] = None
         if reply.call is not None:
             self._judge.calls[call.key] = call = reply.call
         self._judge.expected[call.key] = (wide, digests(call))

@@ -1,5 +1,6 @@
 """The judge: makes the inputs, knows the right answers, and never loads what it judges."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,6 @@ from loop.calls import torch_side
 from loop.calls.call import Call, TensorFile, in_a_block
 from loop.calls.callee import check_result, part_of
 from loop.calls.refusal import Refused
-from loop.calls.rounding import moved, roundings, terms_of
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.workers import judge_messages as messages
@@ -20,22 +20,20 @@ from loop.workers import suspects
 from loop.workers.asking import Asking, Given, place_of
 from loop.workers.findings import finding
 from loop.workers.relations import Relations
-from loop.workers.tails import tail_of
+from loop.workers.rounded import Rounding
 from loop.workers.truth import (
-    IMPLAUSIBLE,
-    MAX_SLACK,
     Truth,
     apart,
-    beyond,
     doubt,
     errors,
     excess_of,
-    largest_of,
     loose,
     outside,
     rounding_may_explain,
     same,
     truth_of,
+    why_unjudged,
+    zeros_pass,
 )
 from loop.workers.wire import Done, Request
 
@@ -72,6 +70,7 @@ class Judge:
         self.shapes, self.tolerance, self.alone = terms.shapes, terms.tolerance, terms.alone
         self.answers: dict[str, Answer] = {}
         self.faults = terms.faults
+        self.rounding = Rounding(self.asking, self.reference, self.plain is not None, self._formed)
         self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
 
     def answer(self, request: Request[Any]) -> object:
@@ -100,9 +99,24 @@ class Judge:
             answer = self._settled(given, request)
         self.answers[request.call.key] = answer
         checked = self.plain or answer.in_own_types
-        doubts = [said for one in answer.truths if checked and not one.is_whole and (said := doubt(one))]
-        made = answer.given.call if request.found or self.asking.generator else None
-        return messages.Expected(doubts[0] if doubts else "", made, (*given.notes, *answer.notes))
+        rounded = [one for one in answer.truths if not one.is_whole]
+        doubts = [said for one in rounded if checked and (said := doubt(one))]
+        whose = "`plain`" if self.plain else "the reference itself"
+        unjudged = [] if self.alone else [why_unjudged(one, one.part.dtype, whose) for one in rounded]
+        return messages.Expected(
+            doubts[0] if doubts else "",
+            answer.given.call if request.found or self.asking.generator else None,
+            (*given.notes, *answer.notes),
+            next(filter(None, unjudged), ""),
+            not self.alone and bool(rounded) and all(map(self._zeros_pass, answer.truths)),
+        )
+
+    def _zeros_pass(self, truth: Truth) -> bool:
+        """Whether a variant that writes zeros to an output would be right."""
+        if not zeros_pass(truth.tolerance, truth.reference):
+            return False
+        zeros = torch.zeros(truth.reference.shape, dtype=TORCH_DTYPES[truth.part.dtype])
+        return self._worst(truth, [zeros.to(truth.reference.device)]).badness[:2] == (0, False)
 
     def _settled(self, given: Given, request: messages.Expect) -> Answer:
         """The right answer to a call, which comes out again where that is asked."""
@@ -146,9 +160,14 @@ class Judge:
         if found and native is not None:
             call = self._found(call, native)
         right, notes = self._exact(call, inputs, native)
+        outputs = [*zip(right, call.outputs, strict=True)]
+        lossy = plain or native
+        if lossy is None and any(zeros_pass(self._tolerance(call, one), right[name]) for name, one in outputs):
+            with contextlib.suppress(Refused):  # What it loses in its own type tells how much is noise.
+                lossy, _ = self._in_own_types(call, inputs)
         truths = [
-            self._truth(call, one, right[name], (plain or native or {}).get(name), (native or {}).get(name))
-            for name, one in zip(right, call.outputs, strict=True)
+            self._truth(call, one, right[name], (lossy or {}).get(name), (native or {}).get(name))
+            for name, one in outputs
         ]
         kept = expected if self.asking.checker else None
         notes = (*notes, *([] if self.alone else filter(None, (loose(one) for one in truths))))
@@ -258,17 +277,32 @@ class Judge:
         if self._may_round(truth) and worst.badness[:2] != (0, False) and rounding_may_explain(truth, outputs):
             truth = answer.truths[n] = self._rounded(answer, n)
             worst = self._worst(truth, outputs)
+        if worst.wrong and not truth.is_whole:
+            worst = self._explained(answer, n, outputs)
         if len(answer.truths) > 1:
             worst = worst.but(output=truth.part.name)
-        return worst.but(fits=self._fits(answer, truth, outputs)) if suspected and self._is_plain(call) else worst
+        return (
+            worst.but(fits=self._fits(answer, truth, outputs))
+            if suspected and self.asking.is_plain(call)
+            else worst
+        )
+
+    def _explained(self, answer: Answer, n: int, outputs: list[Tensor]) -> messages.Finding:
+        """What is found where the reference's own rounding, or its overflow, may explain wrong elements."""
+        given, truth = answer.given, answer.truths[n]
+        for output in outputs:
+            truth = self.rounding.without_noise(given, truth, n, output)
+        answer.truths[n] = truth
+        wrong = [output for output in outputs if bool(truth.outside(output).any())]
+        why = [self.rounding.overflow(given, truth, n, output) for output in wrong]
+        return self._worst(truth, outputs).but(unjudged=why[0] if why and all(why) else "")
+
+    def _rounded(self, answer: Answer, n: int) -> Truth:
+        return self.rounding.allowed(answer.given, answer.truths[n], n, in_own_types=answer.in_own_types)
 
     def _worst(self, truth: Truth, outputs: list[Tensor]) -> messages.Finding:
         found = (finding(truth.facing(output), output, bounded=self.plain is not None) for output in outputs)
         return max(found, key=lambda one: one.badness)
-
-    def _is_plain(self, call: Call) -> bool:
-        """Whether a call has tensors one by one and gives one."""
-        return not (call.structure or call.parts or self.asking.terms.is_class)
 
     def _fits(self, answer: Answer, truth: Truth, outputs: list[Tensor]) -> dict[str, bool] | None:
         """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
@@ -308,7 +342,7 @@ class Judge:
         try:
             if request.other:
                 output = self.answers[request.other].truths[n].reference.to(truth.reference.device)
-            elif self._is_plain(call):
+            elif self.asking.is_plain(call):
                 output = self._formed(mistaken(self.reference, call, answer.given.tensors, request.mistake), call)
             else:
                 output = self._formed(
@@ -340,46 +374,6 @@ class Judge:
         if self.plain is None:
             return found
         return max(found, *(e / m for e, m in zip(errors(output, truth.reference), truth.most, strict=True)))
-
-    def _rounded(self, answer: Answer, n: int) -> Truth:
-        """The truth of an output, with what any sound order of summation and any sound exponential may lose."""
-        call, inputs, truth = answer.given.call, answer.given.tensors, answer.truths[n]
-
-        def asked(tensors: list[Tensor], *, exact: bool = True) -> Tensor:
-            found, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=exact)
-            return self._formed(list(found.values())[n].double(), call)
-
-        try:
-            dtype = truth.part.dtype if call.structure else call.dtype
-            floor = moved(asked, inputs, truth.reference, dtype).times(roundings(dtype, self._terms(call)))
-        except Refused:  # It runs in its own types alone: how it is conditioned is not known.
-            return replace(truth, rounded=True, tail=None)
-        lost = MAX_SLACK * truth.plain_max if self.plain is None else 0.0
-        tail = tail_of(floor.each[floor.each > 0])
-        own = None if self.plain or answer.in_own_types else self._in_type(truth, inputs, asked)
-        if own is not None:
-            lost = MAX_SLACK * errors(own, truth.reference)[0]
-            tail += beyond(truth.tolerance, truth.reference, own, MAX_SLACK)
-        if truth.tail is not None:
-            tail += truth.tail
-        largest = min(max(floor.largest, lost), IMPLAUSIBLE * largest_of(truth.reference))
-        most = (max(truth.most[0], largest), max(truth.most[1], floor.mean))
-        return replace(truth, rounded=True, most=most, allowed=truth.allowed.clamp(min=largest), tail=tail)
-
-    def _terms(self, call: Call) -> int:
-        """Terms that an element of an output may sum."""
-        sizes = self.asking.sizes(call)
-        if self._is_plain(call) and sizes:
-            return terms_of(self.shapes.output, sizes)
-        return max((size for one in call.inputs for size in one.shape), default=1)
-
-    def _in_type(self, truth: Truth, inputs: list[Tensor], answer: Callable[..., Tensor]) -> Tensor | None:
-        """What the reference itself gives in the inputs' own types, where there is no plain implementation."""
-        try:
-            output = answer(inputs, exact=False)
-        except Refused:
-            return None
-        return output if output.shape == truth.reference.shape else None
 
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""

@@ -106,6 +106,10 @@ class Expected(Plain):
     """The call with its tensors, where nobody but the judge knew them."""
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
+    unjudged: str = ""
+    """Why nothing can be judged by this answer; empty where it can."""
+    zeros_pass: bool = False
+    """Whether zeros would be right."""
 
 
 class Expect(ToJudge[Expected]):
@@ -187,6 +191,8 @@ class Finding(Plain):
     """Whether the output is right by the stated tolerance, by which zeros would be, too."""
     unmoved: float = 0.0
     """How many times what rounding loses the right answers to two calls that had this output are apart."""
+    unjudged: str = ""
+    """Why the wrong elements say nothing of the variant; empty where they do."""
     fits: dict[str, bool] | None = None
     """As if what: what explains the wrong elements, and whether also the right ones. None where that was not asked
     for, or too little is wrong to tell."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loop.base.linux import keep_freed_memory
+from loop.calls.own_modules import OWN
 from loop.workers.judge_messages import (
     Begin,
     Compare,
@@ -35,9 +36,9 @@ class Seat:
 
     def begin(self, request: Begin) -> Done:
         """Become the judge of a target."""
-        sys.path.insert(0, request.folder)
         from loop.workers.judge import start
 
+        OWN.add(request.folder)
         self.judge = start(request)
         return Done()
 
