@@ -93,9 +93,8 @@ class Check(Model):
     """How the inputs lay in memory."""
     status: Literal["right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused"]
     """`right`; `unsupported`: outside the variant's `takes`, or inputs of another layout that it declined; `not
-    judged`: the reference raises or overflows there, which says nothing of the variant; `wrong`; `tampered`: what
-    it is judged with was replaced; `crashed`: a signal or an exception; `hung`; `refused`: it declined a call that
-    it takes, or gave nothing usable."""
+    judged`: the reference raises or overflows there; `wrong`; `tampered`: what it is judged with was replaced;
+    `crashed`: a signal or an exception; `hung`; `refused`: it declined a call that it takes, or gave nothing."""
     message: str
     """One line: the error, or what happened and where."""
     cause: Cause = ""

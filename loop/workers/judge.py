@@ -98,18 +98,20 @@ class Judge:
                 raise
             answer = self._settled(given, request)
         self.answers[request.call.key] = answer
-        checked = self.plain or answer.in_own_types
-        rounded = [one for one in answer.truths if not one.is_whole]
-        doubts = [said for one in rounded if checked and (said := doubt(one))]
+        made = answer.given.call if request.found or self.asking.generator else None
+        return messages.Expected(call=made, notes=(*given.notes, *answer.notes), **self._doubts(answer))
+
+    def _doubts(self, answer: Answer) -> dict[str, Any]:
+        """What speaks against judging by an answer; a checker that decides alone needs none."""
         whose = "`plain`" if self.plain else "the reference itself"
-        unjudged = [] if self.alone else [why_unjudged(one, one.part.dtype, whose) for one in rounded]
-        return messages.Expected(
-            doubts[0] if doubts else "",
-            answer.given.call if request.found or self.asking.generator else None,
-            (*given.notes, *answer.notes),
-            next(filter(None, unjudged), ""),
-            not self.alone and bool(rounded) and all(map(self._zeros_pass, answer.truths)),
-        )
+        truths = [one for one in answer.truths if not one.is_whole]
+        doubts = [doubt(one) for one in truths] if self.plain or answer.in_own_types else []
+        unjudged = [why_unjudged(one, whose) for one in truths]
+        return {
+            "doubt": next(filter(None, doubts), ""),
+            "unjudged": "" if self.alone else next(filter(None, unjudged), ""),
+            "zeros_pass": not self.alone and bool(truths) and all(map(self._zeros_pass, answer.truths)),
+        }
 
     def _zeros_pass(self, truth: Truth) -> bool:
         """Whether a variant that writes zeros to an output would be right."""
@@ -160,18 +162,22 @@ class Judge:
         if found and native is not None:
             call = self._found(call, native)
         right, notes = self._exact(call, inputs, native)
-        outputs = [*zip(right, call.outputs, strict=True)]
-        lossy = plain or native
-        if lossy is None and any(zeros_pass(self._tolerance(call, one), right[name]) for name, one in outputs):
-            with contextlib.suppress(Refused):  # What it loses in its own type tells how much is noise.
-                lossy, _ = self._in_own_types(call, inputs)
+        lossy = plain or native or self._lossy(call, inputs, right)
         truths = [
-            self._truth(call, one, right[name], (lossy or {}).get(name), (native or {}).get(name))
-            for name, one in outputs
+            self._truth(call, one, right[name], lossy.get(name), (native or {}).get(name))
+            for name, one in zip(right, call.outputs, strict=True)
         ]
         kept = expected if self.asking.checker else None
         notes = (*notes, *([] if self.alone else filter(None, (loose(one) for one in truths))))
         return Answer(replace(given, call=call), truths, native is not None, kept, notes), native
+
+    def _lossy(self, call: Call, inputs: list[Tensor], right: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The outputs in the call's own types where zeros would be right: they tell what of them is noise."""
+        outputs = zip(right.values(), call.outputs, strict=True)
+        if any(zeros_pass(self._tolerance(call, one), output) for output, one in outputs):
+            with contextlib.suppress(Refused):
+                return self._in_own_types(call, inputs)[0]
+        return {}
 
     def _found(self, call: Call, native: dict[str, Tensor]) -> Call:
         """The call with the outputs that the reference gave."""

@@ -207,11 +207,12 @@ def overflows(output: Tensor, reference: Tensor) -> Tensor:
     return reference.isfinite() & ~output.isfinite()
 
 
-def why_unjudged(truth: Truth, dtype: str, whose: str) -> str:
-    """Why no output can be judged by a truth; empty where it can. `whose`: who computed in the call's own type."""
-    largest, most = largest_of(truth.reference), torch.finfo(getattr(torch, truth.part.dtype)).max
+def why_unjudged(truth: Truth, whose: str) -> str:
+    """Why no output can be judged by a truth; empty where it can. `whose`: who computed in the output's type."""
+    dtype, largest = truth.part.dtype, largest_of(truth.reference)
+    most = torch.finfo(getattr(torch, dtype)).max
     if largest > most:
-        return f"the right answer reaches {largest:.2g}, {truth.part.dtype} ends at {most:.2g}"
+        return f"the right answer reaches {largest:.2g}, {dtype} ends at {most:.2g}"
     return OVERFLOW.format(whose=whose, dtype=dtype) if truth.plain_lost else ""
 
 

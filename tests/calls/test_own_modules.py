@@ -16,7 +16,7 @@ FILES = {
     "json/more.py": "MINE = 'json'\n",
     "pytest.py": "MINE = 'pytest'\n",
     "loop.py": "MINE = 'loop'\n",
-    "torch/kernel.py": "MINE = 'torch'\n",
+    "numpy/kernel.py": "MINE = 'numpy'\n",
     "torch.py": "raise ImportError('this is not torch')\n",
     "kernel.py": (
         "import queue, json, pytest, loop, torch, subprocess\nfrom json.decoder import JSONDecoder\n"
@@ -49,7 +49,7 @@ def told(tmp_path: Path, what: str, files: dict[str, str] = FILES) -> str:
         ("find('operator:mul')(2, 3), the('operator').TIMES", "('own', 6)"),
         ("the('kernel').MINE", "['queue', 'json', 'pytest', 'loop']"),
         ("the('kernel').THEIRS", "[True, 'threading', 'json.decoder']"),
-        ("the('torch.kernel').MINE, the('torch/kernel.py').MINE", "('torch', 'torch')"),
+        ("the('numpy.kernel').MINE, the('numpy/kernel.py').MINE", "('numpy', 'numpy')"),
         ("find('loop:MINE'), find('torch_sdpa').__name__", "('loop', 'torch_sdpa')"),
         ("__import__('operator').mul(2, 3), __import__('random').random() < 1", "(6, True)"),
     ],
