@@ -16,6 +16,7 @@ from loop.builds import build
 from loop.builds.build import Buildable, buildable
 from loop.builds.compiler_errors import BuildFailed
 from loop.formats.target import ANSWERS
+from loop.gate.blind_spots import blind_spots
 from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
 from loop.gate.toolkit import must_fit
 from loop.gate.verification import Verification, untaken
@@ -201,7 +202,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     room = fitting(bench, wanted, [*sides, baseline], apart=True)
     controlled = [one for one in timed if one in room.workloads]
     files = _judged_by(context)
-    apart: Apart | None = None
+    apart, spots = None, tuple[str, ...]()
     if context.task.campaign.executor and len(names) > 1:
         apart = yield from verify_apart(context, names, arguments)
         found, control = apart.found, apart.control
@@ -209,6 +210,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         ones = (Job(side, room.workloads, enough=arguments.enough) for side in sides)
         jobs = [*ones, Job(baseline, controlled, layouts=False, control=True)]
         *found, control = yield from verify_sides(bench, jobs)
+        spots = yield from blind_spots(bench, room.workloads)
     unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
     whole = Verification(
         found=tuple(found),
@@ -217,7 +219,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         meant=context.task.variants,
         seed=context.task.seed,
         command=context.command,
-        missing=(*unbuilt, *room.left_out, *bench.notes),
+        missing=(*unbuilt, *room.left_out, *bench.notes, *spots),
         untaken={side.name: untaken(side, wanted) for side in sides},
     )
     output = whole.output(VerifyOutput)

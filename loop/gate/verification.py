@@ -63,7 +63,8 @@ class Verification:
     def unjudged(self) -> tuple[str, ...]:
         """Workloads on which nothing could be judged, and why."""
         checks = (check for one in (*self.found, self.control) for check in one.checks)
-        return tuple(dict.fromkeys(f"not judged: {one.message}" for one in checks if one.status == "not judged"))
+        first = {one.workload.name: one.message for one in checks if one.status == "not judged"}
+        return tuple(f"not judged: {message}" for message in first.values())
 
     @property
     def given_up(self) -> tuple[str, ...]:

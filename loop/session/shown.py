@@ -66,6 +66,8 @@ def _show_checks(output: VerifyOutput, again: Again, screen: Screen) -> None:
             )
         if not checks.right:
             screen.data(_again(checks, again(checks.variant, output.seed)))
+    for text in output.not_exercised:
+        screen.data(f"not exercised: {text}")
     screen.data("")
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,7 +20,8 @@ from loop.workers import suspects
 from loop.workers.asking import Asking, Given, place_of
 from loop.workers.findings import finding
 from loop.workers.relations import Relations
-from loop.workers.rounded import Rounding
+from loop.workers.rounded import Answer, Rounding
+from loop.workers.telling_inputs import Drawn, looked
 from loop.workers.truth import (
     Truth,
     apart,
@@ -40,25 +41,6 @@ from loop.workers.wire import Done, Request
 Reply = TypeVar("Reply")
 
 
-@dataclass
-class Answer:
-    """The right answer to a call."""
-
-    given: Given
-    truths: list[Truth]
-    """One an output."""
-    in_own_types: bool = False
-    """Whether the reference was asked in the call's own types, too."""
-    expected: Any = None
-    """What it gave then, as it came: for the task's checker, where there is one."""
-    notes: tuple[str, ...] = ()
-    """What could not be exercised."""
-
-    def on(self, device: str) -> "Answer":
-        """The same on a device."""
-        return replace(self, given=self.given.on(device), truths=[one.on(device) for one in self.truths])
-
-
 class Judge:
     """Holds the truth of every call it was asked to expect."""
 
@@ -69,6 +51,7 @@ class Judge:
         self.plain, self.form = (torch_side.find(name) if name else None for name in (terms.plain, terms.form))
         self.shapes, self.tolerance, self.alone = terms.shapes, terms.tolerance, terms.alone
         self.answers: dict[str, Answer] = {}
+        self.drawn = Drawn()
         self.faults = terms.faults
         self.rounding = Rounding(self.asking, self.reference, self.plain is not None, self._formed)
         self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
@@ -80,6 +63,7 @@ class Judge:
             messages.Compare: self.compare,
             messages.Discard: self.discard,
             messages.Tell: self.tell,
+            messages.Look: self.look,
             messages.Relate: self.relations.begin,
             messages.GiveOutput: self.relations.go_on,
         }
@@ -90,6 +74,7 @@ class Judge:
     def expect(self, request: messages.Expect) -> messages.Expected:
         """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
         given = self.asking.inputs(request)
+        self.drawn.note(given)
         place = place_of(request, given)
         try:
             answer = self._settled(given.on(place), request)
@@ -98,18 +83,18 @@ class Judge:
                 raise
             answer = self._settled(given, request)
         self.answers[request.call.key] = answer
-        made = answer.given.call if request.found or self.asking.generator else None
-        return messages.Expected(call=made, notes=(*given.notes, *answer.notes), **self._doubts(answer))
+        call = answer.given.call if request.found or self.asking.generator else None
+        return messages.Expected(call=call, notes=(*given.notes, *answer.notes), **self._doubts(answer))
 
     def _doubts(self, answer: Answer) -> dict[str, Any]:
         """What speaks against judging by an answer; a checker that decides alone needs none."""
-        whose = "`plain`" if self.plain else "the reference itself"
+        whose = "`plain`" if self.plain else "the reference"
         truths = [one for one in answer.truths if not one.is_whole]
         doubts = [doubt(one) for one in truths] if self.plain or answer.in_own_types else []
-        unjudged = [why_unjudged(one, whose) for one in truths]
+        unjudged = [why_unjudged(one, whose) for one in truths if not self.alone]
         return {
             "doubt": next(filter(None, doubts), ""),
-            "unjudged": "" if self.alone else next(filter(None, unjudged), ""),
+            "unjudged": next(filter(None, unjudged), ""),
             "zeros_pass": not self.alone and bool(truths) and all(map(self._zeros_pass, answer.truths)),
         }
 
@@ -241,6 +226,10 @@ class Judge:
             raise Refused(f"no tolerance for {part.name} of {part.dtype}: `tolerance` of target.yaml has none")
         return chosen
 
+    def look(self, request: messages.Look) -> messages.Looked:
+        """What inputs that were drawn could not show, and what the reference does not read."""
+        return looked(self.asking, self.reference, self.drawn, request)
+
     def compare(self, request: messages.Compare) -> messages.Finding:
         """Hold the output files of a call against the truth: what is found in the worst of them."""
         return self._with_room(request.call, lambda answer: self._held(request, answer))
@@ -259,20 +248,14 @@ class Judge:
         for n in range(0 if self.alone else len(answer.truths)):
             own = [block[n] for block in blocks]
             findings.append(self._compared(answer, n, own, suspected=request.suspected))
-        said = [message for block in blocks if (message := self._checked(answer, block))]
+        given, expected = answer.given, answer.expected
+        checked = [self.asking.check(given, expected, one) for one in blocks] if self.asking.checker else []
         if not findings:
-            total = sum(one.numel() for one in blocks[0])
-            findings = [messages.Finding(0.0, None, 0, total, "", None, None, {}, {})]
+            findings = [messages.Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})]
         worst = max(findings, key=lambda finding: finding.badness)
         before = None if self.alone else self.answers.get(request.before)
         unmoved = apart(answer.truths, before.truths) if before else 0.0
-        return worst.but(checker=said[0] if said else "", unmoved=unmoved)
-
-    def _checked(self, answer: Answer, outputs: list[Tensor]) -> str:
-        """What the task's own checker says against some outputs."""
-        if self.asking.checker is None:
-            return ""
-        return self.asking.check(answer.given, answer.expected, outputs)
+        return worst.but(checker=next(filter(None, checked), ""), unmoved=unmoved)
 
     def _compared(self, answer: Answer, n: int, own: list[Tensor], *, suspected: bool) -> messages.Finding:
         """What is found in the worst of several outputs of one name."""
@@ -281,7 +264,7 @@ class Judge:
         outputs = [self._formed(output.to(place), call) for output in own]
         worst = self._worst(truth, outputs)
         if self._may_round(truth) and worst.badness[:2] != (0, False) and rounding_may_explain(truth, outputs):
-            truth = answer.truths[n] = self._rounded(answer, n)
+            truth = answer.truths[n] = self.rounding.allowed(answer, n)
             worst = self._worst(truth, outputs)
         if worst.wrong and not truth.is_whole:
             worst = self._explained(answer, n, outputs)
@@ -302,9 +285,6 @@ class Judge:
         wrong = [output for output in outputs if bool(truth.outside(output).any())]
         why = [self.rounding.overflow(given, truth, n, output) for output in wrong]
         return self._worst(truth, outputs).but(unjudged=why[0] if why and all(why) else "")
-
-    def _rounded(self, answer: Answer, n: int) -> Truth:
-        return self.rounding.allowed(answer.given, answer.truths[n], n, in_own_types=answer.in_own_types)
 
     def _worst(self, truth: Truth, outputs: list[Tensor]) -> messages.Finding:
         found = (finding(truth.facing(output), output, bounded=self.plain is not None) for output in outputs)
@@ -341,7 +321,7 @@ class Judge:
         return self._with_room(request.call, lambda answer: self._told(request, answer))
 
     def _told(self, request: messages.Tell, answer: Answer) -> messages.Told:
-        from loop.workers.mistaken_reference import mistaken
+        from loop.workers.telling_inputs import mistaken
 
         call, n = answer.given.call, next((n for n, one in enumerate(answer.truths) if not one.is_whole), 0)
         truth = answer.truths[n]
@@ -356,7 +336,7 @@ class Judge:
                 )
             excess = self._excess(truth, output)
             if 1 < excess and self._may_round(truth) and rounding_may_explain(truth, [output]):
-                truth = answer.truths[n] = self._rounded(answer, n)
+                truth = answer.truths[n] = self.rounding.allowed(answer, n)
                 excess = self._excess(truth, output)
         except torch.OutOfMemoryError:
             raise
@@ -366,7 +346,7 @@ class Judge:
 
     def _mistaken(self, call: Call, inputs: list[Tensor], terms: dict[str, Any]) -> list[Tensor]:
         """The outputs of a reference of any structure with a mistake, in float64."""
-        from loop.workers.mistaken_reference import of_structure
+        from loop.workers.telling_inputs import of_structure
 
         wrong = of_structure(self.reference, call, terms)
         return list(self.asking.outputs("reference", wrong, inputs, call, exact=True)[0].values())

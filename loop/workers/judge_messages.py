@@ -229,6 +229,32 @@ class Tell(ToJudge[Told]):
     mistake: dict[str, Any]
 
 
+class Looked(Plain):
+    """What could not show, whatever a variant does with it: names of inputs, attributes, outputs and weights."""
+
+    fixed: tuple[str, ...]
+    """Inputs with the same values under every seed."""
+    single: tuple[str, ...]
+    """Inputs that are one value everywhere."""
+    positive: tuple[str, ...]
+    """Inputs without a negative value."""
+    unread: tuple[str, ...] = ()
+    """Inputs that change no output of the reference."""
+    ignored: tuple[str, ...] = ()
+    """Attributes that change none."""
+    unmoved: tuple[str, ...] = ()
+    """Outputs that no input changes."""
+    initial: tuple[str, ...] = ()
+    """Parameters and buffers of a module that are all 1 or all 0, as constructors leave them."""
+
+
+class Look(ToJudge[Looked]):
+    """What inputs that were drawn could not show. `calls`: one workload under two seeds, on which the reference is
+    asked what it reads; none: it is not asked."""
+
+    calls: tuple[Expect, ...]
+
+
 class Agreement(Plain):
     """Whether both sides of a property agree."""
 

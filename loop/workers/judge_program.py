@@ -18,6 +18,7 @@ from loop.workers.judge_messages import (
     Examined,
     Expect,
     GiveOutput,
+    Look,
     Relate,
     Tell,
 )
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
     keep_freed_memory()
     sys.dont_write_bytecode = True  # Nothing is written beside what judges.
     seat = Seat()
-    judged = dict.fromkeys((Expect, Compare, Discard, Tell, Relate, GiveOutput), seat.ask)
+    judged = dict.fromkeys((Expect, Compare, Discard, Tell, Look, Relate, GiveOutput), seat.ask)
     serve({Examine: examine, Begin: seat.begin, **judged}, int(arguments[0]), answer)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,25 @@ NOISY = 1e-9
 
 
 @dataclass
+class Answer:
+    """The right answer to a call."""
+
+    given: Given
+    truths: list[Truth]
+    """One an output."""
+    in_own_types: bool = False
+    """Whether the reference was asked in the call's own types, too."""
+    expected: Any = None
+    """What it gave then, as it came: for the task's checker, where there is one."""
+    notes: tuple[str, ...] = ()
+    """What could not be exercised."""
+
+    def on(self, device: str) -> "Answer":
+        """The same on a device."""
+        return replace(self, given=self.given.on(device), truths=[one.on(device) for one in self.truths])
+
+
+@dataclass
 class Rounding:
     """The reference of a target, asked about rounded inputs and in the call's own types."""
 
@@ -38,9 +58,10 @@ class Rounding:
     formed: Callable[[Tensor, Call], Tensor]
     """Brings an output into the form in which it is compared."""
 
-    def allowed(self, given: Given, truth: Truth, n: int, *, in_own_types: bool) -> Truth:
+    def allowed(self, answer: Answer, n: int) -> Truth:
         """The truth of output number `n`, with what any sound order of summation and any sound exponential may
-        lose. `in_own_types`: whether the truth holds what the reference itself loses there."""
+        lose."""
+        given, truth = answer.given, answer.truths[n]
         call, inputs = given.call, given.tensors
         try:
             dtype = truth.part.dtype if call.structure else call.dtype
@@ -51,7 +72,7 @@ class Rounding:
             return replace(truth, rounded=True, tail=None)
         lost = MAX_SLACK * truth.plain_max if not self.has_plain else 0.0
         tail = tail_of(floor.each[floor.each > 0])
-        own = None if self.has_plain or in_own_types else self.in_type(given, truth, n)
+        own = None if self.has_plain or answer.in_own_types else self.in_type(given, truth, n)
         if own is not None:
             lost = MAX_SLACK * errors(own, truth.reference)[0]
             tail += beyond(truth.tolerance, truth.reference, own, MAX_SLACK)
@@ -83,7 +104,7 @@ class Rounding:
         own = self.in_type(given, truth, n)
         if own is None or bool((wrong & (output.isfinite() | ~overflows(own, truth.reference))).any()):
             return ""
-        return OVERFLOW.format(whose="the reference itself", dtype=truth.part.dtype)
+        return OVERFLOW.format(whose="the reference", dtype=truth.part.dtype)
 
     def in_type(self, given: Given, truth: Truth, n: int) -> Tensor | None:
         """What the reference itself gives in the inputs' own types."""

@@ -29,7 +29,7 @@ the reference. Half-precision softmax over logits of standard deviation 30 stays
 LOOSE, NOISE = 16.0, 16.0
 """Where zeros would be right by a tolerance, `atol` is a sixteenth of the root mean square of what is not zero. It
 stays where a sixteenth of that is what the reference loses in its own types on average: there is only noise."""
-OVERFLOW = "in {dtype} {whose} gives NaN or infinity where it gives numbers in float64"
+OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
 MAP_PARTS = 8
 BESIDE = 2
 """Neighbours of a wrong element that are shown on either side."""
