@@ -36,6 +36,7 @@ UNMOVED = 32.0
 """Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
 times as much on either side."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
+TIES = "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
 OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
 """Causes that say that elements are wrong, and nothing else."""
 OTHER_LAYOUTS: tuple[Layout, ...] = ("strided", "misaligned")
@@ -285,7 +286,7 @@ def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, find
     if finding.unjudged and cause in OF_ELEMENTS:
         message = f"{finding.unjudged} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
-    said = ("loose", "unmoved", "unjudged")  # By the cause.
+    said = ("loose", "unmoved", "unjudged", "tied")  # By the cause.
     told = {name: value for name, value in vars(finding).items() if name not in said}
     found = {
         "workload": workload,
@@ -340,6 +341,7 @@ def _cause(finding: Finding, worst: Wrong) -> Cause:
 
 def _worst(side: Side, finding: Finding, worst: Wrong) -> str:
     said = where(worst) + "; by the stated tolerance zeros would be right" * finding.loose
+    said += TIES * finding.tied
     # All of it is NaN that should be none, as results of earlier calls are once they are read.
     stale = worst.got is None and worst.expected is not None and finding.wrong == finding.total
     return said + STALE * (stale and side.kind == "python")

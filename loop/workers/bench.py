@@ -23,7 +23,7 @@ from loop.machine.nvml import Sensors, open_sensors
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype
 from loop.model.measurement import BASELINE, Build, DeviceReading
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
-from loop.model.workloads import base_seed, fills, formula_values
+from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
 from loop.workers.expectations import expectation, function_terms, terms_of_judge
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
@@ -33,15 +33,13 @@ from loop.workers.nursery import Nursery
 from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment, within
 from loop.workers.worker import Worker, timed_cores
 from loop.workers.worker_messages import Load, Mistake
-from loop.workers.workload_call import file_name, finds_outputs, make_call, widen
+from loop.workers.workload_call import file_name, finds_outputs, make_call, under_two_seeds, widen
 
 JUDGE_LIMIT_S = 120.0
 MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Folders of kernels that Python compiles when it is called. A build of a variant has its own, new for each bench:
 what a proposer left in the user's is not run, and two builds do not share one."""
 SCRATCH = "loop-bench-"
-FRESH = 8_000
-"""Added to a seed for values that nothing else is checked on."""
 UNJUDGED_HINT = "name smaller `values` for it in target.yaml, or leave it out"
 R = TypeVar("R")
 VariantKind = Literal["c_abi", "python", "command"]
@@ -291,25 +289,11 @@ class Bench:
         self._judge.expected[call.key] = (wide, digests(call))
 
     def look(self, small: Workload | None) -> Generator[Tick, None, Looked]:
-        """What the inputs that were drawn so far could not show; and what the reference does not read of `small`,
-        under two seeds that give a module the same weights."""
-        first = (base_seed(small) & ~1) + FRESH if small else 0
-        pair = (
-            [small.model_copy(update={"seed": small.seed - base_seed(small) + first + n}) for n in (0, 1)]
-            if small
-            else []
-        )
-        calls = [
-            expectation(
-                self.target,
-                one,
-                make_call(self.target, one, str(self.scratch), "judge"),
-                self._secret,
-                self.device,
-                wide=False,
-            )
-            for one in pair
-        ]
+        """What the inputs drawn so far could not show; and what of `small` the reference does not read."""
+        pair = under_two_seeds(small) if small else ()
+        scratch, secret = str(self.scratch), self._secret
+        bare = [(one, make_call(self.target, one, scratch, "judge")) for one in pair]
+        calls = [expectation(self.target, *one, secret, self.device, wide=False) for one in bare]
         found = yield from self.judge(Look(tuple(calls)), JUDGE_LIMIT_S, "what the inputs can show")
         for one in pair:
             for path in self.scratch.glob(f"{file_name(one)}-*"):

@@ -18,7 +18,7 @@ from loop.model.dtypes import is_floating
 from loop.workers import judge_messages as messages
 from loop.workers import suspects
 from loop.workers.asking import Asking, Given, place_of
-from loop.workers.findings import finding
+from loop.workers.findings import are_ties, finding
 from loop.workers.relations import Relations
 from loop.workers.rounded import Answer, Rounding
 from loop.workers.telling_inputs import Drawn, looked
@@ -268,13 +268,12 @@ class Judge:
             worst = self._worst(truth, outputs)
         if worst.wrong and not truth.is_whole:
             worst = self._explained(answer, n, outputs)
+        if worst.wrong:
+            tied = all(are_ties(answer.given.tensors, truth, one) for one in outputs if truth.outside(one).any())
+            worst = worst.but(tied=tied)
         if len(answer.truths) > 1:
             worst = worst.but(output=truth.part.name)
-        return (
-            worst.but(fits=self._fits(answer, truth, outputs))
-            if suspected and self.asking.is_plain(call)
-            else worst
-        )
+        return worst.but(fits=self._fits(answer, n, outputs)) if suspected and worst.wrong else worst
 
     def _explained(self, answer: Answer, n: int, outputs: list[Tensor]) -> messages.Finding:
         """What is found where the reference's own rounding, or its overflow, may explain wrong elements."""
@@ -290,21 +289,25 @@ class Judge:
         found = (finding(truth.facing(output), output, bounded=self.plain is not None) for output in outputs)
         return max(found, key=lambda one: one.badness)
 
-    def _fits(self, answer: Answer, truth: Truth, outputs: list[Tensor]) -> dict[str, bool] | None:
+    def _fits(self, answer: Answer, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
         """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
-        call, inputs = answer.given.call, answer.given.tensors
+        call, inputs, truth = answer.given.call, answer.given.tensors, answer.truths[n]
         exact = [output.double() for output in outputs]
         wrong = [(one, outside(one, truth.reference, truth.facing(one).allowed)) for one in exact]
         rtol = truth.tolerance.rtol
         held = [
             suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
         ]
-        given = [one.double() for one in inputs]
-        faults = suspects.functions(self.faults)
-        own = [(as_if, partial(self.asking.ask, "fault", one, given, call)) for as_if, one in faults]
-        asked = partial(self.asking.ask, "reference", self.reference)
-        common = suspects.of_signature(asked, call, inputs, self.shapes, truth.reference)
-        found = suspects.fits(held, [*own, *common])
+        if self.asking.is_plain(call):
+            given = [one.double() for one in inputs]
+            faults = suspects.functions(self.faults)
+            own = [(as_if, partial(self.asking.ask, "fault", one, given, call)) for as_if, one in faults]
+            asked = partial(self.asking.ask, "reference", self.reference)
+            common = suspects.of_signature(asked, call, inputs, self.shapes, truth.reference)
+            found = suspects.fits(held, [*own, *common])
+        else:
+            other = partial(self.rounding.answer_to, answer.given, n)
+            found = suspects.fits(held, suspects.of_attributes(call, self.shapes, other))
         return suspects.fits(held, held[0].multiplied()) if found == {} else found
 
     def _may_round(self, truth: Truth) -> bool:

@@ -95,6 +95,8 @@ class Values(Plain):
     scale: float
     axis: int | None
     """Along which one index is NaN."""
+    offset: float = 0.0
+    """Added to every value."""
 
 
 class Expected(Plain):
@@ -191,6 +193,8 @@ class Finding(Plain):
     """Whether the output is right by the stated tolerance, by which zeros would be, too."""
     unmoved: float = 0.0
     """How many times what rounding loses the right answers to two calls that had this output are apart."""
+    tied: bool = False
+    """Whether the wrong elements are indices of equal values."""
     unjudged: str = ""
     """Why the wrong elements say nothing of the variant; empty where they do."""
     fits: dict[str, bool] | None = None

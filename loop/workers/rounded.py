@@ -118,6 +118,10 @@ class Rounding:
         found, _ = self.asking.outputs("reference", self.reference, tensors, given.call, exact=exact)
         return self.formed(list(found.values())[n].double(), given.call)
 
+    def answer_to(self, given: Given, n: int, changed: Call) -> Tensor:
+        """Output number `n` of the same inputs in a call with other attributes."""
+        return self._asked(replace(given, call=changed), given.tensors, n)
+
     def _terms(self, call: Call) -> int:
         """Terms that an element of an output may sum."""
         sizes = self.asking.sizes(call)

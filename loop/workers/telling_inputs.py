@@ -22,6 +22,7 @@ from loop.workers.judge_messages import Look, Looked
 
 MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 """Bits behind the point of an element type."""
+AS_WITH = " (as with "
 SAMPLE = 1 << 16
 """Elements of an input that are looked at first: where they show a negative one, the others are not."""
 
@@ -82,8 +83,9 @@ class Drawn:
         for (name, _), digests in self.samples.items():
             if len(digests) > 1:
                 several.setdefault(name, []).append(len(set(digests.values())) == 1)
-        fixed = [name for name, same in several.items() if all(same) and name not in single]
-        positive = [name for name in names if name not in self.negative and name not in single]
+        fixed = [name for name, same in several.items() if all(same)]
+        single = [name for name in single if name not in fixed]
+        positive = [name for name in names if name not in self.negative and name in self.varied]
         return Looked(tuple(fixed), tuple(single), tuple(positive))
 
 
@@ -123,26 +125,31 @@ class _Reading:
     def found(self, others: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
         """Names of what is not read, of outputs that nothing changes, and of weights nobody has trained."""
         call, tensors = self.given.call, self.given.tensors
-        unread, ignored, tried = [], [], False
-        for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
-            changed = _changed(tensor, others[n])
-            tries = [self._reads([*tensors[:n], changed, *tensors[n + 1 :]], call)] if changed is not None else []
-            tried = tried or bool({True, False} & set(tries))
-            if tries == [False]:
-                unread.append(file.name)
-        for name, value in call.attributes.items():
-            changes = other_values(value, self.asking.shapes.choices.get(name, ()))
-            calls = [call.but(attributes={**call.attributes, name: to}) for _, to in changes]
-            answers = [read for one in calls if (read := self._reads(tensors, one)) is not None]
-            if answers and not any(answers):
-                ignored.append(name)
+        reads = {
+            file.name: self._reads([*tensors[:n], changed, *tensors[n + 1 :]], call)
+            for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True))
+            if (changed := _changed(tensor, others[n])) is not None
+        }
+        ignored = [name for name in call.attributes if self._ignores(name)]
+        tried = any(one is not None for one in reads.values())
         unmoved = [name for name in self.right if tried and name not in self.moved]
+        unread = [name for name, one in reads.items() if one is False]
         return {
-            "unread": tuple(unread) if len(unread) < len(tensors) or not unmoved else (),
+            "unread": tuple(unread) if set(unmoved) != set(self.right) else (),
             "ignored": tuple(ignored),
             "unmoved": tuple(unmoved),
             "initial": tuple(self._initial()),
         }
+
+    def _ignores(self, name: str) -> bool:
+        """Whether an attribute changes no output: some other value of it can be tried, and none does."""
+        call, choices = self.given.call, self.asking.shapes.choices.get(name, ())
+        calls = [
+            call.but(attributes={**call.attributes, name: to})
+            for _, to in other_values(call.attributes[name], choices)
+        ]
+        answers = [read for one in calls if (read := self._reads(self.given.tensors, one)) is not None]
+        return bool(answers) and not any(answers)
 
     def _reads(self, tensors: list[Tensor], call: Call) -> bool | None:
         """Whether a change changes an output; None where the reference refuses it."""
@@ -193,5 +200,4 @@ def other_values(value: Value, choices: Sequence[str]) -> Iterator[tuple[str, Va
     for one in (0, 1, -1, 1 << 30, None):
         to = one if one is None or whole else float(one)
         if to != value:
-            said = "none" if to is None else f"{to:g}"
-            yield f"were ignored (as where it is {said})", to
+            yield f"were ignored{AS_WITH}{'none' if to is None else f'{to:.3g}'})", to
