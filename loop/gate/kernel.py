@@ -318,13 +318,16 @@ def workloads(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
     """The same without those that could not be judged in this session: nothing is known of what has no answer."""
-    every, verified = every_workload(context, sets, seed, device), context.latest("kernel.verify")
-    if verified is None:
-        return every
-    checks = VerifyOutput.model_validate(verified)
+    left = unjudged_names(context)
+    return tuple(one for one in every_workload(context, sets, seed, device) if one.name not in left)
+
+
+def unjudged_names(context: Context) -> set[str]:
+    """Names of the workloads that could not be judged in this session."""
+    verified = context.latest("kernel.verify")
+    checks = VerifyOutput.model_validate(verified) if verified else VerifyOutput(ok=True, message="")
     sides = (*checks.variants, *([checks.control] if checks.control else []))
-    left = {check.workload.name for one in sides for check in one.checks if check.status == "not judged"}
-    return tuple(one for one in every if one.name not in left)
+    return {check.workload.name for one in sides for check in one.checks if check.status == "not judged"}
 
 
 def every_workload(
