@@ -17,6 +17,7 @@ from loop.builds import build
 from loop.builds.build import Buildable, buildable
 from loop.builds.compiler_errors import BuildFailed
 from loop.formats.target import ANSWERS
+from loop.gate.blind_spots import blind_spots
 from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
 from loop.gate.order import values_key
 from loop.gate.toolkit import must_fit
@@ -201,9 +202,9 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     made, failures = yield from builds(context)
     bench = context.bench
     names = usable(context, made)
-    timed = workloads(context, context.task.plan.workloads)
-    required = distinct([*seeded(context, timed, arguments.seeds), *workloads(context, extra_sets(context))])
-    others = beyond(required, workloads(context, other_sets(context)))
+    timed = every_workload(context, context.task.plan.workloads)
+    required = distinct([*seeded(context, timed, arguments.seeds), *every_workload(context, extra_sets(context))])
+    others = beyond(required, every_workload(context, other_sets(context)))
     wanted = (*required, *sorted(others, key=partial(operations, bench.target)))
     by_name = {one.variant: one for one in made}
     sides = [replace(bench.side(name, by_name.get(name)), threads=arguments.threads) for name in names]
@@ -211,7 +212,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     room = fitting(bench, wanted, [*sides, baseline], apart=True)
     allowance = Allowance(arguments.others_s, others)
     files = _judged_by(context)
-    apart: Apart | None = None
+    apart, spots = None, tuple[str, ...]()
     if context.task.campaign.executor and len(names) > 1:
         apart = yield from verify_apart(context, names, arguments)
         found, control = apart.found, apart.control
@@ -221,6 +222,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         library = Job(baseline, [one for one in timed if one in room.workloads], layouts=False, control=True)
         *found, control = yield from verify_sides(bench, [*jobs, *again, library], allowance)
         found = [_joined([one for one in found if one.variant == name]) for name in names]
+        spots = yield from blind_spots(bench, room.workloads)
     unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
     whole = Verification(
         found=tuple(found),
@@ -231,7 +233,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         command=context.command,
         missing=(
             *unbuilt, *unverified(context, names, allowance.left_out), *_untried_threads(bench, arguments),
-            *room.left_out, *bench.notes,
+            *room.left_out, *bench.notes, *spots,
         ),
         untaken={one.name: untaken(one, beyond(allowance.left_out, wanted)) for one in sides},
     )  # fmt: skip
@@ -354,7 +356,7 @@ def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
 def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
     """Each workload with so many seeds, those of one shape together: their buffers are used again."""
     sets = context.task.plan.workloads
-    others = [workloads(context, sets, context.task.seed + more) for more in range(1, seeds)]
+    others = [every_workload(context, sets, context.task.seed + more) for more in range(1, seeds)]
     return [one for same in zip(timed, *others, strict=True) for one in same]
 
 
@@ -381,6 +383,22 @@ def extra_sets(context: Context) -> list[str]:
 
 
 def workloads(
+    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
+) -> tuple[Workload, ...]:
+    """The same without those that could not be judged in this session: nothing is known of what has no answer."""
+    left = unjudged_names(context)
+    return tuple(one for one in every_workload(context, sets, seed, device) if one.name not in left)
+
+
+def unjudged_names(context: Context) -> set[str]:
+    """Names of the workloads that could not be judged in this session."""
+    verified = context.latest("kernel.verify")
+    checks = VerifyOutput.model_validate(verified) if verified else VerifyOutput(ok=True, message="")
+    sides = (*checks.variants, *([checks.control] if checks.control else []))
+    return {check.workload.name for one in sides for check in one.checks if check.status == "not judged"}
+
+
+def every_workload(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
     """The workloads of the named sets, in the type that is measured on a device: on ours, or on `device`."""

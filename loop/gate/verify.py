@@ -22,6 +22,7 @@ from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare, Finding, Wrong
+from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
 from loop.workers.program import FORGED, Refusal, WorkerLost
 from loop.workers.worker_messages import Compute, Computed
@@ -38,6 +39,9 @@ UNMOVED = 32.0
 """Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
 times as much on either side."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
+TIES = "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
+OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
+"""Causes that say that elements are wrong, and nothing else."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +93,9 @@ def verify(
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
     Sizes and values come in an order that follows from their seeds; workloads of the `allowance` come last. The
-    next worker starts while one is asked. On the first workload of the lists the reference is worked out twice: one
-    that does not repeat itself judges nothing.
+    next worker starts while one is asked. The reference is worked out twice on the first workload of the lists: if
+    it does not repeat itself, it judges nothing. A workload that cannot be judged is left; raises Unjudged where
+    none can be.
     """
     checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
     spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
@@ -107,16 +112,25 @@ def verify(
     try:
         for checker in checkers[:AHEAD]:
             checker.worker.start()
+        unjudged, judged_some = list[Unjudged](), False
         for number, same in enumerate(groups, 1):
             begun = time.monotonic()
             if allowance and same in others and not allowance.fits(bench.target, same[0]):
                 allowance.left_out += same
                 continue
             for workload in filter(concerned, same):
-                yield from bench.expect(workload, twice=workload is first)
+                try:
+                    yield from bench.expect(workload, twice=workload is first)
+                    judged_some = True
+                except Unjudged as why:
+                    unjudged.append(why)
+                    for checker in checkers:
+                        checker.leave(workload, why)
             yield from _check_all(bench, checkers, same, [*chain(*groups[number:])])
             if allowance:
                 allowance.learn(bench.target, same[0], time.monotonic() - begun)
+        if unjudged and not judged_some:
+            raise unjudged[0]
         for checker in checkers:
             yield from checker.name_cause()
     finally:
@@ -213,6 +227,12 @@ class Checker:
             self._add(check)
         if right and (key, layout) in self._turns:
             self._turns[key, layout] = dataclasses.replace(self._turns[key, layout], which="first")
+
+    def leave(self, workload: Workload, why: Unjudged) -> None:
+        """Note that a workload cannot be judged, if it concerns this side."""
+        if self.concerns(workload) and accepts(self.side, workload):
+            self.found.append(Check(workload=workload, status="not judged", message=why.message))
+            self.keys.discard(values_key(workload))
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """What one workload comes to in one layout, whether or not it is among the job's."""
@@ -353,8 +373,12 @@ def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault
 
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """What the worker noticed and the judge found, as one check."""
-    cause, message = complaint(side, reply, finding, _place(workload, layout))
-    said = ("loose", "unmoved")  # By the cause.
+    place = _place(workload, layout)
+    cause, message = complaint(side, reply, finding, place)
+    if finding.unjudged and cause in OF_ELEMENTS:
+        message = f"{finding.unjudged} on {place}"
+        return Check(workload=workload, inputs=layout, status="not judged", message=message)
+    said = ("loose", "unmoved", "unjudged", "tied")  # By the cause.
     told = {name: value for name, value in vars(finding).items() if name not in said}
     found = {
         "workload": workload,
@@ -384,6 +408,7 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         stale = side.kind == "python" and _all_lost(finding, finding.worst)
         again = STALE if stale else "; a second run gave another output: flaky" if reply.flaky else ""
         worst = where(finding.worst) + "; by the stated tolerance zeros would be right" * finding.loose
+        worst += TIES * finding.tied
         return _cause(finding, finding.worst), f"{wrong} on {place}; worst {worst}{again}"
     return _less_telling(side, reply, finding, place)
 

@@ -8,7 +8,7 @@ from math import prod
 from time import monotonic
 
 from loop.base.processes import Tick
-from loop.gate.kernel import builds
+from loop.gate.kernel import builds, unjudged_names
 from loop.machine.machine import cores
 from loop.model.measurement import ControlResult
 from loop.model.target import PythonVariant, Target, Workload
@@ -105,7 +105,9 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     """Verify the controls of one variant, time those that timing has to find, and add it all to `proof`."""
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
-    workloads = expand(target, target.workloads, dtype, context.task.seed)
+    every = expand(target, target.workloads, dtype, context.task.seed)
+    unjudged = unjudged_names(context)
+    workloads = tuple(one for one in every if one.name not in unjudged)
     why_none = _why_none(target, side, workloads)
     if why_none:
         proof.left_out.append(f"every control of {side.name}: {why_none}")
