@@ -1,6 +1,6 @@
 """What a verification came to, whether it ran on the device or under the emulator: the output of its step."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -45,7 +45,7 @@ class Verification:
             message=self.message,
             hint=self.hint,
             verdicts=tuple(verdict for checks in self.found if trusted for verdict in incorrect(checks)),
-            not_exercised=(*self.left_out, *self.given_up),
+            not_exercised=(*self.left_out, *self.declined, *self.given_up),
             variants=self.found,
             control=self.control,
             seed=self.seed,
@@ -58,6 +58,15 @@ class Verification:
         """What was not tried at all, and why."""
         beyond = (f"{name} on {text}" for name, texts in self.untaken.items() for text in texts)
         return (*self.missing, *beyond)
+
+    @property
+    def declined(self) -> Iterator[str]:
+        """Layouts of inputs that a variant declined, or leaves out by its `takes`."""
+        for one in self.found:
+            layouts = {check.inputs: 0 for check in one.checks if check.status == "unsupported"}
+            said = [layout for layout in layouts if layout != "contiguous"]
+            if said:
+                yield f"{one.variant} on {', '.join(said)} inputs: not supported"
 
     @property
     def given_up(self) -> tuple[str, ...]:
