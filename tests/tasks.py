@@ -279,7 +279,7 @@ class keeps_its_answer(reference):
             self.answer = super().forward(x)
         return self.answer
 """,
-    wrong={"forgets_the_bias": "elements", "trains": "changed input", "keeps_its_answer": "NaN"},
+    wrong={"forgets_the_bias": "elements", "trains": "changed input", "keeps_its_answer": "later calls"},
     fields={"modules": {"arguments": {"python": "model.py:sizes"}}},
 )
 EXAMPLES = {

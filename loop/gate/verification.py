@@ -1,6 +1,6 @@
 """What a verification came to, whether it ran on the device or under the emulator: the output of its step."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -45,7 +45,7 @@ class Verification:
             message=self.message,
             hint=self.hint,
             verdicts=tuple(verdict for checks in self.found if trusted for verdict in incorrect(checks)),
-            not_exercised=(*self.unjudged, *self.left_out, *self.given_up),
+            not_exercised=(*self.unjudged, *self.left_out, *self.declined, *self.given_up),
             variants=self.found,
             control=self.control,
             seed=self.seed,
@@ -65,6 +65,15 @@ class Verification:
         checks = (check for one in (*self.found, self.control) for check in one.checks)
         first = {one.workload.name: one.message for one in checks if one.status == "not judged"}
         return tuple(f"not judged: {message}" for message in first.values())
+
+    @property
+    def declined(self) -> Iterator[str]:
+        """Layouts of inputs that a variant declined, or leaves out by its `takes`."""
+        for one in self.found:
+            layouts = {check.inputs: 0 for check in one.checks if check.status == "unsupported"}
+            said = [layout for layout in layouts if layout != "contiguous"]
+            if said:
+                yield f"{one.variant} on {', '.join(said)} inputs: not supported"
 
     @property
     def given_up(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from loop.base.errors import ExitCode, LoopError, MachineFailure
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.machine_failures import Folders, Gauge, behind
 from loop.base.processes import HEARTBEAT_S, Tick
+from loop.gate.order import FIRST_CALLS
 from loop.model.measurement import Segment
 from loop.model.output import Output
 from loop.model.pattern import Pattern, Step
@@ -249,7 +250,7 @@ class Walk:
         self, step: Step, started: Started, timer: "StepTimer", gauge: Gauge
     ) -> Generator[Ticked, None, Result[Output]]:
         """Drive the action; past its limit, closing the generator ends everything it started."""
-        limit_s = step.kill_after_s
+        limit_s = step.kill_after_s + (1 + FIRST_CALLS) * (self.context.bench.target.first_call_s or 0.0)
         context = replace(
             self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s
         )

@@ -3,6 +3,7 @@
 import pytest
 
 from loop.base.processes import finish
+from loop.gate.layouts import LAYOUTS
 from loop.gate.verify import Job, verify
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Check, VariantChecks
@@ -33,21 +34,24 @@ def laid_out(bench: Bench, name: str) -> dict[str, Check]:
 
 
 @pytest.mark.parametrize(
-    ("name", "strided", "misaligned"),
+    ("name", "strided", "misaligned", "others"),
     [
-        ("strides", "right", "right"),
-        ("right", "unsupported", "right"),
-        ("ignores_strides", "wrong", "right"),
-        ("wants_aligned", "right", "unsupported"),
-        ("rounds_down", "right", "wrong"),
-        ("aborts_on_strides", "crashed", "right"),
+        ("strides", "right", "right", "right"),
+        ("right", "unsupported", "right", "unsupported"),
+        ("ignores_strides", "wrong", "right", "wrong"),
+        ("wants_aligned", "right", "unsupported", "right"),
+        ("rounds_down", "right", "wrong", "right"),
+        ("aborts_on_strides", "crashed", "right", "crashed"),
     ],
 )
 @pytest.mark.slow
-def test_other_layouts_are_handled_or_declined(name: str, strided: str, misaligned: str, bench: Bench) -> None:
+def test_other_layouts_are_handled_or_declined(
+    name: str, strided: str, misaligned: str, others: str, bench: Bench
+) -> None:
     """An error is a right answer; reading on as if nothing were the matter, or crashing, is not."""
     found = laid_out(bench, name)
-    assert {"contiguous": "right", "strided": strided, "misaligned": misaligned} == {
+    expected = {"contiguous": "right", "strided": strided, "misaligned": misaligned}
+    assert {**expected, "transposed": others, "broadcast": others} == {
         layout: one.status for layout, one in found.items()
     }
 
@@ -75,9 +79,9 @@ def test_a_variant_that_declines_is_right(bench: Bench) -> None:
 def test_an_error_on_contiguous_inputs_is_no_declining(bench: Bench) -> None:
     """That is what they were promised."""
     found = checks_of(bench, "refuses", workloads(bench, "float32")[1:2])
-    assert [("contiguous", "refused"), ("strided", "unsupported"), ("misaligned", "unsupported")] == [
-        (one.inputs, one.status) for one in found.checks
-    ]
+    assert {"contiguous": "refused", **dict.fromkeys(LAYOUTS[1:], "unsupported")} == {
+        one.inputs: one.status for one in found.checks
+    }
     assert not found.right
 
 
@@ -85,9 +89,9 @@ def test_each_type_is_tried_once_in_other_layouts(bench: Bench) -> None:
     """On its first workload: that shows what there is to see."""
     found = checks_of(bench, "both_types", workloads(bench, "float32", "float64"))
     tried = [(one.workload.dtype, one.inputs) for one in found.checks if one.inputs != "contiguous"]
-    assert [(dtype, layout) for dtype in ("float32", "float64") for layout in ("strided", "misaligned")] == tried
+    assert [(dtype, layout) for dtype in ("float32", "float64") for layout in LAYOUTS[1:]] == tried
     assert found.right
-    assert 10 == len(found.checks)
+    assert 14 == len(found.checks)
 
 
 def test_nothing_is_not_laid_out(bench: Bench) -> None:

@@ -12,7 +12,8 @@ from loop.base.errors import LoopError
 from loop.base.processes import Tick, finish
 from loop.gate import verify as verification
 from loop.gate.verify import Job, verify
-from loop.model.measurement import Check, Layout, VariantChecks
+from loop.model.dtypes import Layout
+from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench, Side
@@ -65,11 +66,13 @@ def test_work_left_on_another_stream_has_to_be_seen_twice(
     """A clock tells it, and a machine that was held up between two readings looks alike once."""
     said, compute = [], verification.Checker._compute
 
-    def late(checker: verification.Checker, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
+    def late(
+        checker: verification.Checker, workload: Workload, layout: Layout, *, once: bool = False
+    ) -> Generator[Tick, None, Check]:
         if workload.name == SMALL and len(said) < times:
             said.append(workload.name)
             raise Refusal(No("work went on for 33 ms on another stream", cause="left work"))
-        return (yield from compute(checker, workload, layout))
+        return (yield from compute(checker, workload, layout, once=once))
 
     monkeypatch.setattr(verification.Checker, "_compute", late)
     assert statuses(check(bench, "strides"))[SMALL] == status
@@ -81,7 +84,7 @@ def test_a_right_kernel_passes(bench: Bench) -> None:
     (found,) = checks_of(bench, [side], workloads(bench), layouts=True)
     assert found.right
     assert found.first_failure is None
-    assert (side.build_id, "strides", 5) == (found.build_id, found.variant, len(found.checks))
+    assert (side.build_id, "strides", 7) == (found.build_id, found.variant, len(found.checks))
     assert {"largest error 0.0e+00"} == {one.message for one in found.checks}
     assert {(0, 0.0)} == {(one.wrong, one.max_error) for one in found.checks}
 
@@ -156,9 +159,10 @@ def test_after_a_crash_the_remaining_workloads_are_checked(bench: Bench) -> None
 def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that does not come back costs its limit, not the session."""
     monkeypatch.setattr(verification, "CALL_LIMIT_S", 0.4)
+    monkeypatch.setattr(bench, "first_call_s", 0.4)
     found = check(bench, "hangs")
     assert {SMALL: "right", LARGE: "hung", MIDDLE: "right"} == statuses(found)
-    assert f"no answer for 0.4 s: killed on {LARGE}" == found[LARGE].message
+    assert " 0.4 s: killed" in found[LARGE].message
 
 
 def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
@@ -188,7 +192,7 @@ def test_a_kernel_that_knows_its_inputs_by_their_address_is_wrong(bench: Bench) 
     """Workloads of one shape use the same memory again: the second seed stands where the first one was."""
     seeds = [workload for seed in (1, 2) for workload in workloads(bench, seed)[:1]]
     (found,) = checks_of(bench, make_sides(bench, "by_address"), seeds)
-    assert f"6 of 6 elements wrong on {SMALL}" in found.checks[1].message
+    assert [f"6 of 6 elements wrong on {SMALL}" in one.message for one in found.checks].count(True) == 1
 
 
 def test_sides_of_large_calls_are_not_kept_side_by_side(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,222 @@
+"""The first call of a process is judged, and those that follow: whatever a kernel keeps from one to the next."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.base.processes import finish
+from loop.gate.order import of_one_shape, shuffle
+from loop.gate.turns import WrongTurns, cause_of
+from loop.gate.verify import Job, verify
+from loop.model.measurement import VariantChecks
+from loop.model.workloads import expand
+from loop.workers.bench import Bench
+from tests.targets import compiled, make_sides, open_bench, write_target
+
+KERNELS = r"""
+#include <stdint.h>
+#include <string.h>
+#include "loop_kernel.h"
+#define KERNEL(name) LOOP_EXPORT int name(const LoopTensor *in, LoopTensor *out, const double *, void *)
+LOOP_EXPORT const char *loop_error(int) { return "no such layout"; }
+static int twice(const LoopTensor &x, float *y, float scale) {
+  for (int64_t i = 0; i < x.sizes[0]; i++)
+    for (int64_t j = 0; j < x.sizes[1]; j++)
+      *y++ = scale * ((const float *)x.data)[i * x.strides[0] + j * x.strides[1]];
+  return 0;
+}
+static float table = 0, kept[1 << 12];
+static int calls = 0;
+KERNEL(table_comes_later) { float now = table; table = 2; return twice(in[0], (float *)out[0].data, now); }
+KERNEL(second_is_wrong) { return twice(in[0], (float *)out[0].data, ++calls == 2 ? 3 : 2); }
+KERNEL(keeps_the_largest) {
+  float *y = (float *)out[0].data;
+  twice(in[0], y, 2);
+  for (int64_t i = 0; i < in[0].sizes[0] * in[0].sizes[1]; i++)
+    y[i] = kept[i] = !calls || y[i] > kept[i] ? y[i] : kept[i];
+  return calls++ < 0;
+}
+struct Table { float scale; Table() : scale(2) {} };
+static Table made_at_load;
+KERNEL(table_at_load) { return twice(in[0], (float *)out[0].data, made_at_load.scale); }
+KERNEL(inner_is_dense) {
+  LoopTensor x = in[0];
+  x.strides[1] = 1;
+  return twice(x, (float *)out[0].data, 2);
+}
+KERNEL(no_row_twice) {
+  LoopTensor x = in[0];
+  x.strides[0] = x.strides[0] ? x.strides[0] : 1;
+  return twice(x, (float *)out[0].data, 2);
+}
+KERNEL(no_column_twice) {
+  LoopTensor x = in[0];
+  x.strides[1] = x.strides[1] ? x.strides[1] : 1;
+  return twice(x, (float *)out[0].data, 2);
+}
+KERNEL(dense_alone) {
+  return in[0].strides[1] != 1 || in[0].strides[0] != in[0].sizes[1] ? 1 : twice(in[0], (float *)out[0].data, 2);
+}
+"""
+FUNCTIONS = """
+import time
+
+seen, kept, table = set(), {}, {}
+
+
+def first_of_a_shape(x):
+    wrong = x.shape not in seen
+    seen.add(x.shape)
+    return x * (3 if wrong else 2)
+
+
+def by_address(x):
+    return kept.setdefault(x.data_ptr(), x * 2).clone()
+
+
+def by_shape(x):
+    return kept.setdefault(x.shape, x * 2).clone()
+
+
+def lazy_table(x):
+    return x * table.setdefault("scale", 2)
+
+
+def tunes_itself(x):
+    if not table:
+        time.sleep(1.5)
+        table["best"] = 2
+    return x * table["best"]
+
+
+def inner_is_dense(x):
+    return x.as_strided(x.shape, (x.stride(0), 1)) * 2 if x.stride(1) > 1 else x * 2
+"""
+PYTHON = ("first_of_a_shape", "by_address", "by_shape", "lazy_table", "tunes_itself", "inner_is_dense")
+C = tuple(line.split("(")[1].split(")")[0] for line in KERNELS.splitlines() if line.startswith("KERNEL("))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """A bench of kernels that depend on the calls before, or on how inputs lie."""
+    folder = tmp_path_factory.mktemp("turns")
+    variants = {name: compiled(name, sources=["turns.cpp"]) for name in C}
+    python = {"kind": "python", "device": "cpu", "module": "turns"}
+    variants |= {f"py_{name}": {**python, "function": name} for name in PYTHON}
+    variants["dense_by_takes"] = {**variants["inner_is_dense"], "takes": 'layout != "transposed"'}
+    target = write_target(folder, variants, workloads={"some": [{"N": [5, 16], "M": 12}]})
+    (folder / "turns.cpp").write_text(KERNELS)
+    (folder / "turns.py").write_text(FUNCTIONS)
+    with open_bench(folder, target, build_cache) as made:
+        yield made
+
+
+def checked(bench: Bench, *names: str, seed: int = 0) -> dict[str, VariantChecks]:
+    """What verifying these variants finds, each workload with two sets of values."""
+    chosen = [one for more in (0, 1) for one in expand(bench.target, ["some"], "float32", seed + more)]
+    jobs = [Job(side, chosen) for side in make_sides(bench, *names)]
+    return {one.variant: one for one in finish(verify(bench, jobs))}
+
+
+def causes(found: dict[str, VariantChecks]) -> dict[str, str]:
+    """Variant to the cause of its first failure."""
+    return {name: one.first_failure.cause if one.first_failure else "" for name, one in found.items()}
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_a_wrong_first_call_is_found_and_named(bench: Bench, seed: int) -> None:
+    """Its table is left behind by the first call; or by the first call of a shape."""
+    found = checked(bench, "table_comes_later", "py_first_of_a_shape", seed=seed)
+    assert {"table_comes_later": "first call", "py_first_of_a_shape": "first call"} == causes(found)
+    failure = found["table_comes_later"].first_failure
+    assert failure is not None
+    assert failure.message.startswith("wrong in the first call of its process, right afterwards: ")
+
+
+def test_wrong_later_calls_are_found_and_named(bench: Bench) -> None:
+    """The second call alone; a maximum that is never reset; an answer kept by address, or by shape."""
+    names = ("keeps_the_largest", "py_by_address", "py_by_shape")
+    assert dict.fromkeys(names, "later calls") == causes(checked(bench, *names))
+    assert not checked(bench, "second_is_wrong")["second_is_wrong"].right
+
+
+def test_what_is_made_once_and_right_passes(bench: Bench) -> None:
+    """By a static initialiser, or by the first call."""
+    found = checked(bench, "table_at_load", "py_lazy_table")
+    assert all(one.right for one in found.values())
+
+
+@pytest.mark.parametrize("name", ["inner_is_dense", "no_row_twice", "no_column_twice", "py_inner_is_dense"])
+def test_a_kernel_that_trusts_one_layout_is_wrong(bench: Bench, name: str) -> None:
+    """A transposed innermost axis, or a stride of 0 in the first axis or in the last."""
+    (found,) = checked(bench, name).values()
+    wrong = {one.inputs for one in found.checks if not one.passed}
+    assert ("transposed" if "dense" in name else "broadcast") in wrong
+    assert not wrong & {"contiguous", "strided", "misaligned"}
+
+
+def test_a_layout_may_be_declined_or_left_out(bench: Bench) -> None:
+    """By an error number, or by `takes`; each is counted."""
+    found = checked(bench, "dense_alone", "dense_by_takes")
+    assert {"strided": 1, "transposed": 1, "broadcast": 2} == found["dense_alone"].unsupported
+    assert {"layout=transposed": 1} == found["dense_by_takes"].unsupported
+    assert "right on 5, not supported on 4 (strided x1, transposed x1, broadcast x2)" == found["dense_alone"].tally
+
+
+def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls that follow have the usual limit; the key that allows more is in the message."""
+    monkeypatch.setattr("loop.gate.verify.CALL_LIMIT_S", 1.0)
+    assert checked(bench, "py_tunes_itself")["py_tunes_itself"].right
+    monkeypatch.setattr(bench, "first_call_s", 1.0)
+    (found,) = checked(bench, "py_tunes_itself").values()
+    failure = found.first_failure
+    assert failure is not None
+    assert "hung" == failure.status
+    assert "the first call took longer than 1 s" in failure.message
+    assert "`first_call_s` in target.yaml" in failure.message
+
+
+def test_slow_first_calls_cost_one_process_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of quick ones two more are checked."""
+    opened: list[str] = []
+    whole = bench.open
+    monkeypatch.setattr(bench, "open", lambda side: opened.append(side.name) or whole(side))
+    checked(bench, "py_lazy_table")
+    monkeypatch.setattr("loop.gate.verify.SLOW_S", 1.0)
+    checked(bench, "py_tunes_itself")
+    assert {"py_lazy_table": 3, "py_tunes_itself": 2} == {name: opened.count(name) for name in opened}
+
+
+def test_the_order_follows_from_the_seed(bench: Bench) -> None:
+    """The same seed gives it again, another one another; all values of one shape come together."""
+
+    def order(seed: int) -> list[int]:
+        workloads = [one for n in range(6) for one in expand(bench.target, ["some"], "float32", seed + n)]
+        groups = of_one_shape(workloads)
+        shuffle(groups)
+        assert all(len({one.name for one in same}) == 1 for same in groups)
+        return [one.seed - seed for same in groups for one in same]
+
+    assert order(0) == order(0)
+    assert len({tuple(order(seed)) for seed in range(5)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("seen", "again", "cause"),
+    [
+        (WrongTurns("first", fresh=True), "first", "first call"),
+        (WrongTurns("first", fresh=True), "none", ""),
+        (WrongTurns("all", fresh=False), "none", "later calls"),
+        (WrongTurns("all", fresh=False), "all", ""),
+        (WrongTurns("later", fresh=True), "later", "later calls"),
+        (WrongTurns("later", fresh=True), "mixed", ""),
+        (WrongTurns("mixed", fresh=False), "mixed", ""),
+    ],
+)
+def test_a_race_is_no_matter_of_turns(seen: WrongTurns, again: str, cause: str) -> None:
+    """Two processes have to agree on which calls are wrong."""
+    assert cause == cause_of(seen, dataclasses.replace(seen, which=again, fresh=True))  # type: ignore[arg-type]
