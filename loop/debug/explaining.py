@@ -20,7 +20,7 @@ from loop.debug.probing import (
     failing_variants,
     outcome,
 )
-from loop.debug.rules import Search
+from loop.debug.rules import SCALES, Search
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.base import Model
@@ -31,8 +31,6 @@ from loop.model.tuning import Scalar
 from loop.model.workloads import accepts, operations, scale_of, scaled
 from loop.steps.context import Context, Result, Working
 
-SCALES = (0.001, 1.0, 4.0, 16.0, 64.0, 256.0)
-"""Standard deviations that are tried where the target's own kinds of values differ in theirs."""
 PROBES = 150
 """Cases that are tried for a rule, at most."""
 REPEATS = 4
@@ -43,6 +41,8 @@ TELLING = 64
 """Wrong elements that are enough for such a comparison: of the workloads with so many the smallest is taken."""
 COMPARED = 2
 """Workloads that a known fault has to explain: what explains one alone may be chance."""
+NOTHING = "nothing were computed (zeros)"
+"""Explains zeros better than an input that were zero."""
 BY_CAUSE = {
     "outside": "it reads or writes outside of its tensors",
     "changed input": "it writes to its input",
@@ -139,7 +139,8 @@ def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
         named = [[as_if for as_if, all_of_it in one.items() if all_of_it or not whole] for one in fits]
         common = tuple(as_if for as_if in named[0] if all(as_if in one for one in named)) if named else ()
         if common:
-            return common
+            named_once = (NOTHING,) if NOTHING in common else common
+            return named_once if whole else (*named_once[:-1], f"{named_once[-1]}, where it is wrong")
     return ()
 
 
@@ -175,7 +176,8 @@ def _search(prober: Prober) -> Search:
     seen = {
         name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in cases[0][0] if name not in sizes
     }
-    choices = {name: SCALES if name == "scale" else words for name, words in seen.items() if len(words) > 1}
+    seen["scale"] = (1.0, *SCALES) if len(seen["scale"]) > 1 else ()
+    choices = {name: words for name, words in seen.items() if len(words) > 1}
     most = min(max(4 * work[0], LEAST_WORK), 2 * max(work))
 
     def fits(case: Mapping[str, Scalar]) -> bool:
@@ -212,7 +214,8 @@ def _case(target: Target, check: Check) -> dict[str, Scalar]:
 
 def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """A case as a workload of a manifest."""
-    entry = {name: value for name, value in case.items() if name not in ("scale", "inputs") and value != "none"}
+    known = (*target.signature.dimensions, *target.signature.named, "dtype", "values")
+    entry = {name: case[name] for name in known if case[name] != "none"}
     if case["values"] == "normal" and case["scale"] != 1:
         entry["values"] = scaled(float(case["scale"]))
     return entry

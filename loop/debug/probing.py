@@ -8,7 +8,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all, to_build
-from loop.gate.verify import Checker, Job, files_of, values_key
+from loop.gate.verify import CALL_LIMIT_S, Checker, Job, files_of, values_key
 from loop.model.debugging import Outcome, Probe
 from loop.model.measurement import Check, Layout
 from loop.model.output import Checked, outputs_of
@@ -21,6 +21,7 @@ from loop.workers.bench import JUDGE_LIMIT_S, Side
 from loop.workers.judge_messages import Compare
 from loop.workers.kept import KeptWorker
 from loop.workers.program import Refusal, WorkerLost
+from loop.workers.worker_messages import Compute
 
 HANG_S = 5.0
 """A probe that has not come back by then hangs; small workloads take milliseconds."""
@@ -143,11 +144,11 @@ class Prober:
     def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
         """Whether the first call of a check is right, and whether all later ones are. Raises Spent."""
         self._spend()
-        checker = self._checker
         try:
             yield from self.context.bench.expect(workload)
             call = self.context.bench.call(workload, self.side.name)
-            reply = yield from checker.ask(workload, call, inputs, f"calls of {self.side.name}")
+            request = Compute(call, inputs, hurried=True)  # Else another call may come before.
+            reply = yield from self._checker.worker.ask(request, limit_s=CALL_LIMIT_S, note="each call")
         except (WorkFailed, WorkerLost, Refusal):
             return False, False
         right = []

@@ -4,11 +4,13 @@ Pure: others try. `Hypotheses` keeps every rule that explains all cases so far. 
 the likely ones differ most. So a threshold is halved, and "no multiple of 8" is told from "odd", by few cases.
 """
 
+import operator
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import prod
+from typing import Any
 
 from loop.model.tuning import Scalar
 
@@ -51,6 +53,10 @@ class Hypotheses:
         """`tried`: cases, and whether each fails; `sizes`: the names of those features that are sizes."""
         self.tried = list(tried)
         self.sizes = [name for name in sizes if len({case[name] for case, _ in self.tried}) > 1]
+        groups = [*combinations(self.sizes, 2), *([tuple(self.sizes)] if len(self.sizes) > 2 else [])]
+        self.quantities = (*self.sizes, *("*".join(names) for names in groups))
+        """Sizes, and the products of two or all of them."""
+        self.tried = [(self.with_products(case), fails) for case, fails in self.tried]
         fixed = [*self._of_sizes(), *self._of_words()]
         self._wide = [rule for rule in fixed if all(rule.holds(case) for case in self.failing)]
         self._narrow = [rule for rule in fixed if not any(rule.holds(case) for case in self.passing)]
@@ -65,6 +71,10 @@ class Hypotheses:
         """Cases that pass."""
         return [case for case, fails in self.tried if not fails]
 
+    def with_products(self, case: Case) -> dict[str, Scalar]:
+        """A case with the products of its sizes."""
+        return {**case, **{name: prod(int(case[one]) for one in name.split("*")) for name in self.quantities}}
+
     def learn(self, case: Case, fails: bool) -> None:
         """Drop the rules that do not explain a case."""
         self.tried.append((case, fails))
@@ -76,22 +86,18 @@ class Hypotheses:
     def rules(self) -> list[Rule]:
         """Rules that explain every case, the simplest first: also two that hold together, or either."""
         limits = list(self._limits())
-        wide = [*self._wide, *(one for one in limits if all(one.holds(case) for case in self.failing))]
-        narrow = [*self._narrow, *(one for one in limits if not any(one.holds(case) for case in self.passing))]
-        found = [] if self.passing else [Rule(ALWAYS, "", 0.5, lambda case: True)]
-        passes = {id(rule): _bits(rule, self.passing) for rule in wide}
-        fails, every = {id(rule): _bits(rule, self.failing) for rule in narrow}, (1 << len(self.failing)) - 1
-        found += [rule for rule in wide if not passes[id(rule)]]
-        if self.passing:
-            found += [_both(a, b) for a, b in combinations(_cheap(wide), 2) if not passes[id(a)] & passes[id(b)]]
-            found += [
-                _either(a, b) for a, b in combinations(_cheap(narrow), 2) if fails[id(a)] | fails[id(b)] == every
-            ]
+        failing, passing, every = self.failing, self.passing, (1 << len(self.failing)) - 1
+        wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], passing)
+        found = [rule for rule, passes in wide if not passes]
+        if not passing:
+            found.append(Rule(ALWAYS, "", 0.5, lambda case: True))
+        elif failing:
+            narrow = _with_bits([*self._narrow, *(rule for rule, is_wide in limits if not is_wide)], failing)
+            found += [_both(a, b) for (a, x), (b, y) in _pairs(wide) if not x & y]
+            found += [_either(a, b) for (a, x), (b, y) in _pairs(narrow) if x | y == every]
         if not found:
-            some = combinations(_cheap(wide)[:KEPT], 3)
-            found += [
-                _both(_both(a, b), c) for a, b, c in some if not passes[id(a)] & passes[id(b)] & passes[id(c)]
-            ]
+            some = combinations(wide[:KEPT], 3)
+            found = [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in some if not x & y & z]
         return sorted({rule.text: rule for rule in found}.values(), key=lambda rule: rule.cost)[:KEPT]
 
     def telling(self, rules: Sequence[Rule], cases: Sequence[Case]) -> Case | None:
@@ -105,92 +111,90 @@ class Hypotheses:
                 best, most = case, min(fails, 1 - fails)
         return best
 
-    def _limits(self) -> Iterator[Rule]:
-        """Thresholds between neighbouring values of which one fails and the other passes."""
-        scale: tuple[tuple[str, ...], Callable[[Case], float]] = ((), lambda case: float(case["scale"]))
-        for names, value in [*self._quantities(), scale]:
-            name, cost = "*".join(names) or "scale", 2.0 if len(names) > 1 else 1.0 if not names else 0.0
-            outcomes: dict[float, set[bool]] = {}
-            for case, fails in self.tried:
-                outcomes.setdefault(value(case), set()).add(fails)
-            for low, high in pairwise(sorted(outcomes)):
-                if len(outcomes[low] | outcomes[high]) > 1:
-                    for limit in _between(low, high) if names else {high}:
-                        extra = cost + (1.5 if _is_round(limit) else 3)
-                        texts = (f"{name} >= {limit:g}", f"{name} < {limit:g}")
-                        above, at = _at_least(value, limit), ((names, limit),) if names else ()
-                        yield from (replace(rule, limits=at) for rule in _pair(*texts, extra, above))
-
-    def _quantities(self) -> list[tuple[tuple[str, ...], Callable[[Case], float]]]:
-        """Sizes, and products of two or all of them: names, and value of a case."""
-        groups: list[tuple[str, ...]] = [(name,) for name in self.sizes]
-        if len(self.sizes) > 1:
-            groups += [*combinations(self.sizes, 2), *([tuple(self.sizes)] if len(self.sizes) > 2 else [])]
-        return [(names, _product(names)) for names in groups]
+    def _limits(self) -> Iterator[tuple[Rule, bool]]:
+        """Thresholds that hold in every case that fails (True), or in none that passes (False)."""
+        for name in (*self.quantities, "scale"):
+            fails, passes = ([float(case[name]) for case in cases] for cases in (self.failing, self.passing))
+            names = tuple(name.split("*")) if name != "scale" else ()
+            for limit in _between({*fails, *passes}) if names else SCALES:
+                said = name if names else "the values' standard deviation"
+                after = bool(names) and _is_round(limit - 1)
+                above = Rule(
+                    f"{said} > {limit - 1:g}" if after else f"{said} >= {limit:g}",
+                    f"{said} <= {limit - 1:g}" if after else f"{said} < {limit:g}",
+                    2.0 * (len(names) > 1) + (1.5 if _is_round(limit) or _is_round(limit - 1) else 3),
+                    _at_least(name, limit),
+                    ((names, limit),) if names else (),
+                )
+                below = replace(above, text=above.opposite, opposite=above.text, holds=_negated(above.holds))
+                fit = (
+                    (above, True, min(passes, default=limit) < limit <= min(fails)),
+                    (below, True, max(fails) < limit <= max(passes, default=0)),
+                    (above, False, max(passes, default=limit) < limit <= max(fails)),
+                    (below, False, min(fails) < limit <= min(passes, default=0)),
+                )
+                yield from ((rule, is_wide) for rule, is_wide, fits in fit if fits)
 
     def _of_sizes(self) -> Iterator[Rule]:
-        for names, value in self._quantities():
-            name = "*".join(names)
+        for name in self.quantities:
+            single = name in self.sizes
             for step in STEPS:
                 power = step & (step - 1) == 0
-                if power or len(names) == 1:
-                    cost = 2.0 * (len(names) > 1) + (1.0 if power else 3.0) + (step > 64)
-                    yield from _pair(f"{name} % {step} != 0", f"{name} % {step} == 0", cost, _remains(value, step))
-            if len(names) == 1:
-                yield from _pair(
-                    f"{name} is no power of two", f"{name} is a power of two", 3.0, _no_power_of_two(value)
-                )
-                for size in sorted({0, 1, *(int(value(case)) for case in self.failing)}):
-                    yield from _pair(
-                        f"{name} == {size}", f"{name} != {size}", 1.5 if size < 2 else 4.0, _equals(name, size)
-                    )
+                if power or single:
+                    cost = (0.0 if single else 2.0) + (1.0 if power else 3.0) + (step > 64)
+                    yield from _pair(f"{name} % {step} != 0", f"{name} % {step} == 0", cost, _remains(name, step))
+            if single:
+                texts = (f"{name} is no power of two", f"{name} is a power of two")
+                yield from _pair(*texts, 3.0, _is_no_power(name))
+                for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
+                    cost = 1.5 if size < 2 else 4.0
+                    yield from _pair(f"{name} == {size}", f"{name} != {size}", cost, _equals(name, size))
         for a, b in combinations(self.sizes, 2):
-            for sign, other, compare in (
-                ("!=", "==", lambda x, y: x != y),
-                (">", "<=", lambda x, y: x > y),
-                ("<", ">=", lambda x, y: x < y),
-            ):
-                yield from _pair(f"{a} {sign} {b}", f"{a} {other} {b}", 2.0, _related(a, b, compare))
+            yield from _pair(f"{a} != {b}", f"{a} == {b}", 2.0, _related(a, b, operator.ne))
+            yield from _pair(f"{a} > {b}", f"{a} <= {b}", 2.0, _related(a, b, operator.gt))
+            yield from _pair(f"{a} < {b}", f"{a} >= {b}", 2.0, _related(a, b, operator.lt))
 
     def _of_words(self) -> Iterator[Rule]:
         """Attributes, type, kind of values and layout, as far as they differ."""
         for name in self.tried[0][0]:
             choices = dict.fromkeys(case[name] for case, _ in self.tried)
-            if name in (*self.sizes, "scale") or len(choices) < 2:
+            if name in (*self.quantities, "scale") or len(choices) < 2:
                 continue
             for choice in choices:
                 word = str(choice).lower() if isinstance(choice, bool) else str(choice)
-                yield from _pair(f"{name} is {word}", f"{name} is not {word}", 1.0, _equals(name, choice))
+                verb = "are" if name in ("inputs", "values") else "is"
+                texts = (f"{name} {verb} {word}", f"{name} {verb} not {word}")
+                yield from _pair(*texts, 1.0, _equals(name, choice))
 
 
 def _pair(text: str, opposite: str, cost: float, holds: Callable[[Case], bool]) -> Iterator[Rule]:
     """A condition and its opposite."""
     yield Rule(text, opposite, cost, holds)
-    yield Rule(opposite, text, cost + 0.1, lambda case: not holds(case))
+    yield Rule(opposite, text, cost + 0.1, _negated(holds))
 
 
-def _product(names: Sequence[str]) -> Callable[[Case], float]:
-    return lambda case: prod(int(case[name]) for name in names)
+def _negated(holds: Callable[[Case], bool]) -> Callable[[Case], bool]:
+    return lambda case: not holds(case)
 
 
-def _remains(value: Callable[[Case], float], step: int) -> Callable[[Case], bool]:
-    return lambda case: value(case) % step != 0
-
-
-def _no_power_of_two(value: Callable[[Case], float]) -> Callable[[Case], bool]:
-    return lambda case: int(value(case)).bit_count() != 1
+def _remains(name: str, step: int) -> Callable[[Case], bool]:
+    return lambda case: int(case[name]) % step != 0
 
 
 def _equals(name: str, value: Scalar) -> Callable[[Case], bool]:
     return lambda case: case[name] == value
 
 
-def _related(a: str, b: str, compare: Callable[[Scalar, Scalar], bool]) -> Callable[[Case], bool]:
+def _is_no_power(name: str) -> Callable[[Case], bool]:
+    return lambda case: int(case[name]).bit_count() != 1
+
+
+def _related(a: str, b: str, compare: Callable[[Any, Any], bool]) -> Callable[[Case], bool]:
     return lambda case: compare(case[a], case[b])
 
 
-def _at_least(value: Callable[[Case], float], limit: float) -> Callable[[Case], bool]:
-    return lambda case: value(case) >= limit
+def _at_least(name: str, limit: float) -> Callable[[Case], bool]:
+    return lambda case: float(case[name]) >= limit
 
 
 def _both(a: Rule, b: Rule) -> Rule:
@@ -205,25 +209,35 @@ def _either(a: Rule, b: Rule) -> Rule:
     return Rule(text, opposite, cost, lambda case: a.holds(case) or b.holds(case), limits)
 
 
-def _cheap(rules: Sequence[Rule]) -> list[Rule]:
-    return sorted(rules, key=lambda rule: rule.cost)[: 4 * KEPT]
+def _with_bits(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
+    """The simplest rules, and the cases in which each holds, a bit each."""
+    simple = sorted(rules, key=lambda rule: rule.cost)[: 4 * KEPT]
+    return [(rule, sum(1 << n for n, case in enumerate(cases) if rule.holds(case))) for rule in simple]
 
 
-def _bits(rule: Rule, cases: Sequence[Case]) -> int:
-    """The cases in which a rule holds, a bit each."""
-    return sum(1 << place for place, case in enumerate(cases) if rule.holds(case))
+def _pairs(rules: Sequence[tuple[Rule, int]]) -> list[tuple[tuple[Rule, int], tuple[Rule, int]]]:
+    """Pairs of rules that explain different cases each, the simplest first."""
+    alone = list({bits: (rule, bits) for rule, bits in reversed(rules)}.values())
+    return list(combinations(sorted(alone, key=lambda one: one[0].cost), 2))
 
 
-def _between(low: float, high: float) -> set[float]:
-    """Limits between a size that passes and one that fails: the ends, the middle, and what blocks are made of."""
-    powers = [1 << bit for bit in range(64) if low < 1 << bit <= high]
-    after = [power + 1 for power in (1 << bit for bit in range(64)) if low < power + 1 <= high]
-    return {low + 1, (low + high + 1) // 2, high, *powers[-3:], *after[-3:]}
+def _between(sizes: set[float]) -> set[float]:
+    """Limits among sizes: each of them, the one after, the middle to the next, and what blocks are made of."""
+    found: set[float] = set()
+    for low, high in pairwise(sorted(sizes)):
+        powers = [1 << bit for bit in range(int(low).bit_length(), int(high).bit_length() + 1)][-3:]
+        some = (low + 1, (low + high + 1) // 2, high, *powers, *(power + 1 for power in powers))
+        found |= {limit for limit in some if low < limit <= high}
+    return found
 
 
-def _is_round(limit: float) -> bool:
-    """Whether a limit, or the size before it, is a power of two or a multiple of 64."""
-    return any(size > 0 and (int(size).bit_count() == 1 or size % 64 == 0) for size in (limit, limit - 1))
+def _is_round(size: float) -> bool:
+    """Whether a size is a power of two above 1 or a multiple of 64."""
+    return size > 1 and (int(size).bit_count() == 1 or size % 64 == 0)
+
+
+SCALES = (0.001, 4.0, 16.0, 64.0, 256.0)
+"""Standard deviations of values that are tried, beside 1."""
 
 
 SIZES = (
@@ -307,7 +321,7 @@ class Search:
         """`sizes`: the largest that each may be; `choices`: words of other features; `fits`: what may be tried."""
         self.hypotheses = Hypotheses(tried, list(sizes))
         self.sizes, self.fits, self.draw = sizes, fits, draw
-        self.known = {tuple(sorted(case.items())) for case, _ in tried}
+        self.known = {tuple(sorted(case.items())) for case, _ in self.hypotheses.tried}
         around = [*self.hypotheses.failing[:3], *self.hypotheses.passing[-2:]]
         self.fresh: list[Case] = []
         self._offer(neighbours(around, sizes, choices, draw))
@@ -344,7 +358,7 @@ class Search:
 
     def _offer(self, cases: Iterable[Case]) -> None:
         """Cases that may be tried, each once; small ones first, for they are quick."""
-        for case in cases:
+        for case in map(self.hypotheses.with_products, cases):
             key = tuple(sorted(case.items()))
             if key not in self.known and self.fits(case):
                 self.known.add(key)
@@ -354,13 +368,13 @@ class Search:
     def _at_limits(self, rule: Rule) -> Iterator[Case]:
         """Cases on either side of a rule's limits, and halfway to what is known beyond them."""
         for names, limit in rule.limits:
-            value = _product(names)
-            below = [value(case) for case, _ in self.hypotheses.tried if value(case) < limit]
-            above = [value(case) for case, _ in self.hypotheses.tried if value(case) >= limit]
+            values = [int(case["*".join(names)]) for case, _ in self.hypotheses.tried]
+            below, above = ([one for one in values if (one >= limit) == side] for side in (False, True))
             low, high = max(below, default=0), min(above, default=limit)
             for case in (*self.hypotheses.failing[:2], *self.hypotheses.passing[-2:]):
                 others = prod(int(case[name]) for name in names[:-1])
                 for wanted in {limit, limit - 1, (low + high) // 2} if others else ():
                     size = max(1, -(-int(wanted) // others) if wanted == limit else int(wanted) // others)
                     if size <= self.sizes[names[-1]]:
-                        yield {**case, names[-1]: size}
+                        alike = [name for name in self.sizes if case[name] == case[names[-1]]]
+                        yield from ({**case, names[-1]: size}, {**case, **dict.fromkeys(alike, size)})

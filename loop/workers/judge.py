@@ -1,8 +1,7 @@
 """The judge: makes the inputs, knows the right answers, and never loads what it judges."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -71,7 +70,6 @@ class Judge:
         self.plain, self.form = (torch_side.find(name) if name else None for name in (terms.plain, terms.form))
         self.shapes, self.tolerance, self.alone = terms.shapes, terms.tolerance, terms.alone
         self.answers: dict[str, Answer] = {}
-        self.faults = terms.faults
         self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
 
     def answer(self, request: Request[Any]) -> object:
@@ -260,7 +258,7 @@ class Judge:
             worst = self._worst(truth, outputs)
         if len(answer.truths) > 1:
             worst = worst.but(output=truth.part.name)
-        return worst.but(fits=self._fits(answer, truth, outputs)) if suspected and self._is_plain(call) else worst
+        return worst.but(fits=self._fits(answer, n, outputs)) if suspected else worst
 
     def _worst(self, truth: Truth, outputs: list[Tensor]) -> messages.Finding:
         found = (finding(truth.facing(output), output, bounded=self.plain is not None) for output in outputs)
@@ -270,21 +268,25 @@ class Judge:
         """Whether a call has tensors one by one and gives one."""
         return not (call.structure or call.parts or self.asking.terms.is_class)
 
-    def _fits(self, answer: Answer, truth: Truth, outputs: list[Tensor]) -> dict[str, bool] | None:
-        """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
-        call, inputs = answer.given.call, answer.given.tensors
-        exact = [output.double() for output in outputs]
-        wrong = [(one, outside(one, truth.reference, truth.facing(one).allowed)) for one in exact]
-        rtol = truth.tolerance.rtol
+    def _fits(self, answer: Answer, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
+        """What explains the wrong ones of some outputs of one name."""
+        truth, rtol = answer.truths[n], answer.truths[n].tolerance.rtol
+        wrong = [
+            (one, outside(one, truth.reference, truth.facing(one).allowed)) for one in map(Tensor.double, outputs)
+        ]
         held = [
             suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
         ]
-        given = [one.double() for one in inputs]
-        faults = suspects.functions(self.faults)
-        own = [(as_if, partial(self.asking.ask, "fault", one, given, call)) for as_if, one in faults]
-        asked = partial(self.asking.ask, "reference", self.reference)
-        common = suspects.of_signature(asked, call, inputs, self.shapes, truth.reference)
-        found = suspects.fits(held, [*own, *common])
+
+        def asked(inputs: Sequence[Tensor]) -> Tensor:
+            call = answer.given.call
+            found, _ = self.asking.outputs("reference", self.reference, inputs, call, exact=True)
+            return self._formed(list(found.values())[n].double(), call)
+
+        plain = self._is_plain(answer.given.call)
+        known = suspects.of_target(self.asking, self.reference, answer.given, truth.reference) if plain else ()
+        others = suspects.of_any(asked, self.shapes, answer.given, truth.reference, whole=truth.is_whole)
+        found = suspects.fits(held, [*known, *others])
         return suspects.fits(held, held[0].multiplied()) if found == {} else found
 
     def _may_round(self, truth: Truth) -> bool:

@@ -19,6 +19,7 @@ from loop.calls.refusal import Refused
 from loop.mistakes import MAKERS
 from loop.mistakes.arrays import Array, Attributes, Terms
 from loop.mistakes.wrong_results import wrong_results
+from loop.workers.asking import Asking, Given
 from loop.workers.judge_messages import Shapes
 
 SLACK = 4.0
@@ -57,6 +58,11 @@ class WrongOutput:
         step = float(self._allowed(self.reference).max().clamp(min=1e-300)) if pairs.numel() else 1.0
         return len(set(zip(*(pairs / step).round().tolist(), strict=True)))
 
+    @property
+    def is_nowhere_finite(self) -> bool:
+        """Whether all that is wrong is NaN or infinite, and should be finite."""
+        return bool((~self.output.isfinite() & self.reference.isfinite())[self.wrong].all())
+
     def explained(self, answer: Tensor) -> Tensor:
         """Which elements a suspect's answer comes near."""
         near = (self.output - answer).abs() <= self._allowed(answer)
@@ -91,6 +97,8 @@ def fits(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[st
     """The suspects that explain every one of these outputs of a call, and whether also their right elements: else
     they are at work in the wrong places alone. None where too little is wrong to tell."""
     held = outputs[:MOST_HELD]
+    if held and all(one.is_nowhere_finite for one in held):
+        return {"it were never written, or overflowed on the way (NaN or infinite)": True}
     if not any(one.telling >= LEAST for one in held):
         return None
     found = ((as_if, _whole(held, answer)) for as_if, answer in suspects)
@@ -146,6 +154,54 @@ def of_signature(
             if isinstance(call.attributes[name], bool | str) and choice != call.attributes[name]:
                 terms = {"attribute": name, "to": choice}
                 yield f"{name} were {str(choice).lower()}", partial(reach, "set_attribute", terms)
+
+
+def of_target(asking: Asking, reference: torch_side.Function, given: Given, right: Tensor) -> Iterator[Suspect]:
+    """A target's own faults, and mistakes that its signature allows."""
+    call, exact = given.call, [one.double() for one in given.tensors]
+    for as_if, function in functions(asking.terms.faults):
+        yield as_if, partial(asking.ask, "fault", function, exact, call)
+    yield from of_signature(partial(asking.ask, "reference", reference), call, given.tensors, asking.shapes, right)
+
+
+def of_any(
+    answer: Callable[[Sequence[Tensor]], Tensor], shapes: Shapes, given: Given, right: Tensor, *, whole: bool
+) -> Iterator[Suspect]:
+    """Mistakes that any call may have, whatever its structure: `answer` is the reference on other inputs."""
+    for place, (tensor, file) in enumerate(zip(given.tensors, given.call.inputs, strict=True)):
+        told = shapes.inputs.get(file.name, "").split()
+        names = told if len(told) == tensor.dim() else [f"axis {axis}" for axis in range(tensor.dim())]
+        for word, other in _other_values(tensor, names):
+            inputs = [*given.tensors[:place], other, *given.tensors[place + 1 :]]
+            yield word.format(file.name), partial(answer, inputs)
+    for word, changed in _changed_results(right, whole=whole):
+        yield word, partial(torch.clone, changed)
+
+
+def _other_values(tensor: Tensor, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+    """What may be read in place of an input."""
+    yield "{} were zero", torch.zeros_like(tensor)
+    yield "{} were one", torch.ones_like(tensor)
+    for axis, name in enumerate(names):
+        if tensor.shape[axis] > 1:
+            yield f"only the first {name} of {{}} were read", tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
+            yield f"{{}} were read one {name} too early", tensor.roll(1, axis)
+            yield f"{{}} were read one {name} too late", tensor.roll(-1, axis)
+
+
+def _changed_results(right: Tensor, *, whole: bool) -> Iterator[tuple[str, Tensor]]:
+    """Right results, changed by their sign, or by an integer type that is too narrow for them."""
+    yield "negative results were zero", right.clamp(min=0)
+    yield "its sign were lost", right.abs()
+    yield "its sign were turned", -right
+    for bits in (8, 16, 32) if whole else ():
+        half = 2.0 ** (bits - 1)
+        yield f"it overflowed an int{bits}", (right + half).remainder(2 * half) - half
+        yield f"it overflowed a uint{bits}", right.remainder(2 * half)
+        yield f"it were cut off at the ends of an int{bits}", right.clamp(-half, half - 1)
+    if whole:
+        yield "each result were one too large", right + 1
+        yield "each result were one too small", right - 1
 
 
 def _erring(
