@@ -1,6 +1,7 @@
 """Why a variant is wrong: threads, state, what its output is as if, and the rule that foresees where it fails."""
 
 import random
+import time
 from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -37,10 +38,12 @@ REPEATS = 4
 """Times that a failure has to come again before it is said to come at times."""
 LARGEST = 1 << 20
 """Elements of an output that is compared with known faults; each fault costs a reference in float64."""
-TELLING = 64
-"""Wrong elements that are enough for such a comparison: of the workloads with so many the smallest is taken."""
+LEAST_TELLING, TELLING = 8, 64
+"""Wrong elements without which no known fault is told, and those that are enough: more cost time alone."""
 COMPARED = 2
 """Workloads that a known fault has to explain: what explains one alone may be chance."""
+MOST_NAMED = 3
+"""Known faults that are named side by side: where more explain an output, it tells none of them."""
 NOTHING = "nothing were computed (zeros)"
 """Explains zeros better than an input that were zero."""
 BY_CAUSE = {
@@ -50,6 +53,14 @@ BY_CAUSE = {
     "one output": "its output does not follow its input's values",
 }
 """What the gate itself saw: no other cause is looked for first."""
+
+KEEPS = "it keeps values between calls: "
+FIRST = "wrong in the first call of a process, right in later ones"
+BY_CALLS = {
+    "first call": FIRST,
+    "later calls": f"{KEEPS}right in the first call of a process, wrong in later ones",
+}
+"""What a verification that tells calls apart saw by itself."""
 
 
 class Patience(Model):
@@ -65,6 +76,8 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
     pairs = yield from failing_sides(context, failing_variants(context))
     for failing, side in pairs:
         limit_s = (arguments.seconds or context.budget_s) / len(pairs)
+        if arguments.seconds and side.emulated:
+            limit_s = 0.0  # A call of it takes seconds: only what the checks show is said.
         with closing(Prober(context, failing, side, PROBES, limit_s)) as prober:
             found.append((yield from _explanation(prober)))
     texts = [f"{one.variant}: {one.text}" for one in found]
@@ -75,8 +88,10 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
     """What explains the failures of one variant, as far as the time allows."""
     failing, rule, held = prober.failing, "", 0
     as_if: tuple[str, ...] = ()
-    by_gate = BY_CAUSE.get(failing.telling.cause, "")
-    cause = yield from _circumstance(prober)
+    causes = {check.cause for check in prober.failures}
+    by_gate = next((text for cause, text in BY_CAUSE.items() if cause in causes), "")
+    by_calls = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
+    cause = by_calls or (yield from _circumstance(prober))
     if not cause:
         as_if = (yield from _as_if(prober)) if failing.kind == "wrong" and not by_gate else ()
         rule, held = yield from _rule(prober)
@@ -119,18 +134,18 @@ def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
     return "it fails at times: in fresh processes it was right"
 
 
-KEEPS, FIRST = "it keeps values between calls: ", "wrong in the first call of a process, right in later ones"
-
-
 def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
     """Known faults that explain the outputs of the most telling workloads; those of whole outputs first."""
     wrong = [
         check
-        for check in checked(prober.context, prober.failing.variant)
+        for check in prober.failures
         if check.wrong and check.inputs == "contiguous" and check.total <= LARGEST
     ]
+    if time.monotonic() > prober.end or not wrong:
+        return ()
     wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
-    chosen = tuple({check.workload.name: check.workload for check in wrong}.values())[:COMPARED]
+    partly = min(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
+    chosen = tuple({check.workload.name: check.workload for check in (partly, *wrong)}.values())[:COMPARED]
     side = replace(prober.side, threads=1) if prober.context.bench.device == "cpu" else prober.side
     job = Job(side, chosen, layouts=False, call_limit_s=HANG_S, suspected=True)
     (checks,) = yield from verify(prober.context.bench, [job])
@@ -138,7 +153,7 @@ def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
     for whole in (True, False):
         named = [[as_if for as_if, all_of_it in one.items() if all_of_it or not whole] for one in fits]
         common = tuple(as_if for as_if in named[0] if all(as_if in one for one in named)) if named else ()
-        if common:
+        if 0 < len(common) <= MOST_NAMED or NOTHING in common:
             named_once = (NOTHING,) if NOTHING in common else common
             return named_once if whole else (*named_once[:-1], f"{named_once[-1]}, where it is wrong")
     return ()

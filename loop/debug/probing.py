@@ -8,7 +8,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all, to_build
-from loop.gate.verify import CALL_LIMIT_S, Checker, Job, files_of, values_key
+from loop.gate.verify import Checker, Job, files_of, values_key
 from loop.model.debugging import Outcome, Probe
 from loop.model.measurement import Check, Layout
 from loop.model.output import Checked, outputs_of
@@ -148,8 +148,12 @@ class Prober:
             yield from self.context.bench.expect(workload)
             call = self.context.bench.call(workload, self.side.name)
             request = Compute(call, inputs, hurried=True)  # Else another call may come before.
-            reply = yield from self._checker.worker.ask(request, limit_s=CALL_LIMIT_S, note="each call")
-        except (WorkFailed, WorkerLost, Refusal):
+            reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
+        except WorkerLost as lost:
+            if lost.kind == "hung":
+                raise Spent from lost
+            return False, False
+        except (WorkFailed, Refusal):
             return False, False
         right = []
         for path in files_of(call, reply):

@@ -5,6 +5,7 @@ controls too), the target's own `faults`, and the right answer times a factor. O
 that explains all wrong elements fits; it fits as a whole where it explains the right ones too.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -174,6 +175,8 @@ def of_any(
         for word, other in _other_values(tensor, names):
             inputs = [*given.tensors[:place], other, *given.tensors[place + 1 :]]
             yield word.format(file.name), partial(answer, inputs)
+    for word, inputs in _first_of_several(shapes, given):
+        yield word, partial(answer, inputs)
     for word, changed in _changed_results(right, whole=whole):
         yield word, partial(torch.clone, changed)
 
@@ -189,8 +192,25 @@ def _other_values(tensor: Tensor, names: Sequence[str]) -> Iterator[tuple[str, T
             yield f"{{}} were read one {name} too late", tensor.roll(-1, axis)
 
 
+def _first_of_several(shapes: Shapes, given: Given) -> Iterator[tuple[str, list[Tensor]]]:
+    """Two inputs of which only the first index of a dimension that they share is read."""
+    along: dict[str, list[tuple[int, int]]] = {}
+    for place, file in enumerate(given.call.inputs):
+        for axis, name in enumerate(shapes.inputs.get(file.name, "").split()):
+            if axis < given.tensors[place].dim() and given.tensors[place].shape[axis] > 1:
+                along.setdefault(name, []).append((place, axis))
+    for name, places in along.items():
+        for some in itertools.combinations(places, 2):
+            inputs = list(given.tensors)
+            for place, axis in some:
+                inputs[place] = inputs[place].narrow(axis, 0, 1).expand_as(inputs[place]).clone()
+            words = " and ".join(given.call.inputs[place].name for place, _ in some)
+            yield f"only the first {name} of {words} were read", inputs
+
+
 def _changed_results(right: Tensor, *, whole: bool) -> Iterator[tuple[str, Tensor]]:
     """Right results, changed by their sign, or by an integer type that is too narrow for them."""
+    yield "nothing were computed (zeros)", torch.zeros_like(right)
     yield "negative results were zero", right.clamp(min=0)
     yield "its sign were lost", right.abs()
     yield "its sign were turned", -right
