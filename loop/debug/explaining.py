@@ -100,6 +100,7 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
     return Explanation(
         variant=failing.variant,
         cause=cause or (f"as if {', or '.join(as_if)}" if as_if else by_gate),
+        as_if=as_if,
         rule=rule,
         held=held,
         where=where,

@@ -116,6 +116,8 @@ class Explanation(Model):
     """Name of the variant."""
     cause: str
     """What is wrong: a data race, values that are kept between calls, a known fault; or empty."""
+    as_if: tuple[str, ...]
+    """Known faults each of which explains its outputs."""
     rule: str
     """On which workloads it is wrong; empty where no rule foresaw fresh ones."""
     held: int
