@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Annotated, cast
@@ -27,7 +27,7 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.debugging import ExplainOutput, Explanation
 from loop.model.measurement import Check, Layout
-from loop.model.target import Target
+from loop.model.target import Target, Workload
 from loop.model.tuning import Scalar
 from loop.model.workloads import accepts, operations, scale_of, scaled
 from loop.steps.context import Context, Result, Working
@@ -51,6 +51,7 @@ BY_CAUSE = {
     "changed input": "it writes to its input",
     "not written": "some of its output is never written",
     "one output": "its output does not follow its input's values",
+    "NaN": "some of its output is never written, or overflows on the way (NaN)",
 }
 """What the gate itself saw: no other cause is looked for first."""
 
@@ -93,7 +94,7 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
     by_calls = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
     cause = by_calls or (yield from _circumstance(prober))
     if not cause:
-        as_if = (yield from _as_if(prober)) if failing.kind == "wrong" and not by_gate else ()
+        as_if = (yield from _as_if(prober)) if failing.kind == "wrong" and by_gate in ("", BY_CAUSE["NaN"]) else ()
         rule, held = yield from _rule(prober)
     telling = failing.telling
     where = common_place(prober.failures, prober.signature) or whereabouts(telling, prober.signature)
@@ -137,27 +138,32 @@ def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
 
 def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
     """Known faults that explain the outputs of the most telling workloads; those of whole outputs first."""
-    wrong = [
-        check
-        for check in prober.failures
-        if check.wrong and check.inputs == "contiguous" and check.total <= LARGEST
-    ]
-    if time.monotonic() > prober.end or not wrong:
+    chosen = _most_telling(prober.failures)
+    if time.monotonic() > prober.end or not chosen:
         return ()
-    wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
-    partly = min(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
-    chosen = tuple({check.workload.name: check.workload for check in (partly, *wrong)}.values())[:COMPARED]
     side = replace(prober.side, threads=1) if prober.context.bench.device == "cpu" else prober.side
     job = Job(side, chosen, layouts=False, call_limit_s=HANG_S, suspected=True)
     (checks,) = yield from verify(prober.context.bench, [job])
     fits = [check.fits for check in checks.checks if check.fits is not None]
-    for whole in (True, False):
-        named = [[as_if for as_if, all_of_it in one.items() if all_of_it or not whole] for one in fits]
-        common = tuple(as_if for as_if in named[0] if all(as_if in one for one in named)) if named else ()
-        if 0 < len(common) <= MOST_NAMED or NOTHING in common:
-            named_once = (NOTHING,) if NOTHING in common else common
-            return named_once if whole else (*named_once[:-1], f"{named_once[-1]}, where it is wrong")
-    return ()
+    if whole := _common(fits, whole=True):
+        return whole
+    partly = _common(fits, whole=False)
+    return (*partly[:-1], f"{partly[-1]}, where it is wrong") if partly else ()
+
+
+def _most_telling(failures: Sequence[Check]) -> tuple[Workload, ...]:
+    """Where right and wrong elements are most evenly divided, and the smallest workload with enough wrong ones."""
+    wrong = [one for one in failures if one.wrong and one.inputs == "contiguous" and one.total <= LARGEST]
+    wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
+    evenly = sorted(wrong, key=lambda one: (one.wrong < LEAST_TELLING, abs(one.wrong / one.total - 0.5)))
+    return tuple({check.workload.name: check.workload for check in (*evenly[:1], *wrong)}.values())[:COMPARED]
+
+
+def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ...]:
+    """Faults that explain every one of some outputs, the right elements too; none where too many do."""
+    each = [[as_if for as_if, all_of_it in one.items() if all_of_it or not whole] for one in fits]
+    common = tuple(as_if for as_if in each[0] if all(as_if in one for one in each)) if each else ()
+    return (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
 
 
 def _rule(prober: Prober) -> Generator[Tick, None, tuple[str, int]]:

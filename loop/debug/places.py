@@ -70,21 +70,24 @@ def common_place(checks: Sequence[Check], signature: Signature) -> str:
 
 def _place(name: str, words: str, spans: Sequence[Span]) -> Iterator[str]:
     """The first rule that fits the wrong indices of every size."""
-    firsts = {span.first for span in spans}
-    to_end = all(span.last == span.size - 1 for span in spans)
-    unbroken = all(span.count == span.last - span.first + 1 for span in spans)
-    blocks = [n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)]
-    if unbroken and all(span.first == span.last == span.size - 1 for span in spans):
-        yield f"only the last of {words}"
-    elif unbroken and firsts == {0} and all(span.last == 0 for span in spans):
-        yield f"only the first of {words}"
-    elif unbroken and to_end and len(firsts) == 1:
-        yield f"{words} from {firsts.pop()} on"
-    elif unbroken and to_end and blocks:
-        yield f"the last {name} % {blocks[0]} of {words}: a partial block of {blocks[0]}"
-    elif unbroken and to_end and all(span.first == span.size // 2 for span in spans):
-        yield f"the second half of {words}"
-    elif not unbroken and all(span.count == (span.last - span.first) // 2 + 1 > 1 for span in spans):
-        yield f"every other of {words}, from {min(firsts)} on"
-    elif unbroken and firsts == {0} and len({span.last for span in spans}) == 1:
-        yield f"{words} up to {spans[0].last}"
+    if all(span.count == span.last - span.first + 1 for span in spans):
+        yield from _stretch(name, words, spans)
+    elif all(span.count == (span.last - span.first) // 2 + 1 for span in spans):
+        yield f"every other of {words}, from {min(span.first for span in spans)} on"
+
+
+def _stretch(name: str, words: str, spans: Sequence[Span]) -> Iterator[str]:
+    """The same where wrong indices follow each other, by where they begin and end."""
+    begin, to_end = {span.first for span in spans}, all(span.last == span.size - 1 for span in spans)
+    block = next((n for n in BLOCKS if all(span.first == span.size // n * n for span in spans)), 0)
+    rules = {
+        f"only the last of {words}": all(span.count == 1 for span in spans),
+        f"{words} from {spans[0].first} on": len(begin) == 1,
+        f"the last {name} % {block} of {words}: a partial block of {block}": block > 0,
+        f"the second half of {words}": all(span.first == span.size // 2 for span in spans),
+    }
+    ends = {span.last for span in spans}
+    if to_end:
+        yield from [text for text, fits in rules.items() if fits][:1]
+    elif len(begin) == len(ends) == 1:
+        yield f"only the first of {words}" if ends == {0} else f"{words} {spans[0].first} to {spans[0].last}"

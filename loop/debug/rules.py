@@ -4,6 +4,7 @@ Pure: others try. `Hypotheses` keeps every rule that explains all cases so far. 
 the likely ones differ most. So a threshold is halved, and "no multiple of 8" is told from "odd", by few cases.
 """
 
+import math
 import operator
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,18 +87,16 @@ class Hypotheses:
     def rules(self) -> list[Rule]:
         """Rules that explain every case, the simplest first: also two that hold together, or either."""
         limits = list(self._limits())
-        failing, passing, every = self.failing, self.passing, (1 << len(self.failing)) - 1
-        wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], passing)
+        wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], self.passing)
+        narrow = _with_bits([*self._narrow, *(rule for rule, is_wide in limits if not is_wide)], self.failing)
+        every = (1 << len(self.failing)) - 1
         found = [rule for rule, passes in wide if not passes]
-        if not passing:
+        if not self.passing:
             found.append(Rule(ALWAYS, "", 0.5, lambda case: True))
-        elif failing:
-            narrow = _with_bits([*self._narrow, *(rule for rule, is_wide in limits if not is_wide)], failing)
+        else:
             found += [_both(a, b) for (a, x), (b, y) in _pairs(wide) if not x & y]
             found += [_either(a, b) for (a, x), (b, y) in _pairs(narrow) if x | y == every]
-        if not found:
-            some = combinations(wide[:KEPT], 3)
-            found = [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in some if not x & y & z]
+        found = found or _threes(wide[:KEPT])
         return sorted({rule.text: rule for rule in found}.values(), key=lambda rule: rule.cost)[:KEPT]
 
     def telling(self, rules: Sequence[Rule], cases: Sequence[Case]) -> Case | None:
@@ -115,23 +114,15 @@ class Hypotheses:
         """Thresholds that hold in every case that fails (True), or in none that passes (False)."""
         for name in (*self.quantities, "scale"):
             fails, passes = ([float(case[name]) for case in cases] for cases in (self.failing, self.passing))
-            names = tuple(name.split("*")) if name != "scale" else ()
-            for limit in _between({*fails, *passes}) if names else SCALES:
-                said = name if names else "the values' standard deviation"
-                after = bool(names) and _is_round(limit - 1)
-                above = Rule(
-                    f"{said} > {limit - 1:g}" if after else f"{said} >= {limit:g}",
-                    f"{said} <= {limit - 1:g}" if after else f"{said} < {limit:g}",
-                    2.0 * (len(names) > 1) + (1.5 if _is_round(limit) or _is_round(limit - 1) else 3),
-                    _at_least(name, limit),
-                    ((names, limit),) if names else (),
-                )
+            least, most = min(passes, default=math.inf), max(passes, default=-math.inf)
+            for limit in _between({*fails, *passes}) if name != "scale" else SCALES:
+                above = _threshold(name, limit)
                 below = replace(above, text=above.opposite, opposite=above.text, holds=_negated(above.holds))
                 fit = (
-                    (above, True, min(passes, default=limit) < limit <= min(fails)),
-                    (below, True, max(fails) < limit <= max(passes, default=0)),
-                    (above, False, max(passes, default=limit) < limit <= max(fails)),
-                    (below, False, min(fails) < limit <= min(passes, default=0)),
+                    (above, True, least < limit <= min(fails)),
+                    (below, True, max(fails) < limit <= most),
+                    (above, False, most < limit <= max(fails)),
+                    (below, False, min(fails) < limit <= least),
                 )
                 yield from ((rule, is_wide) for rule, is_wide, fits in fit if fits)
 
@@ -147,7 +138,7 @@ class Hypotheses:
                 texts = (f"{name} is no power of two", f"{name} is a power of two")
                 yield from _pair(*texts, 3.0, _is_no_power(name))
                 for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
-                    cost = 1.5 if size < 2 else 4.0
+                    cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
                     yield from _pair(f"{name} == {size}", f"{name} != {size}", cost, _equals(name, size))
         for a, b in combinations(self.sizes, 2):
             yield from _pair(f"{a} != {b}", f"{a} == {b}", 2.0, _related(a, b, operator.ne))
@@ -197,6 +188,16 @@ def _at_least(name: str, limit: float) -> Callable[[Case], bool]:
     return lambda case: float(case[name]) >= limit
 
 
+def _threshold(name: str, limit: float) -> Rule:
+    """A size, a product or the scale of the values is at least a limit; `D > 512` where that is rounder."""
+    said, names = ("the values' standard deviation", ()) if name == "scale" else (name, tuple(name.split("*")))
+    after = bool(names) and _is_round(limit - 1)
+    texts = (f"{said} > {limit - 1:g}", f"{said} <= {limit - 1:g}") if after else ()
+    text, opposite = texts or (f"{said} >= {limit:g}", f"{said} < {limit:g}")
+    cost = 2.0 * (len(names) > 1) + (1.5 if _is_round(limit) or after else 3)
+    return Rule(text, opposite, cost, _at_least(name, limit), ((names, limit),) if names else ())
+
+
 def _both(a: Rule, b: Rule) -> Rule:
     text, opposite = f"{a.text} and {b.text}", f"{a.opposite} or {b.opposite}"
     cost, limits = a.cost + b.cost + 2, (*a.limits, *b.limits)
@@ -209,16 +210,22 @@ def _either(a: Rule, b: Rule) -> Rule:
     return Rule(text, opposite, cost, lambda case: a.holds(case) or b.holds(case), limits)
 
 
+def _threes(wide: Sequence[tuple[Rule, int]]) -> list[Rule]:
+    """Three conditions that hold together, where no two do."""
+    some = combinations(wide, 3)
+    return [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in some if not x & y & z]
+
+
 def _with_bits(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
-    """The simplest rules, and the cases in which each holds, a bit each."""
-    simple = sorted(rules, key=lambda rule: rule.cost)[: 4 * KEPT]
+    """Rules, the simplest first, and the cases in which each holds, a bit each."""
+    simple = sorted(rules, key=lambda rule: rule.cost)
     return [(rule, sum(1 << n for n, case in enumerate(cases) if rule.holds(case))) for rule in simple]
 
 
 def _pairs(rules: Sequence[tuple[Rule, int]]) -> list[tuple[tuple[Rule, int], tuple[Rule, int]]]:
     """Pairs of rules that explain different cases each, the simplest first."""
     alone = list({bits: (rule, bits) for rule, bits in reversed(rules)}.values())
-    return list(combinations(sorted(alone, key=lambda one: one[0].cost), 2))
+    return list(combinations(sorted(alone, key=lambda one: one[0].cost)[: 4 * KEPT], 2))
 
 
 def _between(sizes: set[float]) -> set[float]:
@@ -306,6 +313,9 @@ def _drawn(most: int, draw: random.Random) -> int:
 FRESH, LEAST = 12, 6
 """Fresh cases in a row that the leading rule has to foresee; at least, where the budget ends the search."""
 
+MOST_COST = 9.0
+"""A rule of more parts fits what fails by chance."""
+
 
 class Search:
     """A search for the rule: it names one case after the other, and learns what came of each."""
@@ -354,7 +364,8 @@ class Search:
     @property
     def found(self) -> Rule | None:
         """The rule that may be said: enough fresh cases were foreseen by it."""
-        return self.rules[0] if self.rules and self.held >= LEAST else None
+        rule = self.rules[0] if self.rules and self.held >= LEAST else None
+        return rule if rule and rule.cost <= MOST_COST else None
 
     def _offer(self, cases: Iterable[Case]) -> None:
         """Cases that may be tried, each once; small ones first, for they are quick."""

@@ -30,21 +30,26 @@ class Diagnosis:
 
 def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
     """One a variant that was found wrong and looked into."""
-    small = {one.variant: one for output in outputs_of(finished, SmallestOutput) for one in output.smallest}
-    wrong = {
-        c.variant: c for output in outputs_of(finished, VerifyOutput) for c in output.variants if c.first_failure
-    }
-    explained = {one.variant: one for output in outputs_of(finished, ExplainOutput) for one in output.explanations}
-    found = []
-    for variant, checks in wrong.items():
-        why = explained.get(variant)
-        lines = tuple(_lines(finished, checks, small.get(variant), why))
-        command = (
-            head.verify_command(variant, small[variant].words, small[variant].seed) if variant in small else ""
-        )
-        if command or why or any(label == "Component" for label, _ in lines):
-            found.append(Diagnosis(variant, lines, command, why.cause if why else "", why.rule if why else ""))
-    return tuple(found)
+    verified = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
+    wrong = {checks.variant: checks for checks in verified if checks.first_failure}
+    found = (_diagnosis(head, finished, checks) for checks in wrong.values())
+    return tuple(one for one in found if one is not None)
+
+
+def _diagnosis(head: SessionHead, finished: Sequence[Finished], checks: VariantChecks) -> Diagnosis | None:
+    """What is wrong with a variant; None where nobody looked into it."""
+    variant = checks.variant
+    small = {one.variant: one for output in outputs_of(finished, SmallestOutput) for one in output.smallest}.get(
+        variant
+    )
+    explained = (one for output in outputs_of(finished, ExplainOutput) for one in output.explanations)
+    why = {one.variant: one for one in explained}.get(variant)
+    lines = tuple(_lines(finished, checks, small, why))
+    command = head.verify_command(variant, small.words, small.seed) if small else ""
+    if not (command or why or any(label == "Component" for label, _ in lines)):
+        return None
+    cause, rule = (why.cause, why.rule) if why else ("", "")
+    return Diagnosis(variant, lines, command, cause, rule)
 
 
 def _lines(

@@ -271,12 +271,10 @@ class Judge:
     def _fits(self, answer: Answer, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
         """What explains the wrong ones of some outputs of one name."""
         truth, rtol = answer.truths[n], answer.truths[n].tolerance.rtol
-        wrong = [
-            (one, outside(one, truth.reference, truth.facing(one).allowed)) for one in map(Tensor.double, outputs)
-        ]
-        held = [
-            suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
-        ]
+        held = []
+        for one in map(Tensor.double, outputs):
+            if bool((wrong := outside(one, truth.reference, truth.facing(one).allowed)).any()):
+                held.append(suspects.WrongOutput(truth.reference, truth.allowed, rtol, one, wrong))
 
         def asked(inputs: Sequence[Tensor]) -> Tensor:
             call = answer.given.call

@@ -59,11 +59,6 @@ class WrongOutput:
         step = float(self._allowed(self.reference).max().clamp(min=1e-300)) if pairs.numel() else 1.0
         return len(set(zip(*(pairs / step).round().tolist(), strict=True)))
 
-    @property
-    def is_nowhere_finite(self) -> bool:
-        """Whether all that is wrong is NaN or infinite, and should be finite."""
-        return bool((~self.output.isfinite() & self.reference.isfinite())[self.wrong].all())
-
     def explained(self, answer: Tensor) -> Tensor:
         """Which elements a suspect's answer comes near."""
         near = (self.output - answer).abs() <= self._allowed(answer)
@@ -98,8 +93,6 @@ def fits(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[st
     """The suspects that explain every one of these outputs of a call, and whether also their right elements: else
     they are at work in the wrong places alone. None where too little is wrong to tell."""
     held = outputs[:MOST_HELD]
-    if held and all(one.is_nowhere_finite for one in held):
-        return {"it were never written, or overflowed on the way (NaN or infinite)": True}
     if not any(one.telling >= LEAST for one in held):
         return None
     found = ((as_if, _whole(held, answer)) for as_if, answer in suspects)
