@@ -20,7 +20,7 @@ from loop.builds import build
 from loop.gate import kernel
 from loop.gate.verify import Allowance, Job, verify
 from loop.model.base import Model
-from loop.model.measurement import BASELINE, Build
+from loop.model.measurement import BASELINE, Build, VariantChecks
 from loop.model.output import Output
 from loop.model.target import Workload
 from loop.model.workloads import accepts, operations
@@ -91,6 +91,8 @@ class CheckOutput(Output):
     """Workloads that were verified."""
     wrong: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Variant to what failed, a line each."""
+    variants: tuple[VariantChecks, ...] = ()
+    """The checks of each."""
     speeds: tuple[QuickSpeed, ...] = ()
     """One a variant that is right."""
 
@@ -124,7 +126,7 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     )
     wrong = {one.variant: one.failures for one in found if one.failures}
     verified = tuple(one.name for one in chosen if one not in allowance.left_out)
-    fields = {"built": built, "verified": verified, "wrong": wrong}
+    fields = {"built": built, "verified": verified, "wrong": wrong, "variants": found}
     unverified = kernel.unverified(context, built, allowance.left_out)
     if wrong:
         name, (first, *_) = next(iter(wrong.items()))

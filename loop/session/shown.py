@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from loop.base.screen import Screen
+from loop.model.debugging import ExplainOutput
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.measurement import ControlResult, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
@@ -26,6 +27,11 @@ Again = Callable[[str, int], str]
 
 def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) -> None:
     """Tables of checks and timings, to stdout."""
+    for explained in outputs_of(finished, ExplainOutput):
+        for one in explained.explanations:
+            screen.data(f"Why {one.variant} is wrong:")
+            for label, text in one.lines:
+                screen.data(f"  {label}: {text}")
     for checked in outputs_of(finished, VerifyOutput):
         _show_checks(checked, again, screen)
         for text in checked.not_exercised:
