@@ -13,11 +13,11 @@ from loop.calls.call import Call
 from loop.gate.layouts import LAYOUTS, laid_out, layouts_of
 from loop.gate.limits import LONGEST_S, PATIENCE, SLOW_S, CallLimit
 from loop.gate.order import checked_again, of_one_shape, shuffle, values_key
-from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, named, wrong_turns
+from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, is_wrong, named, wrong_turns
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
 from loop.model.faults import Fault
-from loop.model.measurement import Check, Mismatch, VariantChecks
+from loop.model.measurement import BASELINE, Check, Mismatch, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import accepts, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
@@ -155,13 +155,37 @@ class Checker:
         for layout in layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload):
             if self.concerns(workload):
                 try:
-                    self.found.append((yield from self._check(workload, layout)))
+                    check = yield from self._check(workload, layout)
+                    if layout == "broadcast" and check.cause in OF_VALUES:
+                        yield from self._blame_layout(workload)
+                    self.found.append(check)
                 except WorkFailed as failed:
                     if layout != "broadcast":
                         raise
-                    self.bench.notes[f"broadcast inputs on {workload.name}: {failed.message}"] = None
+                    self._turns.pop((values_key(workload), layout), None)
+                    self.bench.notes[f"{self.side.name} on {_place(workload, layout)}: {failed.message}"] = None
         if values_key(workload) in self.again and self.concerns(workload):
             yield from self._check_again(workload)
+
+    def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
+        """Raise WorkFailed where a broadcast layout is not to blame: equal values may leave nothing but rounding.
+
+        The same values are as wrong in contiguous memory then, or the baseline is as wrong on them.
+        """
+        call = self.bench.call(workload, self.side.name, layout="broadcast")
+        reply = yield from self.ask(workload, call, "contiguous", f"{self.side.name} on {call.key}")
+        request = Compare(call, files_of(call, reply))
+        finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, f"outputs of {call.key}")
+        job = Job(self.bench.side(BASELINE), [workload], layouts=False, control=True)
+        baseline = Checker(job, KeptWorker(self.bench, job.side))
+        try:
+            wrong = is_wrong(finding) or not (yield from baseline.look(workload, "broadcast")).passed
+        except (WorkerLost, Refusal):
+            wrong = False
+        finally:
+            baseline.worker.close()
+        if wrong:
+            raise WorkFailed("equal values leave nothing but rounding, in any layout")
 
     def _check_again(self, workload: Workload) -> Generator[Tick, None, None]:
         """Check the first call of a fresh process, which goes on; of slow first calls, only one more."""
