@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-scale bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-coverage bench-scale bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -43,7 +43,7 @@ test-rest: $(VENV)/.tools  ## the tests that take longer: more sessions, builds,
 
 test-all: test test-rest  ## all tests
 
-house: $(VENV)/.tools  ## measure the source tree: rooms, circles, complexity, sentences, start-up times
+house: $(VENV)/.tools  ## measure the source tree: rooms, circles, sentences, start-up times
 	$(BIN)/python -m tests.house --times
 
 lint: $(VENV)/.tools  ## format and style
@@ -123,6 +123,9 @@ bench-gate: $(VENV)/.tools  ## how often the gate is wrong: mistakes, right vari
 	$(BIN)/python -m tests.speed.gate_corpus
 	$(BIN)/python -m tests.speed.honest
 	$(BIN)/python -m tests.speed.gate
+
+bench-coverage: $(VENV)/.tools  ## wrong and right kernels of twelve functions by every door (two hours); writes tests/speed/COVERAGE.md
+	$(BIN)/python -m tests.speed.coverage
 
 bench-causes: $(VENV)/.tools  ## mistakes in the bundled kernels: is the cause named? writes tests/speed/CAUSES.md (ten minutes)
 	$(BIN)/python -m tests.speed.causes

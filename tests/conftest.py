@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from loop.calls.own_modules import OWN
 from loop.workers.bench import Bench
 from tests.targets import ENTRIES, compiled, external, importable, open_bench, write_target
 
@@ -49,6 +50,8 @@ def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPat
         "FORCE_COLOR",
     ):
         monkeypatch.delenv(name, raising=False)
+    for name, empty in (("folders", []), ("others", {})):  # Modules of another test's target are not found.
+        monkeypatch.setattr(OWN, name, empty)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 

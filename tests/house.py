@@ -6,19 +6,14 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests import test_layers as layers
 from tests.conftest import ROOT
 
-MOST_BRANCHES = 15
-"""Complexity above which a function is two."""
 PAGES = (ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md")))
 """Pages whose sentences are measured; the reference is generated."""
-BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.comprehension, ast.match_case)
-NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 SENTENCES = ("message", "hint", "reason", "why", "note", "explanation", "detail")
 """Names of fields and variables that hold text which somebody wrote to be read."""
 PARTS = (
@@ -38,33 +33,6 @@ STARTS = {
     "loop patterns list": [sys.executable, "-c", "from loop.cli import main; main()", "patterns", "list"],
 }
 FLOOR = [sys.executable, "-c", "import typer, rich, pydantic"]
-
-
-def complexity(function: ast.AST) -> int:
-    """One, and one for each branch, loop, handler, comprehension, `and` and `or`; inner functions count apart."""
-    count, rest = 1, list(ast.iter_child_nodes(function))
-    while rest:
-        node = rest.pop()
-        if isinstance(node, NESTED):
-            continue
-        count += isinstance(node, BRANCHES) + len(getattr(node, "ifs", ()))
-        count += len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
-        rest += ast.iter_child_nodes(node)
-    return count
-
-
-def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """The functions of a file with their complexity."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", complexity(node)
-
-
-def intricate() -> list[str]:
-    """Functions that branch too often."""
-    return [
-        f"{name}: {count}" for path in layers.FILES for name, count in functions(path) if count > MOST_BRANCHES
-    ]
 
 
 def branches_on_text(path: Path) -> Iterator[str]:
@@ -165,11 +133,8 @@ def measures() -> Iterator[tuple[str, str, str]]:
     """Each measure with its value and what it must be."""
     lines = sum(len(path.read_text().splitlines()) for path in layers.FILES)
     yield "lines of loop/", f"{lines:,}", ""
-    (room, files), *_ = Counter(map(layers.room_of, layers.FILES)).most_common(1)
-    yield "largest room, files", f"{files} ({room})", f"<= {layers.LARGEST_ROOM}"
     yield "import circles, files in them", str(len(layers.circles())), "0"
     yield "upward imports", str(len(layers.offenders(layers.upward))), "0"
-    yield f"functions of complexity > {MOST_BRANCHES}", str(len(intricate())), "0"
     yield "places that branch on a sentence", str(len(sentence_branches())), "0"
     yield "files edited to add an action that shows in the report", str(len(edited())), "4"
     yield "files from samples to the word of a verdict, one room", str(len(way_of_a_verdict())), "3"
@@ -180,7 +145,7 @@ def measures() -> Iterator[tuple[str, str, str]]:
 if __name__ == "__main__":
     for name, value, must in measures():
         print(f"{name:58}{value:>16}   {must}")
-    for one in (*intricate(), *sentence_branches()):
+    for one in sentence_branches():
         print(f"  {one}")
     if "--times" in sys.argv:
         floor = seconds(FLOOR)

@@ -3,11 +3,6 @@
 from tests import house
 
 
-def test_no_function_is_too_intricate() -> None:
-    """A function that branches more often is two."""
-    assert [] == house.intricate()
-
-
 def test_no_code_branches_on_a_sentence() -> None:
     """Text that somebody wrote to be read is no protocol; reasons are types."""
     assert [] == house.sentence_branches()

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,11 +12,8 @@ from tests.conftest import ROOT
 TABLE = re.compile(r"^\| (\d+) \| `(\w+)` \|", re.MULTILINE)
 LEVEL = {room: int(floor) for floor, room in TABLE.findall((ROOT / "ARCHITECTURE.md").read_text())}
 """Rooms to their floors, as ARCHITECTURE.md says."""
-LARGEST_ROOM = 40
-"""Files of a room."""
 WITH_TORCH = {"calls", "mistakes", "workers", "pytorch"}
 """Rooms whose code runs in a worker, or in a user's own program."""
-LONGEST = 400
 FILES = sorted((ROOT / "loop").rglob("*.py"))
 
 
@@ -122,12 +118,6 @@ def test_no_import_leads_back() -> None:
     assert {} == circles()
 
 
-def test_a_room_can_be_looked_through() -> None:
-    """A room of more files than that is two."""
-    counts = Counter(map(room_of, FILES))
-    assert {} == {room: count for room, count in counts.items() if count > LARGEST_ROOM}
-
-
 def test_torch_and_numpy_are_imported_by_children_only() -> None:
     """The parent stays quick, and a library kills a child, not the session; a user's program has them anyway."""
 
@@ -150,11 +140,6 @@ def test_a_parent_catches_everything_in_two_places_only() -> None:
         return [] if room_of(path) in WITH_TORCH else facts(path).broad
 
     assert offenders(broad, but={"loop/session/walk.py", "loop/cli/__init__.py"}) == {}
-
-
-def test_a_file_is_one_room() -> None:
-    """A file of over 400 lines is two."""
-    assert offenders(lambda path: max(0, len(path.read_text().splitlines()) - LONGEST)) == {}
 
 
 def test_a_module_says_why_it_exists() -> None:

@@ -8,7 +8,7 @@ from loop.base.errors import LoopError
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.model import SearchMetric
 from loop.gate.emulating import too_much
-from loop.gate.kernel import distinct, extra_sets, workloads
+from loop.gate.kernel import distinct, extra_sets, other_sets, workloads
 from loop.model.index import SessionRow
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
@@ -86,8 +86,8 @@ def _risen(context: Context) -> Iterator[Regression]:
 
 
 def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
-    """Everything that the plan verifies, by a GPU's types where it is emulated."""
-    sets = [*context.task.plan.workloads, *extra_sets(context)]
+    """Everything that is verified, by a GPU's types where it is emulated."""
+    sets = [*context.task.plan.workloads, *extra_sets(context), *other_sets(context)]
     every = distinct(workloads(context, sets, device="cuda" if emulated else None))
     return [one for one in every if not (emulated and too_much(context.bench.target, one))]
 

@@ -25,6 +25,9 @@ NARROWER, LINEAR, CUBIC, NOISE = 16.0, 4.0, 16.0**3, 1e-12
 the function jumps there (an index, a comparison), and no rounding is forgiven. What is less than this share of the
 largest element is float64's own rounding."""
 
+DRAWS, STEP, SLACK = 8, 2.0**-51, 4.0
+"""Times that inputs are moved by two of float64's roundings, and how far an element may be off, in such moves."""
+
 
 @dataclass(frozen=True)
 class Moved:
@@ -59,9 +62,22 @@ def moved(
     return Moved(each, largest, max(float(one.sum()), float(other.sum())) / count)
 
 
-def _signs(like: Tensor) -> Tensor:
+def noise(answer: Callable[[list[Tensor]], Tensor], inputs: Sequence[Tensor], reference: Tensor) -> Tensor:
+    """What float64 itself loses of each element: how far it moves when inputs change by a few of float64's
+    roundings. An exact zero that is the difference of large numbers shows so."""
+    most = torch.zeros_like(reference)
+    for seed in range(DRAWS):
+        near = [
+            one.double() * (1 + STEP * _signs(one, seed)) if one.is_floating_point() else one for one in inputs
+        ]
+        moved_by = (answer(near) - reference).abs()
+        most = torch.maximum(most, moved_by.where(moved_by.isfinite(), 0.0))
+    return SLACK * most
+
+
+def _signs(like: Tensor, seed: int = 0) -> Tensor:
     """One or minus one for each element, the same each time."""
-    draw = torch.Generator(like.device).manual_seed(0)
+    draw = torch.Generator(like.device).manual_seed(seed)
     return torch.randint(2, like.shape, generator=draw, device=like.device).double() * 2 - 1
 
 

@@ -21,7 +21,9 @@ import numpy
 import torch
 from torch import Tensor
 
+from loop.calls import own_modules
 from loop.calls.call import TensorFile
+from loop.calls.own_modules import OWN
 from loop.calls.refusal import Refused
 from loop.model.dtypes import ITEM_SIZES, Dtype
 
@@ -80,14 +82,16 @@ def find(name: str) -> Function:
     try:
         return getattr(import_module(MOVED.get(module, module)), function)  # type: ignore[no-any-return]
     except Exception as error:
-        raise Refused(f"cannot import {name}: {type(error).__name__}: {error}{_line(error)}") from error
+        said = OWN.said(f"{type(error).__name__}: {error}{_line(error)}")
+        raise Refused(f"cannot import {name}: {said}") from error
 
 
 def _line(error: Exception) -> str:
     """Where in a file of the user's an import failed, as in ` (task.py:3)`; empty where nobody knows."""
     ours = Path(__file__).parent.parent
-    places = reversed(traceback.extract_tb(error.__traceback__))
-    last = next((one for one in places if one.filename.endswith(".py") and "importlib" not in one.filename), None)
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    places = (one for one in frames if one.filename.endswith(".py") and "importlib" not in one.filename)
+    last = next((one for one in places if one.filename != own_modules.__file__), None)
     if isinstance(error, SyntaxError) or last is None or ours in Path(last.filename).parents:
         return ""
     return f" ({Path(last.filename).resolve().name}:{last.lineno})"
@@ -126,7 +130,7 @@ def import_module(name: str) -> ModuleType:
     """A module of the user's, or a file that is one: nothing is written beside it."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        return import_file(name) if name.endswith(".py") else importlib.import_module(name)
+        return import_file(name) if name.endswith(".py") else importlib.import_module(OWN.name_of(name))
     finally:
         sys.dont_write_bytecode = before
 
@@ -136,12 +140,13 @@ def import_file(path: str) -> ModuleType:
     whole = path if os.path.isabs(path) else _found(path)
     if whole in sys.modules:
         return sys.modules[whole]
-    spec = importlib.util.spec_from_file_location(whole, whole)
-    if spec is None or spec.loader is None or not Path(whole).is_file():
+    if not Path(whole).is_file():
         raise FileNotFoundError(f"{path} is not there")
+    OWN.add(str(Path(whole).parent), last=True)
+    spec = OWN.spec(whole, whole)
+    assert spec is not None
+    assert spec.loader is not None
     module = sys.modules[whole] = importlib.util.module_from_spec(spec)
-    if (folder := str(Path(whole).parent)) not in sys.path:
-        sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -152,7 +157,7 @@ def import_file(path: str) -> ModuleType:
 
 def _found(path: str) -> str:
     """A file below one of the folders that modules are looked for in: the target's comes first."""
-    places = [os.path.join(folder, path) for folder in sys.path]
+    places = [os.path.join(folder, path) for folder in (*OWN.folders, *sys.path)]
     return os.path.abspath(next((place for place in places if os.path.isfile(place)), path))
 
 

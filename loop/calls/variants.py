@@ -3,12 +3,12 @@
 import ctypes
 import importlib
 import os
-import sys
 from typing import Any
 
 from loop.calls.call import Call, FunctionTerms, LibraryTerms, Terms
 from loop.calls.compiled_call import CompiledCall
 from loop.calls.external import External
+from loop.calls.own_modules import OWN
 from loop.calls.prepared import Loaded, Prepared
 from loop.calls.refusal import Refused
 from loop.calls.tensors import LoopTensor
@@ -31,6 +31,7 @@ def load(terms: Terms, folder: str, device: Device) -> Loaded:
     if isinstance(terms, LibraryTerms):
         return Compiled(terms)
     if isinstance(terms, FunctionTerms):
+        OWN.add(folder)
         return Importable(terms, device)
     return External(terms, folder)
 
@@ -119,7 +120,7 @@ class Importable:
 
         self.device, self.terms = device, terms
         if terms.folder:
-            sys.path.insert(0, terms.folder)
+            OWN.add(terms.folder)
         self.function = torch_side.find(terms.python)
         if terms.folder:
             _refuse_elsewhere(terms)

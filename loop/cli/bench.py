@@ -157,7 +157,9 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Patt
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
     known = {"plan": parameters_of(request, chosen), "passed": True}
     given: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
-    given["verify"] = {"enough": request.enough} if request.enough else {}
+    given["verify"] = {"others_s": 0, **({"enough": True} if request.enough else {})}
+    if request.what == "verify":
+        given["verify"] |= {"threads": request.threads}
     if request.what in ("resources", "choose"):
         given[request.what] = {"device": choose_gpu(request.gpu, target)}
     steps = tuple(

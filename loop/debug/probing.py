@@ -31,7 +31,7 @@ def failing_variants(context: Context) -> tuple[Failing, ...]:
     """What the last checks of this session found wrong; nothing where a control failed."""
     last = {record.action: record for record in context.finished if record.output}
     checked = outputs_of(last.values(), VerifyOutput)
-    trusted = [output for output in checked if output.control is None or output.control.right]
+    trusted = [output for output in checked if output.control is None or not output.control.first_failure]
     signature = context.bench.target.signature
     found = (failing(checks, signature) for output in trusted for checks in output.variants)
     return tuple(one for one in found if one is not None)

@@ -26,13 +26,9 @@ TESTS = "tests"
 SETS = {"benchmarks": "time", TESTS: "check"}
 ENTRY = '''"""Made by loop: the functions of the task, as a target calls them."""
 
-import sys
-from pathlib import Path
+import reference
 
 from loop.workers import foreign
-
-sys.path.insert(0, str(Path(__file__).parent))
-import reference
 
 inputs = foreign.without_buffers(foreign.within_seeds(reference.{generate}, {seeds}), {places})
 expected = foreign.with_buffers(reference.{reference})
@@ -40,13 +36,11 @@ check = foreign.with_buffers(reference.{check})
 '''
 ANSWER = '''"""Made by loop: the answer {name}, as a target calls it."""
 
-import sys
 from pathlib import Path
 
 from loop.workers import foreign
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
 {kernel} = foreign.with_buffers(foreign.from_file(HERE / "{file}", "{kernel}"))
 '''
 

@@ -101,6 +101,9 @@ def recognised(path: Path, wanted: str | None = None) -> tuple[Format, str]:
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     found = claimed(path, wanted)
+    if not found and ((path / MANIFEST).is_file() or path.name == MANIFEST):
+        hint = "`loop kernels verify` says what its inputs cannot show, `loop kernels prove-gate` tries mistakes"
+        raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
     if not found:
         sought = "; ".join(f"{one.title}: {one.looks_for}" for one in FORMATS if wanted in (None, one.name))
         raise UsageError(f"{path}: no task of a known format", hint=f"looked for {sought}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from loop.gate.kernel import compile_all, distinct, extra_sets, workloads
+from loop.gate.kernel import beyond, compile_all, distinct, extra_sets, other_sets, unverified, workloads
 from loop.gate.verification import Verification, untaken
 from loop.gate.verify import Job, verify
 from loop.model.measurement import BASELINE, Build
@@ -30,6 +30,7 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
         return Result(earlier)
     wanted = distinct(workloads(context, [*timed_sets, *extra_sets(context)], device="cuda"))
     checked = [one for one in wanted if not too_much(bench.target, one)]
+    others = beyond(wanted, workloads(context, other_sets(context), device="cuda"))
     names = {one.name for one in workloads(context, timed_sets, device="cuda")}
     jobs = [Job(bench.side(one.variant, one, emulated=True), checked) for one in made]
     library = Job(bench.side(BASELINE), [one for one in checked if one.name in names], layouts=False)
@@ -44,6 +45,10 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
         missing=(
             *_unbuilt(context, made),
             *(f"{one.name} under the emulator: {LARGE}" for one in wanted if one not in checked),
+            *(
+                f"under the emulator, {text}"
+                for text in unverified(context, [one.variant for one in made], others, "cuda")
+            ),
         ),
         untaken={job.side.name: untaken(job.side, checked) for job in jobs},
     )

@@ -3,7 +3,8 @@
 import math
 import subprocess
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +17,12 @@ from loop.builds import build
 from loop.builds.build import Buildable, buildable
 from loop.builds.compiler_errors import BuildFailed
 from loop.formats.target import ANSWERS
+from loop.gate.blind_spots import blind_spots
 from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
+from loop.gate.order import values_key
 from loop.gate.toolkit import must_fit
 from loop.gate.verification import Verification, untaken
-from loop.gate.verify import Job
+from loop.gate.verify import Allowance, Job
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
 from loop.library.made_of import made_of
@@ -30,7 +33,8 @@ from loop.model.jobs import JobRun
 from loop.model.measurement import BASELINE, Build, VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.target import CAbiVariant, Workload
-from loop.model.workloads import expand
+from loop.model.workloads import expand, operations
+from loop.report import format as say
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.steps.spread import Part, spread
 from loop.workers.bench import Bench
@@ -187,6 +191,10 @@ class VerifyTerms(Model):
     """Sets of values for each workload that is timed; the other workloads get one."""
     enough: bool = False
     """Whether the first failure of a variant ends its checks."""
+    others_s: Annotated[float, Field(ge=0)] = 5.0
+    """Seconds for the target's sets that the plan does not name; what they do not suffice for is told."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """CPU threads of each call. Default: every core, and again another number on the workloads that are timed."""
 
 
 def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
@@ -194,21 +202,27 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     made, failures = yield from builds(context)
     bench = context.bench
     names = usable(context, made)
-    timed = workloads(context, context.task.plan.workloads)
-    wanted = distinct([*seeded(context, timed, arguments.seeds), *workloads(context, extra_sets(context))])
+    timed = every_workload(context, context.task.plan.workloads)
+    required = distinct([*seeded(context, timed, arguments.seeds), *every_workload(context, extra_sets(context))])
+    others = beyond(required, every_workload(context, other_sets(context)))
+    wanted = (*required, *sorted(others, key=partial(operations, bench.target)))
     by_name = {one.variant: one for one in made}
-    sides, baseline = [bench.side(name, by_name.get(name)) for name in names], bench.side(BASELINE)
+    sides = [replace(bench.side(name, by_name.get(name)), threads=arguments.threads) for name in names]
+    baseline = bench.side(BASELINE)
     room = fitting(bench, wanted, [*sides, baseline], apart=True)
-    controlled = [one for one in timed if one in room.workloads]
+    allowance = Allowance(arguments.others_s, others)
     files = _judged_by(context)
-    apart: Apart | None = None
+    apart, spots = None, tuple[str, ...]()
     if context.task.campaign.executor and len(names) > 1:
         apart = yield from verify_apart(context, names, arguments)
         found, control = apart.found, apart.control
     else:
-        ones = (Job(side, room.workloads, enough=arguments.enough) for side in sides)
-        jobs = [*ones, Job(baseline, controlled, layouts=False, control=True)]
-        *found, control = yield from verify_sides(bench, jobs)
+        jobs = [Job(side, room.workloads, enough=arguments.enough) for side in sides]
+        again = _on_other_threads(bench, [one for one in timed if one in room.workloads], jobs)
+        library = Job(baseline, [one for one in timed if one in room.workloads], layouts=False, control=True)
+        *found, control = yield from verify_sides(bench, [*jobs, *again, library], allowance)
+        found = [_joined([one for one in found if one.variant == name]) for name in names]
+        spots = yield from blind_spots(bench, room.workloads)
     unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
     whole = Verification(
         found=tuple(found),
@@ -217,9 +231,12 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         meant=context.task.variants,
         seed=context.task.seed,
         command=context.command,
-        missing=(*unbuilt, *room.left_out, *bench.notes),
-        untaken={side.name: untaken(side, wanted) for side in sides},
-    )
+        missing=(
+            *unbuilt, *unverified(context, names, allowance.left_out), *_untried_threads(bench, arguments),
+            *room.left_out, *bench.notes, *spots,
+        ),
+        untaken={one.name: untaken(one, beyond(allowance.left_out, wanted)) for one in sides},
+    )  # fmt: skip
     output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": room.said_after(output.message)}
     update |= _edited(files, _judged_by(context), names, output)
@@ -227,6 +244,47 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         update["jobs"] = apart.jobs
         update["not_exercised"] = tuple(dict.fromkeys([*output.not_exercised, *apart.not_exercised]))
     return Result(output.model_copy(update=update))
+
+
+def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Job]) -> list[Job]:
+    """The timed workloads once more on another number of threads: an odd one, that few sizes are a multiple of."""
+    threads = 3 if cores() > 3 else cores() - 1
+    if bench.device == "cuda" or threads < 1:
+        return []
+    alone = [one for one in jobs if one.side.threads is None]
+    return [
+        replace(one, side=replace(one.side, threads=threads), workloads=timed, layouts=False, enough=True)
+        for one in alone
+    ]
+
+
+def _joined(parts: Sequence[VariantChecks]) -> VariantChecks:
+    """All checks of one variant, whatever the number of threads."""
+    return parts[0].model_copy(update={"checks": tuple(check for part in parts for check in part.checks)})
+
+
+def _untried_threads(bench: Bench, arguments: VerifyTerms) -> list[str]:
+    """Numbers of threads on which nothing was verified."""
+    if bench.device == "cuda":
+        return []
+    if arguments.threads is not None:
+        return [f"other numbers of threads than {arguments.threads}: leave out `--threads`"]
+    return ["several threads: this machine has one core"] if cores() == 1 else []
+
+
+def unverified(
+    context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
+) -> list[str]:
+    """The target's sets of which workloads were not verified, with the command that verifies all; or nothing."""
+    missing, texts = set(map(values_key, left_out)), []
+    for name in context.bench.target.workloads:
+        every = set(map(values_key, workloads(context, [name], device=device)))
+        if every & missing:
+            texts.append(
+                name if every <= missing else f"{name} ({len(every & missing)} of {len(every)} workloads)"
+            )
+    command = context.command("kernels", "verify", *names)
+    return [f"{say.count(len(texts), 'set')} of workloads, {', '.join(texts)}: `{command}`"] if texts else []
 
 
 def _judged_by(context: Context) -> dict[Path, str]:
@@ -298,13 +356,25 @@ def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
 def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
     """Each workload with so many seeds, those of one shape together: their buffers are used again."""
     sets = context.task.plan.workloads
-    others = [workloads(context, sets, context.task.seed + more) for more in range(1, seeds)]
+    others = [every_workload(context, sets, context.task.seed + more) for more in range(1, seeds)]
     return [one for same in zip(timed, *others, strict=True) for one in same]
 
 
 def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
     """Each workload and seed once."""
-    return tuple({(one.name, one.seed): one for one in checked}.values())
+    return tuple({values_key(one): one for one in checked}.values())
+
+
+def other_sets(context: Context) -> list[str]:
+    """Workload sets of the target that the plan neither times nor checks."""
+    plan = context.task.plan
+    return [name for name in context.bench.target.workloads if name not in (*plan.workloads, *plan.checks)]
+
+
+def beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tuple[Workload, ...]:
+    """Workloads that are not among the known ones."""
+    keys = {values_key(one) for one in known}
+    return tuple(one for one in distinct(more) if values_key(one) not in keys)
 
 
 def extra_sets(context: Context) -> list[str]:
@@ -313,6 +383,22 @@ def extra_sets(context: Context) -> list[str]:
 
 
 def workloads(
+    context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
+) -> tuple[Workload, ...]:
+    """The same without those that could not be judged in this session: nothing is known of what has no answer."""
+    left = unjudged_names(context)
+    return tuple(one for one in every_workload(context, sets, seed, device) if one.name not in left)
+
+
+def unjudged_names(context: Context) -> set[str]:
+    """Names of the workloads that could not be judged in this session."""
+    verified = context.latest("kernel.verify")
+    checks = VerifyOutput.model_validate(verified) if verified else VerifyOutput(ok=True, message="")
+    sides = (*checks.variants, *([checks.control] if checks.control else []))
+    return {check.workload.name for one in sides for check in one.checks if check.status == "not judged"}
+
+
+def every_workload(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
     """The workloads of the named sets, in the type that is measured on a device: on ours, or on `device`."""

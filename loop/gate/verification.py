@@ -38,14 +38,14 @@ class Verification:
 
     def output(self, kind: type[Kind]) -> Kind:
         """The output of the step."""
-        trusted = self.control.right
+        trusted = bool(self.control.checks) and not self.control.first_failure
         right = tuple(checks.variant for checks in self.found if checks.right and trusted)
         return kind(
             ok=len(right) == len(self.meant) and trusted,
             message=self.message,
             hint=self.hint,
             verdicts=tuple(verdict for checks in self.found if trusted for verdict in incorrect(checks)),
-            not_exercised=(*self.left_out, *self.declined, *self.given_up),
+            not_exercised=(*self.unjudged, *self.left_out, *self.declined, *self.given_up),
             variants=self.found,
             control=self.control,
             seed=self.seed,
@@ -58,6 +58,13 @@ class Verification:
         """What was not tried at all, and why."""
         beyond = (f"{name} on {text}" for name, texts in self.untaken.items() for text in texts)
         return (*self.missing, *beyond)
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """Workloads on which nothing could be judged, and why."""
+        checks = (check for one in (*self.found, self.control) for check in one.checks)
+        first = {one.workload.name: one.message for one in checks if one.status == "not judged"}
+        return tuple(f"not judged: {message}" for message in first.values())
 
     @property
     def declined(self) -> Iterator[str]:
@@ -91,7 +98,9 @@ class Verification:
             return f"no build: {self.failures[0].message}"
         idle = [checks.variant for checks in self.found if not checks.count("right")]
         if idle:
-            why = next(iter([*self.untaken.get(idle[0], ()), *self.left_out]), "there is no workload")
+            why = next(
+                iter([*self.untaken.get(idle[0], ()), *self.unjudged, *self.left_out]), "there is no workload"
+            )
             return f"nothing was checked of {idle[0]}: {why}"
         return ", ".join(map(_right, self.found)) or "no variant to verify"
 

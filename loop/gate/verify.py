@@ -11,17 +11,18 @@ from loop.base.errors import LoopError, WorkFailed
 from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.gate.layouts import LAYOUTS, laid_out, layouts_of
-from loop.gate.limits import LONGEST_S, PATIENCE, SLOW_S, CallLimit
+from loop.gate.limits import LARGE_WORK, LONGEST_S, PATIENCE, SLOW_S, CallLimit
 from loop.gate.order import checked_again, of_one_shape, shuffle, values_key
 from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, is_wrong, named, wrong_turns
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
 from loop.model.faults import Fault
 from loop.model.measurement import BASELINE, Check, Mismatch, VariantChecks
-from loop.model.target import Workload
-from loop.model.workloads import accepts, unsupported
+from loop.model.target import Target, Workload
+from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare, Finding, Wrong
+from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
 from loop.workers.program import FORGED, Refusal, WorkerLost
 from loop.workers.worker_messages import Compute, Computed
@@ -38,6 +39,9 @@ UNMOVED = 32.0
 """Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
 times as much on either side."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
+TIES = "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
+OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
+"""Causes that say that elements are wrong, and nothing else."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,28 +63,74 @@ class Job:
     """Whether wrong outputs are held against known faults."""
 
 
-def verify(bench: Bench, jobs: Sequence[Job]) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
+@dataclasses.dataclass
+class Allowance:
+    """Seconds for workloads that are checked only while they last, the small ones first."""
+
+    seconds: float
+    workloads: Sequence[Workload]
+    left_out: list[Workload] = dataclasses.field(default_factory=list)
+    """Those for which no time was left, or whose inputs and reference do not fit into memory."""
+    begun: float | None = None
+    seconds_of_work: float = 0.0
+    """Seconds that one operation took, by the slowest of the workloads so far."""
+
+    def fits(self, target: Target, workload: Workload) -> bool:
+        """Whether there is time for a workload, by what those before took; begins the time."""
+        self.begun = self.begun or time.monotonic()
+        expected_s = self.seconds_of_work * operations(target, workload)
+        return time.monotonic() - self.begun + expected_s < self.seconds
+
+    def learn(self, target: Target, workload: Workload, seconds: float) -> None:
+        """A workload took so long; small ones take what processes take, and tell nothing of large ones."""
+        if operations(target, workload) >= LARGE_WORK:
+            self.seconds_of_work = max(self.seconds_of_work, seconds / operations(target, workload))
+
+
+def verify(
+    bench: Bench, jobs: Sequence[Job], allowance: Allowance | None = None
+) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
-    The next worker starts while one is asked. Sizes and values come in an order that follows from their seeds. On
-    the first workload of the lists the reference is worked out twice: one that does not repeat itself judges
-    nothing.
+    Sizes and values come in an order that follows from their seeds; workloads of the `allowance` come last. The
+    next worker starts while one is asked. The reference is worked out twice on the first workload of the lists: if
+    it does not repeat itself, it judges nothing. A workload that cannot be judged is left; raises Unjudged where
+    none can be.
     """
     checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
-    groups = of_one_shape(chain(*(job.workloads for job in jobs)))
+    spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
+    every = of_one_shape(chain(*(job.workloads for job in jobs)))
+    groups = [same for same in every if values_key(same[0]) not in spare]
+    others = [same for same in every if values_key(same[0]) in spare]
 
     def concerned(workload: Workload) -> bool:
         return any(checker.concerns(workload) and accepts(checker.side, workload) for checker in checkers)
 
-    first = next(filter(concerned, chain(*groups)), None)
+    first = next(filter(concerned, chain(*every)), None)
     shuffle(groups)
+    groups += others
     try:
         for checker in checkers[:AHEAD]:
             checker.worker.start()
+        unjudged, judged_some = list[Unjudged](), False
         for number, same in enumerate(groups, 1):
+            begun = time.monotonic()
+            if allowance and same in others and not allowance.fits(bench.target, same[0]):
+                allowance.left_out += same
+                continue
             for workload in filter(concerned, same):
-                yield from bench.expect(workload, twice=workload is first)
+                try:
+                    yield from bench.expect(workload, twice=workload is first)
+                    judged_some = True
+                except Unjudged as why:
+                    unjudged.append(why)
+                    for checker in checkers:
+                        checker.leave(workload, why)
             yield from _check_all(bench, checkers, same, [*chain(*groups[number:])])
+            if allowance:
+                allowance.learn(bench.target, same[0], time.monotonic() - begun)
+        if unjudged and not judged_some:
+            raise unjudged[0]
         for checker in checkers:
             yield from checker.name_cause()
     finally:
@@ -158,7 +208,7 @@ class Checker:
                     check = yield from self._check(workload, layout)
                     if layout == "broadcast" and check.cause in OF_VALUES:
                         yield from self._blame_layout(workload)
-                    self.found.append(check)
+                    self._add(check)
                 except WorkFailed as failed:
                     if layout != "broadcast":
                         raise
@@ -172,20 +222,24 @@ class Checker:
 
         The same values are as wrong in contiguous memory then, or the baseline is as wrong on them.
         """
-        call = self.bench.call(workload, self.side.name, layout="broadcast")
-        reply = yield from self.ask(workload, call, "contiguous", f"{self.side.name} on {call.key}")
-        request = Compare(call, files_of(call, reply))
-        finding = yield from self.bench.judge(request, JUDGE_LIMIT_S, f"outputs of {call.key}")
+        call, note = self.bench.call(workload, self.side.name, layout="broadcast"), f"{self.side.name} once more"
         job = Job(self.bench.side(BASELINE), [workload], layouts=False, control=True)
         baseline = Checker(job, KeptWorker(self.bench, job.side))
         try:
-            wrong = is_wrong(finding) or not (yield from baseline.look(workload, "broadcast")).passed
+            outputs = files_of(call, (yield from self.ask(workload, call, "contiguous", note)))
+            wrong = is_wrong((yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)))
+            for path in outputs:
+                Path(path).unlink(missing_ok=True)
+            wrong = wrong or not (yield from baseline.look(workload, "broadcast")).passed
         except (WorkerLost, Refusal):
-            wrong = False
+            return
         finally:
             baseline.worker.close()
         if wrong:
             raise WorkFailed("equal values leave nothing but rounding, in any layout")
+
+    def _add(self, check: Check) -> None:
+        self.found.append(check.model_copy(update={"threads": self.worker.side.threads}))
 
     def _check_again(self, workload: Workload) -> Generator[Tick, None, None]:
         """Check the first call of a fresh process, which goes on; of slow first calls, only one more."""
@@ -195,9 +249,15 @@ class Checker:
         right = any(one.passed for one in self.found if (values_key(one.workload), one.inputs) == (key, layout))
         check = yield from self._check(workload, layout, once=True)
         if not check.passed:
-            self.found.append(check)
+            self._add(check)
         if right and (key, layout) in self._turns:
             self._turns[key, layout] = dataclasses.replace(self._turns[key, layout], which="first")
+
+    def leave(self, workload: Workload, why: Unjudged) -> None:
+        """Note that a workload cannot be judged, if it concerns this side."""
+        if self.concerns(workload) and accepts(self.side, workload):
+            self.found.append(Check(workload=workload, status="not judged", message=why.message))
+            self.keys.discard(values_key(workload))
 
     def look(self, workload: Workload, layout: Layout) -> Generator[Tick, None, Check]:
         """What one workload comes to in one layout, whether or not it is among the job's."""
@@ -338,8 +398,12 @@ def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault
 
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
     """What the worker noticed and the judge found, as one check."""
-    cause, message = complaint(side, reply, finding, _place(workload, layout))
-    said = ("loose", "unmoved")  # By the cause.
+    place = _place(workload, layout)
+    cause, message = complaint(side, reply, finding, place)
+    if finding.unjudged and cause in OF_ELEMENTS:
+        message = f"{finding.unjudged} on {place}"
+        return Check(workload=workload, inputs=layout, status="not judged", message=message)
+    said = ("loose", "unmoved", "unjudged", "tied")  # By the cause.
     told = {name: value for name, value in vars(finding).items() if name not in said}
     found = {
         "workload": workload,
@@ -369,6 +433,7 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         stale = side.kind == "python" and _all_lost(finding, finding.worst)
         again = STALE if stale else "; a second run gave another output: flaky" if reply.flaky else ""
         worst = where(finding.worst) + "; by the stated tolerance zeros would be right" * finding.loose
+        worst += TIES * finding.tied
         return _cause(finding, finding.worst), f"{wrong} on {place}; worst {worst}{again}"
     return _less_telling(side, reply, finding, place)
 

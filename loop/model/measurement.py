@@ -14,7 +14,7 @@ from loop.model.verdict import Against, Interval
 
 BASELINE = "baseline"
 """Name of the side that stands for the target's baseline."""
-STATUSES = ("right", "unsupported", "wrong", "tampered", "crashed", "hung", "refused")
+STATUSES = ("right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused")
 """What may come of a check, in the order in which a line counts them."""
 
 
@@ -91,10 +91,12 @@ class Check(Model):
     """What was computed."""
     inputs: Layout = "contiguous"
     """How the inputs lay in memory."""
-    status: Literal["right", "unsupported", "wrong", "tampered", "crashed", "hung", "refused"]
-    """`right`; `unsupported`: outside the variant's `takes`, or inputs of another layout that it declined;
-    `wrong`; `tampered`: what it is judged with was replaced; `crashed`: a signal or an exception; `hung`;
-    `refused`: it declined a call that it takes, or gave nothing usable."""
+    threads: int | None = None
+    """CPU threads of the process; None on a GPU."""
+    status: Literal["right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused"]
+    """`right`; `unsupported`: outside the variant's `takes`, or inputs of another layout that it declined; `not
+    judged`: the reference raises or overflows there; `wrong`; `tampered`: what it is judged with was replaced;
+    `crashed`: a signal or an exception; `hung`; `refused`: it declined a call that it takes, or gave nothing."""
     message: str
     """One line: the error, or what happened and where."""
     cause: Cause = ""
@@ -137,8 +139,8 @@ class Check(Model):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong: it is right, or not supported."""
-        return self.status in ("right", "unsupported")
+        """Whether nothing is wrong: it is right, not supported or not judged."""
+        return self.status in ("right", "unsupported", "not judged")
 
     @property
     def left_out(self) -> str:

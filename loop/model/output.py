@@ -106,7 +106,7 @@ class VerifyOutput(Output):
         """The verdict on a variant: none where the control failed as well, or nothing was checked."""
         if name in self.right:
             return Ours("right")
-        if name not in self.wrong or (self.control is not None and not self.control.right):
+        if name not in self.wrong or (self.control is not None and self.control.first_failure):
             return Ours("not judged", self.message)
         failed = next((one.first_failure for one in self.variants if one.variant == name), None)
         return (

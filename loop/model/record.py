@@ -280,10 +280,14 @@ class SessionHead(SessionFacts):
         return shlex.join(["loop", "run", "session", plan.name, *chosen, *where, "--seed", str(self.seed)])
 
     def verify_command(self, variant: str, workload: str = "", seed: int | None = None) -> str:
-        """The command that verifies one variant alone, on all workloads or on one: `B=1 S=65 D=64`."""
+        """The command that verifies one variant alone, on all workloads or on one: `B=1 S=65 D=64`.
+
+        It names no number of threads: verification uses every core.
+        """
         chosen = ["--workloads", workload] if workload else []
         seeded = ["--seed", str(self.seed if seed is None else seed)]
-        return shlex.join(["loop", "kernels", "verify", variant, *chosen, *self._where, *seeded])
+        where = [*self.target_words, "--device", self.device]
+        return shlex.join(["loop", "kernels", "verify", variant, *chosen, *where, *seeded])
 
     @property
     def resume_command(self) -> str:

@@ -6,6 +6,7 @@ It judges nothing: a change is kept by the gate alone, on more workloads and wit
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -17,12 +18,13 @@ from loop.base.processes import Tick
 from loop.base.stats import ratio_interval
 from loop.builds import build
 from loop.gate import kernel
-from loop.gate.verify import Job, verify
+from loop.gate.verify import Allowance, Job, verify
 from loop.model.base import Model
 from loop.model.measurement import BASELINE, Build
 from loop.model.output import Output
-from loop.model.target import Target, Workload
+from loop.model.target import Workload
 from loop.model.workloads import accepts, operations
+from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.timing import samples, schedule
 from loop.timing.readiness import hold_device
@@ -33,8 +35,8 @@ from loop.workers.bench import Side
 
 NOTE = "loop-check.json"
 """In a candidate's folder, beside what git keeps there: what a check compares with."""
-MOST = 6
-"""Workloads that are verified."""
+LEAST = 6
+"""Workloads that are verified whatever they take."""
 
 
 class CheckNote(Model):
@@ -57,6 +59,8 @@ class CheckTerms(Model):
 
     seconds: Annotated[float, Field(gt=0, le=60)] = 1.5
     """Time for rounds."""
+    verify_s: Annotated[float, Field(ge=0, le=600)] = 3.0
+    """Seconds for workloads beyond the first six; what they do not suffice for is told."""
     rounds: Annotated[int, Field(ge=MIN_ROUNDS, le=20)] = 5
     """Rounds, each in new processes, as far as the time allows."""
 
@@ -113,33 +117,40 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
             CheckOutput(ok=False, message=message, hint=failures[0].hint if failures else None, built=built)
         )
     note = note_of(context.task.folder)
-    chosen = few(context.bench.target, context, note)
-    jobs = [Job(context.bench.side(one.variant, one), chosen, layouts=False) for one in made]
-    found = yield from verify(context.bench, jobs)
+    chosen = in_turn(context, note)
+    allowance = Allowance(arguments.verify_s, chosen[LEAST:])
+    found = yield from verify(
+        context.bench, [Job(context.bench.side(one.variant, one), chosen) for one in made], allowance
+    )
     wrong = {one.variant: one.failures for one in found if one.failures}
-    fields = {"built": built, "verified": tuple(one.name for one in chosen), "wrong": wrong}
+    verified = tuple(one.name for one in chosen if one not in allowance.left_out)
+    fields = {"built": built, "verified": verified, "wrong": wrong}
+    unverified = kernel.unverified(context, built, allowance.left_out)
     if wrong:
         name, (first, *_) = next(iter(wrong.items()))
-        return Result(CheckOutput(ok=False, message=f"{name}: {first}", **fields))
+        return Result(CheckOutput(ok=False, message=f"{name}: {first}", not_exercised=tuple(unverified), **fields))
     speeds, unknown = yield from _speeds(context, made, note, arguments)
     said = [f"{one.variant} {one.ratio:.2f}x {one.against} on {one.workload}" for one in speeds]
-    message = f"right on {len(chosen)} workloads; about {', '.join(said)}" if said else "right; no speed"
-    return Result(CheckOutput(ok=True, message=message, speeds=speeds, not_exercised=tuple(unknown), **fields))
+    message = (
+        f"right on {say.count(len(verified), 'workload')}; about {', '.join(said)}" if said else "right; no speed"
+    )
+    return Result(
+        CheckOutput(ok=True, message=message, speeds=speeds, not_exercised=(*unverified, *unknown), **fields)
+    )
 
 
-def few(target: Target, context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
-    """The first workloads of each set, turn about, at most `MOST`, none larger than those that are timed.
+def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
+    """Workloads of all sets, turn about; those larger than what is timed come last.
 
-    Of a campaign none that it holds out.
+    The sets that a campaign holds out stay out.
     """
-    sets = note.sets if note else tuple(target.workloads)
+    sets = note.sets if note else tuple(context.bench.target.workloads)
     timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
-    size = partial(operations, target)
+    size = partial(operations, context.bench.target)
+    of = [kernel.workloads(context, [name]) for name in sets if name in context.bench.target.workloads]
+    turns = kernel.distinct(one for turn in zip_longest(*of) for one in turn if one is not None)
     most = max(map(size, timed), default=0)
-    every = (kernel.workloads(context, [name]) for name in sets if name in target.workloads)
-    of = [[one for one in some if size(one) <= most] for some in every]
-    turns = [one[turn] for turn in range(MOST) for one in of if turn < len(one)]
-    return tuple({one.name: one for one in turns}.values())[:MOST]
+    return tuple(sorted(turns, key=lambda one: max(size(one), most)))
 
 
 def _speeds(

@@ -8,8 +8,9 @@ from math import prod
 from time import monotonic
 
 from loop.base.processes import Tick
-from loop.gate.kernel import builds
+from loop.gate.kernel import builds, unjudged_names
 from loop.machine.machine import cores
+from loop.model.dtypes import Dtype
 from loop.model.measurement import ControlResult
 from loop.model.target import PythonVariant, Target, Workload
 from loop.model.verdict import NoSpeedVerdict
@@ -105,7 +106,7 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     """Verify the controls of one variant, time those that timing has to find, and add it all to `proof`."""
     target = context.bench.target
     dtype = prove.base_dtypes(context.bench, side)[0]
-    workloads = expand(target, target.workloads, dtype, context.task.seed)
+    workloads = _judged(context, dtype)
     why_none = _why_none(target, side, workloads)
     if why_none:
         proof.left_out.append(f"every control of {side.name}: {why_none}")
@@ -128,6 +129,13 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
         yield from hold_device(context.bench, stack)
         setup = Setup(context.bench, side, largest, ends, context.task.seed)
         yield from _time(setup, found.timed, proof)
+
+
+def _judged(context: Context, dtype: Dtype) -> list[Workload]:
+    """All workloads of the target in a type, but for those that could not be judged."""
+    target, left = context.bench.target, unjudged_names(context)
+    every = expand(target, target.workloads, dtype, context.task.seed)
+    return [one for one in every if one.name not in left]
 
 
 def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:

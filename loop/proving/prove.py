@@ -18,6 +18,7 @@ from loop.model.workloads import accepts, expand, operations
 from loop.proving.negative_controls import Control, controls, is_gross, of_structure, ways
 from loop.proving.telling import SURE, Question, words
 from loop.workers.bench import Bench, Side
+from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
 from loop.workers.worker_messages import Compute, Computed
 
@@ -52,7 +53,9 @@ class SharedWorker(KeptWorker):
     """A worker that trials may share: where it has loaded the honest variant, it errs call by call."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
-        super().__init__(bench, side)
+        super().__init__(
+            bench, replace(side, threads=side.threads or bench.threads)
+        )  # Its outputs repeat bit by bit.
         self.digests: dict[str, tuple[str, ...]] = {}
         """Calls to the digests of the outputs that came first: where trials share it, the honest variant's."""
 
@@ -93,7 +96,7 @@ class Trial(Checker):
         if self.checks.first_failure or not asked.of_values or self.control.stage == "measure":
             return
         own = 0.0
-        for workload in self.job.workloads:
+        for workload in (one for one in self.job.workloads if values_key(one) in self.keys):
             own = max(own, (yield from asked.excess(workload)))
         if own >= SURE or (is_gross(self.control.name) and not self.idle):
             return
@@ -112,7 +115,10 @@ class Trial(Checker):
         for trial in (way, self):
             trial.keys |= {values_key(one) for one in more}
             for one in more:
-                yield from self.bench.expect(one)
+                try:
+                    yield from self.bench.expect(one)
+                except Unjudged:
+                    return False
                 yield from trial.check(one)
             if way.checks.first_failure:
                 return False
@@ -208,7 +214,10 @@ def of_shapes(
     few = sorted(filter(size, _of_type(workloads, base, usual)), key=size)[:WORKLOADS]
     found: dict[str, tuple[Control, list[Workload]]] = {}
     for workload in few:
-        yield from bench.expect(workload)
+        try:
+            yield from bench.expect(workload)
+        except Unjudged:
+            continue
         call = bench.call(workload, "judge")
         inputs, outputs = (
             [one.shape for one in tensors if one.dtype in FLOATING] for tensors in (call.inputs, call.outputs)
@@ -357,13 +366,22 @@ def _hold(shared: SharedWorker, trials: Sequence[Trial], ends: float) -> Generat
             trial.worker.close()
 
 
+def _expected(bench: Bench, workload: Workload, trials: Sequence[Trial]) -> Generator[Tick, None, None]:
+    """Learn the right answer to a workload; where nothing can be judged the trials go on without it."""
+    try:
+        yield from bench.expect(workload)
+    except Unjudged:
+        for trial in trials:
+            trial.keys.discard(values_key(workload))
+
+
 def _work(shared: SharedWorker, trials: Sequence[Trial]) -> Iterator[Generator[Tick, None, None]]:
     """What is to be done, piece by piece: every trial on each workload, then those that passed once more."""
     wanted = {values_key(one): one for trial in trials for one in trial.job.workloads}
     for workload in wanted.values():
         concerned = [trial for trial in trials if trial.concerns(workload)]
         if concerned:
-            yield shared.bench.expect(workload)
+            yield _expected(shared.bench, workload, concerned)
         for trial in concerned:
             yield trial.check(workload)
     for trial in trials:

@@ -96,8 +96,9 @@ CheckKey = tuple[str, str, int, str]
 
 
 def checks(outputs: Sequence[VerifyOutput]) -> dict[CheckKey, ExpectedCheck]:
-    """Each check by variant, workload, seed and layout; a later one counts."""
+    """Each check by variant, workload, seed and layout; a later one counts, and before all one that failed."""
     every = [(one.variant, check) for output in outputs for one in output.variants for check in one.checks]
+    every.sort(key=lambda one: not one[1].passed)
     return {
         (variant, check.workload.name, check.workload.seed, check.inputs): _check(variant, check)
         for variant, check in every

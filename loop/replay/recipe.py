@@ -141,16 +141,19 @@ def _asks(head: SessionHead, finished: Sequence[Finished], target: Target) -> It
     """Verify, time and read resources as the session did."""
     names, plan = (*head.variants, *head.emulated), head.plan.plan
     where = [*("--target", "$target"), *("--device", head.device)]
-    seeded = [*where, "--threads", "$threads", "--seed", str(head.seed)]
+    seeded = [*where, "--seed", str(head.seed)]
     ended = latest_attempts(finished)
-    if any(one.action in ("kernel.build", "kernel.verify", "kernel.emulate") for one in ended) and names:
-        extra = [name for name in plan.checks if name in target.workloads]
-        words = ["verify", *names, *_sets(dict.fromkeys((*plan.workloads, *extra))), *seeded]
-        yield _ask("verify", _took("hold against float64", ended, "kernel.verify", "kernel.emulate"), words)
+    if any(one.action in ("kernel.build", "kernel.verify") for one in ended) and head.variants:
+        words = ["verify", *head.variants, *_sets(dict.fromkeys((*plan.workloads, *target.workloads))), *seeded]
+        yield _ask("verify", _took("hold against float64", ended, "kernel.verify"), words)
+    if any(one.action in ("kernel.build", "kernel.emulate") for one in ended) and head.emulated:
+        sets = [name for name in (*plan.workloads, *plan.checks) if name in target.workloads]
+        words = ["verify", *head.emulated, *_sets(dict.fromkeys(sets)), *seeded]
+        yield _ask("emulate", _took("hold against float64 under the emulator", ended, "kernel.emulate"), words)
     measured = [one for one in outputs_of(finished, MeasureOutput) if one.measurements]
     if measured:
         how = ["--rounds", str(max(ROUNDS, measured[-1].rounds)), *(["--cold"] if _cold(head, ended) else [])]
-        words = ["measure", *head.variants, *_sets(plan.workloads), *how, *seeded]
+        words = ["measure", *head.variants, *_sets(plan.workloads), *how, "--threads", "$threads", *seeded]
         yield _ask("measure", _took("time against the baseline", ended, "kernel.measure"), words)
     read = [one for one in outputs_of(finished, ResourcesOutput) if one.libraries]
     for gpu in dict.fromkeys(one.device for one in read):

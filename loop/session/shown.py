@@ -28,6 +28,8 @@ def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) ->
     """Tables of checks and timings, to stdout."""
     for checked in outputs_of(finished, VerifyOutput):
         _show_checks(checked, again, screen)
+        for text in checked.not_exercised:
+            screen.data(f"not exercised: {text}")
     for sanitized in outputs_of(finished, SanitizeOutput):
         _show_sanitized(sanitized, screen)
     for measured in outputs_of(finished, MeasureOutput):

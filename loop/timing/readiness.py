@@ -10,7 +10,7 @@ import psutil
 
 from loop.base.locks import Held, locked
 from loop.base.processes import Tick
-from loop.gate.kernel import builds
+from loop.gate.kernel import builds, workloads
 from loop.machine import busy as busy_cores
 from loop.machine import sharing
 from loop.machine.gpus import gpus
@@ -48,6 +48,8 @@ def ready(context: Context) -> Generator[Tick, None, Ready]:
     stale = changed_since(checks.variants, made)
     if stale:
         return Ready(why_not=f"{stale} was edited after it was verified", hint="run the session again")
+    if not workloads(context, context.task.plan.workloads):
+        return Ready(why_not="no workload that is timed could be judged")
     return Ready(checks.right, {one.variant: one for one in made})
 
 

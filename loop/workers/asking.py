@@ -16,6 +16,7 @@ from loop.calls.call import Call, FunctionTerms, TensorFile
 from loop.calls.callee import Callee
 from loop.calls.refusal import Refused
 from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, draw_others, same_bits, seed_all
+from loop.model.causes import Cause
 from loop.workers import judge_messages as messages
 from loop.workers.serving import described
 from loop.workers.values import as_input, make_tensor
@@ -26,6 +27,8 @@ ALIGNED = 256
 """Each draw begins at a multiple of so many bytes in its file."""
 ROOM = 64
 """Bytes for each element of the inputs that working out an answer may take: seven tensors of float64, and more."""
+OF_ONE_CALL = ("reference", "plain", "generator")
+"""What may refuse one size and take the others."""
 OFFERED = ("seed", "dtype", "device")
 """What a generator is given only where it asks for it."""
 
@@ -63,6 +66,10 @@ class Asking:
             torch_side.find(name) if name else None
             for name in (terms.inputs, terms.generator, terms.checker, terms.arguments)
         )
+
+    def is_plain(self, call: Call) -> bool:
+        """Whether a call has tensors one by one and gives one."""
+        return not (call.structure or call.parts or self.terms.is_class)
 
     def sizes(self, call: Call) -> dict[str, int]:
         """The size of each dimension of a call, as far as the signature tells."""
@@ -259,7 +266,8 @@ class Asking:
         except (Refused, torch.OutOfMemoryError):  # Who is out of a GPU's memory asks again, on the CPU.
             raise
         except Exception as error:
-            raise Refused(f"the {what} on {call.key}: {described(error)}") from error
+            cause: Cause = "raised" if what in OF_ONE_CALL else "unusable"
+            raise Refused(f"the {what} on {call.key}: {described(error)}", cause) from error
 
 
 def drawn(

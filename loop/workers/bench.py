@@ -27,13 +27,13 @@ from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
 from loop.workers.expectations import expectation, function_terms, terms_of_judge
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
-from loop.workers.judge_messages import Begin, Discard, Examine, Examined, ToJudge
-from loop.workers.judge_process import JudgeProcess
+from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Look, Looked, ToJudge
+from loop.workers.judge_process import JudgeProcess, Unjudged
 from loop.workers.nursery import Nursery
 from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment, within
 from loop.workers.worker import Worker, timed_cores
 from loop.workers.worker_messages import Load, Mistake
-from loop.workers.workload_call import file_name, finds_outputs, make_call, widen
+from loop.workers.workload_call import file_name, finds_outputs, make_call, under_two_seeds, widen
 
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
@@ -44,6 +44,7 @@ what a proposer left in the user's is not run, and two builds do not share one."
 SCRATCH = "loop-bench-"
 VALUED: tuple[Layout, ...] = ("contiguous", "broadcast")
 """Layouts whose inputs have values of their own; those of the others are as in contiguous ones."""
+UNJUDGED_HINT = "name smaller `values` for it in target.yaml, or leave it out"
 R = TypeVar("R")
 VariantKind = Literal["c_abi", "python", "command"]
 
@@ -68,6 +69,8 @@ class Side:
     """What its worker's environment has besides."""
     emulated: bool = False
     """Whether it runs under the emulator: a hundred times as slow, on every core, and never timed."""
+    threads: int | None = None
+    """CPU threads of its processes; None: as many as the bench times with, and every core under the emulator."""
 
     @property
     def compiled(self) -> bool:
@@ -107,6 +110,8 @@ class Bench:
     _sensors: tuple[Sensors | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
     """What could not be exercised of the workloads that were expected."""
+    zeros_pass: dict[str, None] = field(default_factory=dict)
+    """Workloads on which zeros would be right."""
     took: dict[str, float] = field(default_factory=dict)
     """Workload to the seconds that the judge took to make its inputs and its right answer."""
     first_call_s: float = field(init=False, default=0.0)
@@ -250,7 +255,7 @@ class Bench:
 
         `under`: the command line of a tool that starts it, such as a profiler.
         """
-        threads = cores() if side.emulated else self.threads
+        threads = side.threads or (cores() if side.emulated else self.threads)
         worker = Worker(
             threads,
             pinned=True,
@@ -280,13 +285,29 @@ class Bench:
         begun = time.monotonic()
         reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.took[workload.name] = time.monotonic() - begun
+        if reply.unjudged:
+            raise Unjudged(f"{reply.unjudged} on {workload.name}", UNJUDGED_HINT)
         if reply.doubt:
             hint = "the manifest's `reference` and `plain` compute the same function in different types"
             raise WorkFailed(f"{reply.doubt} on {workload.name}", hint=hint)
         self.notes |= dict.fromkeys(reply.notes)
+        if reply.zeros_pass:
+            self.zeros_pass[workload.name] = None
         if reply.call is not None:
             self._judge.calls[call.key] = call = reply.call
         self._judge.expected[call.key] = (wide, digests(call))
+
+    def look(self, small: Workload | None) -> Generator[Tick, None, Looked]:
+        """What the inputs drawn so far could not show; and what of `small` the reference does not read."""
+        pair = under_two_seeds(small) if small else ()
+        scratch, secret = str(self.scratch), self._secret
+        bare = [(one, make_call(self.target, one, scratch, "judge")) for one in pair]
+        calls = [expectation(self.target, *one, secret, self.device, wide=False) for one in bare]
+        found = yield from self.judge(Look(tuple(calls)), JUDGE_LIMIT_S, "what the inputs can show")
+        for one in pair:
+            for path in self.scratch.glob(f"{file_name(one)}-*"):
+                path.unlink(missing_ok=True)
+        return found
 
     def discard(self, workload: Workload) -> Generator[Tick, None, None]:
         """Let the judge forget a workload's answer, and remove its files."""

@@ -1,5 +1,7 @@
 """What is found in an output where it is held against the truth."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -64,3 +66,36 @@ def _allowed_where_worst(truth: Truth, output: Tensor) -> float | None:
         if float(error[place]) > largest:
             largest, allowed = float(error[place]), float(most[place])
     return allowed
+
+
+def are_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> bool:
+    """Whether wrong indices, as of a maximum, a sorting or the largest few, lead to the very values of the right
+    ones in an input: along one of its axes, or in all of it."""
+    if not truth.is_whole or output.dtype == torch.bool:
+        return False
+    right, given, wrong = truth.reference.long(), output.long(), truth.outside(output)
+    return bool(wrong.any()) and any(
+        _lead_alike(one, axis, right, given, wrong)
+        for one in inputs
+        if one.numel()
+        for axis in (None, *range(one.dim()))
+    )
+
+
+def _lead_alike(values: Tensor, axis: int | None, right: Tensor, given: Tensor, wrong: Tensor) -> bool:
+    size = values.numel() if axis is None else values.shape[axis]
+    if bool(((right < 0) | (right >= size) | (given < 0) | (given >= size)).any()):
+        return False
+    if axis is None:
+        flat = values.reshape(-1)
+        return bool((flat[right] == flat[given])[wrong].all())
+    rows = values.movedim(axis, -1)
+    shaped = []
+    for index in (right, given):
+        if index.dim() == values.dim() - 1 and index.shape == rows.shape[:-1]:
+            shaped.append(rows.gather(-1, index[..., None])[..., 0])
+        elif index.dim() == values.dim() and index.movedim(axis, -1).shape[:-1] == rows.shape[:-1]:
+            shaped.append(rows.gather(-1, index.movedim(axis, -1)).movedim(-1, axis))
+        else:
+            return False
+    return bool((shaped[0] == shaped[1])[wrong].all())

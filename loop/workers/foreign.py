@@ -1,16 +1,14 @@
 """Functions of tasks in other formats, in the form that a target's have. Runs in workers and in the judge."""
 
 import functools
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
 from loop.base.expressions import Expression
+from loop.calls import torch_side
 from loop.calls.refusal import Refused
 
 Function = Callable[..., Any]
@@ -189,15 +187,7 @@ def _as_tensor(value: Any, dtype: str) -> Any:
 
 def from_file(path: Path, name: str) -> Function:
     """A function of a file, whose folder is searched for what it imports. Raises Refused where it has none."""
-    folder = str(path.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(f"answer_{abs(hash(path))}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module
-    spec.loader.exec_module(module)
+    module = torch_side.import_file(str(path))
     if not hasattr(module, name):
         raise Refused(f"{path.name} defines no {name}")
     return getattr(module, name)  # type: ignore[no-any-return]

@@ -1,7 +1,8 @@
 """The judge: makes the inputs, knows the right answers, and never loads what it judges."""
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,53 +13,32 @@ from loop.calls import torch_side
 from loop.calls.call import Call, TensorFile, in_a_block
 from loop.calls.callee import check_result, part_of
 from loop.calls.refusal import Refused
-from loop.calls.rounding import moved, roundings, terms_of
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.workers import judge_messages as messages
 from loop.workers import suspects
 from loop.workers.asking import Asking, Given, place_of
-from loop.workers.findings import finding
+from loop.workers.findings import are_ties, finding
 from loop.workers.relations import Relations
-from loop.workers.tails import tail_of
+from loop.workers.rounded import Answer, Rounding
+from loop.workers.telling_inputs import Drawn, looked
 from loop.workers.truth import (
-    IMPLAUSIBLE,
-    MAX_SLACK,
     Truth,
     apart,
-    beyond,
     doubt,
     errors,
     excess_of,
-    largest_of,
     loose,
     outside,
     rounding_may_explain,
     same,
     truth_of,
+    why_unjudged,
+    zeros_pass,
 )
 from loop.workers.wire import Done, Request
 
 Reply = TypeVar("Reply")
-
-
-@dataclass
-class Answer:
-    """The right answer to a call."""
-
-    given: Given
-    truths: list[Truth]
-    """One an output."""
-    in_own_types: bool = False
-    """Whether the reference was asked in the call's own types, too."""
-    expected: Any = None
-    """What it gave then, as it came: for the task's checker, where there is one."""
-    notes: tuple[str, ...] = ()
-    """What could not be exercised."""
-
-    def on(self, device: str) -> "Answer":
-        """The same on a device."""
-        return replace(self, given=self.given.on(device), truths=[one.on(device) for one in self.truths])
 
 
 class Judge:
@@ -71,7 +51,9 @@ class Judge:
         self.plain, self.form = (torch_side.find(name) if name else None for name in (terms.plain, terms.form))
         self.shapes, self.tolerance, self.alone = terms.shapes, terms.tolerance, terms.alone
         self.answers: dict[str, Answer] = {}
+        self.drawn = Drawn()
         self.faults = terms.faults
+        self.rounding = Rounding(self.asking, self.reference, self.plain is not None, self._formed)
         self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
 
     def answer(self, request: Request[Any]) -> object:
@@ -81,6 +63,7 @@ class Judge:
             messages.Compare: self.compare,
             messages.Discard: self.discard,
             messages.Tell: self.tell,
+            messages.Look: self.look,
             messages.Relate: self.relations.begin,
             messages.GiveOutput: self.relations.go_on,
         }
@@ -91,6 +74,7 @@ class Judge:
     def expect(self, request: messages.Expect) -> messages.Expected:
         """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
         given = self.asking.inputs(request)
+        self.drawn.note(given)
         place = place_of(request, given)
         try:
             answer = self._settled(given.on(place), request)
@@ -99,10 +83,27 @@ class Judge:
                 raise
             answer = self._settled(given, request)
         self.answers[request.call.key] = answer
-        checked = self.plain or answer.in_own_types
-        doubts = [said for one in answer.truths if checked and not one.is_whole and (said := doubt(one))]
-        made = answer.given.call if request.found or self.asking.generator else None
-        return messages.Expected(doubts[0] if doubts else "", made, (*given.notes, *answer.notes))
+        call = answer.given.call if request.found or self.asking.generator else None
+        return messages.Expected(call=call, notes=(*given.notes, *answer.notes), **self._doubts(answer))
+
+    def _doubts(self, answer: Answer) -> dict[str, Any]:
+        """What speaks against judging by an answer; a checker that decides alone needs none."""
+        whose = "`plain`" if self.plain else "the reference"
+        truths = [one for one in answer.truths if not one.is_whole]
+        doubts = [doubt(one) for one in truths] if self.plain or answer.in_own_types else []
+        unjudged = [why_unjudged(one, whose) for one in truths if not self.alone]
+        return {
+            "doubt": next(filter(None, doubts), ""),
+            "unjudged": next(filter(None, unjudged), ""),
+            "zeros_pass": not self.alone and bool(truths) and all(map(self._zeros_pass, answer.truths)),
+        }
+
+    def _zeros_pass(self, truth: Truth) -> bool:
+        """Whether a variant that writes zeros to an output would be right."""
+        if not zeros_pass(truth.tolerance, truth.reference):
+            return False
+        zeros = torch.zeros(truth.reference.shape, dtype=TORCH_DTYPES[truth.part.dtype])
+        return self._worst(truth, [zeros.to(truth.reference.device)]).badness[:2] == (0, False)
 
     def _settled(self, given: Given, request: messages.Expect) -> Answer:
         """The right answer to a call, which comes out again where that is asked."""
@@ -146,13 +147,22 @@ class Judge:
         if found and native is not None:
             call = self._found(call, native)
         right, notes = self._exact(call, inputs, native)
+        lossy = plain or native or self._lossy(call, inputs, right)
         truths = [
-            self._truth(call, one, right[name], (plain or native or {}).get(name), (native or {}).get(name))
+            self._truth(call, one, right[name], lossy.get(name), (native or {}).get(name))
             for name, one in zip(right, call.outputs, strict=True)
         ]
         kept = expected if self.asking.checker else None
         notes = (*notes, *([] if self.alone else filter(None, (loose(one) for one in truths))))
         return Answer(replace(given, call=call), truths, native is not None, kept, notes), native
+
+    def _lossy(self, call: Call, inputs: list[Tensor], right: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The outputs in the call's own types where zeros would be right: they tell what of them is noise."""
+        outputs = zip(right.values(), call.outputs, strict=True)
+        if any(zeros_pass(self._tolerance(call, one), output) for output, one in outputs):
+            with contextlib.suppress(Refused):
+                return self._in_own_types(call, inputs)[0]
+        return {}
 
     def _found(self, call: Call, native: dict[str, Tensor]) -> Call:
         """The call with the outputs that the reference gave."""
@@ -216,6 +226,10 @@ class Judge:
             raise Refused(f"no tolerance for {part.name} of {part.dtype}: `tolerance` of target.yaml has none")
         return chosen
 
+    def look(self, request: messages.Look) -> messages.Looked:
+        """What inputs that were drawn could not show, and what the reference does not read."""
+        return looked(self.asking, self.reference, self.drawn, request)
+
     def compare(self, request: messages.Compare) -> messages.Finding:
         """Hold the output files of a call against the truth: what is found in the worst of them."""
         return self._with_room(request.call, lambda answer: self._held(request, answer))
@@ -234,20 +248,14 @@ class Judge:
         for n in range(0 if self.alone else len(answer.truths)):
             own = [block[n] for block in blocks]
             findings.append(self._compared(answer, n, own, suspected=request.suspected))
-        said = [message for block in blocks if (message := self._checked(answer, block))]
+        given, expected = answer.given, answer.expected
+        checked = [self.asking.check(given, expected, one) for one in blocks] if self.asking.checker else []
         if not findings:
-            total = sum(one.numel() for one in blocks[0])
-            findings = [messages.Finding(0.0, None, 0, total, "", None, None, {}, {})]
+            findings = [messages.Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})]
         worst = max(findings, key=lambda finding: finding.badness)
         before = None if self.alone else self.answers.get(request.before)
         unmoved = apart(answer.truths, before.truths) if before else 0.0
-        return worst.but(checker=said[0] if said else "", unmoved=unmoved)
-
-    def _checked(self, answer: Answer, outputs: list[Tensor]) -> str:
-        """What the task's own checker says against some outputs."""
-        if self.asking.checker is None:
-            return ""
-        return self.asking.check(answer.given, answer.expected, outputs)
+        return worst.but(checker=next(filter(None, checked), ""), unmoved=unmoved)
 
     def _compared(self, answer: Answer, n: int, own: list[Tensor], *, suspected: bool) -> messages.Finding:
         """What is found in the worst of several outputs of one name."""
@@ -256,35 +264,50 @@ class Judge:
         outputs = [self._formed(output.to(place), call) for output in own]
         worst = self._worst(truth, outputs)
         if self._may_round(truth) and worst.badness[:2] != (0, False) and rounding_may_explain(truth, outputs):
-            truth = answer.truths[n] = self._rounded(answer, n)
+            truth = answer.truths[n] = self.rounding.allowed(answer, n)
             worst = self._worst(truth, outputs)
+        if worst.wrong and not truth.is_whole:
+            worst = self._explained(answer, n, outputs)
+        if worst.wrong:
+            tied = all(are_ties(answer.given.tensors, truth, one) for one in outputs if truth.outside(one).any())
+            worst = worst.but(tied=tied)
         if len(answer.truths) > 1:
             worst = worst.but(output=truth.part.name)
-        return worst.but(fits=self._fits(answer, truth, outputs)) if suspected and self._is_plain(call) else worst
+        return worst.but(fits=self._fits(answer, n, outputs)) if suspected and worst.wrong else worst
+
+    def _explained(self, answer: Answer, n: int, outputs: list[Tensor]) -> messages.Finding:
+        """What is found where the reference's own rounding, or its overflow, may explain wrong elements."""
+        given, truth = answer.given, answer.truths[n]
+        for output in outputs:
+            truth = self.rounding.without_noise(given, truth, n, output)
+        answer.truths[n] = truth
+        wrong = [output for output in outputs if bool(truth.outside(output).any())]
+        why = [self.rounding.overflow(given, truth, n, output) for output in wrong]
+        return self._worst(truth, outputs).but(unjudged=why[0] if why and all(why) else "")
 
     def _worst(self, truth: Truth, outputs: list[Tensor]) -> messages.Finding:
         found = (finding(truth.facing(output), output, bounded=self.plain is not None) for output in outputs)
         return max(found, key=lambda one: one.badness)
 
-    def _is_plain(self, call: Call) -> bool:
-        """Whether a call has tensors one by one and gives one."""
-        return not (call.structure or call.parts or self.asking.terms.is_class)
-
-    def _fits(self, answer: Answer, truth: Truth, outputs: list[Tensor]) -> dict[str, bool] | None:
+    def _fits(self, answer: Answer, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
         """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
-        call, inputs = answer.given.call, answer.given.tensors
+        call, inputs, truth = answer.given.call, answer.given.tensors, answer.truths[n]
         exact = [output.double() for output in outputs]
         wrong = [(one, outside(one, truth.reference, truth.facing(one).allowed)) for one in exact]
         rtol = truth.tolerance.rtol
         held = [
             suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
         ]
-        given = [one.double() for one in inputs]
-        faults = suspects.functions(self.faults)
-        own = [(as_if, partial(self.asking.ask, "fault", one, given, call)) for as_if, one in faults]
-        asked = partial(self.asking.ask, "reference", self.reference)
-        common = suspects.of_signature(asked, call, inputs, self.shapes, truth.reference)
-        found = suspects.fits(held, [*own, *common])
+        if self.asking.is_plain(call):
+            given = [one.double() for one in inputs]
+            faults = suspects.functions(self.faults)
+            own = [(as_if, partial(self.asking.ask, "fault", one, given, call)) for as_if, one in faults]
+            asked = partial(self.asking.ask, "reference", self.reference)
+            common = suspects.of_signature(asked, call, inputs, self.shapes, truth.reference)
+            found = suspects.fits(held, [*own, *common])
+        else:
+            other = partial(self.rounding.answer_to, answer.given, n)
+            found = suspects.fits(held, suspects.of_attributes(call, self.shapes, other))
         return suspects.fits(held, held[0].multiplied()) if found == {} else found
 
     def _may_round(self, truth: Truth) -> bool:
@@ -301,14 +324,14 @@ class Judge:
         return self._with_room(request.call, lambda answer: self._told(request, answer))
 
     def _told(self, request: messages.Tell, answer: Answer) -> messages.Told:
-        from loop.workers.mistaken_reference import mistaken
+        from loop.workers.telling_inputs import mistaken
 
         call, n = answer.given.call, next((n for n, one in enumerate(answer.truths) if not one.is_whole), 0)
         truth = answer.truths[n]
         try:
             if request.other:
                 output = self.answers[request.other].truths[n].reference.to(truth.reference.device)
-            elif self._is_plain(call):
+            elif self.asking.is_plain(call):
                 output = self._formed(mistaken(self.reference, call, answer.given.tensors, request.mistake), call)
             else:
                 output = self._formed(
@@ -316,7 +339,7 @@ class Judge:
                 )
             excess = self._excess(truth, output)
             if 1 < excess and self._may_round(truth) and rounding_may_explain(truth, [output]):
-                truth = answer.truths[n] = self._rounded(answer, n)
+                truth = answer.truths[n] = self.rounding.allowed(answer, n)
                 excess = self._excess(truth, output)
         except torch.OutOfMemoryError:
             raise
@@ -326,7 +349,7 @@ class Judge:
 
     def _mistaken(self, call: Call, inputs: list[Tensor], terms: dict[str, Any]) -> list[Tensor]:
         """The outputs of a reference of any structure with a mistake, in float64."""
-        from loop.workers.mistaken_reference import of_structure
+        from loop.workers.telling_inputs import of_structure
 
         wrong = of_structure(self.reference, call, terms)
         return list(self.asking.outputs("reference", wrong, inputs, call, exact=True)[0].values())
@@ -340,46 +363,6 @@ class Judge:
         if self.plain is None:
             return found
         return max(found, *(e / m for e, m in zip(errors(output, truth.reference), truth.most, strict=True)))
-
-    def _rounded(self, answer: Answer, n: int) -> Truth:
-        """The truth of an output, with what any sound order of summation and any sound exponential may lose."""
-        call, inputs, truth = answer.given.call, answer.given.tensors, answer.truths[n]
-
-        def asked(tensors: list[Tensor], *, exact: bool = True) -> Tensor:
-            found, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=exact)
-            return self._formed(list(found.values())[n].double(), call)
-
-        try:
-            dtype = truth.part.dtype if call.structure else call.dtype
-            floor = moved(asked, inputs, truth.reference, dtype).times(roundings(dtype, self._terms(call)))
-        except Refused:  # It runs in its own types alone: how it is conditioned is not known.
-            return replace(truth, rounded=True, tail=None)
-        lost = MAX_SLACK * truth.plain_max if self.plain is None else 0.0
-        tail = tail_of(floor.each[floor.each > 0])
-        own = None if self.plain or answer.in_own_types else self._in_type(truth, inputs, asked)
-        if own is not None:
-            lost = MAX_SLACK * errors(own, truth.reference)[0]
-            tail += beyond(truth.tolerance, truth.reference, own, MAX_SLACK)
-        if truth.tail is not None:
-            tail += truth.tail
-        largest = min(max(floor.largest, lost), IMPLAUSIBLE * largest_of(truth.reference))
-        most = (max(truth.most[0], largest), max(truth.most[1], floor.mean))
-        return replace(truth, rounded=True, most=most, allowed=truth.allowed.clamp(min=largest), tail=tail)
-
-    def _terms(self, call: Call) -> int:
-        """Terms that an element of an output may sum."""
-        sizes = self.asking.sizes(call)
-        if self._is_plain(call) and sizes:
-            return terms_of(self.shapes.output, sizes)
-        return max((size for one in call.inputs for size in one.shape), default=1)
-
-    def _in_type(self, truth: Truth, inputs: list[Tensor], answer: Callable[..., Tensor]) -> Tensor | None:
-        """What the reference itself gives in the inputs' own types, where there is no plain implementation."""
-        try:
-            output = answer(inputs, exact=False)
-        except Refused:
-            return None
-        return output if output.shape == truth.reference.shape else None
 
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""

@@ -95,6 +95,8 @@ class Values(Plain):
     scale: float
     axis: int | None
     """Along which one index is NaN."""
+    offset: float = 0.0
+    """Added to every value."""
 
 
 class Expected(Plain):
@@ -106,6 +108,10 @@ class Expected(Plain):
     """The call with its tensors, where nobody but the judge knew them."""
     notes: tuple[str, ...] = ()
     """What could not be exercised."""
+    unjudged: str = ""
+    """Why nothing can be judged by this answer; empty where it can."""
+    zeros_pass: bool = False
+    """Whether zeros would be right."""
 
 
 class Expect(ToJudge[Expected]):
@@ -187,6 +193,10 @@ class Finding(Plain):
     """Whether the output is right by the stated tolerance, by which zeros would be, too."""
     unmoved: float = 0.0
     """How many times what rounding loses the right answers to two calls that had this output are apart."""
+    tied: bool = False
+    """Whether the wrong elements are indices of equal values."""
+    unjudged: str = ""
+    """Why the wrong elements say nothing of the variant; empty where they do."""
     fits: dict[str, bool] | None = None
     """As if what: what explains the wrong elements, and whether also the right ones. None where that was not asked
     for, or too little is wrong to tell."""
@@ -221,6 +231,32 @@ class Tell(ToJudge[Told]):
     other: str
     """Key of the call whose answer the mistake gives; empty for none."""
     mistake: dict[str, Any]
+
+
+class Looked(Plain):
+    """What could not show, whatever a variant does with it: names of inputs, attributes, outputs and weights."""
+
+    fixed: tuple[str, ...]
+    """Inputs with the same values under every seed."""
+    single: tuple[str, ...]
+    """Inputs that are one value everywhere."""
+    positive: tuple[str, ...]
+    """Inputs without a negative value."""
+    unread: tuple[str, ...] = ()
+    """Inputs that change no output of the reference."""
+    ignored: tuple[str, ...] = ()
+    """Attributes that change none."""
+    unmoved: tuple[str, ...] = ()
+    """Outputs that no input changes."""
+    initial: tuple[str, ...] = ()
+    """Parameters and buffers of a module that are all 1 or all 0, as constructors leave them."""
+
+
+class Look(ToJudge[Looked]):
+    """What inputs that were drawn could not show. `calls`: one workload under two seeds, on which the reference is
+    asked what it reads; none: it is not asked."""
+
+    calls: tuple[Expect, ...]
 
 
 class Agreement(Plain):

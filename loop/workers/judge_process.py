@@ -20,6 +20,10 @@ faults. Workers keep the memory that users have."""
 R = TypeVar("R")
 
 
+class Unjudged(WorkFailed):
+    """One workload cannot be judged: the reference raises there, or overflows. Others may be."""
+
+
 @dataclass
 class JudgeProcess:
     """One judge for all benches of a session: it judges one target at a time."""
@@ -102,4 +106,5 @@ class JudgeProcess:
         except Refusal as refusal:
             examined = isinstance(request, Examine)
             hint = "see `loop doctor`" if examined else "look at that function of the target's"
-            raise WorkFailed(str(refusal), hint=hint) from refusal
+            failed = Unjudged if refusal.cause == "raised" and not examined else WorkFailed
+            raise failed(str(refusal), hint=hint) from refusal

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from loop.base.linux import keep_freed_memory
+from loop.calls.own_modules import OWN
 from loop.workers.judge_messages import (
     Begin,
     Compare,
@@ -17,6 +18,7 @@ from loop.workers.judge_messages import (
     Examined,
     Expect,
     GiveOutput,
+    Look,
     Relate,
     Tell,
 )
@@ -35,9 +37,9 @@ class Seat:
 
     def begin(self, request: Begin) -> Done:
         """Become the judge of a target."""
-        sys.path.insert(0, request.folder)
         from loop.workers.judge import start
 
+        OWN.add(request.folder)
         self.judge = start(request)
         return Done()
 
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
     keep_freed_memory()
     sys.dont_write_bytecode = True  # Nothing is written beside what judges.
     seat = Seat()
-    judged = dict.fromkeys((Expect, Compare, Discard, Tell, Relate, GiveOutput), seat.ask)
+    judged = dict.fromkeys((Expect, Compare, Discard, Tell, Look, Relate, GiveOutput), seat.ask)
     serve({Examine: examine, Begin: seat.begin, **judged}, int(arguments[0]), answer)
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from loop.base.processes import Tick
+from loop.machine.machine import cores
 from loop.workers.bench import Bench, Side
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
@@ -17,10 +19,14 @@ TOO_LONG = "the first call took longer than {:g} s: killed; `first_call_s` in ta
 
 
 class KeptWorker:
-    """The worker of one side. One that is lost is replaced; a side that does not load is not tried again."""
+    """The worker of one side. One that is lost is replaced; a side that does not load is not tried again.
+
+    It checks, so on a CPU it uses every core, however many a measurement uses: one thread shows no data race.
+    """
 
     def __init__(self, bench: Bench, side: Side) -> None:
-        self.bench, self.side = bench, side
+        alone = bench.device == "cuda" or side.threads is not None
+        self.bench, self.side = bench, side if alone else replace(side, threads=cores())
         self._worker: Worker | None = None
         self._loaded = False
         self.fresh = True

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from loop.base.linux import bound_memory
+from loop.calls.own_modules import OWN
 from loop.calls.refusal import Refused
 from loop.workers.wire import No, Request, read_request, reply_line
 
@@ -47,8 +48,9 @@ def answer(answers: Answers, request: Request[Any]) -> object:
 def described(error: Exception) -> str:
     """An exception in one line: type, first line of its text, and where in the target's own files."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(sys.path[0] or os.curdir)]
-    text = str(error)[:LONGEST].strip().splitlines()
+    folders = OWN.folders or [sys.path[0] or os.curdir]
+    own = [frame for frame in frames if any(map(Path(frame.filename).is_relative_to, folders))]
+    text = OWN.said(str(error))[:LONGEST].strip().splitlines()
     place = f" ({Path(own[-1].filename).resolve().name}:{own[-1].lineno})" if own else ""
     return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
 

@@ -24,6 +24,7 @@ from torch import OutOfMemoryError, Tensor
 from loop.base.linux import bound_memory
 from loop.calls import torch_side
 from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
+from loop.calls.own_modules import OWN
 from loop.calls.torch_side import same_bits
 from loop.mistakes.answers import floating
 from loop.workers.asking import as_given, drawn, said_of
@@ -233,7 +234,7 @@ def apart_from_here(task: Task, found: str) -> dict[str, Any]:
 def main(terms: dict[str, Any]) -> dict[str, Any]:
     """Look at the task, or judge answers."""
     bound_memory()
-    sys.path.insert(0, terms["folder"])
+    OWN.add(terms["folder"])
     torch_side.use_threads(terms["threads"])
     began, task = time.monotonic(), Task(terms)
     if terms["answers"]:

@@ -20,6 +20,7 @@ from loop.mistakes import MAKERS
 from loop.mistakes.arrays import Array, Attributes, Terms
 from loop.mistakes.wrong_results import wrong_results
 from loop.workers.judge_messages import Shapes
+from loop.workers.telling_inputs import AS_WITH, other_values
 
 SLACK = 4.0
 """A wrong answer may be off from the suspect's by so many times what a right one may: its values are larger."""
@@ -93,8 +94,12 @@ def fits(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[st
     held = outputs[:MOST_HELD]
     if not any(one.telling >= LEAST for one in held):
         return None
-    found = ((as_if, _whole(held, answer)) for as_if, answer in suspects)
-    return {as_if: whole for as_if, whole in found if whole is not None}
+    found: dict[str, bool] = {}
+    for as_if, answer in suspects:
+        known = {one.partition(AS_WITH)[0] for one, whole in found.items() if whole}
+        if as_if.partition(AS_WITH)[0] not in known and (whole := _whole(held, answer)) is not None:
+            found[as_if] = whole
+    return found
 
 
 def _whole(outputs: Sequence[WrongOutput], ask: Callable[[], Tensor]) -> bool | None:
@@ -141,11 +146,14 @@ def of_signature(
     for mistake in wrong_results(shapes.inputs, shapes.output):
         if mistake.as_if and mistake.shows(sizes):
             yield mistake.as_if, partial(reach, mistake.make, dict(mistake.terms))
+    yield from of_attributes(call, shapes, lambda changed: reference([one.clone() for one in exact], changed))
+
+
+def of_attributes(call: Call, shapes: Shapes, reference: Callable[[Call], Tensor]) -> Iterator[Suspect]:
+    """As if an attribute had another value; `reference` answers the call with it."""
     for name, choices in shapes.choices.items():
-        for choice in choices or (True, False):
-            if isinstance(call.attributes[name], bool | str) and choice != call.attributes[name]:
-                terms = {"attribute": name, "to": choice}
-                yield f"{name} were {str(choice).lower()}", partial(reach, "set_attribute", terms)
+        for as_if, value in other_values(call.attributes[name], choices):
+            yield f"{name} {as_if}", partial(reference, call.but(attributes={**call.attributes, name: value}))
 
 
 def _erring(

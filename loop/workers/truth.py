@@ -29,6 +29,7 @@ the reference. Half-precision softmax over logits of standard deviation 30 stays
 LOOSE, NOISE = 16.0, 16.0
 """Where zeros would be right by a tolerance, `atol` is a sixteenth of the root mean square of what is not zero. It
 stays where a sixteenth of that is what the reference loses in its own types on average: there is only noise."""
+OVERFLOW = "in {dtype} {whose} gives NaN or infinity where the float64 reference gives numbers"
 MAP_PARTS = 8
 BESIDE = 2
 """Neighbours of a wrong element that are shown on either side."""
@@ -53,7 +54,7 @@ class Truth:
     """Allowed absolute error of each element."""
     tolerance: messages.Tolerance
     plain_lost: bool = False
-    """Whether the plain implementation has a NaN where the reference has a number."""
+    """Whether the plain implementation has a NaN or infinity where the reference has a number."""
     also: Tensor | None = None
     """Of whole numbers: those of the reference in its own types, which are right, too."""
     stated: Tensor | None = None
@@ -113,7 +114,7 @@ def truth_of(
     plain_max, plain_mean, lost, tolerance, tail = 0.0, 0.0, False, stated, None
     if plain is not None:
         plain_max, plain_mean = errors(plain, reference)
-        lost = bool((plain.isnan() & reference.isfinite()).any())
+        lost = bool(overflows(plain, reference).any())
         tolerance = tightened(stated, reference, plain_mean, part.dtype) if floating else stated
     allowed = allowed_by(tolerance, reference)
     before = None if tolerance is stated else allowed_by(stated, reference)
@@ -201,12 +202,24 @@ def same(one: Tensor, other: Tensor) -> bool:
     )
 
 
+def overflows(output: Tensor, reference: Tensor) -> Tensor:
+    """Where an output is NaN or infinite, and the reference a number."""
+    return reference.isfinite() & ~output.isfinite()
+
+
+def why_unjudged(truth: Truth, whose: str) -> str:
+    """Why no output can be judged by a truth; empty where it can. `whose`: who computed in the output's type."""
+    dtype, largest = truth.part.dtype, largest_of(truth.reference)
+    most = torch.finfo(getattr(torch, dtype)).max
+    if largest > most:
+        return f"the right answer reaches {largest:.2g}, {dtype} ends at {most:.2g}"
+    return OVERFLOW.format(whose=whose, dtype=dtype) if truth.plain_lost else ""
+
+
 def doubt(truth: Truth) -> str:
     """Why the reference or the plain implementation must be wrong; empty when rounding explains their
     difference."""
     largest = largest_of(truth.reference)
-    if truth.plain_lost:
-        return "the plain implementation gives NaN where the reference gives a number: one of them is wrong"
     if truth.plain_max <= IMPLAUSIBLE * largest + IMPLAUSIBLE_FLOOR:
         return ""
     return (
@@ -259,7 +272,7 @@ def tightened(stated: messages.Tolerance, reference: Tensor, lost: float, dtype:
     `lost`: the mean error of the plain implementation, or of the reference in its own types. None at all says that
     nothing was computed in float64: then what is noise is not known.
     """
-    if not lost or not 0 < stated.atol < math.inf or not _zeros_pass(stated, reference):
+    if not lost or not 0 < stated.atol < math.inf or not zeros_pass(stated, reference):
         return stated
     seen, squares = 0, 0.0
     for (one,) in parts(reference):
@@ -268,10 +281,10 @@ def tightened(stated: messages.Tolerance, reference: Tensor, lost: float, dtype:
     atol, limits = math.sqrt(squares / max(seen, 1)) / LOOSE, torch.finfo(getattr(torch, dtype))
     told = max(NOISE * lost, limits.tiny / limits.eps) < atol < stated.atol
     less = stated.but(atol=atol)
-    return less if told and not _zeros_pass(less, reference) else stated
+    return less if told and not zeros_pass(less, reference) else stated
 
 
-def _zeros_pass(tolerance: messages.Tolerance, reference: Tensor) -> bool:
+def zeros_pass(tolerance: messages.Tolerance, reference: Tensor) -> bool:
     """Whether zeros are right by a tolerance."""
     cap, wrong = math.inf if tolerance.cap is None else tolerance.cap, 0
     for (one,) in parts(reference):

@@ -25,6 +25,8 @@ def make_values(fill: Values, stream: numpy.random.RandomState, tensor: TensorFi
     elif fill.kind == "one_hot" and values.size:
         places = stream.randint(shape[-1], size=(*shape[:-1], 1))
         values = numpy.where(numpy.arange(shape[-1]) == places, numpy.float32(scale), numpy.float32(0))
+    if fill.offset:  # In float64: a small deviation around a large mean is rounded once.
+        values = (values.astype(numpy.float64) + fill.offset).astype(numpy.float32)
     if fill.axis is not None and values.size:
         values = values.reshape(shape)
         index = [slice(None)] * len(shape)

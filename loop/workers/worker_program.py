@@ -96,7 +96,6 @@ class Worker:
         """Load a variant, once what it is timed with is sealed."""
         variants.ready(request.variant, request.threads, request.device)
         self.seal = Seal()
-        sys.path.insert(0, request.folder)
         loaded = variants.load(request.variant, request.folder, request.device)
         self.slow = request.slow
         self.candidates[""] = Candidate(_mistaken(loaded, request.mistake) if request.mistake else loaded)

@@ -24,6 +24,9 @@ PAIR = 2
 """Consecutive seeds under which a module has the same weights: a process that checks both makes it once, and what
 a variant remembers of it stays while the values change."""
 
+FRESH = 8_000
+"""Added to a seed for values that nothing else is checked on."""
+
 
 def make_call(target: Target, workload: Workload, folder: str, reader: str, layout: Layout = "contiguous") -> Call:
     """The call of `workload`, its inputs in `folder`, its outputs in a file of `reader`'s own there.
@@ -101,6 +104,13 @@ def _seed_of_modules(target: Target, workload: Workload) -> int:
         return target.modules.seed
     pair = base_seed(workload) // PAIR
     return int.from_bytes(hashlib.blake2b(f"{workload.name} {pair}".encode(), digest_size=4).digest())
+
+
+def under_two_seeds(workload: Workload) -> tuple[Workload, Workload]:
+    """A workload with values of its own, twice: a module has the same weights under both seeds."""
+    first = workload.seed + FRESH - base_seed(workload) % PAIR
+    one, other = (workload.model_copy(update={"seed": first + n}) for n in range(PAIR))
+    return one, other
 
 
 def wanted_of(workload: Workload) -> dict[str, Value]:

@@ -71,7 +71,7 @@ def test_the_script_asks_for_the_session_s_own_seed_and_workloads(project: Proje
     """By the command that a person would type."""
     (line,) = re.findall("^ask .*", script(project, tmp_path), re.MULTILINE)
     assert line.startswith("ask verify kernels verify ours --workloads ")
-    assert '--target "$target" --device cpu --threads "$threads" --seed 7' in line
+    assert '--target "$target" --device cpu --seed 7' in line
 
 
 def test_no_folder_of_this_machine_and_no_variable_is_in_the_script(

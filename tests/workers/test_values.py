@@ -51,3 +51,12 @@ def test_bytes_do_not_depend_on_strides(dtype: torch.dtype) -> None:
     for tensor in (wide, wide.T, wide[:1, ::2], wide[:, -1:][:1], wide[:, 3][:1], torch._neg_view(wide), wide[:0]):
         again = torch.tensor(tensor.flatten().tolist(), dtype=dtype)
         assert (again.view(torch.uint8).numpy().tobytes() if again.numel() else b"") == bytes_of(tensor)
+
+
+def test_an_offset_is_the_mean() -> None:
+    """The same normals, around another value."""
+    file = TensorFile("x", "", (4096,), "float32")
+    moved = make_tensor(Values("normal", 2.0, None, 1000.0), 8, 0, file)
+    plain = make_tensor(Values("normal", 2.0, None), 8, 0, file)
+    assert torch.allclose(moved, plain + 1000)
+    assert 999 < float(moved.mean()) < 1001

@@ -1,0 +1,89 @@
+"""What a wrong kernel could do unnoticed: inputs that never vary, arguments that the reference does not read."""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import reduce
+
+from loop.base.processes import Tick
+from loop.model.target import Target, Workload
+from loop.model.workloads import expand
+from loop.workers.bench import Bench
+from loop.workers.judge_messages import Looked
+
+MOST_ASKED, SLOW_S = 4, 0.2
+"""Workloads on which the reference is asked what it reads, and seconds that inputs and answer of one may take."""
+UNREAD = ("unread", "ignored", "unmoved", "initial")
+
+
+def blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, None, tuple[str, ...]]:
+    """Sentences on what the values of these workloads cannot show, once all of them were drawn."""
+    quick = [one for one in workloads if bench.took.get(one.name, SLOW_S) < SLOW_S]
+    looked: list[Looked] = []
+    asked = [*_unlike(quick)][:MOST_ASKED]
+    for one in asked or (None,):
+        looked.append((yield from bench.look(one)))
+        if not any(getattr(looked[-1], name) for name in UNREAD):
+            break
+    told = looked[-1].but(**{name: _in_all(looked, name) for name in UNREAD})
+    return (*_sentences(told, bench.target), *_zeros(list(bench.zeros_pass)))
+
+
+def _unlike(workloads: Iterable[Workload]) -> Iterator[Workload]:
+    """The smallest workload of each kind of values and set of attributes, those with sizes above one first."""
+    seen = set[tuple[str, ...]]()
+    for one in sorted(
+        workloads, key=lambda one: (min(one.sizes.values(), default=2) < 2, sum(one.sizes.values()))
+    ):
+        kind = (one.values, *map(str, one.attributes.values()))
+        if 0 not in one.sizes.values() and kind not in seen:
+            seen.add(kind)
+            yield one
+
+
+def _in_all(looked: Sequence[Looked], name: str) -> tuple[str, ...]:
+    """What every look told."""
+    return reduce(lambda one, other: tuple(x for x in one if x in other), (getattr(one, name) for one in looked))
+
+
+def _sentences(told: Looked, target: Target) -> Iterator[str]:
+    never = "a kernel that never reads"
+    for names, what, who in (
+        (told.fixed, "{} the same under every seed", f"{never} {{}} would pass"),
+        (told.single, "{} one value everywhere", "a kernel that reads one element of {} would pass"),
+        (told.positive, "{} never negative", "a kernel that is wrong below zero would pass"),
+        (told.unread, "{} not read by the reference on the workloads tried", f"{never} {{}} would pass"),
+    ):
+        if names:
+            plural = len(names) > 1
+            verb, them = ("are", "them") if plural else ("is", "it")
+            listed = f"input{'s' * plural} {', '.join(names)} {verb}"
+            yield f"{what.format(listed)}: {who.format(them)}"
+    if told.unmoved:
+        yield f"output {', '.join(told.unmoved)} is the same whatever the inputs are: a constant would pass"
+    if told.initial:
+        yield (
+            f"weights {', '.join(told.initial)} are all 1 or all 0, as the constructor leaves them: "
+            "a kernel that ignores them would pass"
+        )
+    if told.ignored:
+        yield f"attribute {', '.join(told.ignored)} changes no output: a kernel that ignores it would pass"
+    yield from _one_value(target, told.ignored)
+
+
+def _one_value(target: Target, ignored: Sequence[str]) -> Iterator[str]:
+    """Attributes that no workload changes."""
+    every = expand(target, target.workloads, next(iter(target.dtypes.values())))
+    values = {name: {str(one.attributes[name]) for one in every} for name in target.signature.attributes}
+    only = [
+        f"{name}={next(iter(some))}" for name, some in values.items() if len(some) == 1 and name not in ignored
+    ]
+    if only:
+        which = "it" if len(only) == 1 else "them"
+        yield f"every workload has {', '.join(only)}: a kernel that ignores {which} would pass"
+
+
+def _zeros(names: Sequence[str]) -> Iterator[str]:
+    """Workloads whose right answer is no more than noise, or zero."""
+    if names:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        listed = f"{', '.join(names[:3])}{more}"
+        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"

@@ -1,0 +1,87 @@
+"""A verification tries every set of the target and several numbers of threads, or says what it left out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.base.processes import finish
+from loop.gate.kernel import VerifyTerms, verify
+from loop.machine.machine import cores
+from loop.model.output import VerifyOutput
+from loop.workers.bench import Bench
+from tests.targets import make_context, open_bench, write_target
+
+KERNELS = """
+import torch
+
+
+def races(x):
+    return x * 2 + (torch.get_num_threads() > 1)
+
+
+def alone(x):
+    return x * 2 + (torch.get_num_threads() == 1)
+
+
+def tail(x):
+    y = (x * 2).contiguous()
+    y.view(-1)[x.numel() // 4 * 4 :] = 0
+    return y
+"""
+SETS: dict[str, Any] = {"some": [{"N": 4, "M": 4}], "edges": [{"N": [1, 3], "M": 5}]}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[Bench]:
+    """Three kernels, each wrong only where a quick look does not go."""
+    folder = tmp_path_factory.mktemp("coverage")
+    variants = {
+        n: {"kind": "python", "device": "cpu", "module": "kernels", "function": n}
+        for n in ("races", "alone", "tail")
+    }
+    target = write_target(folder, variants, workloads=SETS)
+    (folder / "kernels.py").write_text(KERNELS)
+    with open_bench(folder, target, build_cache) as made:
+        yield made
+
+
+def verified(bench: Bench, variant: str, **terms: Any) -> VerifyOutput:
+    """What a session that times one thread on the set `some` finds."""
+    found = finish(verify(make_context(bench, variant), VerifyTerms(**terms)))
+    assert isinstance(found.output, VerifyOutput)
+    return found.output
+
+
+@pytest.mark.skipif(cores() == 1, reason="one core has one number of threads")
+@pytest.mark.parametrize(("variant", "wrong_on"), [("races", cores()), ("alone", 1)])
+def test_outputs_are_checked_on_several_numbers_of_threads(bench: Bench, variant: str, wrong_on: int) -> None:
+    """A measurement takes its own number; a data race shows on every core, or on few."""
+    if variant == "alone" and cores() > 3:
+        pytest.skip("the other number is three here")
+    found = verified(bench, variant)
+    assert (variant,) == found.wrong
+    assert {wrong_on} == {check.threads for check in found.variants[0].checks if not check.passed}
+
+
+def test_sets_that_the_plan_does_not_name_are_verified(bench: Bench) -> None:
+    """The plan times `some` alone, on which nothing is wrong."""
+    found = verified(bench, "tail")
+    assert ("tail",) == found.wrong
+    assert {"N1 M5 float32", "N3 M5 float32"} == {v.workload for v in found.verdicts}
+
+
+def test_a_set_without_time_is_named_with_the_command_that_verifies_it(bench: Bench) -> None:
+    """It is right as far as it was tried, and what was not tried is said."""
+    found = verified(bench, "tail", others_s=0)
+    assert ("tail",) == found.right
+    (line,) = [text for text in found.not_exercised if "edges" in text]
+    assert "loop kernels verify tail" in line
+
+
+def test_a_chosen_number_of_threads_leaves_out_the_others_and_says_so(bench: Bench) -> None:
+    """`--threads 1`: the race does not show."""
+    found = verified(bench, "races", threads=1)
+    assert ("races",) == found.right
+    assert any("threads" in text for text in found.not_exercised)

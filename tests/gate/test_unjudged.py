@@ -1,0 +1,82 @@
+"""What cannot be judged is one workload: it is counted and named, and the others are judged."""
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from loop.base.processes import Tick, finish
+from loop.gate import blind_spots
+from loop.gate.verification import Verification
+from loop.gate.verify import Job, verify
+from loop.model.measurement import VariantChecks
+from loop.model.output import VerifyOutput
+from loop.model.target import Workload
+from loop.model.workloads import expand
+from loop.workers.bench import Bench
+from loop.workers.judge_messages import Looked
+from loop.workers.judge_process import Unjudged
+from tests.own_targets import write_own
+from tests.targets import make_sides
+
+WHY = "the right answer reaches 1e+40, float32 ends at 3.4e+38"
+
+
+@pytest.fixture
+def overflowing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the workloads that the judge of the bench cannot judge."""
+    names, expect = set[str](), Bench.expect
+
+    def expected(own: Bench, workload: Workload, **more: Any) -> Generator[Tick, None, None]:
+        if workload.name in names:
+            raise Unjudged(f"{WHY} on {workload.name}")
+        yield from expect(own, workload, **more)
+
+    monkeypatch.setattr(Bench, "expect", expected)
+    return names
+
+
+def verified(bench: Bench, *names: str) -> VerifyOutput:
+    """What a step says of these variants on the workloads of the tiny target."""
+    chosen = expand(bench.target, ["some"], "float32", 0)
+    jobs = [Job(side, chosen, layouts=False) for side in make_sides(bench, *names, "right")]
+    *found, control = finish(verify(bench, jobs))
+    terms = {"failures": (), "meant": names, "seed": 0, "command": lambda *words: " ".join(words)}
+    return Verification(found=tuple(found), control=control, **terms).output(VerifyOutput)  # type: ignore[arg-type]
+
+
+def counts(checks: VariantChecks) -> dict[str, int]:
+    return {status: n for status in ("right", "wrong", "not judged") if (n := checks.count(status))}
+
+
+def test_the_other_workloads_are_judged(bench: Bench, overflowing: set[str]) -> None:
+    """Right stays right and wrong is found; the workload is named with its reason, once."""
+    overflowing.add("N5 M3 float32")
+    found = verified(bench, "right", "epsilon")
+    right, wrong = found.variants
+    assert ({"right": 2, "not judged": 1}, {"wrong": 2, "not judged": 1}) == (counts(right), counts(wrong))
+    assert (("right",), ("epsilon",)) == (found.right, found.wrong)
+    assert (f"not judged: {WHY} on N5 M3 float32",) == found.not_exercised
+    assert "right on 2, not judged on 1" == right.tally
+
+
+def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: set[str]) -> None:
+    overflowing |= {one.name for one in expand(bench.target, ["some"], "float32", 0)}
+    with pytest.raises(Unjudged) as raised:
+        verified(bench, "right")
+    assert WHY in raised.value.message
+
+
+def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
+    """With the names, and what would pass; attributes that no workload changes are among it."""
+    from loop.library.definitions import read_file
+    from loop.model.target import Target
+
+    target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
+    told = Looked(fixed=("x", "pos"), single=(), positive=("w",), ignored=("mode",), unmoved=("z",))
+    said = list(blind_spots._sentences(told, target))
+    assert "inputs x, pos are the same under every seed: a kernel that never reads them would pass" == said[0]
+    assert "input w is never negative: a kernel that is wrong below zero would pass" == said[1]
+    assert "output z is the same whatever the inputs are: a constant would pass" == said[2]
+    assert "attribute mode changes no output: a kernel that ignores it would pass" == said[3]
+    assert "every workload has eps=1e-06: a kernel that ignores it would pass" == said[4]

@@ -1,0 +1,556 @@
+"""What a session says is what was tried: wrong and right kernels of twelve functions by every door; COVERAGE.md.
+
+    python -m tests.speed.coverage                # all: an hour and a half on two cores
+    python -m tests.speed.coverage --only softmax --doors verify quick
+
+A kernel is wrong in one way that a quick look misses. A door has found it where it ends with an error, or names
+the set that would find it beside its verdict.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+CORPUS = HERE / "coverage_corpus"
+PAGE = HERE / "COVERAGE.md"
+RIGHT = {"fine": {}, "lazy": {"LAZY": 1}, "tunes": {"TUNES_S": 2}}
+"""Right kernels: as they are, with a table from the first call on, with a slow first call."""
+SLOW = {"softmax": 60, "rope": 45}
+"""Functions whose first call takes so many seconds where it tunes itself."""
+NUMBER = re.compile(r"\b(\d+) of (\d+)\b")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the corpus: its manifest and what is wrong with its five kernels."""
+
+    signature: dict[str, Any]
+    workloads: dict[str, list[dict[str, Any]]]
+    mistakes: tuple[str, ...]
+    """Kind of each mistake, from the first."""
+    generator: str = ""
+    python: bool = False
+    words: tuple[str, ...] = ()
+    """For each mistake: a pattern that names its cause or its rule."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+TAIL, STATE, RACE, IGNORED = (
+    r"(?i)%|multiple|tail|last",
+    r"(?i)between calls|earlier call|state|first call|later call|values? of",
+    r"(?i)race|thread",
+    r"(?i)ignor|as if|never read",
+)
+LAYOUT = r"(?i)stride|layout|transposed|broadcast"
+FUNCTIONS: dict[str, Function] = {
+    "layernorm_grad": Function(
+        signature={
+            "inputs": {"x": "N D", "g": "N D"},
+            "outputs": {"dx": "N D", "dgamma": "D"},
+            "attributes": {"eps": {"kind": "number", "default": 1e-5}},
+        },
+        workloads={
+            "quick": [{"N": 32, "D": 64}],
+            "edges": [{"N": [1, 3], "D": [1, 9, 100]}, {"N": 300, "D": 257, "eps": 0.5}, {"N": 1000, "D": 128}],
+        },
+        mistakes=("race", "tail", "state between calls", "ignored argument", "size one"),
+        words=(RACE, TAIL, STATE, IGNORED, r"N ?(==|=|<) ?[12]\b|size one|one row|N1\b"),
+    ),
+    "depthwise": Function(
+        signature={"inputs": {"x": "B C L", "w": "C K"}, "output": "B C L"},
+        workloads={
+            "quick": [{"B": 2, "C": 8, "L": 64, "K": 3}],
+            "edges": [{"B": 1, "C": [1, 5], "L": [1, 13, 100], "K": [1, 5]}, {"B": 4, "C": 16, "L": 777, "K": 7}],
+        },
+        mistakes=("tail", "border", "layout", "state between calls", "race"),
+        words=(TAIL, r"(?i)last|border|edge|L-1", LAYOUT, STATE, RACE),
+    ),
+    "int8_matmul": Function(
+        signature={"outputs": {"c": "..."}, "sizes": ["M", "K", "N"]},
+        workloads={
+            "quick": [{"M": 16, "K": 32, "N": 16}],
+            "edges": [
+                {"M": [1, 7], "K": [1, 20, 300], "N": 5},
+                {"M": 3, "K": 0, "N": 4},
+                {"M": 9, "K": 999, "N": 8},
+            ],
+        },
+        generator="int8_inputs",
+        mistakes=("overflow", "tail", "race", "empty", "overflow"),
+        words=(
+            r"(?i)overflow|K ?[><=]",
+            TAIL,
+            RACE,
+            r"(?i)empty|K ?= ?0|K0\b|not written",
+            r"(?i)-128|overflow|smallest",
+        ),
+    ),
+    "prefix_sum": Function(
+        signature={"inputs": {"x": "N D"}, "output": "N D"},
+        workloads={
+            "quick": [{"N": 16, "D": 256}],
+            "edges": [{"N": [1, 5], "D": [1, 2, 77]}, {"N": 40, "D": [1024, 1030, 3000]}],
+        },
+        mistakes=("threshold", "state between calls", "race", "size one", "layout"),
+        words=(r"D ?[<>]=? ?10\d\d|1024", STATE, RACE, r"D ?(==|=|<) ?[12]\b|size one|D1\b", LAYOUT),
+    ),
+    "softmax": Function(
+        signature={
+            "inputs": {"x": "N D"},
+            "output": "N D",
+            "attributes": {"temperature": {"kind": "number", "default": 1.0}},
+        },
+        workloads={
+            "quick": [{"N": 32, "D": 64}],
+            "edges": [
+                {"N": [1, 3], "D": [1, 9, 100]},
+                {"N": 200, "D": 333, "temperature": 0.5},
+                {"N": 16, "D": 128, "values": "large_logits"},
+                {"N": 500, "D": 64},
+            ],
+        },
+        mistakes=("overflow", "ignored argument", "tail", "race", "layout"),
+        words=(r"(?i)overflow|wide|large values|infinit", IGNORED, TAIL, RACE, LAYOUT),
+        extra={"values": {"large_logits": {"x": {"kind": "normal", "scale": 60.0}}}},
+    ),
+    "row_max": Function(
+        signature={"inputs": {"x": "N D"}, "output": "N"},
+        workloads={
+            "quick": [{"N": 64, "D": 128}],
+            "edges": [{"N": [1, 5], "D": [1, 2, 7, 130]}, {"N": 7, "D": [512, 513, 2000]}],
+        },
+        mistakes=("padded with zeros", "tail", "first call", "size one", "threshold"),
+        words=(
+            r"(?i)negative|zero",
+            TAIL,
+            r"(?i)first call",
+            r"N ?(==|=|<) ?[12]\b|size one|one row|N1\b",
+            r"D ?[<>]=? ?51\d|512",
+        ),
+    ),
+    "histogram": Function(
+        signature={"outputs": {"y": "..."}, "sizes": ["N", "BINS"]},
+        workloads={
+            "quick": [{"N": 128, "BINS": 16}],
+            "edges": [{"N": [1, 7, 100], "BINS": [3, 64]}, {"N": 50000, "BINS": 100}],
+        },
+        generator="histogram_inputs",
+        mistakes=("race", "state between calls", "last element", "tail", "overflow"),
+        words=(RACE, STATE, r"(?i)last", TAIL, r"(?i)overflow|N ?>|large"),
+    ),
+    "transpose_scale": Function(
+        signature={"inputs": {"x": "M N", "s": "N"}, "output": "N M"},
+        workloads={
+            "quick": [{"M": 64, "N": 64}],
+            "edges": [{"M": [1, 33], "N": [1, 40, 100]}, {"M": 70, "N": 20}, {"M": 640, "N": 256}],
+        },
+        mistakes=("tail", "relation of sizes", "threshold", "layout", "race"),
+        words=(TAIL, r"M ?(<=|<|>|>=) ?N|N ?(<=|<|>|>=) ?M", r"N ?[<>]=? ?6[45]|64", LAYOUT, RACE),
+    ),
+    "matmul": Function(
+        signature={"inputs": {"a": "M K", "b": "K N"}, "output": "M N"},
+        workloads={
+            "quick": [{"M": 32, "K": 32, "N": 32}],
+            "edges": [{"M": [1, 7], "K": [1, 6, 100], "N": [1, 9]}, {"M": 60, "K": [256, 257, 400], "N": 50}],
+        },
+        mistakes=("tail", "threshold", "race", "state between calls", "layout"),
+        words=(TAIL, r"K ?[<>]=? ?25\d|256", RACE, STATE, LAYOUT),
+    ),
+    "rope": Function(
+        signature={
+            "inputs": {"x": "B S D"},
+            "output": "B S D",
+            "attributes": {"base": {"kind": "number", "default": 10000.0}},
+        },
+        workloads={
+            "quick": [{"B": 2, "S": 32, "D": 16}],
+            "edges": [
+                {"B": [1, 4], "S": [1, 33], "D": [2, 8], "base": [500.0, 10000.0]},
+                {"B": 3, "S": 200, "D": 8},
+            ],
+        },
+        python=True,
+        mistakes=("ignored argument", "state between calls", "overflow", "odd sizes", "changes its input"),
+        words=(
+            IGNORED,
+            STATE,
+            r"(?i)S ?[<>]=? ?1[23]\d|overflow",
+            r"(?i)B ?%|odd|even|multiple|last|B",
+            r"(?i)changed its input|in place",
+        ),
+    ),
+    "cross_entropy": Function(
+        signature={
+            "outputs": {"loss": "..."},
+            "sizes": ["N", "C"],
+            "parameters": {"spread": {"kind": "number", "default": 1}},
+        },
+        workloads={
+            "quick": [{"N": 32, "C": 10, "spread": 1}],
+            "edges": [{"N": [1, 17, 40], "C": [2, 100], "spread": 1}, {"N": 64, "C": 33, "spread": 60}],
+        },
+        python=True,
+        generator="cross_entropy_inputs",
+        mistakes=("overflow", "ignored argument", "tail", "state between calls", "size one"),
+        words=(
+            r"(?i)overflow|spread|infinit|large",
+            r"(?i)class|ignor|target|as if|0",
+            TAIL,
+            STATE,
+            r"N ?(==|=|<) ?[12]\b|size one|one row|N1\b",
+        ),
+    ),
+    "window_attention": Function(
+        signature={
+            "inputs": {"q": "H S D", "k": "H S D", "v": "H S D"},
+            "output": "H S D",
+            "attributes": {"window": {"kind": "number", "default": 1000}},
+        },
+        workloads={
+            "quick": [{"H": 2, "S": 64, "D": 64}],
+            "edges": [{"H": 1, "S": [1, 17, 50], "D": [8, 16], "window": [3, 1000]}, {"H": 3, "S": 96, "D": 32}],
+        },
+        python=True,
+        mistakes=("ignored argument", "one off", "relation of sizes", "state between calls", "mask"),
+        words=(
+            IGNORED,
+            r"(?i)window|one off|as if|off by",
+            r"S ?(==|!=|<|>) ?D|D ?(==|!=|<|>) ?S",
+            STATE,
+            r"(?i)mask|as if|zero|window",
+        ),
+    ),
+}
+
+
+def defined(name: str, wrong: int, **macros: float) -> str:
+    """The source of a kernel with its mistake and what else is chosen."""
+    function = FUNCTIONS[name]
+    chosen = {"WRONG": wrong, **macros}
+    if function.python:
+        head = "import time\n\nLAZY = {LAZY}\nWRONG = {WRONG}\n_warm = []\n\n\ndef warm_up():\n"
+        head += "    if {TUNES_S} and not _warm:\n        time.sleep({TUNES_S})\n    _warm.append(1)\n\n\n"
+        text = (CORPUS / f"{name}.py").read_text()
+        return head.format(**{"LAZY": 0, "TUNES_S": 0, **chosen}) + text
+    lines = [f"#define {key} {value:g}" for key, value in chosen.items()]
+    return "\n".join([*lines, '#include "prelude.h"', (CORPUS / f"{name}.cpp").read_text()])
+
+
+def write(folder: Path, name: str, variants: dict[str, str]) -> Path:
+    """A target of one function with variants by name and source."""
+    function = FUNCTIONS[name]
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = ".py" if function.python else ".cpp"
+    for file in ("reference.py", *(() if function.python else ("prelude.h",))):
+        shutil.copy(CORPUS / file, folder)
+    made: dict[str, Any] = {}
+    for variant, text in variants.items():
+        (folder / f"{variant}{kind}").write_text(text)
+        made[variant] = {"device": "cpu", "kind": "python", "module": variant, "function": "run"}
+        if not function.python:
+            build = {"compiler": "g++", "flags": ["-O2", "-fopenmp"]}
+            made[variant] = {
+                "device": "cpu",
+                "kind": "c_abi",
+                "sources": [f"{variant}.cpp"],
+                "entry": "run",
+                "build": build,
+            }
+    manifest: dict[str, Any] = {
+        "format": 1 if "output" in function.signature else 2,
+        "name": name,
+        "function": name,
+        "signature": function.signature,
+        "reference": {"python": f"reference:{name}"},
+        "baseline": {"python": f"reference:{name}"},
+        "tolerance": {"float32": {"atol": 2e-5, "rtol": 2e-5}},
+        "dtypes": {"cpu": "float32"},
+        "workloads": function.workloads,
+        "variants": made,
+        **({"generator": {"python": f"reference:{function.generator}"}} if function.generator else {}),
+        **function.extra,
+    }
+    (folder / "target.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False, width=110))
+    return folder
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One command: its exit code, all it said, and how long it took."""
+
+    code: int
+    text: str
+    seconds: float
+
+
+class Rig:
+    """Commands of `loop` with a cache and sessions of their own."""
+
+    def __init__(self, loop: Path, folder: Path) -> None:
+        self.loop, self.folder = loop, folder
+        names = {"LOOP_CACHE": "cache", "LOOP_STATE": "state"}
+        for each in names.values():
+            (folder / each).mkdir(parents=True, exist_ok=True, mode=0o700)
+        places = {name: str(folder / each) for name, each in names.items()}
+        self.environment = {**os.environ, **places, "NO_COLOR": "1", "COLUMNS": "200"}
+
+    def run(self, *words: str, cwd: Path | None = None, limit_s: float = 900) -> Ran:
+        """Run a command; a code of 124 where it takes longer than its limit."""
+        begun = time.monotonic()
+        try:
+            done = subprocess.run(
+                [str(self.loop), *words],
+                capture_output=True,
+                text=True,
+                timeout=limit_s,
+                env=self.environment,
+                cwd=cwd,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Ran(124, "", limit_s)
+        return Ran(done.returncode, done.stdout + done.stderr, time.monotonic() - begun)
+
+
+def told(text: str, variant: str) -> bool:
+    """Whether a session's last screen calls a variant wrong, or names a set that was not verified."""
+    row = re.search(rf"^{variant} +.*(incorrect|invalid|crash|wrong|not verified)", text, re.M)
+    return row is not None or f"{variant} is incorrect" in text or "sets of workloads" in text
+
+
+def by_session(rig: Rig, target: Path, wrong: Sequence[str], *words: str) -> tuple[dict[str, bool], Ran]:
+    """`loop run session`: every variant at once."""
+    ran = rig.run("run", "session", *words, "--target", str(target))
+    return {name: ran.code == 1 and told(ran.text, name) for name in wrong}, ran
+
+
+def by_check(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool], Ran]:
+    """`loop kernels check`."""
+    ran = rig.run("kernels", "check", "--target", str(target), "--json")
+    said = ran.text[ran.text.find("{") :]
+    return {name: f'"{name}"' in said and "wrong" in said and told_by_check(said, name) for name in wrong}, ran
+
+
+def told_by_check(text: str, variant: str) -> bool:
+    """Whether the answer of `kernels check` calls a variant wrong, or names sets that were not verified."""
+    answer, _ = json.JSONDecoder().raw_decode(text)
+    outputs = [step.get("output") or {} for step in answer.get("steps", [])]
+    return any(
+        variant in one.get("wrong", {}) or any("set" in text for text in one.get("not_exercised", []))
+        for one in outputs
+    )
+
+
+def by_mcp(rig: Rig, target: Path, wrong: Sequence[str]) -> tuple[dict[str, bool], Ran]:
+    """Tool `run_session` of `loop mcp`, then the report of the session."""
+    begun = time.monotonic()
+    server = subprocess.Popen(
+        [str(rig.loop), "mcp"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=rig.environment,
+        cwd=target,
+    )
+    assert server.stdin
+    assert server.stdout
+    number = 0
+
+    def ask(method: str, **parameters: Any) -> dict[str, Any]:
+        nonlocal number
+        number += 1
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": parameters}
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        while True:
+            answer = json.loads(server.stdout.readline())
+            if answer.get("id") == number:
+                return dict(answer["result"])
+
+    try:
+        client = {"name": "bench", "version": "0"}
+        ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=client)
+        server.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+        made = ask(
+            "tools/call", name="run_session", arguments={"plan": "quick", "target": str(target), "wait_s": 50}
+        )
+        while made["structuredContent"].get("state") == "running" and time.monotonic() - begun < 900:
+            job = made["structuredContent"]["job"]
+            made = ask(
+                "tools/call",
+                name="job_wait",
+                arguments={"job": job if isinstance(job, str) else job["id"], "wait_s": 50},
+            )
+    finally:
+        server.kill()
+        server.wait()
+    text = json.dumps(made)
+    found = {
+        name: re.search(rf'"variant": "{name}"[^{{}}]*"verdict": "(incorrect|invalid)"', text.replace("\\", ""))
+        is not None
+        for name in wrong
+    }
+    return found, Ran(0, text, time.monotonic() - begun)
+
+
+def by_bisection(rig: Rig, folder: Path, name: str, number: int) -> tuple[bool, Ran]:
+    """`loop bisect --metric correctness` over six commits, the fourth of which is wrong, from the first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-C", str(folder)]
+    subprocess.run([*git, "init", "-q", "-b", "main"], check=True)
+    for commit in range(1, 7):
+        mark = f"\n# {commit}\n" if FUNCTIONS[name].python else f"\n// {commit}\n"
+        write(folder / "k", name, {"kernel": defined(name, number if commit >= 4 else 0) + mark})
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", f"commit {commit}"], check=True)
+    show = [*git, "log", "--format=%h", "--abbrev=7", "-1"]
+    first, fourth = (
+        subprocess.run([*show, f"HEAD~{back}"], capture_output=True, text=True, check=True).stdout.strip()
+        for back in (5, 2)
+    )
+    rig.run("trust", str(folder / "k"))
+    ran = rig.run(
+        "bisect", "--good", first, "--metric", "correctness", "--variant", "kernel", "--target", str(folder / "k")
+    )
+    return f"culprit: commit {fourth}" in ran.text, ran
+
+
+DOORS = ("session", "quick", "ci", "check", "mcp", "bisect")
+
+
+def judge_wrong(rig: Rig, folder: Path, name: str, doors: Sequence[str]) -> dict[str, Any]:
+    """A row: for each door the mistakes that it did not find, and whether the first lines name their cause."""
+    numbers = range(1, len(FUNCTIONS[name].mistakes) + 1)
+    wrong = [f"w{number}" for number in numbers]
+    target = write(
+        folder / name, name, {one: defined(name, number) for one, number in zip(wrong, numbers, strict=True)}
+    )
+    rig.run("trust", str(target))
+    row: dict[str, Any] = {"function": name, "missed": {}, "seconds": {}}
+    ways: dict[str, Callable[[], tuple[dict[str, bool], Ran]]] = {
+        "session": lambda: by_session(rig, target, wrong),
+        "quick": lambda: by_session(rig, target, wrong, "quick"),
+        "ci": lambda: by_session(rig, target, wrong, "quick", "--budget-minutes", "20"),
+        "check": lambda: by_check(rig, target, wrong),
+        "mcp": lambda: by_mcp(rig, target, wrong),
+    }
+    for door in doors:
+        if door == "bisect":
+            each = [by_bisection(rig, folder / f"{name}-{number}", name, number) for number in numbers]
+            found = {one: right for one, (right, _) in zip(wrong, each, strict=True)}
+            row["seconds"][door] = sum(ran.seconds for _, ran in each)
+        elif door == "cause":
+            row["named"] = {
+                one: named(rig, target, name, number) for one, number in zip(wrong, numbers, strict=True)
+            }
+            continue
+        else:
+            found, ran = ways[door]()
+            row["seconds"][door] = ran.seconds
+        row["missed"][door] = [one for one, right in found.items() if not right]
+    return row
+
+
+def named(rig: Rig, target: Path, name: str, number: int) -> bool:
+    """Whether the first three lines that `kernels verify` says of a wrong kernel name its cause or its rule."""
+    ran = rig.run("kernels", "verify", f"w{number}", "--target", str(target))
+    lines = [
+        line for line in ran.text.splitlines() if re.match(rf"(w{number}:|What is wrong|  Cause|  Rule)", line)
+    ]
+    return re.search(FUNCTIONS[name].words[number - 1], "\n".join(lines[:3])) is not None
+
+
+def judge_right(rig: Rig, folder: Path, name: str) -> dict[str, Any]:
+    """A row: right kernels that were rejected, or lost a workload without a word."""
+    macros = {**RIGHT, "tunes": {"TUNES_S": SLOW.get(name, 2)}}
+    target = write(folder / f"{name}-right", name, {one: defined(name, 0, **more) for one, more in macros.items()})
+    rig.run("trust", str(target))
+    ran = rig.run("run", "session", "quick", "--target", str(target), limit_s=1800)
+    rejected = [
+        one
+        for one in macros
+        if re.search(rf"^{one} +.*(incorrect|invalid|crash|hung|\d+ of \d+ checks failed)", ran.text, re.M)
+    ]
+    return {"function": name, "rejected": rejected, "code": ran.code, "seconds": ran.seconds}
+
+
+def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more: Sequence[str]) -> str:
+    """COVERAGE.md."""
+    doors = list(dict.fromkeys(door for row in wrong for door in row["missed"]))
+    count = sum(len(FUNCTIONS[row["function"]].mistakes) for row in wrong)
+    lines = [
+        "# What a session says is what was tried",
+        "",
+        "`make bench-coverage` writes this page: wrong and right kernels of twelve functions, by every door.",
+        f"Two cores, {time.strftime('%Y-%m-%d')}. A door has found it where it fails it, or names the set.",
+        "",
+        "| Door | Found | Missed | Seconds a target of five kernels, median |",
+        "|---|--:|---|--:|",
+    ]
+    for door in doors:
+        missed = [f"{row['function']} {one}" for row in wrong for one in row["missed"].get(door, [])]
+        seconds = sorted(row["seconds"][door] for row in wrong if door in row["seconds"])
+        median = seconds[len(seconds) // 2]
+        lines.append(f"| {door} | {count - len(missed)} of {count} | {', '.join(missed) or '-'} | {median:.0f} |")
+    if any("named" in row for row in wrong):
+        hits = [
+            f"{row['function']} {one}"
+            for row in wrong
+            for one, right_ in row.get("named", {}).items()
+            if not right_
+        ]
+        lines += [
+            "",
+            f"First lines name cause or rule: {count - len(hits)} of {count}. Not: {', '.join(hits) or '-'}.",
+        ]
+    if right:
+        rejected = [f"{row['function']} {one}" for row in right for one in row["rejected"]]
+        lines += [
+            "",
+            f"Right kernels rejected: {len(rejected)} of {3 * len(right)} ({', '.join(rejected) or 'none'}).",
+        ]
+        lines.append(f"Among them first calls of {' and '.join(str(SLOW[name]) for name in SLOW)} s.")
+    return "\n".join([*lines, *more, ""])
+
+
+def main() -> None:
+    """Run what is asked for, row by row; write the page where all ran."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=list(FUNCTIONS))
+    parser.add_argument("--doors", nargs="*", default=[*DOORS, "cause"])
+    parser.add_argument("--loop", type=Path, default=Path(sys.executable).with_name("loop"))
+    parser.add_argument("--no-right", action="store_true")
+    parser.add_argument("--folder", type=Path)
+    asked = parser.parse_args()
+    folder = asked.folder or Path(tempfile.mkdtemp(prefix="loop-coverage-"))
+    rig = Rig(asked.loop.absolute(), folder)
+    wrong, right = [], []
+    for name in asked.only:
+        wrong.append(judge_wrong(rig, folder / "wrong", name, asked.doors))
+        print(json.dumps(wrong[-1]), flush=True)
+        if not asked.no_right:
+            right.append(judge_right(rig, folder / "right", name))
+            print(json.dumps(right[-1]), flush=True)
+    text = page(wrong, right, [])
+    print(text)
+    if set(asked.only) == set(FUNCTIONS) and set(asked.doors) >= set(DOORS):
+        PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
