@@ -13,11 +13,11 @@ from loop.calls.call import Call
 from loop.gate.layouts import LAYOUTS, laid_out, layouts_of
 from loop.gate.limits import LARGE_WORK, LONGEST_S, PATIENCE, SLOW_S, CallLimit
 from loop.gate.order import checked_again, of_one_shape, shuffle, values_key
-from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, named, wrong_turns
+from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, is_wrong, named, wrong_turns
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
 from loop.model.faults import Fault
-from loop.model.measurement import Check, Mismatch, VariantChecks
+from loop.model.measurement import BASELINE, Check, Mismatch, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
@@ -205,13 +205,38 @@ class Checker:
         for layout in layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload):
             if self.concerns(workload):
                 try:
-                    self._add((yield from self._check(workload, layout)))
+                    check = yield from self._check(workload, layout)
+                    if layout == "broadcast" and check.cause in OF_VALUES:
+                        yield from self._blame_layout(workload)
+                    self._add(check)
                 except WorkFailed as failed:
                     if layout != "broadcast":
                         raise
-                    self.bench.notes[f"broadcast inputs on {workload.name}: {failed.message}"] = None
+                    self._turns.pop((values_key(workload), layout), None)
+                    self.bench.notes[f"{self.side.name} on {_place(workload, layout)}: {failed.message}"] = None
         if values_key(workload) in self.again and self.concerns(workload):
             yield from self._check_again(workload)
+
+    def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
+        """Raise WorkFailed where a broadcast layout is not to blame: equal values may leave nothing but rounding.
+
+        The same values are as wrong in contiguous memory then, or the baseline is as wrong on them.
+        """
+        call, note = self.bench.call(workload, self.side.name, layout="broadcast"), f"{self.side.name} once more"
+        job = Job(self.bench.side(BASELINE), [workload], layouts=False, control=True)
+        baseline = Checker(job, KeptWorker(self.bench, job.side))
+        try:
+            outputs = files_of(call, (yield from self.ask(workload, call, "contiguous", note)))
+            wrong = is_wrong((yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)))
+            for path in outputs:
+                Path(path).unlink(missing_ok=True)
+            wrong = wrong or not (yield from baseline.look(workload, "broadcast")).passed
+        except (WorkerLost, Refusal):
+            return
+        finally:
+            baseline.worker.close()
+        if wrong:
+            raise WorkFailed("equal values leave nothing but rounding, in any layout")
 
     def _add(self, check: Check) -> None:
         self.found.append(check.model_copy(update={"threads": self.worker.side.threads}))

@@ -220,3 +220,42 @@ def test_the_order_follows_from_the_seed(bench: Bench) -> None:
 def test_a_race_is_no_matter_of_turns(seen: WrongTurns, again: str, cause: str) -> None:
     """Two processes have to agree on which calls are wrong."""
     assert cause == cause_of(seen, dataclasses.replace(seen, which=again, fresh=True))  # type: ignore[arg-type]
+
+
+NORMED = """
+import torch
+
+
+def normed(x):
+    return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
+
+def in_one_pass(x):
+    mean = x.sum(-1, keepdim=True) / x.shape[-1]
+    square = (x * x).sum(-1, keepdim=True) / x.shape[-1] - mean * mean
+    return (x - mean) * torch.rsqrt(square.clamp(min=0) + 1e-5)
+
+
+def columns_are_dense(x):
+    return normed(x if x.stride(0) else torch.cat([x[:1], torch.zeros_like(x[1:])]))
+"""
+
+
+def test_equal_values_that_leave_rounding_alone_blame_no_layout(tmp_path: Path, build_cache: Path) -> None:
+    """A row of one value is zero once it is normalised: what a right kernel gives is rounding, in any layout."""
+    python = {"kind": "python", "device": "cpu", "module": "normed"}
+    variants = {name: {**python, "function": name} for name in ("in_one_pass", "columns_are_dense")}
+    target = write_target(
+        tmp_path,
+        variants,
+        **{key: {"python": "normed:normed"} for key in ("reference", "baseline")},
+        plain=None,
+        tolerance={"float32": {"atol": 1e-5, "rtol": 1e-5}},
+        workloads={"some": [{"N": 33, "M": 100}]},
+    )
+    (tmp_path / "normed.py").write_text(NORMED)
+    with open_bench(tmp_path, target, build_cache) as bench:
+        found = checked(bench, *variants)
+        assert found["in_one_pass"].right
+        assert {"broadcast"} == {one.inputs for one in found["columns_are_dense"].checks if not one.passed}
+        assert any("in_one_pass on N33 M100 float32 with broadcast inputs" in note for note in bench.notes)
