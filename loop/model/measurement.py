@@ -91,6 +91,8 @@ class Check(Model):
     """What was computed."""
     inputs: Layout = "contiguous"
     """How the inputs lay in memory."""
+    threads: int | None = None
+    """CPU threads of the process; None on a GPU."""
     status: Literal["right", "unsupported", "wrong", "tampered", "crashed", "hung", "refused"]
     """`right`; `unsupported`: outside the variant's `takes`, or inputs of another layout that it declined;
     `wrong`; `tampered`: what it is judged with was replaced; `crashed`: a signal or an exception; `hung`;
