@@ -252,6 +252,14 @@ class SessionRow(Model):
         mine = (one for one in self.judged if one.variant == variant)
         return any((variant, one.build, "" if one.build else self.ground) in builds for one in mine)
 
+    @property
+    def judged_variants(self) -> tuple[str, ...]:
+        """Variants that the gate judged."""
+        checked = (one.variant for one in self.judged)
+        return tuple(
+            dict.fromkeys((*checked, *(self.right or ()), *self.ratios, *self.incorrect, *self.regressed))
+        )
+
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """What its checks say of a variant: wrong by one of them, else right."""
         mine = [one for one in self.judged if one.variant == variant]

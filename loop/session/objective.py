@@ -161,12 +161,11 @@ class Objective:
         """Whether it is reached by now; None where the plan states none. `session`: what is read by that name."""
         if self.plan.success is None:
             return None
-        if self.needs_verdict and not anything_judged(finished):
-            return Reached(success=self.plan.success, judged=False)
         parts = misses(Expression.parse(self.plan.success), self._values(finished, session))
         return Reached(
             success=self.plan.success,
             missed=tuple(Missed(part=one.part, words=one.words, off=one.off) for one in parts),
+            judged=anything_judged(finished) or not self.needs_verdict,
         )
 
     @property
