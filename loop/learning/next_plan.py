@@ -106,30 +106,33 @@ ELSEWHERE = ("optimize", "tune", "bisect", "debug")
 def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
     """What failed stands until it passes on other sources: the next session runs exactly that again."""
     failures = now.failures(rows)
-    bad = wrong_builds(rows)
     for variant in dict.fromkeys(one.judgement.variant for one in failures):
         mine = [one for one in failures if one.judgement.variant == variant]
-        row, why = mine[0].row, (wrong(mine),)
-        plan = "baseline" if row.plan in ELSEWHERE else row.plan
-        right = (one for one in reversed(rows) if variant in (one.right or ()) and one.commit)
-        good = next((one for one in right if not one.has_build(variant, bad)), None)
-        if variant in row.blamed and row.ground == now.ground:
-            yield replace(
-                _blame(variant, row, "wrong"), why=(*_blame(variant, row, "wrong").why, *why), repeats=mine[0]
-            )
-        elif row.ground != now.ground:
-            yield Idea(
-                plan,
-                f"Run again what failed, now that files have changed: is {variant} right?",
-                why,
-                variant,
-                repeats=mine[0],
-            )
-        elif good and row.commit not in (None, good.commit) and not _searched(row):
-            known = f"{good.id} found it right at commit {str(good.commit)[:12]}"
-            yield Idea("bisect", f"Find the commit that made {variant} wrong", (*why, known), variant)
-        else:
-            yield Idea(plan, f"Mend {variant}, then run again what failed", why, variant, repeats=mine[0])
+        yield _mended(variant, mine, rows, now)
+
+
+def _mended(variant: str, mine: Sequence[StandingFailure], rows: Sequence[SessionRow], now: Present) -> Idea:
+    """How a wrong variant becomes right: by an edit, by taking a commit back, or by finding that commit first."""
+    row, why = mine[0].row, (wrong(mine),)
+    plan = "baseline" if row.plan in ELSEWHERE else row.plan
+    if row.ground != now.ground:
+        told = f"Files have changed since {variant} was wrong: run again what failed"
+        return Idea(plan, told, why, variant, repeats=mine[0])
+    if variant in row.blamed:
+        blamed = _blame(variant, row, "wrong")
+        return replace(blamed, why=(*blamed.why, *why), repeats=mine[0])
+    good = _good(variant, rows)
+    if good and row.commit not in (None, good.commit) and not _searched(row):
+        known = f"{good.id} found it right at commit {str(good.commit)[:12]}"
+        return Idea("bisect", f"Find the commit that made {variant} wrong", (*why, known), variant)
+    return Idea(plan, f"Mend {variant}, then run again what failed", why, variant, repeats=mine[0])
+
+
+def _good(variant: str, rows: Sequence[SessionRow]) -> SessionRow | None:
+    """The last session that found a variant right at a commit, of a build that none found wrong."""
+    bad = wrong_builds(rows)
+    right = (one for one in reversed(rows) if variant in (one.right or ()) and one.commit)
+    return next((one for one in right if not one.has_build(variant, bad)), None)
 
 
 def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:

@@ -14,7 +14,7 @@ from loop.model.money import RateCard
 from loop.model.objective import Missed, PhaseTime, Reached
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.plan import Plan
-from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.charging import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
@@ -135,11 +135,15 @@ def anything_judged(finished: Sequence[Finished]) -> bool:
     )
 
 
-def asks_for_verdict(head: SessionHead) -> bool:
-    """Whether a session is to judge variants: by a step of its plan, or by its objective."""
+def unless_nothing_judged(
+    head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
+) -> tuple[Status, str]:
+    """How a session ended: not `passed` where its plan or objective asks for a verdict and no variant got one."""
     planned = (one.pattern for one in head.plan.patterns if one.planned)
     verifies = any(step.action in CHECKS for pattern in planned for step in pattern.steps)
-    return verifies or Objective.of(head).needs_verdict
+    if status != "passed" or anything_judged(finished) or not (verifies or Objective.of(head).needs_verdict):
+        return status, reason
+    return "skipped", f"{reason}, and none judged a variant"
 
 
 @dataclass(frozen=True)

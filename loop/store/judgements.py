@@ -5,7 +5,8 @@ check passes on other sources. Where the same sources pass it, the variant is fl
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from loop.model.index import Judgement, SessionRow
 from loop.model.measurement import Check, PropertyCheck
@@ -15,36 +16,44 @@ from loop.model.sanitizing import SanitizeOutput
 
 TIMES = ("kernel.measure", "kernel.compare")
 """Actions that check outputs while they time."""
-Outcome = tuple[str, str, int | None, int, bool, str, bool]
-"""Variant, build, threads (None: the session's), seed, whether it was emulated, check, and whether it passed."""
+
+
+class Outcome(NamedTuple):
+    """One check; what is None is the session's."""
+
+    variant: str
+    check: str
+    passed: bool
+    build: str | None = None
+    threads: int | None = None
+    seed: int | None = None
+    emulated: bool = False
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement, ...]:
     """What the checks of a session say. A check that failed once in it is wrong, whatever came of it later."""
     made = [one for step in steps for one in step.output.get("builds", ())]
-    builds = {one["variant"]: one["build_id"] for one in made}
     copies = {one["build_id"] for one in made if not one.get("compiled", True)}  # Of Python, which no build is of.
-    grouped: dict[tuple[str, str, int, int, bool], dict[str, bool]] = {}
-    for variant, build, threads, seed, emulated, check, passed in [
-        *_verified(steps),
-        *((name, builds.get(name, ""), None, head.seed, False, check, ok) for name, check, ok in _others(steps)),
-    ]:
-        called_with = 0 if head.device == "cuda" else threads or head.threads
-        build = "" if build in copies else build
-        checks = grouped.setdefault((variant, build, called_with, seed, emulated), {})
-        checks[check] = passed and checks.get(check, True)
-    return tuple(
-        Judgement(
-            variant=variant,
-            build=build,
-            threads=threads,
-            seed=seed,
-            emulated=emulated,
-            right=tuple(name for name, passed in checks.items() if passed),
-            wrong=tuple(name for name, passed in checks.items() if not passed),
+    builds = {one["variant"]: one["build_id"] for one in made}
+    grouped: dict[Judgement, dict[str, bool]] = {}
+    for outcome in (*_verified(steps), *_others(steps)):
+        build = builds.get(outcome.variant, "") if outcome.build is None else outcome.build
+        judgement = Judgement(
+            variant=outcome.variant,
+            build="" if build in copies else build,
+            threads=0 if head.device == "cuda" else outcome.threads or head.threads,
+            seed=head.seed if outcome.seed is None else outcome.seed,
+            emulated=outcome.emulated,
         )
-        for (variant, build, threads, seed, emulated), checks in grouped.items()
-    )
+        checks = grouped.setdefault(judgement, {})
+        checks[outcome.check] = outcome.passed and checks.get(outcome.check, True)
+    return tuple(_with(judgement, checks) for judgement, checks in grouped.items())
+
+
+def _with(judgement: Judgement, checks: Mapping[str, bool]) -> Judgement:
+    right = tuple(name for name, passed in checks.items() if passed)
+    wrong = tuple(name for name, passed in checks.items() if not passed)
+    return judgement.model_copy(update={"right": right, "wrong": wrong})
 
 
 def _verified(steps: Sequence[Finished]) -> Iterator[Outcome]:
@@ -60,31 +69,85 @@ def _verified(steps: Sequence[Finished]) -> Iterator[Outcome]:
             emulated = checks.emulated or step.action == "kernel.emulate"
             for check in checks.checks:
                 if not check.passed or checks.variant in output.right or checks.first_failure:
-                    build, name = checks.build_id or "", _name(check)
-                    yield checks.variant, build, check.threads, output.seed, emulated, name, check.passed
+                    yield Outcome(
+                        variant=checks.variant,
+                        check=_name(check),
+                        passed=check.passed,
+                        build=checks.build_id or "",
+                        threads=check.threads,
+                        seed=output.seed,
+                        emulated=emulated,
+                    )
 
 
 def _name(check: Check) -> str:
     return check.workload.name if check.inputs == "contiguous" else f"{check.workload.name}, {check.inputs}"
 
 
-def _others(steps: Sequence[Finished]) -> Iterator[tuple[str, str, bool]]:
-    """Variant, check and whether it passed: properties, sanitizers, and outputs of timed calls."""
+def _others(steps: Sequence[Finished]) -> Iterator[Outcome]:
+    """Properties, sanitizers, and outputs of timed calls."""
     for step in steps:
         if step.action == "kernel.properties":
             for one in (PropertyCheck.model_validate(o, strict=False) for o in step.output.get("checks", ())):
                 if one.status != "inapplicable":
-                    yield one.variant, f"{one.workload}, property {one.property}", one.status == "holds"
+                    check = f"{one.workload}, property {one.property}"
+                    yield Outcome(one.variant, check, one.status == "holds")
         timed = read_output(step, Output) if step.action in TIMES else None
         for verdict in timed.verdicts if timed else ():
             if verdict.verdict != "invalid":
-                yield (
-                    verdict.variant,
-                    f"{verdict.workload}, timed against {verdict.against}",
-                    verdict.verdict != "incorrect",
-                )
+                check = f"{verdict.workload}, timed against {verdict.against}"
+                yield Outcome(verdict.variant, check, verdict.verdict != "incorrect")
     for output in outputs_of(steps, SanitizeOutput):
-        yield from ((name, "sanitizers", name in output.clean) for name in (*output.clean, *output.found))
+        yield from (Outcome(name, "sanitizers", name in output.clean) for name in (*output.clean, *output.found))
+
+
+Key = tuple[str, str, int, int, bool, str]
+"""Variant, check, threads, seed, whether it was emulated, and device."""
+
+
+class Passed(NamedTuple):
+    """That sources passed a check."""
+
+    place: int
+    """Of the session among all."""
+    sources: tuple[str, str]
+    session: str
+
+
+@dataclass(frozen=True)
+class Past:
+    """All judgements of some sessions, the oldest first, by what they passed."""
+
+    judged: list[tuple[int, SessionRow, Judgement]]
+    passed: dict[Key, list[Passed]]
+    clean: dict[str, list[Passed]]
+    """Variant to the judgements in which nothing failed."""
+
+    @classmethod
+    def of(cls, rows: Sequence[SessionRow]) -> "Past":
+        """That of sessions of one target."""
+        own = ((place, row) for place, row in enumerate(rows) if not row.recorded)
+        past = cls([(place, row, one) for place, row in own for one in row.judged], {}, {})
+        for place, row, judgement in past.judged:
+            passed = Passed(place, row.sources(judgement), row.id)
+            for check in judgement.right:
+                past.passed.setdefault(_key(row, judgement, check), []).append(passed)
+            if not judgement.wrong:
+                past.clean.setdefault(judgement.variant, []).append(passed)
+        return past
+
+    @property
+    def failures(self) -> list[tuple[int, SessionRow, Judgement, str]]:
+        """The last failure of each check of each sources, the latest first."""
+        every = [(place, row, one, check) for place, row, one in self.judged for check in one.wrong]
+        last = {
+            (_key(row, one, check), row.sources(one)): (place, row, one, check) for place, row, one, check in every
+        }
+        return sorted(last.values(), key=lambda failure: -failure[0])
+
+    def passes(self, key: Key, *, whole: bool = False) -> list[Passed]:
+        """Where a check passed. `whole`: or everything that was checked of its variant."""
+        return [*self.passed.get(key, ()), *(self.clean.get(key[0], ()) if whole else ())]
 
 
 @dataclass(frozen=True)
@@ -108,47 +171,22 @@ def standing(
     files stands although other files passed it in between. `declared`: variant to the names of its workloads. A
     failure on a workload that the target no longer has stands until a session finds other sources right.
     """
-    here = {(j.variant, row.sources(j)) for row in rows if row.ground == ground for j in row.judged}
-    failed: dict[tuple[object, ...], dict[tuple[str, str], StandingFailure]] = {}
-    passed: dict[tuple[object, ...], dict[tuple[str, str], str]] = {}
-    for row in (row for row in rows if not row.recorded):
-        for judgement in row.judged:
-            sources = row.sources(judgement)
-            for check in judgement.right:
-                key = _key(row, judgement, check)
-                passed.setdefault(key, {})[sources] = row.id
-                for other, failure in list(failed.get(key, {}).items()):
-                    if other == sources:
-                        failed[key][other] = replace(failure, flaky=row.id)
-                    elif (judgement.variant, other) not in here:
-                        del failed[key][other]
-            for check in judgement.wrong:
-                key = _key(row, judgement, check)
-                flaky = passed.get(key, {}).get(sources, "")
-                failed.setdefault(key, {})[sources] = StandingFailure(row, judgement, check, flaky)
-            if judgement.right and not judgement.wrong:
-                _forget_undeclared(failed, judgement.variant, sources, declared.get(judgement.variant, ()))
-    found = [one for same in failed.values() for one in same.values() if one.judgement.variant in declared]
-    order = {row.id: place for place, row in enumerate(rows)}
-    return tuple(sorted(found, key=lambda one: -order[one.row.id]))
+    past, found = Past.of(rows), []
+    here = {(j.variant, row.sources(j)) for _, row, j in past.judged if row.ground == ground}
+    for place, row, judgement, check in past.failures:
+        key, sources, names = _key(row, judgement, check), row.sources(judgement), declared.get(judgement.variant)
+        if names is not None:
+            gone = check != "sanitizers" and check.partition(", ")[0] not in names
+            since = [one for one in past.passes(key, whole=gone) if one.place > place]
+            mended = any(one.sources != sources for one in since)
+            if not mended or (judgement.variant, sources) in here:
+                flaky = [one.session for one in past.passes(key) if one.sources == sources]
+                found.append(StandingFailure(row, judgement, check, flaky[-1] if flaky else ""))
+    return tuple(found)
 
 
-def _key(row: SessionRow, judgement: Judgement, check: str) -> tuple[object, ...]:
+def _key(row: SessionRow, judgement: Judgement, check: str) -> Key:
     return judgement.variant, check, judgement.threads, judgement.seed, judgement.emulated, row.device
-
-
-def _forget_undeclared(
-    failed: dict[tuple[object, ...], dict[tuple[str, str], StandingFailure]],
-    variant: str,
-    sources: tuple[str, str],
-    names: Collection[str],
-) -> None:
-    """Drop failures of other sources on workloads that the target no longer has: no session can try those."""
-    for same in failed.values():
-        for other, failure in list(same.items()):
-            gone = failure.check != "sanitizers" and failure.check.partition(", ")[0] not in names
-            if failure.judgement.variant == variant and other != sources and gone:
-                del same[other]
 
 
 def standing_in(rows: Sequence[SessionRow]) -> set[str]:
