@@ -69,16 +69,17 @@ def ideas(
     there = [row for row in rows if not row.recorded]
     own = [row for row in there if row.status is not None]
     searchable = now.tunable if _usable("tuning", standings) else ()
+    unmeasured = tuple(_unmeasured(own, now.ground))
     found = [
         *_waiting(own),
         *_taken_over(own, now.ground),
         *_incorrect(there, now),
         *_regressed(own),
         *_failed(own),
-        *_unmeasured(own, now.ground),
+        *unmeasured,
         *_missed(own),
         *_slow(own, now, lost, searchable),
-        *_unjudged(there, now),
+        *(() if unmeasured else _unjudged(there, now)),
     ]
     return (*found, _nothing(there, now, searchable))
 
