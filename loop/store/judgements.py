@@ -188,7 +188,7 @@ def standing(
 
 
 def _key(row: SessionRow, judgement: Judgement, check: str, *, exactly: bool = True) -> Key:
-    """What has to pass again. Sessions of an older loop drew other seeds each time: there the check alone counts."""
+    """What has to pass again. Sessions of an older loop drew other seeds each time: of those the check counts."""
     called_with = (judgement.threads, judgement.seed) if exactly and row.harness else (ANY, ANY)
     return judgement.variant, check, *called_with, judgement.emulated, row.device
 
