@@ -16,6 +16,7 @@ from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import operations
 from loop.profile.model import ResourcesOutput
 from loop.steps.context import Context
+from loop.store.judgements import wrong_builds
 from loop.timing.model import CompareOutput
 
 PLACES = 4
@@ -117,7 +118,9 @@ def _good_ends(context: Context, one: Regression) -> tuple[list[str], bool]:
         known = context.past.known_good.get(one.variant)
         return ([known.commit] if known and known.commit else []), known is not None
     nvcc = context.task.machine.nvcc
+    bad = wrong_builds(context.past.sessions)
     good = [row for row in reversed(context.past.sessions) if was_good(row, one, nvcc)]
+    good = [row for row in good if one.metric == "resources" or not row.has_build(one.variant, bad)]
     return list(dict.fromkeys(row.commit for row in good if row.commit)), bool(good)
 
 

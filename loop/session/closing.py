@@ -42,7 +42,7 @@ from loop.session.drive import Ending
 from loop.session.first_screen import FirstScreen, first_screen
 from loop.session.grading import late_steps
 from loop.session.next_session import proposal
-from loop.session.objective import Objective, phase_times, session_facts
+from loop.session.objective import Objective, phase_times, session_facts, unless_nothing_judged
 from loop.session.page import Rendered, ReportInput, render_session
 from loop.steps.setting import Setting
 from loop.store import index, journal, sessions
@@ -68,6 +68,7 @@ def conclude(
     facts = session_facts(card, head)
     ended = status in ("passed", "failed")
     objective = Objective.of(head).judge(finished, facts(finished)) if ended else None
+    status, reason = unless_nothing_judged(head, finished, status, reason)
     letter, why = grading.grade(plan, status, reason, finished, objective, took.seconds)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
     rows = [row for row in rows if not row.recorded and row.id < head.id]

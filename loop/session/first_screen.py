@@ -19,7 +19,7 @@ from loop.report.findings import mean_of, speed_verdicts
 from loop.report.markdown import Markdown, Table, code, columns, escape, filled
 from loop.report.plain import shortened
 from loop.session import course
-from loop.session.objective import verdict
+from loop.session.objective import anything_judged, verdict
 from loop.timing.model import CompareOutput
 
 LONGEST_REASON = 600
@@ -28,7 +28,7 @@ LONGEST_NAME = 80
 ENDINGS = {
     "passed": "Passed",
     "failed": "Failed",
-    "skipped": "Nothing was run",
+    "skipped": "Nothing was judged",
     "aborted": "Aborted",
     "paused": "Paused",
 }
@@ -65,7 +65,9 @@ def _ending(record: SessionRecord) -> str:
 
 
 def _no_speed(finished: Sequence[Finished]) -> str:
-    return "only changes were timed: see Changes" if changes.timed(finished) else "no speed was measured"
+    if changes.timed(finished):
+        return "only changes were timed: see Changes"
+    return "no speed was measured" if anything_judged(finished) else "nothing was judged"
 
 
 def _kept(finished: Sequence[Finished]) -> Iterator[str]:

@@ -14,13 +14,13 @@ from loop.model.money import RateCard
 from loop.model.objective import Missed, PhaseTime, Reached
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.plan import Plan
-from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.charging import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
 from loop.report.format import bar
 from loop.report.markdown import Table, columns, filled
-from loop.store.rows import blamed, judged
+from loop.store.rows import CHECKS, blamed, judged
 
 
 def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
@@ -125,6 +125,27 @@ def _checked(finished: Sequence[Finished]) -> dict[str, bool]:
     return last
 
 
+def anything_judged(finished: Sequence[Finished]) -> bool:
+    """Whether a variant or a change of one has a verdict: right, wrong, a speed, kept or taken back."""
+    verified = (output.of(one.variant) for output in outputs_of(finished, VerifyOutput) for one in output.variants)
+    return (
+        any(one.verdict != "not judged" for one in verified)
+        or bool(learnings.collect(finished).verdicts)
+        or any(record.output.get("tried") for record in finished)
+    )
+
+
+def unless_nothing_judged(
+    head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
+) -> tuple[Status, str]:
+    """How a session ended: not `passed` where its plan or objective asks for a verdict and no variant got one."""
+    planned = (one.pattern for one in head.plan.patterns if one.planned)
+    verifies = any(step.action in CHECKS for pattern in planned for step in pattern.steps)
+    if status != "passed" or anything_judged(finished) or not (verifies or Objective.of(head).needs_verdict):
+        return status, reason
+    return "skipped", f"{reason}, and none judged a variant"
+
+
 @dataclass(frozen=True)
 class Objective:
     """What a plan is for, over the variants of one session."""
@@ -148,7 +169,14 @@ class Objective:
         return Reached(
             success=self.plan.success,
             missed=tuple(Missed(part=one.part, words=one.words, off=one.off) for one in parts),
+            judged=anything_judged(finished) or not self.needs_verdict,
         )
+
+    @property
+    def needs_verdict(self) -> bool:
+        """Whether it speaks of what a session finds of variants."""
+        names = Expression.parse(self.plan.success).names if self.plan.success else ()
+        return any(name in FOUND or name.partition(".")[0] in self.variants for name in names)
 
     def enough(self, finished: Sequence[Finished], session: Mapping[str, object]) -> bool:
         """Whether no further step is to be begun. What is not known yet stops nothing."""
@@ -228,6 +256,8 @@ def verdict(record: SessionRecord) -> str:
     judged = record.objective
     if judged is None:
         return ""
+    if not judged.judged:
+        return f"objective not judged, for no variant was: {judged.success}"
     if not judged.missed:
         return f"objective reached: {judged.success}"
     return f"objective missed: {'; '.join(one.words for one in judged.missed)}"
