@@ -14,6 +14,7 @@ from loop.base.documents.files import plain
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import check, flagged
 from loop.base.processes import Tick
+from loop.base.ratios import times
 from loop.base.screen import Screen, seconds_text
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
@@ -264,7 +265,7 @@ def tell(answer: BisectAnswer, screen: Screen) -> None:
     for one in answer.range:
         screen.say(f"  one of: {one.short} {one.subject}{one.origin}")
     if answer.ratio is not None:
-        screen.say(f"  its parent's time over its own: {answer.ratio:.3f}x")
+        screen.say(f"  its parent's time over its own: {times(answer.ratio)}")
     counted = sum(len(probe.values) for probe in answer.probes)
     screen.say(f"  {counted} observations in {len(answer.probes)} probes, {answer.builds} builds")
     for commit, reason in answer.skipped.items():

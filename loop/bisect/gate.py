@@ -170,7 +170,8 @@ def _nothing(found: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> Ru
 
 def _decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
     """The gate's rule, which has faster as above 0."""
-    return verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
+    far = verdicts.far_off([-value for value in logs], verdicts.needed_evidence(workloads))
+    return far or verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
 
 
 def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") -> Probe:

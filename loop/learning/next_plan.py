@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from loop.base.ratios import plain_ratio
 from loop.learning.statistics import Statistics
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import Kept
@@ -212,7 +213,7 @@ def _slow(
     behind = {name: one for name, one in behind.items() if one.ratio < AHEAD}
     for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
         one, given_up = behind[variant], lost.get(variant, 0)
-        why = [one.why, f"{variant} ran at {one.ratio:.2f} of the baseline's speed in {sure[variant].id}"]
+        why = [one.why, f"{variant} ran at {plain_ratio(one.ratio)} of the baseline's speed in {sure[variant].id}"]
         if given_up:
             why.append(f"{given_up} of its changes lost in this environment and are not proposed again")
         if given_up < LOST and not _ran("optimize", variant, rows, ground):
