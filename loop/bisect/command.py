@@ -1,7 +1,6 @@
 """`loop bisect`: which commit made a kernel slower or wrong, or made a command fail."""
 
 import contextlib
-import json
 import shlex
 import time
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from loop.base.documents.files import plain
+from loop.base.documents.files import plain, to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import check, flagged
 from loop.base.processes import Tick
@@ -97,7 +96,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
         raise
     if request.json:
-        screen.data(json.dumps(as_json(answer), indent=1))
+        screen.data(to_json(as_json(answer)))
     tell(answer, screen)
     if advice := next_step(answer, request, hunt):
         screen.say(f"  next: {advice}")

@@ -17,7 +17,7 @@ from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Me
 from loop.bisect.trying import Observed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
-from loop.repository.git import look
+from loop.repository.git import look_at_bytes, shown
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
@@ -261,7 +261,8 @@ class Hunt:
         """What each culprit changed in the kernel's sources."""
         for one in culprits:
             if one.commit == UNCOMMITTED:
-                yield look(self.line.folder, "diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
+                words = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
+                yield shown(look_at_bytes(self.line.folder, *words))
             else:
                 yield history.difference(self.line.folder, f"{one.commit}^", one.commit)
 
