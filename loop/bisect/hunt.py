@@ -46,6 +46,10 @@ class Hunt:
     """Tries several commits at the same time; None: the prober tries one after the other."""
     width: int = 3
     """So many at the same time. Where they are tried one after the other: so many are built beside that one."""
+    sets: tuple[str, ...] = ()
+    """Workload sets of the target that commits are judged on."""
+    left_out: tuple[str, ...] = ()
+    """Those that they are not judged on."""
     journal: list[Asked] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
     steps: dict[str, float] = field(default_factory=dict)
@@ -81,7 +85,7 @@ class Hunt:
             return None
         self.probes += ruling.probes
         told = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
-        return told.model_copy(update={"builds": gate.timer.compiled})
+        return told.model_copy(update={"builds": gate.compiled})
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
@@ -254,6 +258,10 @@ class Hunt:
             builds=len(seen.built) + len(seen.broken),
             skipped=broken,
             log=bisect_log(self.line, first, broken, certain=concluded.outcome == "culprit"),
+            sets=self.sets,
+            left_out=self.left_out,
+            workloads=tuple(dict.fromkeys(one.name for one in self.prober.workloads)),
+            checks=self.prober.made,
             difference="\n".join(self._differences(culprits)),
         )
 

@@ -165,6 +165,7 @@ class Spread:
     """Devices that the search is about: those of its first answer. Ratios of others are not taken."""
     remark = ""
     hangs = False
+    made = 0
 
     @property
     def compiled(self) -> int:
