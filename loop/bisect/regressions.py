@@ -6,6 +6,7 @@ from functools import partial
 
 from loop.base.errors import LoopError
 from loop.bisect.candidates import Line, read_line
+from loop.bisect.failing import PLACES
 from loop.bisect.model import SearchMetric
 from loop.gate.emulating import too_much
 from loop.gate.kernel import distinct, extra_sets, other_sets, workloads
@@ -19,8 +20,6 @@ from loop.steps.context import Context
 from loop.store.judgements import wrong_builds
 from loop.timing.model import CompareOutput
 
-PLACES = 4
-"""Workloads that a search for what made a kernel wrong is made on: the smallest of those that fail."""
 ENDS = 3
 """Earlier sessions whose commit is tried as a good end."""
 
@@ -61,9 +60,9 @@ def _wrong(context: Context, *, emulated: bool) -> Iterator[Regression]:
     checked = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
     size = partial(operations, context.bench.target)
     for one in checked:
-        names = {check.workload.name for check in one.checks if not check.passed}
-        places = sorted((w for w in _workloads(context, emulated=emulated) if w.name in names), key=size)
-        if names:
+        failed = {check.workload.name: check.workload for check in one.checks if not check.passed}
+        if failed:
+            places = sorted(failed.values(), key=size)
             yield Regression(one.variant, "correctness", tuple(places[:PLACES]), emulated)
 
 

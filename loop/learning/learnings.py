@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from loop.base.ratios import plain_ratio, times
 from loop.base.stats import CONFIDENCE, t_quantile
 from loop.gate.model import BuildOutput
 from loop.model.change import kept_runs, standing
@@ -173,7 +174,7 @@ def _judged(outputs: Iterable[MeasureOutput], measurements: Iterable[Measurement
 
 def _ratio(measurement: Measurement) -> str:
     low, high = measurement.interval
-    return f"{measurement.ratio:.2f}x [{low:.2f}, {high:.2f}]"
+    return f"{times(measurement.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
 
 
 def resolution(rounds: int, block_sd: float) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from loop.base.ratios import plain_ratio
 from loop.learning.present import Present, never_judged, wrong
 from loop.learning.statistics import Statistics
 from loop.model.bisect import UNCOMMITTED
@@ -226,7 +227,7 @@ def _slow(
     behind = {name: one for name, one in behind.items() if one.ratio < AHEAD}
     for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
         one, given_up = behind[variant], lost.get(variant, 0)
-        why = [one.why, f"{variant} ran at {one.ratio:.2f} of the baseline's speed in {sure[variant].id}"]
+        why = [one.why, f"{variant} ran at {plain_ratio(one.ratio)} of the baseline's speed in {sure[variant].id}"]
         if given_up:
             why.append(f"{given_up} of its changes lost in this environment and are not proposed again")
         if given_up < LOST and not _ran("optimize", variant, rows, now.ground):

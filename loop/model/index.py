@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from loop.base.ratios import times
 from loop.model.base import Model
 from loop.model.change import Kept
 from loop.model.dtypes import Device
@@ -272,4 +273,4 @@ class SessionRow(Model):
         """The variant with the best mean ratio of those that were judged everywhere, as `cpu 1.63x`."""
         sure = {variant: ratio for variant, ratio in self.ratios.items() if variant not in self.unsure}
         best = max(sure, key=lambda variant: sure[variant], default=None)
-        return f"{best} {sure[best]:.2f}x" if best else None
+        return f"{best} {times(sure[best])}" if best else None

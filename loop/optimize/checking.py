@@ -15,6 +15,7 @@ from pydantic import Field
 from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
+from loop.base.ratios import times
 from loop.base.stats import ratio_interval
 from loop.builds import build
 from loop.gate import kernel
@@ -132,7 +133,7 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
         name, (first, *_) = next(iter(wrong.items()))
         return Result(CheckOutput(ok=False, message=f"{name}: {first}", not_exercised=tuple(unverified), **fields))
     speeds, unknown = yield from _speeds(context, made, note, arguments)
-    said = [f"{one.variant} {one.ratio:.2f}x {one.against} on {one.workload}" for one in speeds]
+    said = [f"{one.variant} {times(one.ratio)} {one.against} on {one.workload}" for one in speeds]
     message = (
         f"right on {say.count(len(verified), 'workload')}; about {', '.join(said)}" if said else "right; no speed"
     )

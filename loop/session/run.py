@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from loop.agents import results
 from loop.agents.presets import refuse_unready
+from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
@@ -195,7 +195,7 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
     session.screen.say(announce(head))
     if session.request.events:
         began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id}
-        session.screen.data(json.dumps({**began, "folder": str(folder.path)}))
+        session.screen.data(to_json({**began, "folder": str(folder.path)}, None))
     folder.keep_reserve()
     bounds.reserve = folder.reserve
     return journal, bounds, rows
@@ -301,7 +301,7 @@ def told(session: Session, record: SessionRecord, ending: Ending) -> int:
     request, folder, screen = session.request, session.folder, session.screen
     recall = closing.recall(session.setting, session.head.id)
     if request.events:
-        screen.data(json.dumps({"happening": "SessionEnded", **closing.outcome(record, folder, recall)}))
+        screen.data(to_json({"happening": "SessionEnded", **closing.outcome(record, folder, recall)}, None))
     said = closing.tell(record, folder, screen, recall, as_json=request.json)
     if ending.status is not None and not closing.waiting_for(folder.finished()):
         screen.say(f"{ending.to_go_on}: {session.head.resume_command}")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+from loop.base.ratios import plain_ratio, times
 from loop.base.screen import Screen
 from loop.model.debugging import ExplainOutput
 from loop.model.dtypes import ITEM_SIZES
@@ -94,8 +95,8 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
             one.workload.name,
             f"{one.reference_us:.1f}",
             f"{one.candidate_us:.1f}",
-            f"{one.ratio:.2f}x",
-            f"{one.interval[0]:.2f}-{one.interval[1]:.2f}",
+            times(one.ratio),
+            "-".join(map(plain_ratio, one.interval)),
             words.get((one.variant, one.workload.name), "")
             + ("" if one.timed_by == "loop" else " (its own clock)"),
         )
@@ -103,15 +104,7 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
     ]
     heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
     rows += [
-        (
-            one.variant,
-            f"{one.workload}, as an operator",
-            "",
-            f"{one.us:.1f}",
-            f"{one.ratio:.2f}x",
-            "",
-            "not judged",
-        )
+        (one.variant, f"{one.workload}, as an operator", "", f"{one.us:.1f}", times(one.ratio), "", "not judged")
         for one in output.as_operator
     ]
     if rows:
