@@ -150,6 +150,7 @@ def proposal(
         return f"{one_line(error.message)}\n{head.command()}"
     idea = first.idea
     begin = where_to_begin(head, finished, idea.variant, sources.get(idea.variant or "", ()))
-    parts = [f"{idea.objective}: {'; '.join(map(one_line, idea.why))}", begin[0] if begin else ""]
+    why = [one_line(text) for text in idea.why if head.id not in text]  # What it found itself stands above.
+    parts = [": ".join(filter(None, (idea.objective, "; ".join(why)))), begin[0] if begin else ""]
     sentence = ". ".join(filter(None, parts))
     return "\n".join([f"{sentence}.", *(begin[1:] if begin else ()), first.command])
