@@ -198,7 +198,10 @@ def recall(setting: Setting, session: str) -> Recall:
 
 
 def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled: Recall, *, as_json: bool) -> int:
-    """The first screen of its report, or one JSON object; the verdict last. The exit code by the gates."""
+    """The first screen of its report, or one JSON object. The exit code by the gates.
+
+    A terminal shows the end of it: so the verdict, its cause and what to do next stand there.
+    """
     from loop.report.html import words  # Here: markdown-it is needed at the end of a session alone.
 
     finished = folder.finished()
@@ -206,27 +209,25 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled:
         screen.data(to_json(outcome(record, folder, recalled)))
     told = first_screen(record, finished)
     room = min(TABLE_WIDTH, width(screen.err)) if screen.err.isatty() else TABLE_WIDTH
-    for line in (*_found(told), *_table(told, room), *told.lines, *_account(record, finished)):
+    for line in (*_further(told), *_table(told, room), *told.lines, *_account(record, finished)):
         screen.say(line)
     screen.say(f"Report: {folder.report}")
+    screen.outcome(record.status, f": {record.head.target}: {words(told.decided)}.")
+    for line in told.cause:
+        screen.say(f"  {line}")
     if record.status not in RESUMABLE:
         screen.say(f"Next: {told.next}")
-        for command in told.commands:
-            screen.say(f"  {command}")
-    _, _, said = words(told.headline).partition(":")
-    screen.outcome(record.status, f":{said}")
+        if told.command:
+            screen.say(f"  {told.command}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
 
 
-def _found(told: FirstScreen) -> Iterator[str]:
-    """What is known of each wrong variant, and of each regression."""
+def _further(told: FirstScreen) -> Iterator[str]:
+    """What else is known of each wrong variant."""
     for found in told.wrong:
-        yield f"What is wrong with {found.variant}:"
-        yield from (f"  {label}: {text}" for label, text in found.lines)
-        if found.command:
-            yield f"  Again: {found.command}"
-    for answer, commits in told.why:
-        yield from (f"{answer}.", *(f"  {one}" for one in commits))
+        lines = [f"  {label}: {text}" for label, text in found.lines]
+        again = [f"  Again: {found.command}"] if found.command else []
+        yield from (f"What else is known of {found.variant}:", *lines, *again) if lines or again else ()
 
 
 def _table(told: FirstScreen, room: int) -> Iterator[str]:

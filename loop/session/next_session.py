@@ -225,5 +225,6 @@ def proposal(
         return f"{one_line(error.message)}\n{head.command()}"
     idea = first.idea
     begin = where_to_begin(finished, idea.variant, sources.get(idea.variant or "", ()))
-    sentence = ". ".join(filter(None, [f"{idea.objective}: {'; '.join(map(one_line, idea.why))}", begin]))
+    why = [one_line(text) for text in idea.why if head.id not in text]  # What it found itself stands above.
+    sentence = ". ".join(filter(None, [": ".join(filter(None, (idea.objective, "; ".join(why)))), begin]))
     return f"{sentence}.\n{first.command}"

@@ -83,8 +83,8 @@ def test_everything_that_was_found_stands_at_the_top() -> None:
         explained(cause="as if a were zero", rule="wrong where S > 64, right where S <= 64", held=12, where="all"),
     )
     text = report(finished)
-    top = text[: text.index("## Next")]
-    assert "What is wrong with `cpu`:" in top
+    top = text[: text.index("**Next:**")]
+    assert "What is wrong:" in top
     assert [
         "- Cause: as if a were zero",
         "- Rule: wrong where S > 64, right where S <= 64 (12 of 12 fresh workloads as foreseen)",
@@ -93,7 +93,7 @@ def test_everything_that_was_found_stands_at_the_top() -> None:
         "- Component: right by itself: first",
         "- Smallest workload: B1 H1 S65 D1 float32",
     ] == [line.replace("\\", "") for line in top.splitlines() if line.startswith("- ")]
-    assert "loop kernels verify cpu --workloads 'B=1 H=1 S=65 D=1 dtype=float32' --device cpu" in top
+    assert "loop kernels verify cpu --workloads 'B=1 H=1 S=65 D=1 dtype=float32' --device cpu" in text
 
 
 def test_without_cause_and_rule_that_is_said() -> None:

@@ -156,13 +156,16 @@ def test_the_report_says_reached_or_missed_and_why_it_took_long() -> None:
         seconds=102.0,
     )
     text = make_report(record, [RIGHT]).partition("<summary>Steps")[2].partition("### Each step")[0]
-    assert "Objective missed: cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`." in text
+    assert "Objective: cpu at 1.50x the baseline's speed or more: missed (cpu.ratio is 1.31, 13 % off)." in text
     assert "What answers a miss: optimize." in text
     assert "It took 1 min 42 s of 60.0 s. Most time was lost in:" in text
     assert "p/build: 31.0 s of 10.0 s; cpu had to be compiled: 25.0 s." in text
     assert "| measure |  30.0 s | 45.0 s |" in text
     reached = make_report(make_record(objective=Reached(success="wrong == []")), [RIGHT])
-    assert "Objective reached: wrong == []." in reached
+    assert "Objective: nothing wrong: reached." in reached
+    nothing = make_report(make_record(objective=Reached(success="wrong == []")), [])
+    assert "Objective: nothing wrong: not judged" in nothing
+    assert "Objective: nothing wrong: reached" not in nothing
 
 
 def test_lists_of_the_machine_compare_as_lists() -> None:
