@@ -92,7 +92,7 @@ def test_everything_that_was_found_stands_at_the_top() -> None:
         "- Component: second (does second) is wrong: 3 of 4096 elements wrong on B1 H1 S64 D64 float32",
         "- Component: right by itself: first",
         "- Smallest workload: B1 H1 S65 D1 float32",
-    ] == [line.replace("\\", "") for line in top.splitlines() if line.startswith("- ")]
+    ] == [line.replace("\\", "") for line in text.splitlines() if line.startswith("- ")][:6]
     assert "loop kernels verify cpu --workloads 'B=1 H=1 S=65 D=1 dtype=float32' --device cpu" in text
 
 

@@ -163,7 +163,7 @@ def test_the_report_says_reached_or_missed_and_why_it_took_long() -> None:
     assert "| measure |  30.0 s | 45.0 s |" in text
     reached = make_report(make_record(objective=Reached(success="wrong == []")), [RIGHT])
     assert "Objective: nothing wrong: reached." in reached
-    nothing = make_report(make_record(objective=Reached(success="wrong == []")), [])
+    nothing = make_report(make_record(objective=Reached(success="wrong == []", judged=False)), [])
     assert "Objective: nothing wrong: not judged" in nothing
     assert "Objective: nothing wrong: reached" not in nothing
 
