@@ -94,8 +94,15 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
     by_gate = next((text for cause, text in BY_CAUSE.items() if cause in causes), "")
     by_calls = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
     cause = by_calls or (yield from _circumstance(prober))
-    if not cause:
-        as_if = (yield from _as_if(prober)) if failing.kind == "wrong" and by_gate in ("", BY_CAUSE["NaN"]) else ()
+    checks = checked(prober.context, failing.variant)
+    some = 2 * sum(check.status == "right" for check in checks) >= len(
+        checks
+    )  # Sizes decide: their rule comes first.
+    if not cause and some:
+        rule, held = yield from _rule(prober)
+    if not cause and failing.kind == "wrong" and by_gate in ("", BY_CAUSE["NaN"]):
+        as_if = yield from _as_if(prober)
+    if not cause and not some:
         rule, held = yield from _rule(prober)
     telling = failing.telling
     where = common_place(prober.failures, prober.signature) or whereabouts(telling, prober.signature)
