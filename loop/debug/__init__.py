@@ -1,8 +1,8 @@
 """Why a variant is wrong: the cause, the rule, the component, where in the output.
 
-Begin in `explaining`, the first step of the pattern `defensive-debugging`. `components` and `actions` have the others.
-- `explaining` calls the variant in fresh processes: threads and earlier calls may decide. Then it looks for a rule,
-  and compares wrong outputs with known faults.
+Begin in `explaining`, the first step of the pattern `defensive-debugging`; then `components` and `actions`.
+- `explaining` calls the variant in fresh processes: threads and earlier calls may decide. Then it looks for a
+  rule, and compares wrong outputs with known faults.
 - `rules` is pure. It names a fresh workload and is told whether that fails. A rule is said only after it foresaw
   at least six fresh workloads.
 - `shrinking` is a pure generator. It names a workload and is sent whether that fails.

@@ -88,33 +88,39 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
 
 def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
     """What explains the failures of one variant, as far as the time allows."""
-    failing, rule, held = prober.failing, "", 0
+    by_gate, rule, held = _by_gate(prober, BY_CAUSE), "", 0
     as_if: tuple[str, ...] = ()
-    causes = {check.cause for check in prober.failures}
-    by_gate = next((text for cause, text in BY_CAUSE.items() if cause in causes), "")
-    by_calls = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
-    cause = by_calls or (yield from _circumstance(prober))
-    checks = checked(prober.context, failing.variant)
+    cause = _by_gate(prober, BY_CALLS) or (yield from _circumstance(prober))
+    checks = checked(prober.context, prober.failing.variant)
     some = 2 * sum(check.status == "right" for check in checks) >= len(
         checks
     )  # Sizes decide: their rule comes first.
     if not cause and some:
         rule, held = yield from _rule(prober)
-    if not cause and failing.kind == "wrong" and by_gate in ("", BY_CAUSE["NaN"]):
+    if not cause and by_gate in ("", BY_CAUSE["NaN"]):
         as_if = yield from _as_if(prober)
     if not cause and not some:
         rule, held = yield from _rule(prober)
-    telling = failing.telling
-    where = common_place(prober.failures, prober.signature) or whereabouts(telling, prober.signature)
+    telling = prober.failing.telling
     return Explanation(
-        variant=failing.variant,
-        cause=cause or (f"as if {', or '.join(as_if)}" if as_if else by_gate),
+        variant=prober.failing.variant,
+        cause=cause or _said(as_if) or by_gate,
         as_if=as_if,
         rule=rule,
         held=held,
-        where=where,
+        where=common_place(prober.failures, prober.signature) or whereabouts(telling, prober.signature),
         workload=telling.workload.name,
     )
+
+
+def _said(as_if: Sequence[str]) -> str:
+    return f"as if {', or '.join(as_if)}" if as_if else ""
+
+
+def _by_gate(prober: Prober, texts: Mapping[str, str]) -> str:
+    """What the checks themselves saw, in the words of a table by cause; empty where it was nothing of that."""
+    causes = {check.cause for check in prober.failures}
+    return next((text for cause, text in texts.items() if cause in causes), "")
 
 
 def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
