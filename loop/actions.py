@@ -6,8 +6,7 @@ gives back which names a gate may read.
 
 from loop.bisect import actions as bisecting
 from loop.debug import actions as debugging
-from loop.debug import causes, turns
-from loop.debug import causes as parts
+from loop.debug import components, explaining, turns
 from loop.gate import emulating, environment, kernel, known_good, properties, sanitizing
 from loop.money import actions as deciding
 from loop.optimize import briefing, candidate, checking, confirming, paired, points, tuning
@@ -44,11 +43,9 @@ ACTIONS: dict[str, Action] = {
     "kernel.resources": Action(resources.resources, resources_section.chapter),
     "kernel.must_not_compile": Action(promises.must_not_compile),
     "kernel.instances": Action(promises.instances),
-    "debug.components": Action(parts.components),
+    "debug.components": Action(components.components),
     "debug.smallest": Action(debugging.smallest),
-    "debug.boundary": Action(debugging.boundary),
-    "debug.map": Action(debugging.error_map),
-    "debug.causes": Action(causes.causes),
+    "debug.explain": Action(explaining.explain),
     "debug.hypotheses": Action(turns.hypotheses),
     "debug.scope": Action(turns.scope),
     "change.brief": Action(briefing.brief),

@@ -105,9 +105,22 @@ def _blame(metric: Metric, low: int, high: int, key: Key, evidence: float) -> Tr
     blamed = metric.blamed(low, high, key)
     if blamed.more:
         return blamed.more
-    part = _Part(metric.mass(low, high), (_culprit(metric.seen, key, evidence, blamed.step),))
     culprit, parent, _ = key
+    mass = _confirmed(metric.mass(low, high), parent, culprit, evidence)
+    part = _Part(mass, (_culprit(metric.seen, key, evidence, blamed.step),))
     return _all(metric, [(low, parent), (culprit, high)], part) if blamed.remains else part
+
+
+def _confirmed(mass: Sequence[float], parent: int, culprit: int, evidence: float) -> tuple[float, ...]:
+    """The posterior after a confirmation: the odds of the culprit times its evidence."""
+    held = math.fsum(mass[parent + 1 : culprit + 1])
+    after = held * evidence / (1 - held + held * evidence) if held else 1.0
+    inside = after / held if held else after / (culprit - parent)
+    outside = (1 - after) / (1 - held) if held < 1 else 0.0
+    return tuple(
+        min((value if held else 1.0) * inside, 1.0) if parent < position <= culprit else value * outside
+        for position, value in enumerate(mass)
+    )
 
 
 def _all(metric: Metric, stretches: Sequence[tuple[int, int]], part: _Part) -> Try | _Part:

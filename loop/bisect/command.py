@@ -1,19 +1,19 @@
 """`loop bisect`: which commit made a kernel slower or wrong, or made a command fail."""
 
 import contextlib
-import json
 import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from loop.base.documents.files import plain
+from loop.base.documents.files import plain, to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import check, flagged
 from loop.base.processes import Tick
+from loop.base.ratios import times
 from loop.base.screen import Screen, seconds_text
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
@@ -28,8 +28,8 @@ from loop.gate.emulating import too_much
 from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Probe
-from loop.model.dtypes import Device
-from loop.model.target import CAbiVariant, PythonVariant
+from loop.model.dtypes import Device, Dtype
+from loop.model.target import CAbiVariant, PythonVariant, Target, Workload
 from loop.model.workloads import accepts, expand
 from loop.steps.setting import (
     Setting,
@@ -96,7 +96,7 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         screen.say(f"{stop}; what was observed is kept: the same command goes on")
         raise
     if request.json:
-        screen.data(json.dumps(as_json(answer), indent=1))
+        screen.data(to_json(as_json(answer)))
     tell(answer, screen)
     if advice := next_step(answer, request, hunt):
         screen.say(f"  next: {advice}")
@@ -120,12 +120,15 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     emulated = name not in setting.target.variants_on(device)
     metric = "correctness" if emulated else cast(SearchMetric, request.metric)
     line = line_of(request, setting, Regression(name, metric, emulated=emulated))
-    sets = choose_sets(request.workloads, setting.target)
-    workloads = expand(setting.target, sets, setting.target.dtypes["cuda" if emulated else device], request.seed)
+    every = tuple(setting.target.workloads)
+    sets = choose_sets(request.workloads or (every if metric == "correctness" else ()), setting.target)
+    dtype = setting.target.dtypes["cuda" if emulated else device]
+    workloads = expand(setting.target, sets, dtype, request.seed)
     workloads = tuple(one for one in workloads if accepts(variant, one)) or workloads
     if emulated:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
         workloads = tuple(one for one in workloads if not too_much(setting.target, one))
+    left_out = _left_out(setting.target, name, workloads, dtype, request.seed)
     if request.executor:
         terms = ProbeTask(
             variant=name,
@@ -140,10 +143,23 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
             against=line.good,
             count=0,
         )
-        return stack.enter_context(hunt_in_jobs(request.executor, line, terms, request.width, []))
-    bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
-    trees = stack.enter_context(own_trees(line, "trial", request.width))
-    return kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)
+        hunt = stack.enter_context(hunt_in_jobs(request.executor, line, terms, request.width, []))
+    else:
+        bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
+        trees = stack.enter_context(own_trees(line, "trial", request.width))
+        hunt = kernel_hunt(bench, line, trees, name, metric, workloads, request.seed, emulated=emulated)
+    return replace(hunt, sets=sets, left_out=left_out)
+
+
+def _left_out(
+    target: Target, variant: str, judged: Sequence[Workload], dtype: Dtype, seed: int
+) -> tuple[str, ...]:
+    """Sets of the target that hold workloads which the variant takes and nobody tries."""
+    names, takes = {one.name for one in judged}, target.variants[variant]
+    sets = {name: expand(target, [name], dtype, seed) for name in target.workloads}
+    return tuple(
+        name for name, every in sets.items() if any(one.name not in names and accepts(takes, one) for one in every)
+    )
 
 
 def _resources(request: BisectRequest, setting: Setting, device: Device, stack: ExitStack) -> Hunt:
@@ -260,11 +276,13 @@ def tell(answer: BisectAnswer, screen: Screen) -> None:
     """The answer for people."""
     screen.say(f"{answer.outcome.replace('_', ' ')}: {answer.why}")
     for one in answer.culprits:
-        screen.say(f"  {one.short} {one.subject}{one.origin}, {100 * answer.posterior.get(one.commit, 0):.1f} %")
+        screen.say(f"  {one.short} {one.subject}{one.origin}")
     for one in answer.range:
         screen.say(f"  one of: {one.short} {one.subject}{one.origin}")
     if answer.ratio is not None:
-        screen.say(f"  its parent's time over its own: {answer.ratio:.3f}x")
+        screen.say(f"  its parent's time over its own: {times(answer.ratio)}")
+    if answer.scope:
+        screen.say(f"  judged on {answer.scope}")
     counted = sum(len(probe.values) for probe in answer.probes)
     screen.say(f"  {counted} observations in {len(answer.probes)} probes, {answer.builds} builds")
     for commit, reason in answer.skipped.items():

@@ -25,6 +25,8 @@ BATCHES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Sizes that are considered for the first look at a commit."""
 DRIFTED = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
 """What is said where there is nothing to search: an environment that drifted is in no commit."""
+ALWAYS = 0.995
+"""A rise of the failure rate above this is from never to always."""
 CERTAIN = 0.99
 """Consistent results need no confirmation above this."""
 
@@ -85,6 +87,12 @@ class Correctness(Metric):
 
     def _runs(self, position: int) -> list[float]:
         return self.seen.values.get(position, {}).get(0, [])
+
+    def said(self, step: float) -> str:
+        """`it fails where its parent passes`, or how much more often it fails."""
+        if step >= ALWAYS:
+            return "it fails where its parent passes"
+        return f"it fails in {round(100 * step)} of 100 runs more than its parent"
 
     def mass(self, low: int, high: int) -> Sequence[float]:
         """As `failure_rates` has it."""

@@ -96,8 +96,28 @@ class OnDevice:
         return workload.name in self.decided
 
 
+class Gate(Protocol):
+    """Says before a search whether there is anything to search for, and on which workloads it shows."""
+
+    def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
+        """The ruling. From then on the search uses those workloads only on which the bad end is worse.
+
+        Raises Untestable where an end cannot be judged.
+        """
+        ...
+
+    def memory(self) -> ProbeMemory:
+        """Where a search on the workloads in question keeps what it observes."""
+        ...
+
+    @property
+    def compiled(self) -> int:
+        """Builds that were made."""
+        ...
+
+
 @dataclass
-class Gate:
+class SpeedGate:
     """Decides before a search for a slower kernel whether there is one to search for, and where it shows.
 
     The rule is that of a session: a verdict on two binaries, in blocks of fresh process pairs. What it cannot tell
@@ -107,6 +127,11 @@ class Gate:
     timer: Ends
     question: tuple[str, ...]
     """What else the observations of the search depend on, for its memory."""
+
+    @property
+    def compiled(self) -> int:
+        """Builds that were made."""
+        return self.timer.compiled
 
     def memory(self) -> ProbeMemory:
         """Where a search on the workloads in question keeps what it observes."""
@@ -170,7 +195,8 @@ def _nothing(found: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> Ru
 
 def _decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
     """The gate's rule, which has faster as above 0."""
-    return verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
+    far = verdicts.far_off([-value for value in logs], verdicts.needed_evidence(workloads))
+    return far or verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
 
 
 def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") -> Probe:

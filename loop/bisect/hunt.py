@@ -17,7 +17,7 @@ from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Me
 from loop.bisect.trying import Observed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
-from loop.repository.git import look
+from loop.repository.git import look_at_bytes, shown
 from loop.timing.readiness import hold_device
 from loop.workers.bench import Bench
 from loop.workers.program import Refusal, WorkerLost
@@ -46,6 +46,10 @@ class Hunt:
     """Tries several commits at the same time; None: the prober tries one after the other."""
     width: int = 3
     """So many at the same time. Where they are tried one after the other: so many are built beside that one."""
+    sets: tuple[str, ...] = ()
+    """Workload sets of the target that commits are judged on."""
+    left_out: tuple[str, ...] = ()
+    """Those that they are not judged on."""
     journal: list[Asked] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
     steps: dict[str, float] = field(default_factory=dict)
@@ -81,7 +85,7 @@ class Hunt:
             return None
         self.probes += ruling.probes
         told = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
-        return told.model_copy(update={"builds": gate.timer.compiled})
+        return told.model_copy(update={"builds": gate.compiled})
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
@@ -254,6 +258,10 @@ class Hunt:
             builds=len(seen.built) + len(seen.broken),
             skipped=broken,
             log=bisect_log(self.line, first, broken, certain=concluded.outcome == "culprit"),
+            sets=self.sets,
+            left_out=self.left_out,
+            workloads=tuple(dict.fromkeys(one.name for one in self.prober.workloads)),
+            checks=self.prober.made,
             difference="\n".join(self._differences(culprits)),
         )
 
@@ -261,7 +269,8 @@ class Hunt:
         """What each culprit changed in the kernel's sources."""
         for one in culprits:
             if one.commit == UNCOMMITTED:
-                yield look(self.line.folder, "diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
+                words = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
+                yield shown(look_at_bytes(self.line.folder, *words))
             else:
                 yield history.difference(self.line.folder, f"{one.commit}^", one.commit)
 

@@ -13,7 +13,8 @@ import psutil
 from loop.base.places import state_folder
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
-from loop.bisect.gate import Gate, OnDevice
+from loop.bisect.failing import FailingGate
+from loop.bisect.gate import OnDevice, SpeedGate
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import Costs, Noise, SearchMetric
 from loop.bisect.probe_job import KEPT, PREFIX, ProbeTask, Spread
@@ -53,21 +54,14 @@ def kernel_hunt(
     processor = bench.device == "cpu"
     where = machine().processor if processor else ", ".join(machine().gpus[:1])
     question = (str(bench.folder), variant, where, str(bench.threads), *(["emulated"] if emulated else []))
-    names = [one.name for one in workloads]
     if metric == "correctness":
         prober = CorrectnessProbe(bench, builder, workloads, seed)
+        failing = FailingGate(prober, question)
         return Hunt(
-            line,
-            prober,
-            memory_of(metric, *question, *names),
-            metric,
-            Costs(),
-            Noise(),
-            device=bench,
-            width=len(trees),
+            line, prober, failing.memory(), metric, Costs(), Noise(), gate=failing, device=bench, width=len(trees)
         )
     timer = LatencyProbe(bench, builder, workloads, seed)
-    gate = Gate(OnDevice(timer), question)
+    gate = SpeedGate(OnDevice(timer), question)
     noise = Noise(relinks=RELINKS) if processor else Noise()
     return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate, device=bench, width=len(trees))
 
@@ -85,7 +79,7 @@ def spread_hunt(
     if metric == "correctness":
         memory, noise, gate = memory_of(metric, *question, *names), Noise(), None
     else:
-        gate, noise = Gate(jobs, question), Noise(relinks=RELINKS) if terms.device == "cpu" else Noise()
+        gate, noise = SpeedGate(jobs, question), Noise(relinks=RELINKS) if terms.device == "cpu" else Noise()
         memory = gate.memory()
     return Hunt(line, jobs, memory, metric, Costs(), noise, gate=gate, many=jobs.many, width=width)
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from typing import Self
 
+from loop.base.ratios import significant
 from loop.base.stats import median
 from loop.bisect.change_point import Fit, Levels, Unit, bounds_of, units_of, weight_of, z_score
 from loop.bisect.journal import Links, Observations
@@ -59,8 +60,10 @@ class LatencyLevels(Metric):
         self._whole = functools.cache(self._ends_alone)
 
     def said(self, step: float) -> str:
-        """`+3.2% against its parent`, or `4.01x its parent`."""
-        return super().said(math.expm1(step)) if step < 1 else f"{math.exp(step):.2f}x its parent"
+        """`+3.2% against its parent`, or `takes 4.01 times as long as its parent`."""
+        if step < 1:
+            return f"{math.expm1(step):+.1%} against its parent"
+        return f"takes {significant(math.exp(step))} times as long as its parent"
 
     def careful(self) -> Self:
         """With the noise between builds that is typical."""

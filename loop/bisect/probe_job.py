@@ -3,7 +3,6 @@
 Both commits are built and timed on one device, in pairs. What comes back are ratios, never times.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from loop.base.documents.files import plain
+from loop.base.documents.files import to_json
 from loop.base.documents.sums import read_sealed, write_sealed
 from loop.base.errors import UsageError, WorkFailed
 from loop.base.interrupts import flagged
@@ -120,7 +119,7 @@ def show(task: Path, screen: Screen, *, as_json: bool = True) -> int:
         )
         finish(hold_device(bench, stack))
         found = _found(asked, bench, builder)
-    screen.data(json.dumps(plain(found)))
+    screen.data(to_json(found, None))
     return 0
 
 
@@ -166,6 +165,7 @@ class Spread:
     """Devices that the search is about: those of its first answer. Ratios of others are not taken."""
     remark = ""
     hangs = False
+    made = 0
 
     @property
     def compiled(self) -> int:

@@ -69,9 +69,9 @@ class Metric(ABC):
         """The commit of a position, for people."""
         return self.problem.commits[self.seen.positions.shown(position)].name
 
+    @abstractmethod
     def said(self, step: float) -> str:
         """A step of what is observed, for people."""
-        return f"{step:+.1%} against its parent"
 
     def fresh(self, key: Key, position: int) -> Links:
         """What a confirmation has observed of a position."""

@@ -6,6 +6,7 @@ from functools import partial
 
 from loop.base.errors import LoopError
 from loop.bisect.candidates import Line, read_line
+from loop.bisect.failing import PLACES
 from loop.bisect.model import SearchMetric
 from loop.gate.emulating import too_much
 from loop.gate.kernel import distinct, extra_sets, other_sets, workloads
@@ -16,10 +17,9 @@ from loop.model.verdict import SpeedVerdict
 from loop.model.workloads import operations
 from loop.profile.model import ResourcesOutput
 from loop.steps.context import Context
+from loop.store.judgements import wrong_builds
 from loop.timing.model import CompareOutput
 
-PLACES = 4
-"""Workloads that a search for what made a kernel wrong is made on: the smallest of those that fail."""
 ENDS = 3
 """Earlier sessions whose commit is tried as a good end."""
 
@@ -60,9 +60,9 @@ def _wrong(context: Context, *, emulated: bool) -> Iterator[Regression]:
     checked = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
     size = partial(operations, context.bench.target)
     for one in checked:
-        names = {check.workload.name for check in one.checks if not check.passed}
-        places = sorted((w for w in _workloads(context, emulated=emulated) if w.name in names), key=size)
-        if names:
+        failed = {check.workload.name: check.workload for check in one.checks if not check.passed}
+        if failed:
+            places = sorted(failed.values(), key=size)
             yield Regression(one.variant, "correctness", tuple(places[:PLACES]), emulated)
 
 
@@ -117,7 +117,9 @@ def _good_ends(context: Context, one: Regression) -> tuple[list[str], bool]:
         known = context.past.known_good.get(one.variant)
         return ([known.commit] if known and known.commit else []), known is not None
     nvcc = context.task.machine.nvcc
+    bad = wrong_builds(context.past.sessions)
     good = [row for row in reversed(context.past.sessions) if was_good(row, one, nvcc)]
+    good = [row for row in good if one.metric == "resources" or not row.has_build(one.variant, bad)]
     return list(dict.fromkeys(row.commit for row in good if row.commit)), bool(good)
 
 

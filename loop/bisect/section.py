@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.model.bisect import BisectAnswer, BisectOutput, Candidate, Probe
+from loop.model.bisect import BisectAnswer, BisectOutput, Probe
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
@@ -42,7 +42,7 @@ def searches(finished: Sequence[Finished]) -> tuple[Search, ...]:
 
 
 def _search(output: BisectOutput, answer: BisectAnswer) -> Search:
-    commits = tuple(_commit(one, answer) for one in answer.culprits or answer.range)
+    commits = tuple(f"`{one.short}` {one.subject}{one.origin}" for one in answer.culprits or answer.range)
     patch = answer.difference.splitlines()
     shown = tuple(patch[:MOST_LINES])
     more = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()
@@ -56,14 +56,11 @@ def _search(output: BisectOutput, answer: BisectAnswer) -> Search:
     )
 
 
-def _commit(one: Candidate, answer: BisectAnswer) -> str:
-    chance = answer.posterior.get(one.commit)
-    return f"`{one.short}` {one.subject}{one.origin}{f', {100 * chance:.1f} %' if chance is not None else ''}"
-
-
 def _lines(output: BisectOutput, answer: BisectAnswer) -> Iterator[str]:
     if answer.ratio is not None:
         yield f"Its parent's time over its own: {say.times(answer.ratio)}, in fresh pairs"
+    if answer.scope:
+        yield f"Judged on {answer.scope}"
     observations = sum(len(probe.values) for probe in answer.probes)
     yield f"{observations} observations in {len(answer.probes)} probes, {answer.builds} builds"
     for commit, reason in answer.skipped.items():

@@ -82,6 +82,14 @@ class Prober(Protocol):
         bad. Raises Untestable."""
         ...
 
+    workloads: Sequence[Workload]
+    """What commits are judged on; nothing where a command or a compiler judges."""
+
+    @property
+    def made(self) -> int:
+        """Checks that were made so far; 0 where nobody counts them."""
+        ...
+
     @property
     def remark(self) -> str:
         """What is told beside the answer; empty where nothing is."""
@@ -143,18 +151,26 @@ class KernelProbe:
     seed: int
     checked: dict[str, VariantChecks] = field(default_factory=dict)
     """Build to what the gate found of it."""
+    made: int = 0
+    """Checks that were made so far, of all commits."""
     remark = ""
     hangs = False
+    layouts = False
+    """Whether inputs of other layouts are tried as well."""
 
     def side(self, name: str, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Untestable where it cannot be built."""
         made = yield from self.builder.build(candidate, again)
         return self.bench.side(self.builder.variant, made, emulated=self.builder.emulated).renamed(name)
 
-    def checks(self, side: Side, seed: int) -> Generator[Tick, None, VariantChecks]:
-        """What today's gate says of a side on today's workloads, with fresh values by the seed."""
+    def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
+        """What today's gate says of a side on today's workloads, with fresh values by the seed.
+
+        `enough`: the first failure ends it.
+        """
         wanted = [one.model_copy(update={"seed": one.seed + seed}) for one in self.workloads]
-        (found,) = yield from verify(self.bench, [Job(side, wanted, layouts=False, enough=True)])
+        (found,) = yield from verify(self.bench, [Job(side, wanted, layouts=self.layouts, enough=enough)])
+        self.made += len(found.checks)
         return found
 
 
@@ -225,6 +241,8 @@ def logs_of(timings: Timings, workload: Workload) -> list[float]:
 class CorrectnessProbe(KernelProbe):
     """Whether a commit's kernel is right by today's gate."""
 
+    layouts = True
+
     def tried(self, asked: Question) -> Tries:
         """1 for right, 0 for wrong, each on fresh values."""
         yield from self.builder.prepare([(asked.candidate, 0)], asked.ahead)
@@ -259,6 +277,8 @@ class ResourceProbe:
     """Tree of a candidate, and whether its host code was asked, to what its kernels take."""
     rose: tuple[Rise, ...] = ()
     """What the bad end takes more of; nothing until it was tried."""
+    workloads: Sequence[Workload] = ()
+    made = 0
     hangs = False
 
     @property

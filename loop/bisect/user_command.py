@@ -12,6 +12,7 @@ from loop.base.processes import Completed, Tick, run
 from loop.bisect.builds import Untestable, check_out
 from loop.bisect.trying import OTHER, TRIED, Question, Tries
 from loop.model.bisect import Candidate
+from loop.model.target import Workload
 from loop.repository.worktree import Worktree
 
 SKIP, NOT_RUN, NOT_FOUND = 125, 126, 127
@@ -48,6 +49,8 @@ class CommandProbe:
     """How long that took."""
     hangs: bool | None = None
     """Whether it hangs on the bad end; None while nobody had to know."""
+    workloads: Sequence[Workload] = ()
+    made = 0
 
     def tried(self, asked: Question) -> Tries:
         """Exit codes as 1 for good and 0 for bad; or log ratios of both numbers."""

@@ -19,7 +19,9 @@ from loop.cli.requests import campaign_of
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
 from loop.model.base import Model, Printed
+from loop.model.debugging import ExplainOutput, Explanation
 from loop.model.dtypes import Device
+from loop.model.output import Checked, outputs_of
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished, Status
@@ -155,7 +157,7 @@ def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int
 def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
     """The pattern of a command: steps that have something to do, with what the user asked of them."""
     pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
-    known = {"plan": parameters_of(request, chosen), "passed": True}
+    known = {"plan": parameters_of(request, chosen), "passed": True, "session": {"wrong": True}}
     given: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
     given["verify"] = {"others_s": 0, **({"enough": True} if request.enough else {})}
     if request.what == "verify":
@@ -209,10 +211,21 @@ def walk_alone(
         if warm:
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, context, lambda finished: {}, folders=Folders.of())
-        ending = drive(walk, Show(screen), store)
-    failed = any(record.status != "passed" for record in walk.finished)
-    return walk.finished, ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
+        walk = Walk(resolved, context, _facts, folders=Folders.of())
+        ending = drive(walk, Show(screen, skipped={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
+    finished = tuple(one for one in walk.finished if one.skipped_because != NOTHING_TO_EXPLAIN)
+    failed = any(record.status != "passed" for record in finished)
+    return finished, ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
+
+
+NOTHING_TO_EXPLAIN = "nothing is wrong"
+"""Why the step that explains is skipped where a variant is right: it has no line then, here and in the JSON."""
+
+
+def _facts(finished: Sequence[Finished]) -> dict[str, object]:
+    """What expressions of a pattern read as `session`."""
+    checks = (one for output in outputs_of(finished, Checked) for one in output.variants)
+    return {"wrong": any(one.first_failure for one in checks)}
 
 
 def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
@@ -264,6 +277,8 @@ class BenchAnswer(Printed):
     """`failed` where any step did not pass."""
     steps: tuple[BenchStep, ...]
     """Each of them, in order."""
+    explanations: tuple[Explanation, ...] = ()
+    """Why and where variants are wrong, one a wrong variant."""
 
 
 class VariantList(Printed):
@@ -302,7 +317,8 @@ def findings(finished: Sequence[Finished], failed: bool) -> BenchAnswer:
     steps = tuple(
         BenchStep(**{name: getattr(record, name) for name in BenchStep.model_fields}) for record in finished
     )
-    return BenchAnswer(status="failed" if failed else "passed", steps=steps)
+    why = tuple(one for output in outputs_of(finished, ExplainOutput) for one in output.explanations)
+    return BenchAnswer(status="failed" if failed else "passed", steps=steps, explanations=why)
 
 
 def choose_gpu(name: str, target: Target) -> str:

@@ -37,6 +37,9 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
 def _lines(first: Proposal, cost: str) -> Iterator[str]:
     yield first.idea.objective
     yield from (f"  why: {text}" for text in first.idea.why)
+    known = " ".join(first.idea.why)
+    yield from (f"  wrong: {text}" for text in first.wrong if text not in known)
+    yield from (f"  {text}" for text in [first.unjudged] if text and text not in known)
     yield f"  chain: {', '.join(first.head.plan.plan.patterns)}"
     yield f"  expected: {', '.join(filter(None, (expected(first.head), cost)))}"
     worth = f", ${first.benefit_usd:.2f}" if first.benefit_usd else ""
@@ -99,6 +102,10 @@ class NextSession(Printed):
     """What in the records leads to it."""
     command: str
     """What runs it."""
+    wrong: tuple[str, ...]
+    """A sentence for each variant that is wrong."""
+    unjudged: str
+    """Variants and sets that no session judged on these files; empty where every one was."""
     others: tuple[OtherIdea, ...]
     """What else could be done, the most urgent first."""
 
@@ -117,5 +124,7 @@ def _fields(first: Proposal, others: tuple[Idea, ...]) -> NextSession:
         benefit=Benefit(usd=first.benefit_usd, **vars(first.benefit)),
         why=first.idea.why,
         command=first.command,
+        wrong=first.wrong,
+        unjudged=first.unjudged,
         others=tuple(OtherIdea(objective=one.objective, plan=one.plan, why=one.why) for one in others),
     )

@@ -26,7 +26,7 @@ from loop.money.model import hours_text
 from loop.report import format as say
 from loop.session import closing
 from loop.session.bounds import spent_usd
-from loop.session.next_session import propose
+from loop.session.next_session import Proposal, propose
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
 from loop.store.index import Listed
@@ -57,7 +57,7 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
     listed = [one for one in index.listing(here.sessions) if not one.recorded and not one.copy_of]
     running, waiting = _open(listed, here, card, now)
     setting, problem = _setting(target)
-    milestone, no_milestone = _milestone(setting, card, target, problem)
+    first, no_milestone = _first(setting, target, problem)
     return Status(
         target=setting.target.name if setting else str(here.target),
         at=now,
@@ -69,7 +69,9 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
         sessions=sum(one.readable for one in listed),
         usd=sum(one.usd or 0.0 for one in listed) + sum(one.usd for one in running),
         last=listed[-1].folder if listed else "none",
-        milestone=milestone,
+        wrong=first.wrong if first else (),
+        unjudged=first.unjudged if first else "",
+        milestone=_milestone(first, card) if first else None,
         no_milestone=no_milestone,
     )
 
@@ -203,14 +205,16 @@ def _weighed(last: SessionRow, usd_per_hour: float, even: tuple[float, float], n
     return Gpu(decision, f"if it is still held: {stood}. {keeping.advice(even)}")
 
 
-def _milestone(
-    setting: Setting | None, card: RateCard, target: Path | None, problem: str
-) -> tuple[Milestone | None, str]:
+def _first(setting: Setting | None, target: Path | None, problem: str) -> tuple[Proposal | None, str]:
+    """What `loop plan next` says; else why there is nothing."""
     if setting is None:
         return None, problem
     try:
-        first, _ = propose(setting, where_of(target))
+        return propose(setting, where_of(target))[0], ""
     except LoopError as error:
         return None, error.message
+
+
+def _milestone(first: Proposal, card: RateCard) -> Milestone:
     takes = ", ".join(filter(None, (expected(first.head), predicted_cost(card, first.head))))
-    return Milestone(first.idea.objective, first.idea.why, takes, first.command), ""
+    return Milestone(first.idea.objective, first.idea.why, takes, first.command)

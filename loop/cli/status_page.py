@@ -4,6 +4,7 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from loop.learning.present import ALL_JUDGED
 from loop.report import format as say
 from loop.report.sections import Section
 
@@ -100,18 +101,24 @@ class Status:
     milestone: Milestone | None
     no_milestone: str = ""
     """Why there is none."""
+    wrong: tuple[str, ...] = ()
+    """A sentence for each variant that is wrong."""
+    unjudged: str = ""
+    """Variants and sets that no session judged on these files; empty where every one was."""
     schema_version: int = 2
     """Number of this schema."""
 
 
 def sections(status: Status) -> Iterator[Section]:
-    """What runs, what waits, what is left over, money, and what comes next."""
+    """What runs, what waits, what is wrong or not judged, what is left over, money, and what comes next."""
     for run in status.running:
         yield Section(f"{run.id} runs{f', at {run.step}' if run.step else ''}", tuple(_running(run)))
     for one in status.waiting:
         yield Section(f"{one.id} waits", (f"{one.status}: {one.why}", f"go on: {one.command}"))
     if not status.running and not status.waiting:
         yield Section("Nothing runs, nothing waits", (f"as of {say.day(status.at)}",))
+    if status.milestone is not None:
+        yield _correctness(status)
     left = [f"{one.what}: {one.command}" for one in status.left]
     if status.more_waiting:
         left.append(f"{say.count(status.more_waiting, 'older session')} could go on, too: loop sessions list")
@@ -122,6 +129,13 @@ def sections(status: Status) -> Iterator[Section]:
         "Money", (cost, f"GPU: {gpu.why if gpu.decision == 'unknown' else f'{gpu.decision}: {gpu.why}'}")
     )
     yield _next(status)
+
+
+def _correctness(status: Status) -> Section:
+    lines = (*status.wrong, *([status.unjudged] if status.unjudged else ()))
+    if status.wrong:
+        return Section("Wrong", lines)
+    return Section("Not judged", lines) if lines else Section("Nothing is wrong", (ALL_JUDGED,))
 
 
 def _running(run: Running) -> Iterator[str]:

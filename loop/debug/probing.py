@@ -1,37 +1,52 @@
 """What every step that looks for a cause shares: what fails, and a gate that answers probe after probe."""
 
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 
 from loop.base.errors import WorkFailed
 from loop.base.processes import Tick
 from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all, to_build
 from loop.gate.order import values_key
-from loop.gate.verify import Checker, Job
+from loop.gate.verify import Checker, Job, files_of
 from loop.model.debugging import Outcome, Probe
+from loop.model.dtypes import Layout
 from loop.model.measurement import Check
-from loop.model.output import VerifyOutput, outputs_of
+from loop.model.output import Checked, outputs_of
+from loop.model.signature import Signature
 from loop.model.target import Workload
 from loop.model.tuning import Scalar
 from loop.model.workloads import base_seed, entry_of, single, unsupported
 from loop.steps.context import Context
-from loop.workers.bench import Side
+from loop.workers.bench import JUDGE_LIMIT_S, Side
+from loop.workers.judge_messages import Compare
 from loop.workers.kept import KeptWorker
+from loop.workers.program import Refusal, WorkerLost
+from loop.workers.worker_messages import Compute
 
 HANG_S = 5.0
 """A probe that has not come back by then hangs; small workloads take milliseconds."""
+
+
+NOTHING_WRONG = "no variant failed a check: no cause to look for"
 
 
 class Spent(Exception):
     """The budget of a search is used up."""
 
 
+def checked(context: Context, variant: str) -> list[Check]:
+    """All checks of a variant in this session, those of the last verification last."""
+    outputs = outputs_of(context.finished, Checked)
+    return [one for output in outputs for of in output.variants if of.variant == variant for one in of.checks]
+
+
 def failing_variants(context: Context) -> tuple[Failing, ...]:
     """What the last checks of this session found wrong; nothing where a control failed."""
     last = {record.action: record for record in context.finished if record.output}
-    checked = outputs_of(last.values(), VerifyOutput)
-    trusted = [output for output in checked if output.control is None or not output.control.first_failure]
+    outputs = outputs_of(last.values(), Checked)
+    trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
     signature = context.bench.target.signature
     found = (failing(checks, signature) for output in trusted for checks in output.variants)
     return tuple(one for one in found if one is not None)
@@ -63,31 +78,39 @@ def failing_sides(context: Context, found: Sequence[Failing]) -> Generator[Tick,
 class Prober:
     """Asks the gate whether one variant still fails, workload after workload; it remembers every answer."""
 
-    def __init__(
-        self,
-        context: Context,
-        failing: Failing,
-        side: Side,
-        most: int,
-        limit_s: float,
-        known: Iterable[Probe] = (),
-    ) -> None:
+    def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
         self.context, self.failing, self.side = context, failing, side
         self.end = time.monotonic() + limit_s
         self.start = failing.start
-        self.probes = {values_key(one.workload): one for one in known if one.variant == failing.variant}
-        """Workloads, by name and seed, to what the gate said of them; also what an earlier step had asked."""
+        self.probes: dict[tuple[str, int, Layout], Probe] = {}
+        """Workloads, by name, seed and layout, to what the gate said of them."""
         self.asked: list[Probe] = []
         """Those that were asked here."""
         self.most = most
+        self.failures = [one for one in checked(context, failing.variant) if kind_of(one) == failing.kind]
+        """Checks that show the failure, in the order in which they were made."""
         self._remember(self.start)
-        job = Job(side, (), layouts=False, call_limit_s=HANG_S)
-        self._checker = Checker(job, KeptWorker(context.bench, side))
+        self._checker = self._new_checker(None)
+
+    def begin_process(self, threads: int | None = None) -> None:
+        """Make calls in a new process from now on, on so many threads; None: as a verification does."""
+        self.close()
+        self._checker = self._new_checker(threads)
+
+    def _new_checker(self, threads: int | None) -> Checker:
+        side = replace(self.side, threads=threads) if threads else self.side
+        worker = KeptWorker(self.context.bench, side)
+        return Checker(Job(side, (), layouts=False, call_limit_s=HANG_S), worker)
+
+    @property
+    def signature(self) -> Signature:
+        """The target's."""
+        return self.context.bench.target.signature
 
     @property
     def entry(self) -> dict[str, Scalar]:
         """Where a search begins."""
-        return entry_of(self.context.bench.target.signature, self.start.workload)
+        return entry_of(self.signature, self.start.workload)
 
     @property
     def seed(self) -> int:
@@ -98,30 +121,64 @@ class Prober:
         """The workload of an entry, with the failure's type and seed, or with `other` values."""
         return single(self.context.bench.target, entry, self.start.workload.dtype, self.seed + other)
 
-    def ask(self, entry: Mapping[str, Scalar], other: int = 0) -> Generator[Tick, None, Outcome]:
-        """What the gate says of a workload, in the layout of the failure. Raises Spent without a budget."""
-        workload = self.workload(entry, other)
-        if values_key(workload) not in self.probes:
-            if len(self.asked) == self.most or time.monotonic() > self.end:
-                raise Spent
-            yield from self.look(workload)
-        return self.probes[values_key(workload)].outcome
+    def ask(self, entry: Mapping[str, Scalar], inputs: Layout | None = None) -> Generator[Tick, None, Outcome]:
+        """What the gate says of a workload, in a layout or that of the failure. Raises Spent without a budget."""
+        workload, inputs = self.workload(entry), inputs or self.start.inputs
+        key = (*values_key(workload), inputs)
+        if key not in self.probes:
+            self._spend()
+            yield from self.look(workload, inputs)
+        return self.probes[key].outcome
 
-    def look(self, workload: Workload) -> Generator[Tick, None, Check]:
+    def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
         """What the gate says of a workload now."""
+        inputs = inputs or self.start.inputs
         if beyond := unsupported(self.side, workload):
-            return self._answer(
-                Check(workload=workload, inputs=self.start.inputs, status="refused", message=beyond)
-            )
+            return self._answer(Check(workload=workload, inputs=inputs, status="refused", message=beyond))
         try:
-            check = yield from self._checker.look(workload, self.start.inputs)
+            check = yield from self._checker.look(workload, inputs)
         except WorkFailed as failed:
-            if self.context.bench.target.generator is None:
-                raise
-            # Its generator does not make every size: none of the variant's faults.
-            check = Check(workload=workload, inputs=self.start.inputs, status="refused", message=failed.message)
+            # Its generator or its reference does not take every size: none of the variant's faults.
+            check = Check(workload=workload, inputs=inputs, status="refused", message=failed.message)
         yield from self.context.bench.discard(workload)
         return self._answer(check)
+
+    def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
+        """Whether the first call of a check is right, and whether all later ones are. Raises Spent."""
+        self._spend()
+        try:
+            yield from self.context.bench.expect(workload)
+            call = self.context.bench.call(workload, self.side.name)
+            request = Compute(call, inputs, hurried=True)  # Else another call may come before.
+            reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
+        except WorkerLost as lost:
+            if lost.kind == "hung":
+                raise Spent from lost
+            return False, False
+        except (WorkFailed, Refusal):
+            return False, False
+        right = []
+        for path in files_of(call, reply):
+            finding = yield from self.context.bench.judge(Compare(call, (path,)), JUDGE_LIMIT_S, "each call")
+            right.append(not finding.badness[0] and not finding.message and not finding.checker)
+        return right[0], all(right[1:] or right)
+
+    def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
+        """Whether calls fail in this process that are right in one of their own."""
+        others = {values_key(one.workload): one.workload for one in checked(self.context, self.side.name)}
+        others.pop(values_key(start.workload), None)
+        alike = [one for one in others.values() if one.name == start.workload.name]
+        again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
+        for workload in [*alike, again, *[one for one in others.values() if one not in alike], start.workload]:
+            if not all((yield from self.calls(workload, start.inputs))):
+                self.begin_process(self._checker.side.threads)
+                if all((yield from self.calls(workload, start.inputs))):
+                    return True
+        return False
+
+    def _spend(self) -> None:
+        if len(self.asked) >= self.most or time.monotonic() > self.end:
+            raise Spent
 
     def _answer(self, check: Check) -> Check:
         self.asked.append(self._remember(check))
@@ -134,7 +191,9 @@ class Prober:
             outcome=outcome(check, self.failing.kind),
             message=check.message,
         )
-        self.probes[values_key(check.workload)] = probe
+        if probe.outcome == "fails" and check not in self.failures:
+            self.failures.append(check)
+        self.probes[(*values_key(check.workload), check.inputs)] = probe
         return probe
 
     def close(self) -> None:

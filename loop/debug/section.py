@@ -1,17 +1,10 @@
-"""What debugging came to, in a few lines a variant: fault, component, boundary, place, smallest workload."""
+"""What debugging came to, in a few lines a variant: cause, rule, place, fault, component, smallest workload."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from loop.model.bisect import BisectOutput
-from loop.model.debugging import (
-    BoundaryOutput,
-    CausesOutput,
-    ComponentsOutput,
-    MapOutput,
-    Smallest,
-    SmallestOutput,
-)
+from loop.model.debugging import ComponentsOutput, ExplainOutput, Explanation, Smallest, SmallestOutput
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
@@ -29,38 +22,46 @@ class Diagnosis:
     """Label and text."""
     command: str
     """What repeats the smallest failure; empty where none was looked for."""
+    cause: str = ""
+    """What is wrong with it; empty where that was not found."""
+    rule: str = ""
+    """On which workloads it is wrong; empty where no rule foresaw fresh ones."""
 
 
 def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
     """One a variant that was found wrong and looked into."""
-    small = {one.variant: one for output in outputs_of(finished, SmallestOutput) for one in output.smallest}
-    wrong = {
-        c.variant: c for output in outputs_of(finished, VerifyOutput) for c in output.variants if c.first_failure
-    }
-    found = []
-    for variant, checks in wrong.items():
-        lines = tuple(_lines(finished, checks, small.get(variant)))
-        command = (
-            head.verify_command(variant, small[variant].words, small[variant].seed) if variant in small else ""
-        )
-        if command or any(label in ("Cause", "Component") for label, _ in lines):
-            found.append(Diagnosis(variant, lines, command))
-    return tuple(found)
+    verified = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
+    wrong = {checks.variant: checks for checks in verified if checks.first_failure}
+    found = (_diagnosis(head, finished, checks) for checks in wrong.values())
+    return tuple(one for one in found if one is not None)
+
+
+def _diagnosis(head: SessionHead, finished: Sequence[Finished], checks: VariantChecks) -> Diagnosis | None:
+    """What is wrong with a variant; None where nobody looked into it."""
+    variant = checks.variant
+    small = {one.variant: one for output in outputs_of(finished, SmallestOutput) for one in output.smallest}.get(
+        variant
+    )
+    explained = (one for output in outputs_of(finished, ExplainOutput) for one in output.explanations)
+    why = {one.variant: one for one in explained}.get(variant)
+    lines = tuple(_lines(finished, checks, small, why))
+    command = head.verify_command(variant, small.words, small.seed) if small else ""
+    if not (command or why or any(label == "Component" for label, _ in lines)):
+        return None
+    cause, rule = (why.cause, why.rule) if why else ("", "")
+    return Diagnosis(variant, lines, command, cause, rule)
 
 
 def _lines(
-    finished: Sequence[Finished], checks: VariantChecks, small: Smallest | None
+    finished: Sequence[Finished], checks: VariantChecks, small: Smallest | None, explanation: Explanation | None
 ) -> Iterator[tuple[str, str]]:
     silent = [check for check in checks.checks if check.status in SILENT]
     if silent:
         yield "Fault", silent[0].message
+    if explanation is not None:
+        yield from (one for one in explanation.lines if explanation.cause or not silent or one[0] != "Cause")
     yield from _commits(finished, checks.variant)
-    yield from _causes(finished, checks.variant)
     yield from _components(finished, checks.variant)
-    yield from _boundaries(finished, checks.variant)
-    places = [one for output in outputs_of(finished, MapOutput) for one in output.places]
-    for place in [one for one in places if one.variant == checks.variant][:1]:
-        yield "Where", f"{place.text} (on {place.workload})"
     if small is not None:
         yield "Smallest workload", small.check.workload.name + (f"; {small.note}" if small.note else "")
 
@@ -74,13 +75,6 @@ def _commits(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, 
             yield "Commit", f"one of {', '.join(f'{one.short} ({one.subject})' for one in answer.range)}"
 
 
-def _causes(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
-    every = (one for output in outputs_of(finished, CausesOutput) for one in output.causes)
-    for one in every:
-        if one.variant == variant:
-            yield "Cause", one.text
-
-
 def _components(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
     every = (one for output in outputs_of(finished, ComponentsOutput) for one in output.components)
     parts = [one for one in every if one.variant == variant]
@@ -91,15 +85,3 @@ def _components(finished: Sequence[Finished], variant: str) -> Iterator[tuple[st
     if held:
         rest = "" if wrong else ", so the fault lies in how they are put together"
         yield "Component", f"right by itself: {held}{rest}"
-
-
-def _boundaries(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
-    """Those that turn somewhere; the dimensions that make no difference together."""
-    every = (one for output in outputs_of(finished, BoundaryOutput) for one in output.boundaries)
-    sizes = [one for one in every if one.variant == variant]
-    for one in sizes:
-        if one.passes:
-            yield "Boundary", f"{one.text}, in {one.around}"
-    always = [one.dimension for one in sizes if not one.passes]
-    if always:
-        yield "Boundary", f"none in {', '.join(always)}: it fails at every size tried"

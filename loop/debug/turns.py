@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterable, Mapping, Sequence
 
 from loop.base.processes import Tick
+from loop.base.ratios import times
 from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.gate.verify import Job, verify
@@ -74,7 +75,7 @@ def _lost(one: TriedPoint, search: PastSearch, leader: float) -> str:
         return f"taken back in session {search.session}: {search.taken_back}"
     if one.ratio is None or one.ratio * (1 + GAIN) >= leader:
         return ""
-    return f"{one.ratio:.3f}x where the best had {leader:.3f}x (session {search.session})"
+    return f"{times(one.ratio, 3)} where the best had {times(leader, 3)} (session {search.session})"
 
 
 TIMES = 3

@@ -111,7 +111,7 @@ def _next(session: str, code: int | None, result: Mapping[str, Any]) -> str:
         return f"change_brief with session={session}"
     if result.get("status") in RESUMABLE:
         return f"{result['reason']}; run_session with resume={session} goes on"
-    return f"the report is the resource loop://report/{session}" if session else ""
+    return " ".join(str(result.get("proposal", "")).split())
 
 
 def _doing(printed: Sequence[dict[str, Any]]) -> str:

@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from loop.base.ratios import plain_ratio, times
 from loop.base.stats import CONFIDENCE, t_quantile
 from loop.gate.model import BuildOutput
 from loop.model.change import kept_runs, standing
 from loop.model.debugging import SmallestOutput
 from loop.model.measurement import Check, Measurement, Mismatch
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of, read_output
-from loop.model.record import Finished, SessionHead, Status, latest_attempts
+from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
 
 
@@ -173,7 +174,7 @@ def _judged(outputs: Iterable[MeasureOutput], measurements: Iterable[Measurement
 
 def _ratio(measurement: Measurement) -> str:
     low, high = measurement.interval
-    return f"{measurement.ratio:.2f}x [{low:.2f}, {high:.2f}]"
+    return f"{times(measurement.ratio)} [{plain_ratio(low)}, {plain_ratio(high)}]"
 
 
 def resolution(rounds: int, block_sd: float) -> float:
@@ -229,10 +230,8 @@ def _budgets(finished: Iterable[Finished]) -> Iterator[str]:
         )
 
 
-def where_to_begin(
-    head: SessionHead, finished: Sequence[Finished], variant: str | None, files: Sequence[str]
-) -> tuple[str, str] | None:
-    """Where to look for what is wrong with a variant, and the command that shows it; None where nothing is wrong.
+def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
+    """Where to look for what is wrong with a variant; empty where nothing is wrong.
 
     From the smallest failing workload on where that was looked for, else from the first. `files`: its sources.
     """
@@ -240,15 +239,12 @@ def where_to_begin(
     failures = [one.first_failure for one in checked if one.variant == variant and one.first_failure]
     smallest = [one for output in outputs_of(finished, SmallestOutput) for one in output.smallest]
     if variant is None or not failures:
-        return None
+        return ""
     where = f"Look in {', '.join(files)}: " if files else ""
     for one in smallest:
         if one.variant == variant:
-            start = f"Start from its smallest failing workload, {one.check.workload.name}"
-            command = head.verify_command(variant, one.words, one.seed)
-            return f"{where}{one_line(one.check.message)}. {start}", command
-    start = f"Start from its first failing workload, {failures[0].workload.name}"
-    return f"{where}{one_line(failures[0].message)}. {start}", head.verify_command(variant)
+            return f"{where}{one_line(one.check.message)}"
+    return f"{where}{one_line(failures[0].message)}"
 
 
 def one_line(text: str) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.change import Kept
 from loop.model.money import Charge, Unmeasured
-from loop.model.verdict import TOO_WIDE, Interval
+from loop.model.verdict import Interval, is_vague
 from loop.repository.between import Revisions
 
 Moved = Literal["higher", "lower", "within"]
@@ -72,7 +72,7 @@ class Judged(Model):
     @property
     def vague(self) -> bool:
         """Whether its interval is so wide that its ratio says nothing."""
-        return self.interval is not None and self.interval[1] > TOO_WIDE * self.interval[0]
+        return self.interval is not None and is_vague(self.interval)
 
 
 class ComparedSession(Model):

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from loop.base.ratios import plain_ratio
+from loop.learning.present import Present, never_judged, wrong
 from loop.learning.statistics import Statistics
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import Kept
@@ -15,6 +16,7 @@ from loop.model.record import RESUMABLE
 from loop.profile.bottleneck import AHEAD, worth
 from loop.profile.promised import in_words, outcomes, renewed
 from loop.report import format as say
+from loop.store.judgements import StandingFailure, wrong_builds
 
 LOST = 2
 """Changes of a variant that were taken back, with none kept since, after which another way is looked for."""
@@ -40,6 +42,8 @@ class Idea:
     """The kept change that is to be taken over before."""
     blamed: str = ""
     """The commit that is to be taken back or mended before."""
+    repeats: StandingFailure | None = None
+    """What failed and is to be run again: with its seed, threads and device."""
 
 
 @dataclass(frozen=True)
@@ -56,36 +60,29 @@ class Benefit:
 
 
 def ideas(
-    rows: Sequence[SessionRow],
-    ground: str,
-    lost: Mapping[str, int],
-    standings: Mapping[str, Statistics],
-    compiled: Collection[str],
-    tunable: Collection[str] = (),
-    weights: Mapping[str, float] = MappingProxyType({}),
-    *,
-    for_gpu: bool = True,
+    rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int], standings: Mapping[str, Statistics]
 ) -> tuple[Idea, ...]:
     """What could be done next, the most urgent first; the last one is for where nothing else can be run.
 
-    `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are now. `lost`: changes of a
-    variant that were taken back since the last that was kept. `compiled`: variants that can be made faster.
-    `tunable`: those of them that the target has values to search of. `weights`: of its workloads, by name.
-    `for_gpu`: whether any is made for a GPU.
+    `rows`: sessions of one target, oldest first. `lost`: changes of a variant that were taken back since the last
+    that was kept.
     """
-    own = [row for row in rows if not row.recorded and row.status is not None]
-    searchable = tunable if _usable("tuning", standings) else ()
+    there = [row for row in rows if not row.recorded]
+    own = [row for row in there if row.status is not None]
+    searchable = now.tunable if _usable("tuning", standings) else ()
+    unmeasured = tuple(_unmeasured(own, now.ground))
     found = [
         *_waiting(own),
-        *_taken_over(own, ground),
-        *_incorrect(own),
+        *_taken_over(own, now.ground),
+        *_incorrect(there, now),
         *_regressed(own),
         *_failed(own),
-        *_unmeasured(own, ground),
+        *unmeasured,
         *_missed(own),
-        *_slow(own, ground, lost, compiled, searchable, weights),
+        *_slow(own, now, lost, searchable),
+        *(() if unmeasured else _unjudged(there, now)),
     ]
-    return (*found, _nothing(own, ground, searchable, for_gpu))
+    return (*found, _nothing(there, now, searchable))
 
 
 def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
@@ -104,17 +101,40 @@ def _taken_over(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
             yield Idea("quick", f"Take over the kept change of {one.variant}, then verify it", why, take=one)
 
 
-def _incorrect(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    for variant, row in _standing(rows, lambda row: row.incorrect, lambda row: row.judged):
-        wrong = f"its output was wrong in {row.id}, and no session since has found it right"
-        good = next((one for one in reversed(rows) if variant in (one.right or ()) and one.commit), None)
-        if variant in row.blamed:
-            yield _blame(variant, row, "wrong")
-        elif good and row.commit not in (None, good.commit) and not _searched(row):
-            known = f"{good.id} found it right at commit {str(good.commit)[:12]}"
-            yield Idea("bisect", f"Find the commit that made {variant} wrong", (wrong, known), variant)
-        else:
-            yield Idea("debug", f"Make {variant} correct", (wrong,), variant)
+ELSEWHERE = ("optimize", "tune", "bisect", "debug")
+"""Plans that do more than verify: what failed in one of them is verified again by `baseline`."""
+
+
+def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
+    """What failed stands until it passes on other sources: the next session runs exactly that again."""
+    failures = now.failures(rows)
+    for variant in dict.fromkeys(one.judgement.variant for one in failures):
+        mine = [one for one in failures if one.judgement.variant == variant]
+        yield _mended(variant, mine, rows, now)
+
+
+def _mended(variant: str, mine: Sequence[StandingFailure], rows: Sequence[SessionRow], now: Present) -> Idea:
+    """How a wrong variant becomes right: by an edit, by taking a commit back, or by finding that commit first."""
+    row, why = mine[0].row, (wrong(mine),)
+    plan = "baseline" if row.plan in ELSEWHERE else row.plan
+    if row.ground != now.ground:
+        told = f"Files have changed since {variant} was wrong: run again what failed"
+        return Idea(plan, told, why, variant, repeats=mine[0])
+    if variant in row.blamed:
+        blamed = _blame(variant, row, "wrong")
+        return replace(blamed, why=(*blamed.why, *why), repeats=mine[0])
+    good = _good(variant, rows)
+    if good and row.commit not in (None, good.commit) and not _searched(row):
+        known = f"{good.id} found it right at commit {str(good.commit)[:12]}"
+        return Idea("bisect", f"Find the commit that made {variant} wrong", (*why, known), variant)
+    return Idea(plan, f"Mend {variant}, then run again what failed", why, variant, repeats=mine[0])
+
+
+def _good(variant: str, rows: Sequence[SessionRow]) -> SessionRow | None:
+    """The last session that found a variant right at a commit, of a build that none found wrong."""
+    bad = wrong_builds(rows)
+    right = (one for one in reversed(rows) if variant in (one.right or ()) and one.commit)
+    return next((one for one in right if not one.has_build(variant, bad)), None)
 
 
 def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
@@ -195,29 +215,24 @@ def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
 
 
 def _slow(
-    rows: Sequence[SessionRow],
-    ground: str,
-    lost: Mapping[str, int],
-    compiled: Collection[str],
-    tunable: Collection[str],
-    weights: Mapping[str, float],
+    rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int], tunable: Collection[str]
 ) -> Iterator[Idea]:
     """Compiled variants behind the baseline, what is worth most first; those whose changes kept losing come last.
 
     What ended on these files once, with nothing kept, is not proposed on them again.
     """
     promised = _promised(rows)
-    sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in compiled}
-    behind = {name: _worth(name, row, weights, promised) for name, row in sure.items()}
+    sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in now.compiled}
+    behind = {name: _worth(name, row, now.weights, promised) for name, row in sure.items()}
     behind = {name: one for name, one in behind.items() if one.ratio < AHEAD}
     for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
         one, given_up = behind[variant], lost.get(variant, 0)
-        why = [one.why, f"{variant} ran at {one.ratio:.2f} of the baseline's speed in {sure[variant].id}"]
+        why = [one.why, f"{variant} ran at {plain_ratio(one.ratio)} of the baseline's speed in {sure[variant].id}"]
         if given_up:
             why.append(f"{given_up} of its changes lost in this environment and are not proposed again")
-        if given_up < LOST and not _ran("optimize", variant, rows, ground):
+        if given_up < LOST and not _ran("optimize", variant, rows, now.ground):
             yield Idea("optimize", f"Make {variant} faster", tuple(why), variant)
-        elif variant in tunable and not _ran("tune", variant, rows, ground):
+        elif variant in tunable and not _ran("tune", variant, rows, now.ground):
             yield _search(variant, *why)
 
 
@@ -264,8 +279,9 @@ def _search(variant: str, *why: str) -> Idea:
 
 def _ran(plan: str, variant: str, rows: Iterable[SessionRow], ground: str) -> bool:
     """Whether a plan has come to its end on these files."""
-    ended = (row for row in rows if row.status not in RESUMABLE and (row.plan, row.ground) == (plan, ground))
-    return any(variant in row.variants for row in ended)
+    open_or_paused = (None, *RESUMABLE)
+    ended = (row for row in rows if row.status not in open_or_paused and (row.plan, row.ground) == (plan, ground))
+    return any(variant in (*row.variants, *row.emulated) for row in ended)
 
 
 def _usable(pattern: str, standings: Mapping[str, Statistics]) -> bool:
@@ -277,21 +293,32 @@ def _timed(rows: Iterable[SessionRow]) -> set[str]:
     return {name for row in rows for name in row.ratios}
 
 
-def _nothing(rows: Sequence[SessionRow], ground: str, tunable: Collection[str], for_gpu: bool) -> Idea:
-    """Nothing is wrong or slow: what was not judged, then what was not tried, then that somebody has to edit."""
-    here = [row for row in rows if row.measured == ground]
+def _unjudged(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
+    """What no session judged on these files, unless `baseline` has tried to."""
+    missing = {
+        name: sets for name, sets in now.unjudged(rows).items() if not _ran("baseline", name, rows, now.ground)
+    }
+    if missing:
+        variant = next(iter(missing)) if len(missing) == 1 else None
+        yield Idea(
+            "baseline", "Judge what no session has judged on these files", (never_judged(missing),), variant
+        )
+
+
+def _nothing(rows: Sequence[SessionRow], now: Present, tunable: Collection[str]) -> Idea:
+    """Nothing more can be run: what was not tried on these files, then that somebody has to edit."""
+    here = [row for row in rows if row.measured == now.ground]
     measured = [row for row in here if row.ratios]
     if measured and measured[-1].unsure and len(measured) < ENOUGH:
         why = f"{', '.join(measured[-1].unsure)} could not be judged in {measured[-1].id}"
         return Idea("baseline", "Measure again on a quieter machine", (why,))
-    if for_gpu and "kernels" not in {row.plan for row in here}:
-        why = "nothing is wrong, and nothing that could be made faster here is left untried"
-        return Idea("kernels", "Widen the gate: what runs is right, as far as it was tried", (why,))
-    untried = [name for name in _timed(measured).intersection(tunable) if not _ran("tune", name, rows, ground)]
+    claim = now.claim(rows)
+    if now.for_gpu and "kernels" not in {row.plan for row in here}:
+        return Idea("kernels", "Widen the gate, for nothing is left to make faster here", claim)
+    untried = [name for name in _timed(measured).intersection(tunable) if not _ran("tune", name, rows, now.ground)]
     if untried:
         return _search(min(untried), "its values were not searched on these files; everything else was tried")
-    why = "every plan that fits ran on these files, and nothing is wrong"
-    return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", (why,))
+    return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", claim)
 
 
 def benefit(

@@ -127,6 +127,35 @@ class BisectAnswer(Model):
     """A log that `git bisect replay` takes."""
     difference: str = ""
     """What the culprit changed in the kernel's sources, as a patch."""
+    sets: tuple[str, ...] = ()
+    """Workload sets that the bad end was judged on."""
+    left_out: tuple[str, ...] = ()
+    """The target's other sets, on which nothing was tried."""
+    workloads: tuple[str, ...] = ()
+    """Workloads that the answer rests on: where it regressed, or else all of these sets."""
+    checks: int = 0
+    """Checks of correctness that were made, of all commits together."""
+
+    @property
+    def scope(self) -> str:
+        """What was tried: `4 workloads of the sets quick, edges, in 80 checks; not tried: set full`."""
+        if not self.workloads:
+            return ""
+        count = len(self.workloads)
+        what = f"{count} workload{'s' if count != 1 else ''}"
+        if count <= FEW:
+            what = f"{what} ({', '.join(self.workloads)})"
+        what += f" of the {_sets(self.sets)}" if self.sets else ""
+        what += f", in {self.checks:,} checks" if self.checks else ""
+        return what + (f"; not tried: the {_sets(self.left_out)}" if self.left_out else "")
+
+
+FEW = 4
+"""Workloads that are named; others are counted."""
+
+
+def _sets(names: tuple[str, ...]) -> str:
+    return f"set{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 class BisectOutput(Output):

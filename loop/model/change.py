@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from loop.base.ratios import plain_ratio, times
 from loop.model.base import Model
 from loop.model.bisect import BisectOutput
 from loop.model.campaign import Proposal
@@ -228,12 +229,12 @@ class Confirmed(Model):
         """`is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
         low, high = self.interval
         others = [ratio for _, ratio, _ in self.held_out.values()]
-        said = f"is {self.ratio:.3f}x [{low:.3f}, {high:.3f}] the start's speed"
+        said = f"is {times(self.ratio, 3)} [{plain_ratio(low, 3)}, {plain_ratio(high, 3)}] the start's speed"
         if not others:
             return f"{said}; no workload was held out"
         if len(others) == 1:
-            return f"{said}; on 1 workload held out {others[0]:.2f}x"
-        return f"{said}; on {len(others)} workloads held out {min(others):.2f}x to {max(others):.2f}x"
+            return f"{said}; on 1 workload held out {times(others[0])}"
+        return f"{said}; on {len(others)} workloads held out {times(min(others))} to {times(max(others))}"
 
 
 class ConfirmOutput(Output):

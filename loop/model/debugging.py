@@ -1,4 +1,4 @@
-"""What debugging finds: the part that is wrong, the smallest workload, boundaries, places, and what was tried."""
+"""What debugging finds: the part that is wrong, cause and rule, the smallest workload, and what was tried."""
 
 from typing import Literal
 
@@ -66,36 +66,6 @@ class Smallest(Model):
     """What is odd about it, such as a failure that does not come every time."""
 
 
-class Boundary(Model):
-    """From which size of one dimension on a variant fails, as far as that was tried."""
-
-    variant: str
-    """Name of the variant."""
-    dimension: str
-    """A dimension, or the shorthand of several."""
-    around: str
-    """Workload in which only this dimension was changed."""
-    fails: tuple[int, ...]
-    """Sizes at which it fails."""
-    passes: tuple[int, ...]
-    """Sizes at which it does not."""
-    others: tuple[int, ...]
-    """Sizes of which nothing can be said: refused there, or failing in another way."""
-    text: str
-    """What follows from them."""
-
-
-class Whereabouts(Model):
-    """Where in an output the wrong elements are."""
-
-    variant: str
-    """Name of the variant."""
-    workload: str
-    """Name of the workload."""
-    text: str
-    """In words."""
-
-
 class Try(Model):
     """One build of one variant that went through the gate in an earlier session."""
 
@@ -139,55 +109,45 @@ class SmallestOutput(Output):
     """Everything that was tried."""
 
 
-class BoundaryOutput(Output):
-    """Boundaries in the dimensions of the variants that are wrong."""
-
-    actions = ("debug.boundary",)
-
-    boundaries: tuple[Boundary, ...] = ()
-    """One a variant and dimension."""
-    probes: tuple[Probe, ...] = ()
-    """Everything that was tried."""
-
-
 class Explanation(Model):
-    """What a wrong variant's outputs are as if."""
+    """Why and where one variant is wrong, as far as that was found."""
 
     variant: str
     """Name of the variant."""
-    workloads: tuple[str, ...]
-    """Names of the workloads on which enough is wrong to tell."""
-    as_if: tuple[str, ...] = ()
-    """Known faults each of which explains all of them; none where no fault does."""
-    where: str = ""
-    """The places that are as if so, where others are right."""
+    cause: str
+    """What is wrong: a data race, values that are kept between calls, a known fault; or empty."""
+    as_if: tuple[str, ...]
+    """Known faults each of which explains its outputs."""
+    rule: str
+    """On which workloads it is wrong; empty where no rule foresaw fresh ones."""
+    held: int
+    """Fresh workloads in a row that the rule foresaw."""
+    where: str
+    """Which elements are wrong, in words; empty where there is no output."""
+    workload: str
+    """Name of the workload on which the failure shows best."""
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """Label and text, the most telling first."""
+        rule = f"{self.rule} ({self.held} of {self.held} fresh workloads as foreseen)" if self.rule else ""
+        unknown = "" if self.rule else "not identified: it fits no known fault, and no rule foresaw where it fails"
+        texts = {"Cause": self.cause or unknown, "Rule": rule, "Where": self.where}
+        return tuple((label, text) for label, text in texts.items() if text)
 
     @property
     def text(self) -> str:
-        """In words."""
-        if not self.workloads:
-            return "not identified: too few elements are wrong to compare them with known faults"
-        if not self.as_if:
-            return "it fits none of the known faults"
-        return f"as if {', or '.join(self.as_if)}{f', in {self.where}' if self.where else ''}"
+        """In one line."""
+        return "; ".join(f"{label.lower()}: {text}" for label, text in self.lines)
 
 
-class CausesOutput(Output):
-    """What each wrong variant's outputs are as if."""
+class ExplainOutput(Output):
+    """Why and where the wrong variants are wrong."""
 
-    actions = ("debug.causes",)
+    actions = ("debug.explain",)
 
-    causes: tuple[Explanation, ...] = ()
-    """One a variant that gives an output."""
-
-
-class MapOutput(Output):
-    """Where the outputs are wrong."""
-
-    actions = ("debug.map",)
-
-    places: tuple[Whereabouts, ...] = ()
-    """One a variant and workload."""
+    explanations: tuple[Explanation, ...] = ()
+    """One a variant."""
 
 
 class HypothesesOutput(Output):

@@ -57,6 +57,10 @@ class ExportedDiagnosis(Model):
     """Label and text."""
     command: str
     """What repeats the smallest failure; empty where none was looked for."""
+    cause: str = ""
+    """What is wrong with it; empty where that was not found."""
+    rule: str = ""
+    """On which workloads it is wrong; empty where no rule foresaw fresh ones."""
 
 
 class ExportedChanges(Model):

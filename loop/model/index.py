@@ -1,9 +1,12 @@
 """The index: what statistics, costs and predictions need of every session, derived from the session folders."""
 
 import datetime
+from collections.abc import Collection
+from typing import Literal
 
 from pydantic import Field
 
+from loop.base.ratios import times
 from loop.model.base import Model
 from loop.model.change import Kept
 from loop.model.dtypes import Device
@@ -110,6 +113,25 @@ class FailureSeen(Model):
     """The session with which it was gone, and what was done; None while it was not."""
 
 
+class Judgement(Model):
+    """What the checks of a session say of one build of a variant, on one number of threads."""
+
+    variant: str
+    """Name of the variant."""
+    build: str = ""
+    """Build that was checked; empty where nothing is built."""
+    threads: int = 0
+    """CPU threads of a call; 0 on a GPU."""
+    seed: int = 0
+    """Base seed of the inputs."""
+    emulated: bool = False
+    """Whether it ran under the emulator."""
+    right: tuple[str, ...] = ()
+    """Checks that it passed: a workload, with a layout or another kind of check after a comma."""
+    wrong: tuple[str, ...] = ()
+    """Checks that it failed."""
+
+
 class SessionRow(Model):
     """One session in the index."""
 
@@ -145,6 +167,8 @@ class SessionRow(Model):
     """Other programs for each core when it began; None where nobody told."""
     ground: str = ""
     """Hash of the target's files."""
+    harness: str = ""
+    """Hash of those that no compiler reads: reference, workloads, tolerance; empty in older sessions."""
     kept: tuple[Kept, ...] = ()
     """What its kept changes brought, by variant."""
     left: str = ""
@@ -192,6 +216,8 @@ class SessionRow(Model):
     """Variants whose output was wrong."""
     right: tuple[str, ...] | None = None
     """Variants that the gate found right, those under the emulator too; None: an older loop did not write it."""
+    judged: tuple[Judgement, ...] = ()
+    """What its checks say of each build."""
     blamed: dict[str, str] = Field(default_factory=dict)
     """Variant that is wrong or slower to the one commit that a search named: hash and first line."""
     missed: str = ""
@@ -218,14 +244,33 @@ class SessionRow(Model):
         """Hash of the files that its speeds are of: those that it left behind."""
         return self.left or self.ground
 
+    def sources(self, judgement: Judgement) -> tuple[str, str]:
+        """What a judgement of this session is about: the build, and the files by which it was judged."""
+        return judgement.build, self.harness or self.ground
+
+    def has_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
+        """Whether it judged one of these builds: variant, build, and the target's files where nothing is built."""
+        mine = (one for one in self.judged if one.variant == variant)
+        return any((variant, one.build, "" if one.build else self.ground) in builds for one in mine)
+
     @property
-    def judged(self) -> tuple[str, ...]:
+    def judged_variants(self) -> tuple[str, ...]:
         """Variants that the gate judged."""
-        return tuple(dict.fromkeys((*(self.right or ()), *self.ratios, *self.incorrect, *self.regressed)))
+        checked = (one.variant for one in self.judged)
+        return tuple(
+            dict.fromkeys((*checked, *(self.right or ()), *self.ratios, *self.incorrect, *self.regressed))
+        )
+
+    def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
+        """What its checks say of a variant: wrong by one of them, else right."""
+        mine = [one for one in self.judged if one.variant == variant]
+        if variant in self.incorrect or any(one.wrong for one in mine):
+            return "wrong"
+        return "right" if variant in (self.right or ()) or any(one.right for one in mine) else "not judged"
 
     @property
     def fastest(self) -> str | None:
         """The variant with the best mean ratio of those that were judged everywhere, as `cpu 1.63x`."""
         sure = {variant: ratio for variant, ratio in self.ratios.items() if variant not in self.unsure}
         best = max(sure, key=lambda variant: sure[variant], default=None)
-        return f"{best} {sure[best]:.2f}x" if best else None
+        return f"{best} {times(sure[best])}" if best else None

@@ -128,8 +128,7 @@ class Check(Model):
     spans: dict[str, Span] = Field(default_factory=dict)
     """The same to the index: each dimension's first and last wrong one."""
     fits: dict[str, bool] | None = None
-    """Faults that explain the wrong elements, and whether also the right ones; None where that was not asked for,
-    or too little is wrong to tell."""
+    """Faults that explain the wrong elements, and whether also the right ones; None: not asked, or too few."""
 
     @field_validator("status", mode="before")
     @classmethod
@@ -153,7 +152,6 @@ class VariantChecks(Model):
 
     emulated: bool = False
     """Whether it ran under the emulator."""
-
     variant: str
     """Name of the variant; `baseline` for the library it is compared with."""
     build_id: str | None

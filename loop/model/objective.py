@@ -21,6 +21,8 @@ class Reached(Model):
     """The plan's expression."""
     missed: tuple[Missed, ...] = ()
     """Its parts that are not true; empty when it was reached."""
+    judged: bool = True
+    """Whether it could be judged: one that speaks of variants needs a variant that was judged."""
 
 
 class PhaseTime(Model):

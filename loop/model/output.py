@@ -84,15 +84,22 @@ class Ours(NamedTuple):
         return self.verdict == "right"
 
 
-class VerifyOutput(Output):
-    """Correctness of the selected variants."""
+class Checked(Output):
+    """Any step that checked variants."""
 
-    actions = ("kernel.verify", "kernel.emulate")
+    actions: ClassVar[tuple[str, ...]] = ("kernel.verify", "kernel.emulate", "kernel.check")
 
     variants: tuple[VariantChecks, ...] = ()
     """One a variant."""
     control: VariantChecks | None = None
     """The baseline library through the same checks: it has to pass."""
+
+
+class VerifyOutput(Checked):
+    """Correctness of the selected variants."""
+
+    actions = ("kernel.verify", "kernel.emulate")
+
     seed: int = 0
     """Base seed of the inputs; the same seed replays them."""
     right: tuple[str, ...] = ()

@@ -260,6 +260,8 @@ class SessionHead(SessionFacts):
     """What the user thinks is wrong, and has changed something for."""
     ground: str = ""
     """Hash of the target's files; when it differs at a resume, no earlier step stands."""
+    harness: str = ""
+    """Hash of those that no compiler reads: reference, workloads, tolerance; empty in older sessions."""
     host: str = ""
     """Machine of hosts.yaml on which it runs; empty for one that runs where it was begun."""
     campaign: Campaign = Field(default_factory=Campaign)

@@ -140,8 +140,9 @@ def _ai(used: Used, card: RateCard) -> Iterator[Priced]:
         yield Charge(resource="ai", rate=_ai_label(ai), seconds=0, usd=ai.usd, basis=basis)
     if ai.unpriced:
         tokens, named = sum(one.tokens.total for one in ai.models if one.usd is None), ", ".join(ai.unpriced)
-        of = f"the cost of {tokens:,} tokens of {named}" if tokens else f"what {named} cost"
-        yield Unmeasured(resource="ai", reason=f"{of} is unknown")
+        silent = f"{named} stated no AI cost (--ai-usd)"
+        reason = f"the cost of {tokens:,} tokens of {named} is unknown" if tokens else silent
+        yield Unmeasured(resource="ai", reason=reason)
 
 
 def _ai_label(ai: AiUse) -> str:

@@ -6,6 +6,7 @@ which on it would pay. Nothing is guessed in its place.
 
 from collections.abc import Iterator, Sequence
 
+from loop.base.ratios import times
 from loop.model.index import SessionRow
 from loop.money.model import Option, Options, OptionValue, Pivot, StopRule
 
@@ -146,9 +147,9 @@ def _faster(past: Sequence[SessionRow], ratio: float, variant: str) -> Iterator[
     """A ratio above the best before, beyond noise; or the first one that counts."""
     best = max((row.ratios[variant] for row in past if _sure(row, variant)), default=None)
     if best is None:
-        yield f"{variant} at {ratio:.2f}x"
+        yield f"{variant} at {times(ratio)}"
     elif ratio > best * (1 + MARGIN):
-        yield f"{variant} at {ratio:.2f}x, its best before was {best:.2f}x"
+        yield f"{variant} at {times(ratio)}, its best before was {times(best)}"
 
 
 def _sure(row: SessionRow, variant: str) -> bool:

@@ -28,12 +28,14 @@ def cost(bill: Bill, seconds: float) -> str:
     billed = f"{say.usd(bill.usd)} ({', '.join(priced)})" if priced else "nothing was billed"
     unknown = [WHO[one.resource] for one in bill.unmeasured if _was_used(bill, one)]
     more = f"; {' and '.join(unknown)}: price unknown" if unknown else ""
-    return f"{billed}{more}" if priced or unknown else f"{billed}; {say.seconds(seconds)} of this machine"
+    silent = bill.ai is not None and bill.ai.usd is None and not bill.ai.models
+    more += "; no AI cost stated" if silent else ""
+    return f"{billed}{more}" if priced or more else f"{billed}; {say.seconds(seconds)} of this machine"
 
 
 def _was_used(bill: Bill, missing: Unmeasured) -> bool:
     """Whether something was surely used whose price is not known; energy is shown in joules."""
-    return missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
+    return missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None and bool(bill.ai.models))
 
 
 def roi(bill: Bill) -> str:

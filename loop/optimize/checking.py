@@ -15,12 +15,13 @@ from pydantic import Field
 from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
+from loop.base.ratios import times
 from loop.base.stats import ratio_interval
 from loop.builds import build
 from loop.gate import kernel
 from loop.gate.verify import Allowance, Job, verify
 from loop.model.base import Model
-from loop.model.measurement import BASELINE, Build
+from loop.model.measurement import BASELINE, Build, VariantChecks
 from loop.model.output import Output
 from loop.model.target import Workload
 from loop.model.workloads import accepts, operations
@@ -91,6 +92,8 @@ class CheckOutput(Output):
     """Workloads that were verified."""
     wrong: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Variant to what failed, a line each."""
+    variants: tuple[VariantChecks, ...] = ()
+    """The checks of each."""
     speeds: tuple[QuickSpeed, ...] = ()
     """One a variant that is right."""
 
@@ -124,13 +127,13 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     )
     wrong = {one.variant: one.failures for one in found if one.failures}
     verified = tuple(one.name for one in chosen if one not in allowance.left_out)
-    fields = {"built": built, "verified": verified, "wrong": wrong}
+    fields = {"built": built, "verified": verified, "wrong": wrong, "variants": found}
     unverified = kernel.unverified(context, built, allowance.left_out)
     if wrong:
         name, (first, *_) = next(iter(wrong.items()))
         return Result(CheckOutput(ok=False, message=f"{name}: {first}", not_exercised=tuple(unverified), **fields))
     speeds, unknown = yield from _speeds(context, made, note, arguments)
-    said = [f"{one.variant} {one.ratio:.2f}x {one.against} on {one.workload}" for one in speeds]
+    said = [f"{one.variant} {times(one.ratio)} {one.against} on {one.workload}" for one in speeds]
     message = (
         f"right on {say.count(len(verified), 'workload')}; about {', '.join(said)}" if said else "right; no speed"
     )

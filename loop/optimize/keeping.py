@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from loop.base.ratios import times
 from loop.base.stats import geometric_mean
 from loop.model.change import DecisionOutput, Outcome, as_of_target
 from loop.model.measurement import Measurement
@@ -83,7 +84,7 @@ def _too_little(speeds: Sequence[SpeedVerdict], gain: float, least_gain: float) 
 
 
 def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.3f}x"
+    return "" if ratio is None else times(ratio, 3)
 
 
 def _of(some: Sequence[SpeedVerdict], all_of_them: Sequence[SpeedVerdict]) -> str:

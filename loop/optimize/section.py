@@ -190,8 +190,8 @@ def _spent(proposals: Sequence[Proposal], kept: int) -> str:
 
 def _used(use: AiUse | None) -> str:
     """`$0.12 (estimate), 900 tokens`; what is unknown is never zero."""
-    if use is None:
-        return "its use is unknown"
+    if use is None or (use.usd is None and not use.models):
+        return "no AI cost stated"
     tokens = sum(one.tokens.total for one in use.models)
     said = [f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"]
     return ", ".join([*said, f"{tokens:,} tokens" if tokens else "tokens unknown"])

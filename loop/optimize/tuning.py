@@ -12,6 +12,7 @@ from pydantic import Field
 
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick
+from loop.base.ratios import times
 from loop.gate.kernel import extra_sets
 from loop.library.definitions import read_file
 from loop.library.tuned import with_best
@@ -134,7 +135,7 @@ def _proposed(search: Search, best: TriedPoint | None, tree: Worktree, arguments
     manifest.write_text(with_best(manifest.read_text(), search.name, search.device, best.values))
     asked = _brief(search, best, tree, arguments)
     back = handed_back(search.context, workshop(search.context), asked, tree.changed(), tree)
-    message = f"{search.name}: {label_of(best.values)} looks {best.ratio:.3f}x as fast as now; {counts}"
+    message = f"{search.name}: {label_of(best.values)} looks {times(best.ratio, 3)} as fast as now; {counts}"
     fields = {**dict(back), "message": message, "trials": trials, "ground": search.ground}
     return TuneOutput(**fields)
 
@@ -147,7 +148,7 @@ def _counted(search: Search) -> str:
     timed = [one.ratio for one in search.trials if one.outcome in ("timed", "best")]
     if timed:
         sound = [ratio for ratio in timed if ratio is not None]
-        best = f"the best of them at {max(sound):.3f}x" if sound else "and no round of them was sound"
+        best = f"the best of them at {times(max(sound), 3)}" if sound else "and no round of them was sound"
         counted.append(f"{len(timed)} {'was' if len(timed) == 1 else 'were'} timed, {best}")
     others = search.tuning.size - (search.incumbent in search.tuning.points)
     return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"

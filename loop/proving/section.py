@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from loop.base.ratios import plain_ratio, times
 from loop.gate.model import PropertiesOutput
 from loop.model.measurement import NullControl, PositiveControl
 from loop.model.output import MeasureOutput, outputs_of
@@ -117,7 +118,7 @@ def _good(verdicts: Iterable[Verdict]) -> Table | None:
         (
             one.variant,
             one.workload,
-            f"{one.ratio:.3f}x [{one.interval[0]:.3f}, {one.interval[1]:.3f}]",
+            f"{times(one.ratio, 3)} [{plain_ratio(one.interval[0], 3)}, {plain_ratio(one.interval[1], 3)}]",
             _evidence(one.e_value),
             one.verdict,
         )

@@ -4,17 +4,10 @@ import datetime
 import math
 from collections.abc import Sequence
 
+from loop.base.ratios import significant as significant
+from loop.base.ratios import times as times
 from loop.model.change import Kept
 from loop.model.verdict import Interval
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """A number with that many significant digits and no exponent, as in 0.0123, 1.23, 123 or 1,230."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    exponent = int(f"{value:.{digits - 1}e}".partition("e")[2])
-    decimals = max(0, digits - 1 - exponent)
-    return f"{value:,.{decimals}f}"
 
 
 def latency(us: float) -> str:
@@ -41,11 +34,6 @@ def _end(value: float) -> str:
     if value < 0.001:
         return "<0.001"
     return ">1000" if value > 1000 else times(value).removesuffix("x")
-
-
-def times(value: float) -> str:
-    """`1.62x`; small ones keep two significant digits."""
-    return f"{value:,.2f}x" if value >= 0.1 else f"{significant(value, 2)}x"
 
 
 def gained(one: Kept) -> str:

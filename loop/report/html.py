@@ -58,7 +58,10 @@ def table(read: SyntaxTreeNode, label: str, inside: Callable[[SyntaxTreeNode], s
     head, *bodies = read.children
     rows = [row.children for body in bodies for row in body.children]
     top = "".join(f'<th scope="col"{_class(cell)}>{inside(cell)}</th>' for cell in head.children[0].children)
-    cells = ["".join(_cell(cell, place, inside(cell)) for place, cell in enumerate(row)) for row in rows]
+    heads = [_words(inside(cell)) for cell in head.children[0].children]
+    cells = [
+        "".join(_cell(cell, place, inside(cell), heads[place]) for place, cell in enumerate(row)) for row in rows
+    ]
     lines = "".join(f"<tr>{row}</tr>" for row in cells)
     sortable = ' class="sortable"' if len(rows) > 1 else ""
     return (
@@ -75,7 +78,8 @@ def _class(cell: SyntaxTreeNode) -> str:
     return ' class="number"' if _is_number(cell) else ""
 
 
-def _cell(cell: SyntaxTreeNode, place: int, html: str) -> str:
+def _cell(cell: SyntaxTreeNode, place: int, html: str, head: str) -> str:
+    """A cell that knows its column's head: a narrow page shows each row as a list of both."""
     text = cell.children[0].content
     letters = _LETTERS.search(text)
     value = sort_value(text.rpartition(" ")[0].rpartition(" ")[2]) if letters else None
@@ -86,7 +90,7 @@ def _cell(cell: SyntaxTreeNode, place: int, html: str) -> str:
     first = _FIRST.match(html)
     shown = f'<span class="{word}">{first[0]}</span>{html[first.end() :]}' if word and first else html
     cls = ' class="letters"' if letters else _class(cell)
-    return f"<td{cls}{by}>{shown}</td>"
+    return f'<td{cls}{by} data-head="{head}"><span>{shown}</span></td>'
 
 
 _SAFE = re.compile(r"https?://|#|[\w./-]+(?:$|[?#])")
@@ -218,7 +222,8 @@ def _fold(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _code_html(_: Any, tokens: Sequence[Any], at: int, options: Any, env: MutableMapping[str, Any]) -> str:
-    return f'<pre tabindex="0"><code>{escape(tokens[at].content.removesuffix(chr(10)))}</code></pre>'
+    cls = ' class="sh"' if tokens[at].info == "sh" else ""
+    return f'<pre{cls} tabindex="0"><code>{escape(tokens[at].content.removesuffix(chr(10)))}</code></pre>'
 
 
 def _text_html(_: Any, tokens: Sequence[Any], at: int, options: Any, env: MutableMapping[str, Any]) -> str:

@@ -25,6 +25,8 @@ QUIET = (
     "maintenance.auto=false",
     "advice.detachedHead=false",
     "submodule.recurse=false",
+    "i18n.logOutputEncoding=UTF-8",
+    "i18n.commitEncoding=UTF-8",
 )
 """Settings under which git runs here, whatever the user's are."""
 NAMES_PROGRAM = re.compile(
@@ -101,12 +103,17 @@ def _harmless(name: str) -> str:
 
 def look(folder: Path, *arguments: str) -> str:
     """What git prints of the user's checkout, by a copy of its index: `git diff` would refresh the index."""
+    return look_at_bytes(folder, *arguments).decode(errors="surrogateescape")
+
+
+def look_at_bytes(folder: Path, *arguments: str) -> bytes:
+    """The same as bytes."""
     place = folder / git(folder, "rev-parse", "--git-path", "index").strip()
     with tempfile.TemporaryDirectory() as copies:
         copy = Path(copies) / "index"
         if place.is_file():
             shutil.copy2(place, copy)
-        return git(folder, *arguments, index=copy)
+        return read_bytes(folder, *arguments, index=copy)
 
 
 def git(
@@ -116,6 +123,21 @@ def git(
     return read_bytes(folder, *arguments, index=index, asked=asked, variables=variables).decode(
         errors="surrogateescape"
     )
+
+
+def shown(data: bytes) -> str:
+    """What git prints for people, such as messages and patches. A line that is no UTF-8 is taken for Latin-1."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "".join(map(_line, data.splitlines(keepends=True)))
+
+
+def _line(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def read_bytes(

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
-from loop.repository.git import git
+from loop.base.remarks import inert
+from loop.repository.git import git, read_bytes, shown
 
-FIELDS = "%H%x1f%P%x1f%an%x1f%aI%x1f%s"
-"""Hash, parents, author, date and subject of a commit, apart by a byte that no text has."""
+FIELDS = "%H%x00%P%x00%aN%x00%aI%x00%s"
+"""Hash, parents, author by the mailmap, date and subject of a commit, apart by a byte that no commit can have."""
 SHOWN = 12
 """Letters of a hash that people are shown."""
 DEEPEN = "this clone is shallow, older commits are not in it: git fetch --unshallow"
@@ -22,7 +23,8 @@ class Commit:
     hash: str
     parents: tuple[str, ...]
     author: str
-    when: datetime.datetime
+    when: datetime.datetime | None
+    """None where the commit holds no date."""
     subject: str
 
     @property
@@ -36,7 +38,8 @@ class Commit:
         return len(self.parents) > 1
 
     def __str__(self) -> str:
-        return f"{self.short} {self.subject} ({self.author}, {self.when:%Y-%m-%d})"
+        when = f", {self.when:%Y-%m-%d}" if self.when else ""
+        return f"{self.short} {self.subject} ({self.author}{when})"
 
 
 def resolve(folder: Path, revision: str) -> str:
@@ -110,11 +113,25 @@ def trees_of(folder: Path, inside: str, commits: Iterable[str]) -> dict[str, str
 
 def difference(folder: Path, older: str, newer: str) -> str:
     """What changed between two commits below a folder, as a patch."""
-    return git(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", older, newer, "--", ".")
+    return shown(
+        read_bytes(folder, "diff", "--no-ext-diff", "--no-textconv", "--no-color", older, newer, "--", ".")
+    )
 
 
 def _commits(folder: Path, *which: str) -> Iterator[Commit]:
-    text = git(folder, "log", "-z", "--reverse", f"--format={FIELDS}", *which)
-    for record in filter(None, text.split("\0")):
-        name, parents, author, when, subject = record.split("\x1f")
-        yield Commit(name, tuple(parents.split()), author, datetime.datetime.fromisoformat(when), subject)
+    words = read_bytes(folder, "log", "-z", "--reverse", f"--format={FIELDS}", *which).split(b"\0")
+    for at in range(0, len(words) - 1, FIELDS.count("%x00") + 1):
+        name, parents, author, when, subject = map(shown, words[at : at + 5])
+        yield Commit(name, tuple(parents.split()), one_line(author), _date(when), one_line(subject))
+
+
+def one_line(text: str) -> str:
+    """A subject or a name without what a terminal acts on."""
+    return " ".join(inert(text).split())
+
+
+def _date(text: str) -> datetime.datetime | None:
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:  # Nothing, or a year that is none.
+        return None

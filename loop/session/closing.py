@@ -42,7 +42,7 @@ from loop.session.drive import Ending
 from loop.session.first_screen import FirstScreen, first_screen
 from loop.session.grading import late_steps
 from loop.session.next_session import proposal
-from loop.session.objective import Objective, phase_times, session_facts
+from loop.session.objective import Objective, phase_times, session_facts, unless_nothing_judged
 from loop.session.page import Rendered, ReportInput, render_session
 from loop.steps.setting import Setting
 from loop.store import index, journal, sessions
@@ -68,6 +68,7 @@ def conclude(
     facts = session_facts(card, head)
     ended = status in ("passed", "failed")
     objective = Objective.of(head).judge(finished, facts(finished)) if ended else None
+    status, reason = unless_nothing_judged(head, finished, status, reason)
     letter, why = grading.grade(plan, status, reason, finished, objective, took.seconds)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
     rows = [row for row in rows if not row.recorded and row.id < head.id]
@@ -197,7 +198,10 @@ def recall(setting: Setting, session: str) -> Recall:
 
 
 def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled: Recall, *, as_json: bool) -> int:
-    """The first screen of its report, or one JSON object; the verdict last. The exit code by the gates."""
+    """The first screen of its report, or one JSON object. The exit code by the gates.
+
+    A terminal shows the end of it: so the verdict, its cause and what to do next stand there.
+    """
     from loop.report.html import words  # Here: markdown-it is needed at the end of a session alone.
 
     finished = folder.finished()
@@ -205,27 +209,25 @@ def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled:
         screen.data(to_json(outcome(record, folder, recalled)))
     told = first_screen(record, finished)
     room = min(TABLE_WIDTH, width(screen.err)) if screen.err.isatty() else TABLE_WIDTH
-    for line in (*_found(told), *_table(told, room), *told.lines, *_account(record, finished)):
+    for line in (*_further(told), *_table(told, room), *told.lines, *_account(record, finished)):
         screen.say(line)
     screen.say(f"Report: {folder.report}")
+    screen.outcome(record.status, f": {record.head.target}: {words(told.decided)}.")
+    for line in told.cause:
+        screen.say(f"  {line}")
     if record.status not in RESUMABLE:
         screen.say(f"Next: {told.next}")
-        for command in told.commands:
-            screen.say(f"  {command}")
-    _, _, said = words(told.headline).partition(":")
-    screen.outcome(record.status, f":{said}")
+        if told.command:
+            screen.say(f"  {told.command}")
     return ExitCode.OK if record.status == "passed" else ExitCode.GATE_FAILED
 
 
-def _found(told: FirstScreen) -> Iterator[str]:
-    """What is known of each wrong variant, and of each regression."""
+def _further(told: FirstScreen) -> Iterator[str]:
+    """What else is known of each wrong variant."""
     for found in told.wrong:
-        yield f"What is wrong with {found.variant}:"
-        yield from (f"  {label}: {text}" for label, text in found.lines)
-        if found.command:
-            yield f"  Again: {found.command}"
-    for answer, commits in told.why:
-        yield from (f"{answer}.", *(f"  {one}" for one in commits))
+        lines = [f"  {label}: {text}" for label, text in found.lines]
+        again = [f"  Again: {found.command}"] if found.command else []
+        yield from (f"What else is known of {found.variant}:", *lines, *again) if lines or again else ()
 
 
 def _table(told: FirstScreen, room: int) -> Iterator[str]:

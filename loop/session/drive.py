@@ -1,6 +1,5 @@
 """Drive a walk: each record is on disk before it is shown, and shown before the next thing begins."""
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -86,7 +85,7 @@ class Show:
             fields["seen_before"] = list(self.recall(event.finished))
         else:
             fields |= vars(event)
-        self.screen.data(json.dumps(json.loads(to_json(fields))))
+        self.screen.data(to_json(fields, None))
 
 
 def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bounds: Bounds | None = None) -> Ending:

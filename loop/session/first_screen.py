@@ -19,18 +19,20 @@ from loop.report.findings import mean_of, speed_verdicts
 from loop.report.markdown import Markdown, Table, code, columns, escape, filled
 from loop.report.plain import shortened
 from loop.session import course
-from loop.session.objective import verdict
+from loop.session.objective import anything_judged, verdict
 from loop.timing.model import CompareOutput
 
-LONGEST_REASON = 600
+LONGEST_REASON = 300
 """Letters of a reason: the whole of it is in the record."""
 LONGEST_NAME = 80
+MOST_WRONG = 2
+"""Wrong variants that the verdict names; the table has all."""
 ENDINGS = {
-    "passed": "Passed",
-    "failed": "Failed",
-    "skipped": "Nothing was run",
-    "aborted": "Aborted",
-    "paused": "Paused",
+    "passed": "passed",
+    "failed": "failed",
+    "skipped": "judged nothing",
+    "aborted": "was aborted",
+    "paused": "is paused",
 }
 PHRASES = {
     "faster": "is faster than {}",
@@ -41,7 +43,12 @@ PHRASES = {
 
 
 def headline(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
-    """One bold sentence: correctness first, then speed, then whatever else decided the outcome."""
+    """One bold sentence: the target, how its session ended, and what decided that."""
+    return Markdown(f"**{_name(record.head.target)} {_ending(record)}: {decided(record, finished)}.**")
+
+
+def decided(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
+    """Correctness first, then the best variant's speed, then whatever else decided the outcome."""
     wrong = list(_wrong(record, finished))
     speed = list(_speed(record, finished))
     reason = escape(shortened(record.reason.rstrip("."), LONGEST_REASON))
@@ -52,20 +59,22 @@ def headline(record: SessionRecord, finished: Sequence[Finished]) -> Markdown:
         parts = [*(wrong or [reason]), *kept, *speed]
     else:
         parts = [reason, *wrong, *kept, *speed]
-    return Markdown(f"**{_ending(record)}: {'; '.join(parts)}.**")
+    return Markdown("; ".join(parts))
 
 
 def _ending(record: SessionRecord) -> str:
-    """`Passed`, `Failed`, ...; of a session whose gates passed also what became of its question."""
+    """`passed`, `failed`, ...; of a session whose gates passed also what became of its question."""
     speeds = {one.verdict for one in speed_verdicts(record.verdicts)}
     if record.status == "passed" and speeds == {"inconclusive"}:
-        return "No verdict"
+        return "has no verdict"
     missed = record.status == "passed" and record.objective is not None and record.objective.missed
-    return "Objective missed" if missed else ENDINGS[record.status]
+    return "missed its objective" if missed else ENDINGS[record.status]
 
 
 def _no_speed(finished: Sequence[Finished]) -> str:
-    return "only changes were timed: see Changes" if changes.timed(finished) else "no speed was measured"
+    if changes.timed(finished):
+        return "only changes were timed: see Changes"
+    return "no speed was measured" if anything_judged(finished) else "nothing was judged"
 
 
 def _kept(finished: Sequence[Finished]) -> Iterator[str]:
@@ -89,17 +98,20 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
         for c in output.variants
     }
     bad = [one for one in record.verdicts if not isinstance(one, SpeedVerdict)]
-    for variant, found in dict.fromkeys((one.variant, one.verdict) for one in bad):
+    variants = list(dict.fromkeys((one.variant, one.verdict) for one in bad))
+    for variant, found in variants[:MOST_WRONG]:
         names = [one.workload for one in bad if (one.variant, one.verdict) == (variant, found)]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         total = f" of {checked[variant]} workloads" if variant in checked and more else ""
         word = "incorrect" if found == "incorrect" else "not to be judged"
         where = escape(shortened(names[0], LONGEST_NAME))
         yield f"{_name(variant)} is {word} on {where}{more}{total}; no speed is reported for it"
+    if len(variants) > MOST_WRONG:
+        yield f"so are {say.count(len(variants) - MOST_WRONG, 'more variant')}"
 
 
 def _speed(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x. The main ones."""
+    """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x: the best of the main ones."""
     both_ways = {
         name: text for one in outputs_of(standing(finished), MeasureOutput) for name, text in one.both_ways.items()
     }
@@ -108,13 +120,15 @@ def _speed(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
     mains = [one for one in speeds if one.variant not in record.head.roles]
     for one in mains or speeds:
         of.setdefault(one.variant, []).append(one)
-    for variant, mine in sorted(of.items(), key=_slowness):
+    for variant, mine in sorted(of.items(), key=_slowness)[:1]:
         (word, most), *rest = Counter(one.verdict for one in mine).most_common()
         others = "".join(f", {other} on {number}" for other, number in rest)
         phrase = PHRASES[word].format(escape(shortened(record.head.baseline, LONGEST_NAME)))
         mean = mean_of(mine)
         ways = f" ({both_ways[variant]})" if variant in both_ways else ""
         yield f"{_name(variant)} {phrase} on {most} of {len(mine)} workloads{others}{mean and f', {mean}'}{ways}"
+    if len(of) > 1:
+        yield f"the best of {len(of)} variants"
 
 
 def _slowness(one: tuple[str, list[SpeedVerdict]]) -> float:
@@ -130,8 +144,10 @@ PASTED = ("loop ", "git -C ")
 """How commands begin; nothing else of a proposal is offered to be pasted."""
 SENTENCE = 240
 """Letters of what to do next."""
+CAUSES, LONGEST_CAUSE = 3, 140
+"""Lines of a cause before what to do next, and letters of each: both have to fit on a telephone's first screen."""
 MOST_LINES = 8
-"""Of what is wrong with a variant; the evidence has all."""
+"""Further lines of what is wrong with a variant; the evidence has all."""
 
 
 @dataclass(frozen=True)
@@ -139,39 +155,67 @@ class FirstScreen:
     """What a reader sees before anything is unfolded."""
 
     headline: Markdown
+    """The target, how its session ended, and what decided that."""
+    decided: Markdown
+    """What decided it, without the target."""
+    cause: tuple[str, ...]
+    """What is wrong, in the most telling lines; empty where the headline says it all."""
+    next: str
+    command: str
+    """What to paste next; empty where nothing of a proposal may be pasted."""
     wrong: tuple[Diagnosis, ...]
-    """What is known of each wrong variant."""
-    why: tuple[tuple[str, tuple[str, ...]], ...]
-    """Of each regression that was searched for: the answer, and the commits."""
+    """What else is known of each wrong variant."""
     variants: Table | None
     known_good: str
     """What that is, in a sentence; empty where nothing was compared with it."""
-    next: str
-    commands: tuple[str, ...]
     lines: tuple[str, ...]
     """Objective and grade, cost and time, what was not exercised, and where it ran."""
 
 
 def first_screen(record: SessionRecord, finished: Sequence[Finished]) -> FirstScreen:
     """That of a session which has ended, or is paused."""
-    found = diagnoses(record.head, finished)
-    explained = {one.variant for one in found}
     proposed = record.proposal.splitlines()
-    commands = tuple(line for line in proposed[1:] if line.startswith(PASTED))
+    commands = [line for line in proposed[1:] if line.startswith(PASTED)]
+    command = commands[0] if commands else ""
+    found = diagnoses(record.head, finished)
+    causes = _causes(found, finished)
+    variants_wrong = {variant for variant, _, _ in causes}
+    several = len(variants_wrong) > 1
     return FirstScreen(
         headline=headline(record, finished),
-        wrong=tuple(Diagnosis(one.variant, one.lines[:MOST_LINES], one.command) for one in found),
-        why=tuple(
-            (f"Why {one.variant} regressed: {one.headline}", one.commits)
-            for one in searches(finished)
-            if one.variant not in explained
+        decided=decided(record, finished),
+        cause=tuple(
+            shortened(f"{f'{variant}: ' if several else ''}{label}: {text}", LONGEST_CAUSE)
+            for variant, label, text in causes[:CAUSES]
         ),
+        next=_sentences(" ".join(line for line in proposed if line not in commands)),
+        command=command,
+        wrong=tuple(_further(one, causes[CAUSES:], command) for one in found),
         variants=variants(record, finished),
         known_good=_good(finished),
-        next=_sentences(" ".join(line for line in proposed if line not in commands)),
-        commands=tuple(line for line in commands if line not in {one.command for one in found}),
-        lines=tuple(_lines(record, not_exercised(record, finished))),
+        lines=tuple(_lines(record, finished, not_exercised(record, finished))),
     )
+
+
+def _causes(found: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tuple[str, str, str]]:
+    """Variant, label and text of all that is known to be wrong: of each variant first what tells most."""
+    explained = [(place, one.variant, *line) for one in found for place, line in enumerate(one.lines)]
+    known = {one.variant for one in found}
+    for output in outputs_of(finished, VerifyOutput):
+        for one in output.variants:
+            if one.first_failure and one.variant not in known:
+                explained.append((0, one.variant, "First failure", one.first_failure.message))
+    for search in searches(finished):
+        if search.variant not in known:
+            told = [("Regression", search.headline), *(("Commit", commit) for commit in search.commits)]
+            explained += [(place, search.variant, *line) for place, line in enumerate(told)]
+    return [(variant, label, text) for _, variant, label, text in sorted(explained, key=lambda line: line[0])]
+
+
+def _further(found: Diagnosis, left: Sequence[tuple[str, str, str]], command: str) -> Diagnosis:
+    """What is known of a variant beside the causes shown, and its command where that is not what comes next."""
+    lines = tuple((label, text) for variant, label, text in left if variant == found.variant)
+    return Diagnosis(found.variant, lines[:MOST_LINES], "" if found.command == command else found.command)
 
 
 def _sentences(text: str) -> str:
@@ -260,15 +304,17 @@ def _good(finished: Sequence[Finished]) -> str:
     )
     if said:
         return f"The known good is {'; '.join(said)}."
-    alone = compared and not any(one.verdicts for one in compared)
-    return "Not compared with another build; what was not exercised says why." if alone else ""
+    if not compared or any(one.verdicts for one in compared):
+        return ""
+    why = next((text for one in compared for text in one.not_exercised), "no earlier build of it is known")
+    return f"Not compared with another build: {shortened(why, SENTENCE)}."
 
 
-def _lines(record: SessionRecord, missing: Sequence[str]) -> Iterator[str]:
+def _lines(record: SessionRecord, finished: Sequence[Finished], missing: Sequence[str]) -> Iterator[str]:
     """Objective and grade, cost, what was not exercised, and what this was of, a line each."""
-    said = verdict(record)
+    said = verdict(record, finished)
     if said:
-        yield f"{said[0].upper()}{said[1:]}."
+        yield f"Objective: {said}."
     yield f"Grade {shortened(record.grade, 20)}: {shortened(record.grade_reason.rstrip('.'), SENTENCE)}."
     planned = say.seconds(60 * record.head.plan.plan.budget.minutes)
     yield f"Time: {say.seconds(record.seconds)} of {planned} planned."
@@ -278,4 +324,4 @@ def _lines(record: SessionRecord, missing: Sequence[str]) -> Iterator[str]:
         named = "; ".join(shortened(one.replace("`", ""), LONGEST) for one in missing[:NAMED])
         yield f"Not exercised: {named}{f'; {more} more' if more > 0 else ''}."
     head = record.head
-    yield f"Target {head.target} on {course.device(head)}; begun {say.day(head.started)}."
+    yield f"Session {head.id} on {course.device(head)}; begun {say.day(head.started)}."

@@ -92,7 +92,7 @@ RULE: tuple[tuple[str, str], ...] = (
     ),
     ("C", "every gate passed; the objective is missed by more, or what it asks for is not known"),
     ("D", "a gate failed, or an output is incorrect or cannot be judged"),
-    ("F", "the session was aborted, or no step of it was run"),
+    ("F", "the session was aborted, or judged nothing"),
     ("-", "the session is paused; it is graded when it has ended"),
 )
 """Letter and what leads to it: the lowest letter that applies. A plan that states no objective is graded by gates

@@ -7,22 +7,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
+from loop.gate.emulating import too_much
 from loop.learning import statistics_command as statistics
 from loop.learning.learnings import one_line, where_to_begin
 from loop.learning.next_plan import Benefit, Idea, benefit, ideas
 from loop.learning.predicting import foresee
+from loop.learning.present import Present, never_judged
 from loop.learning.statistics import Statistics
+from loop.library import targets
 from loop.library.rates import rates
 from loop.model.change import Kept
+from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.record import Line, SessionHead, SessionRecord
-from loop.model.workloads import weights
+from loop.model.target import Target
+from loop.model.workloads import accepts, expand, weights
 from loop.money.charging import hourly_usd
 from loop.optimize import candidate
 from loop.optimize.editable import changeable
 from loop.repository import takes_back
 from loop.session.opening import SessionRequest, make_head, resolve
-from loop.steps.setting import Setting, choose_device
+from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads
 from loop.store import index, journal, past_changes
 from loop.store.rows import row
 
@@ -40,6 +45,10 @@ class Proposal:
     benefit: Benefit
     benefit_usd: float | None
     command: str
+    wrong: tuple[str, ...] = ()
+    """A sentence for each variant that is wrong."""
+    unjudged: str = ""
+    """Variants and sets that no session judged on these files; empty where every one was."""
 
 
 def propose(
@@ -57,32 +66,83 @@ def propose(
     known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     rows = [*(row for row in known if row.id not in {one.id for one in ended}), *ended]
     standings = statistics.gather(setting.project, setting.patterns)
-    every = _ideas(setting, rows, standings, device)
+    now = present(setting, device)
+    every = _ideas(setting, rows, now, standings, device)
+    missing = now.unjudged(rows)
     for idea in every:
         head = _runnable(idea, setting, device)
         if head is not None:
             new = all(row.ground != head.ground for row in rows)
             brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
-            rest = tuple(one for one in every if one not in (idea, every[-1]))
             return Proposal(
-                idea, head, brings, _usd(brings, setting, head), _command(idea, setting, where, there)
-            ), rest
+                idea=idea,
+                head=head,
+                benefit=brings,
+                benefit_usd=_usd(brings, setting, head),
+                command=_command(idea, setting, where, there),
+                wrong=now.wrong(rows),
+                unjudged=never_judged(missing) if missing else "",
+            ), tuple(one for one in every if one not in (idea, every[-1]))
     raise UsageError("no plan of this target can be run here", hint="loop plan list")
 
 
+def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
+    """The head with the seed at which one of its variants last failed, and a sentence on that; else as it is."""
+    rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
+    for one in present(setting, head.device).failures(rows):
+        variant, seed = one.judgement.variant, one.judgement.seed
+        if variant in (*head.variants, *head.emulated) and one.row.device == head.device:
+            why = f"inputs as in {one.row.id}, in which {variant} was wrong: seed {seed}"
+            return head.model_copy(update={"seed": seed}), why
+    return head, ""
+
+
+def present(setting: Setting, device: str = "auto") -> Present:
+    """The target as it is now, and what a session on this machine could judge of it."""
+    target = setting.target
+    chosen = choose_device(device, target, ())
+    mains = {name: one for name, one in target.variants.items() if one.role == "main"}
+    return Present(
+        ground=targets.ground(setting.project),
+        compiled=[name for name in mains if changeable(target, setting.project.target, name)],
+        tunable=[one.variant for one in target.tuning.values() if one.variant in mains],
+        weights=weights(target, target.dtypes[chosen]),
+        declared=_declared(target, chosen),
+        for_gpu=any(one.device == "cuda" for one in target.variants.values()),
+    )
+
+
+def _declared(target: Target, device: Device) -> dict[str, dict[str, frozenset[str]]]:
+    """Variant that runs on a device or is emulated there, to each set, to the workloads of it that it takes."""
+    emulated = choose_emulated((), target, device)
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for name in (*target.variants_on(device), *emulated):
+        dtype = target.dtypes["cuda" if name in emulated else device]
+        sets = {
+            one: frozenset(
+                workload.name
+                for workload in expand(target, [one], dtype)
+                if accepts(target.variants[name], workload)
+                and not (name in emulated and too_much(target, workload))
+            )
+            for one in target.workloads
+        }
+        found[name] = {one: names for one, names in sets.items() if names}
+    return found
+
+
 def _ideas(
-    setting: Setting, rows: Sequence[SessionRow], standings: Mapping[str, Statistics], device: str
+    setting: Setting, rows: Sequence[SessionRow], now: Present, standings: Mapping[str, Statistics], device: str
 ) -> tuple[Idea, ...]:
-    """Every idea for a target, the most urgent first."""
-    now = _head(BASELINE, setting, device)
-    lost = Counter(one.variant for one in past_changes.lost_ideas(setting.project.sessions, now))
-    mains = {name: one for name, one in setting.target.variants.items() if one.role == "main"}
-    editable = [name for name in mains if changeable(setting.target, setting.project.target, name)]
-    tunable = [one.variant for one in setting.target.tuning.values() if one.variant in mains]
+    """Every idea for a target, the most urgent first. What failed is run again by a plan that is still there."""
+    lost = Counter(
+        one.variant for one in past_changes.lost_ideas(setting.project.sessions, _head(BASELINE, setting, device))
+    )
+    mains = {name for name, one in setting.target.variants.items() if one.role == "main"}
     rows = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
-    shares = weights(setting.target, setting.target.dtypes[now.device])
-    for_gpu = any(one.device == "cuda" for one in setting.target.variants.values())
-    return ideas(rows, now.ground, lost, standings, editable, tunable, shares, for_gpu=for_gpu)
+    found = ideas(rows, now, lost, standings)
+    gone = [one for one in found if one.repeats and one.plan not in setting.plans]
+    return tuple(replace(one, plan="baseline") if one in gone else one for one in found)
 
 
 def _runnable(idea: Idea, setting: Setting, device: str) -> SessionHead | None:
@@ -103,6 +163,9 @@ def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
     request = request if known else replace(request, pattern=idea.plan)
     if idea.variant is not None:
         request = replace(request, variants=(idea.variant,))
+    if idea.repeats is not None:
+        row = idea.repeats.row
+        request = replace(request, device=row.device, threads=row.threads, seed=idea.repeats.judgement.seed)
     return make_head(request, setting, resolve(request, setting))
 
 
@@ -115,10 +178,22 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence
     if idea.resume:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where, *there])
     chosen = ["--variant", idea.variant] if idea.variant else []
+    chosen += _exactly(idea, setting, where)
     kind = "session" if idea.plan in setting.plans else "pattern"
     run = shlex.join(["loop", "run", kind, idea.plan, *chosen, *where, *(there if kind == "session" else ())])
     before = taking(idea.take, setting) if idea.take else _taking_back(idea.blamed, setting) if idea.blamed else []
     return f"{shlex.join(before)} && {run}" if before else run
+
+
+def _exactly(idea: Idea, setting: Setting, where: Sequence[str]) -> list[str]:
+    """The options with which a session repeats the checks that failed; those of this machine go without saying."""
+    if idea.repeats is None:
+        return []
+    row, options = idea.repeats.row, ["--seed", str(idea.repeats.judgement.seed)]
+    if row.threads != choose_threads(None) and row.device == "cpu":
+        options += ["--threads", str(row.threads)]
+    usual = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
+    return options if row.device == usual or "--device" in where else [*options, "--device", row.device]
 
 
 def _taking_back(commit: str, setting: Setting) -> list[str]:
@@ -136,7 +211,7 @@ def taking(kept: Kept, setting: Setting) -> list[str]:
 def proposal(
     setting: Setting, record: SessionRecord, lines: Sequence[Line], sources: Mapping[str, Sequence[str]]
 ) -> str:
-    """What a session that ends proposes: a sentence, then commands, a line each. `loop plan next` says the same.
+    """What a session that ends proposes: a sentence, and one command. `loop plan next` says the same.
 
     `lines`: its journal. `sources`: variant to its files, so that the sentence can say where to look.
     """
@@ -149,7 +224,7 @@ def proposal(
     except LoopError as error:
         return f"{one_line(error.message)}\n{head.command()}"
     idea = first.idea
-    begin = where_to_begin(head, finished, idea.variant, sources.get(idea.variant or "", ()))
-    parts = [f"{idea.objective}: {'; '.join(map(one_line, idea.why))}", begin[0] if begin else ""]
-    sentence = ". ".join(filter(None, parts))
-    return "\n".join([f"{sentence}.", *(begin[1:] if begin else ()), first.command])
+    begin = where_to_begin(finished, idea.variant, sources.get(idea.variant or "", ()))
+    why = [one_line(text) for text in idea.why if head.id not in text]  # What it found itself stands above.
+    sentence = ". ".join(filter(None, [": ".join(filter(None, (idea.objective, "; ".join(why)))), begin]))
+    return f"{sentence}.\n{first.command}"

@@ -1,6 +1,8 @@
 """What a plan is for: the names that `success`, `stop_if` and `requires` read, and what they say."""
 
+import ast
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +16,13 @@ from loop.model.money import RateCard
 from loop.model.objective import Missed, PhaseTime, Reached
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.plan import Plan
-from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.charging import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
 from loop.report.format import bar
 from loop.report.markdown import Table, columns, filled
-from loop.store.rows import blamed, judged
+from loop.store.rows import CHECKS, blamed, judged
 
 
 def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finished]], Mapping[str, object]]:
@@ -125,6 +127,27 @@ def _checked(finished: Sequence[Finished]) -> dict[str, bool]:
     return last
 
 
+def anything_judged(finished: Sequence[Finished]) -> bool:
+    """Whether a variant or a change of one has a verdict: right, wrong, a speed, kept or taken back."""
+    verified = (output.of(one.variant) for output in outputs_of(finished, VerifyOutput) for one in output.variants)
+    return (
+        any(one.verdict != "not judged" for one in verified)
+        or bool(learnings.collect(finished).verdicts)
+        or any(record.output.get("tried") for record in finished)
+    )
+
+
+def unless_nothing_judged(
+    head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
+) -> tuple[Status, str]:
+    """How a session ended: not `passed` where its plan or objective asks for a verdict and no variant got one."""
+    planned = (one.pattern for one in head.plan.patterns if one.planned)
+    verifies = any(step.action in CHECKS for pattern in planned for step in pattern.steps)
+    if status != "passed" or anything_judged(finished) or not (verifies or Objective.of(head).needs_verdict):
+        return status, reason
+    return "skipped", f"{reason}, and none judged a variant"
+
+
 @dataclass(frozen=True)
 class Objective:
     """What a plan is for, over the variants of one session."""
@@ -148,7 +171,14 @@ class Objective:
         return Reached(
             success=self.plan.success,
             missed=tuple(Missed(part=one.part, words=one.words, off=one.off) for one in parts),
+            judged=anything_judged(finished) or not self.needs_verdict,
         )
+
+    @property
+    def needs_verdict(self) -> bool:
+        """Whether it speaks of what a session finds of variants."""
+        names = Expression.parse(self.plan.success).names if self.plan.success else ()
+        return any(name in FOUND or name.partition(".")[0] in self.variants for name in names)
 
     def enough(self, finished: Sequence[Finished], session: Mapping[str, object]) -> bool:
         """Whether no further step is to be begun. What is not known yet stops nothing."""
@@ -214,30 +244,73 @@ class ObjectiveView:
     phases: Table | None
 
 
-def objective(record: SessionRecord) -> ObjectiveView:
+def objective(record: SessionRecord, finished: Sequence[Finished]) -> ObjectiveView:
     """That of a session which has ended, or is paused."""
     late = (
         f"{one.step}: {say.seconds(one.seconds)} of {say.seconds(one.expected_s)}; {one.why}."
         for one in record.late
     )
-    return ObjectiveView(record.head.plan.plan.title, tuple(_lines(record)), tuple(late), _phase_rows(record))
+    lines = tuple(_lines(record, finished))
+    return ObjectiveView(record.head.plan.plan.title, lines, tuple(late), _phase_rows(record))
 
 
-def verdict(record: SessionRecord) -> str:
-    """`objective missed: cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5``; empty where a plan states none."""
-    judged = record.objective
-    if judged is None:
+def verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
+    """`5 % faster than at the start, nothing wrong: reached (1.07x)`; empty where a plan states no objective."""
+    asked = record.objective
+    if asked is None:
         return ""
-    if not judged.missed:
-        return f"objective reached: {judged.success}"
-    return f"objective missed: {'; '.join(one.words for one in judged.missed)}"
+    goal = goals(asked.success)
+    if asked.missed:
+        return f"{goal}: missed ({'; '.join(map(_instead, asked.missed))})"
+    if not asked.judged:
+        return f"{goal}: not judged, as no variant was"
+    if record.status == "failed":
+        return f"{goal}: not judged, as the session failed"
+    figures = [found(finished, record.head.variants).get(name) for name in ("gain", "best")]
+    gain, best = figures[0], figures[1]["ratio"] if isinstance(figures[1], dict) else None
+    reached = gain if "gain" in asked.success else best if "ratio" in asked.success else None
+    return f"{goal}: reached{f' ({say.times(reached)})' if isinstance(reached, float) else ''}"
 
 
-def _lines(record: SessionRecord) -> Iterator[str]:
+def _instead(one: Missed) -> str:
+    """`gain is 1.02, 3 % off`, without the expression that the goal says in words."""
+    return one.words.removesuffix(f"`{one.part}`").rstrip().removesuffix(", asked:")
+
+
+GOALS = (
+    (r"wrong == \[\]", "nothing wrong"),
+    (r"slower == \[\]", "nothing slower than its known good"),
+    (r"undecided == \[\]", "no verdict open"),
+    (r"unexplained == \[\]", "a commit named for each regression"),
+    (r"gain - 1 >=? (?P<share>[\d.]+)", "{share} % faster than at the start"),
+    (r"gain >=? (?P<times>[\d.]+)", "{times} the speed at the start"),
+    (r"best\.ratio >=? (?P<times>[\d.]+)", "the best variant at {times} the baseline's speed or more"),
+    (r"(?P<name>\w+)\.ratio >=? (?P<times>[\d.]+)", "{name} at {times} the baseline's speed or more"),
+    (r"(?P<name>\w+)\.right", "{name} right"),
+)
+"""What parts of an objective say, in words; any other part stands as it is."""
+
+
+def goals(success: str) -> str:
+    """`5 % faster than at the start, nothing wrong` of `gain - 1 >= 0.05 and wrong == []`."""
+    return ", ".join(map(_goal, map(ast.unparse, (part.tree for part in Expression.parse(success).parts))))
+
+
+def _goal(part: str) -> str:
+    for pattern, words in GOALS:
+        asked = re.fullmatch(pattern, part)
+        if asked:
+            given = asked.groupdict()
+            figures = {"share": lambda x: f"{100 * float(x):.3g}", "times": lambda x: say.times(float(x))}
+            return words.format(**{name: figures.get(name, str)(text) for name, text in given.items()})
+    return f"`{part}`"
+
+
+def _lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
     plan = record.head.plan.plan
-    said = verdict(record)
+    said = verdict(record, finished)
     if said:
-        yield f"{said[0].upper()}{said[1:]}."
+        yield f"Objective: {said}."
     if record.objective and record.objective.missed and plan.otherwise:
         yield f"What answers a miss: {plan.otherwise}."
     planned = 60 * plan.budget.minutes

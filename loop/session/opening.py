@@ -129,6 +129,7 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
         campaign=request.campaign,
         hypothesis=request.hypothesis.strip(),
         ground=targets.ground(setting.project),
+        harness=targets.harness(setting.project),
         revision=revision(setting.project.target),
         machine=machine(),
         loop_version=loop.__version__,

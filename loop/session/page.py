@@ -178,9 +178,9 @@ def _head(given: ReportInput) -> Shown:
     """What the session was, and how it went."""
     record, finished, head = given.record, given.finished, given.record.head
     return {
-        "id": head.id,
+        "title": f"{head.target}: session {head.id} {record.status}",
         "first": first_screen.first_screen(record, finished),
-        "objective": objective(record),
+        "objective": objective(record, finished),
         "baseline": head.baseline,
         "device": course.device(head),
         "steps": course.steps(finished),

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from loop.agents import results
 from loop.agents.presets import refuse_unready
+from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
@@ -28,6 +28,7 @@ from loop.repository import revision, worktree
 from loop.session import closing
 from loop.session.bounds import Bounds, make_bounds
 from loop.session.drive import Ending, Show, drive, into
+from loop.session.next_session import with_failing_seed
 from loop.session.objective import Objective, refuse_unless_met, session_facts
 from loop.session.opening import SessionRequest, announce, make_head, refuse_unasked, refuse_unchangeable, resolve
 from loop.session.walk import Walk
@@ -73,7 +74,10 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     """Run a session from its first step; the exit code."""
     setting = trusted_setting(request.target, screen)
     resolved = resolve(request, setting)
-    head = foresee(make_head(request, setting, resolved), setting)
+    head, inputs = make_head(request, setting, resolved), ""
+    if request.seed is None:
+        head, inputs = with_failing_seed(setting, head)
+    head = foresee(head, setting)
     request.asked.check(head, rates(setting.project))
     refuse_unready(request.campaign)
     refuse_unasked(head)
@@ -81,6 +85,8 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
     refuse_unless_met(head)
+    if inputs:
+        screen.say(inputs)
     with flagged(), paused_by_machine(setting, f"go on with: {head.command()}"):
         folder = sessions.create(setting.project.sessions, resolved.plan.name, head.started)
         head = head.model_copy(update={"id": folder.id})
@@ -116,7 +122,8 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         if fresh:
             screen.say("the target's files have changed since: every step is done again")
         stated = {"attended": head.attended or request.attended}
-        now = {"revision": revision(setting.project.target), "ground": ground}
+        harness = targets.harness(setting.project)
+        now = {"revision": revision(setting.project.target), "ground": ground, "harness": harness}
         head = head.model_copy(update=now | stated)
         folder.write_head(head)
         session = replace(session, head=head)
@@ -188,7 +195,7 @@ def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[
     session.screen.say(announce(head))
     if session.request.events:
         began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id}
-        session.screen.data(json.dumps({**began, "folder": str(folder.path)}))
+        session.screen.data(to_json({**began, "folder": str(folder.path)}, None))
     folder.keep_reserve()
     bounds.reserve = folder.reserve
     return journal, bounds, rows
@@ -207,7 +214,7 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         folder=setting.project.target,
         session=head.id,
         ground=head.ground,
-        harness=targets.harness(setting.project),
+        harness=head.harness,
         hypothesis=head.hypothesis,
         patterns=tuple(planned.pattern for planned in head.plan.patterns),
         again=session.request.again,
@@ -294,7 +301,7 @@ def told(session: Session, record: SessionRecord, ending: Ending) -> int:
     request, folder, screen = session.request, session.folder, session.screen
     recall = closing.recall(session.setting, session.head.id)
     if request.events:
-        screen.data(json.dumps({"happening": "SessionEnded", **closing.outcome(record, folder, recall)}))
+        screen.data(to_json({"happening": "SessionEnded", **closing.outcome(record, folder, recall)}, None))
     said = closing.tell(record, folder, screen, recall, as_json=request.json)
     if ending.status is not None and not closing.waiting_for(folder.finished()):
         screen.say(f"{ending.to_go_on}: {session.head.resume_command}")

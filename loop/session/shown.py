@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 
+from loop.base.ratios import plain_ratio, times
 from loop.base.screen import Screen
+from loop.model.debugging import ExplainOutput
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.measurement import ControlResult, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
@@ -26,6 +28,11 @@ Again = Callable[[str, int], str]
 
 def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) -> None:
     """Tables of checks and timings, to stdout."""
+    for explained in outputs_of(finished, ExplainOutput):
+        for one in explained.explanations:
+            screen.data(f"Why {one.variant} is wrong:")
+            for label, text in one.lines:
+                screen.data(f"  {label}: {text}")
     for checked in outputs_of(finished, VerifyOutput):
         _show_checks(checked, again, screen)
         for text in checked.not_exercised:
@@ -88,8 +95,8 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
             one.workload.name,
             f"{one.reference_us:.1f}",
             f"{one.candidate_us:.1f}",
-            f"{one.ratio:.2f}x",
-            f"{one.interval[0]:.2f}-{one.interval[1]:.2f}",
+            times(one.ratio),
+            "-".join(map(plain_ratio, one.interval)),
             words.get((one.variant, one.workload.name), "")
             + ("" if one.timed_by == "loop" else " (its own clock)"),
         )
@@ -97,15 +104,7 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
     ]
     heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
     rows += [
-        (
-            one.variant,
-            f"{one.workload}, as an operator",
-            "",
-            f"{one.us:.1f}",
-            f"{one.ratio:.2f}x",
-            "",
-            "not judged",
-        )
+        (one.variant, f"{one.workload}, as an operator", "", f"{one.us:.1f}", times(one.ratio), "", "not judged")
         for one in output.as_operator
     ]
     if rows:

@@ -78,11 +78,12 @@ def _size(text: str) -> int:
 
 
 def _head(record: SessionRecord, screen: FirstScreen, limit: int) -> str:
-    short = f"**{ENDINGS[record.status]}: {escape(shortened(record.reason, 120))}.**"
+    ending = f"{code(shortened(record.head.target, 40))} {ENDINGS[record.status]}"
+    short = f"**{ending}: {escape(shortened(record.reason, 120))}.**"
     fitting = (text for text in map(quiet, (screen.headline, short)) if _size(text) <= limit // 4)
     where = shortened(course.device(record.head), 40)
     title = f"### {code(shortened(record.head.target, 40))} on {escape(where)}"
-    return f"{marker(record.head.target)}\n{title}\n\n{next(fitting, f'**{ENDINGS[record.status]}.**')}\n"
+    return f"{marker(record.head.target)}\n{title}\n\n{next(fitting, f'**{ending}.**')}\n"
 
 
 def _foot(record: SessionRecord, limit: int, link: str) -> str:
@@ -94,24 +95,19 @@ def _foot(record: SessionRecord, limit: int, link: str) -> str:
 
 def _pieces(screen: FirstScreen, finished: Sequence[Finished]) -> Iterator[Piece]:
     """What is said, most important first: this is also the order in which room is given away."""
+    cause = [f"{'' if place else chr(10)}- {_line(text)}\n" for place, text in enumerate(screen.cause)]
+    yield Piece("what is wrong", _texts(cause))
+    command = f"\n{block([screen.command])}\n" if screen.command else ""
+    yield Piece("what to do next", _texts([f"\n**Next:** {_line(screen.next)}\n{command}"] if screen.next else []))
     yield Piece("variants", _rows(screen.variants))
     yield Piece("the known good", _texts([f"\n{paragraph(screen.known_good)}\n"] if screen.known_good else []))
     for trouble in course.troubles(finished):
         yield Piece(f"what {trouble.step} said", _texts(list(_trouble(trouble))))
     for found in screen.wrong:
         lines = [f"- {label}: {_line(text)}\n" for label, text in found.lines]
-        again = f"- again: {code(shortened(found.command, LONGEST))}\n" if found.command else ""
-        yield Piece(
-            f"what is wrong with {found.variant}", _texts([f"\n{code(found.variant)}:\n\n", *lines, again])
-        )
-    for told, commits in screen.why:
-        lines = [
-            f"\n{_line(told)}.\n",
-            *(f"{'' if place else chr(10)}- {_line(one)}\n" for place, one in enumerate(commits)),
-        ]
-        yield Piece("which commit it was", _texts(lines))
-    commands = f"\n{block(screen.commands)}\n" if screen.commands else ""
-    yield Piece("what to do next", _texts([f"\nNext: {_line(screen.next)}\n{commands}"] if screen.next else []))
+        again = [f"- again: {code(shortened(found.command, LONGEST))}\n"] if found.command else []
+        said = [f"\n{code(found.variant)}:\n\n", *lines, *again] if lines or again else []
+        yield Piece(f"what else is wrong with {found.variant}", _texts(said))
     first, *rest = (f"- {_line(text)}\n" for text in screen.lines)
     yield Piece("cost", _texts([f"\n{first}", *rest]))
 
@@ -127,7 +123,7 @@ def _trouble(trouble: course.Trouble) -> Iterator[str]:
     if printed:
         yield f"\n{block(printed, 'text')}\n"
     if trouble.hint:
-        yield f"\nNext: {_line(trouble.hint)}\n"
+        yield f"\nWhat usually cures it: {_line(trouble.hint)}\n"
 
 
 def _printed(message: str) -> list[str]:

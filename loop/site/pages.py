@@ -31,27 +31,38 @@ OTHERS = "other environments"
 
 @dataclass(frozen=True)
 class Point:
-    """One session's ratio."""
+    """What one session said of a variant."""
 
     session: str
     when: str
-    ratio: float
+    verdict: str
+    """`wrong`, `right`, or `not judged`."""
+    ratio: float | None
+    """Against the baseline; None where it was wrong or not measured."""
     sure: bool
     """False where a workload was inconclusive."""
     place: str
-    """Where it was measured."""
+    """Where it was judged."""
     plan: str
     """Says which workloads the ratio is the mean over."""
 
 
 def points(variant: str, rows: Sequence[SessionRow]) -> tuple[Point, ...]:
-    """The sessions that measured a variant against the baseline and found it right, oldest first."""
+    """The sessions that judged a variant, oldest first; a wrong one has no speed."""
+    said = ((row, row.verdict_on(variant)) for row in rows)
     return tuple(
-        Point(row.id, say.day(row.started) if row.started else "", row.ratios[variant], variant not in row.unsure,
-              place(row), row.plan)
-        for row in rows
-        if row.ratios.get(variant, 0.0) > 0 and variant not in row.incorrect
-    )  # fmt: skip
+        Point(
+            session=row.id,
+            when=say.day(row.started) if row.started else "",
+            verdict=verdict,
+            ratio=None if verdict == "wrong" else row.ratios.get(variant) or None,
+            sure=variant not in row.unsure,
+            place=place(row),
+            plan=row.plan,
+        )
+        for row, verdict in said
+        if verdict != "not judged" or row.ratios.get(variant)
+    )
 
 
 def place(row: SessionRow) -> str:
@@ -61,10 +72,10 @@ def place(row: SessionRow) -> str:
 
 def chart(variant: str, found: Sequence[Point]) -> Figure | None:
     """Ratios on a logarithmic scale, in the order of the sessions; None with fewer than two."""
-    shown = found[-MOST_POINTS:]
+    shown = [point for point in found if point.ratio is not None][-MOST_POINTS:]
     if len(shown) < 2:
         return None
-    ratios, places = [point.ratio for point in shown], _places(shown)
+    ratios, places = [point.ratio for point in shown if point.ratio is not None], _places(shown)
     scale = logarithmic([*ratios, 1.0], HEIGHT - BOTTOM, TOP)
     parts = []
     for value in scale.marks(7):
@@ -73,9 +84,9 @@ def chart(variant: str, found: Sequence[Point]) -> Figure | None:
     parts.append(svg.line(LEFT, scale(1.0), svg.WIDTH - RIGHT, scale(1.0), "ink", dash="5 4"))
     parts.append(svg.text(LEFT, HEIGHT - 8, "sessions, oldest to newest; speed, baseline = 1", "soft"))
     apart = (svg.WIDTH - LEFT - RIGHT - 20) / (len(shown) - 1)
-    for number, point in enumerate(shown):
+    for number, (point, ratio) in enumerate(zip(shown, ratios, strict=True)):
         kind = places.index(point.place) if point.place in places else len(places) - 1
-        parts.append(svg.mark(LEFT + 10 + apart * number, scale(point.ratio), kind, hollow=not point.sure))
+        parts.append(svg.mark(LEFT + 10 + apart * number, scale(ratio), kind, hollow=not point.sure))
     return svg.drawn("speed", f"Speed of {variant} over its sessions", _words(ratios, places), HEIGHT, parts)
 
 
@@ -181,7 +192,7 @@ def _recipe(name: str, target: Target) -> tuple[str, ...]:
 
 
 def _latest(contents: Contents) -> Mapping[str, Point]:
-    """The last ratio of each variant."""
+    """What the last session that judged each variant said of it."""
     found = {name: points(name, contents.rows) for name in contents.target.variants}
     return {name: points[-1] for name, points in found.items() if points}
 

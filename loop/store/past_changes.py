@@ -11,6 +11,8 @@ from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput, by_run, outputs_of
 from loop.model.record import Finished, KnownGood, KnownResources, SessionHead, latest_attempts
 from loop.model.resources import Taken
+from loop.store import index
+from loop.store.judgements import standing_in, wrong_builds
 from loop.store.rows import RESOURCES
 from loop.store.sessions import RECENT, SessionFolder, before, every, left_out
 
@@ -58,21 +60,27 @@ def _try(session: str, then: SessionHead, checks: VariantChecks, smallest: str) 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     """The last build of each variant with which a session passed, on the same target and kind of device.
 
-    Its workloads may have been others: a known good is held against today's before it is compared.
+    A build that any check of any session found wrong is none. Its workloads may have been others: a known good is
+    held against today's before it is compared.
     Sessions after `head` do not count, so that a resumed session keeps what it began with.
     """
     found: dict[str, KnownGood] = {}
+    bad = wrong_builds(index.rows(root, target=head.target))
     for folder in reversed(before(root, head.id)):
         try:
             for name, good in _passed(folder, head):
-                found.setdefault(name, good)
+                if (name, good.build_id, "") not in bad:
+                    found.setdefault(name, good)
         except LoopError as error:
             left_out(error)
     return found
 
 
 def needed(root: Path) -> set[str]:
-    """Sessions that the next one looks back on: the last of each target and device, and of their known good."""
+    """Sessions that the next one looks back on.
+
+    The last of each target and device, that of their known good, and those with a failure that still stands.
+    """
     last: dict[str, SessionHead] = {}
     for folder in every(root):
         try:
@@ -81,7 +89,9 @@ def needed(root: Path) -> set[str]:
         except LoopError as error:
             left_out(error)
     good = {one.session for head in last.values() for one in known_good(root, head).values()}
-    return good | {head.id for head in last.values()}
+    targets = {head.target for head in last.values()}
+    wrong = {session for target in targets for session in standing_in(index.rows(root, target=target))}
+    return good | wrong | {head.id for head in last.values()}
 
 
 def known_resources(

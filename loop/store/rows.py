@@ -19,6 +19,7 @@ from loop.model.record import Finished, Line, SessionHead, SessionRecord, Starte
 from loop.model.verdict import Verdict
 from loop.store import journal, recorded
 from loop.store.fingerprints import failures_of
+from loop.store.judgements import judgements
 from loop.store.sessions import HEAD, RECORD, SessionFolder, cut, other_format
 
 BUILDS, PROFILES, DECIDES = "kernel.build", "kernel.profile", "change.decide"
@@ -114,6 +115,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         threads=head.threads,
         load=head.machine.load,
         ground=head.ground,
+        harness=head.harness,
         attended=head.attended,
         kept=kept(steps),
         left=next((one.ground for one in reversed(outputs_of(steps, DecisionOutput)) if one.kept), ""),
@@ -123,6 +125,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         environment=_environment(head, steps),
         runs=runs,
         right=_right(steps),
+        judged=judgements(head, steps),
         blamed=dict(blamed(steps)),
         otherwise=head.plan.plan.otherwise or "",
         resources=_resources(steps),

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.processes import Tick
+from loop.base.ratios import times
 from loop.base.stats import geometric_mean
 from loop.gate.kernel import workloads
 from loop.gate.verification import untaken
@@ -244,5 +245,5 @@ def _describe_variant(name: str, verdicts: Sequence[SpeedVerdict]) -> str:
     words = [verdict.verdict for verdict in verdicts]
     counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
     mean = geometric_mean([verdict.ratio for verdict in verdicts])
-    ratio = "" if "inconclusive" in words else f", {mean:.2f}x the baseline's speed"
+    ratio = "" if "inconclusive" in words else f", {times(mean)} the baseline's speed"
     return f"{name} {counts} of {len(words)}{ratio}"

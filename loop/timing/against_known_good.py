@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.processes import Tick
+from loop.base.ratios import times
 from loop.base.stats import geometric_mean
 from loop.gate.kernel import workloads
 from loop.gate.known_good import KnownGoodGone, known_good_build
@@ -298,7 +299,7 @@ def _against_good(verdicts: Sequence[SpeedVerdict]) -> list[str]:
         return []
     words = [one.verdict for one in verdicts]
     counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
-    return [f"against the known good {counts}, {geometric_mean([one.ratio for one in verdicts]):.3f}x"]
+    return [f"against the known good {counts}, {times(geometric_mean([one.ratio for one in verdicts]), 3)}"]
 
 
 def _output(

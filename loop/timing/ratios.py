@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from loop.base.stats import CONFIDENCE, clipped, median, ratio_interval
 from loop.model.measurement import Measurement, Segment
 from loop.model.target import Target, Workload
-from loop.model.verdict import TOO_WIDE
+from loop.model.verdict import is_vague
 from loop.model.workloads import counted
 from loop.timing import samples
 from loop.timing.samples import MIN_ROUNDS, Pair, Timings, log_ratios
@@ -58,7 +58,7 @@ def measured(
     segments = timings.of(workload.name)
     logs = log_ratios(segments, *pair.sides)
     ratio, low, high = ratio_interval(logs, confidence, samples.process_variance(segments, *pair.sides))
-    ranged = high > TOO_WIDE * low
+    ranged = is_vague((low, high))
     if ranged:
         ratio, low, high = math.exp(median(logs)), math.exp(min(logs)), math.exp(max(logs))
     candidate_s = _latency(segments, pair.candidate.name)

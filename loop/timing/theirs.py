@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loop.base.errors import UsageError
 from loop.base.places import shipped
+from loop.base.ratios import times
 from loop.formats.disagreements import agree, causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
@@ -131,9 +132,9 @@ HEADS = ("answer", "ours", "theirs", "agree")
 def line(one: Both) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
     same = {True: "yes", False: "no", None: ""}[one.same]
-    ratio = f", {one.ratio:.2f}x" if one.ratio is not None else ""
-    ratio += f", {one.compiled:.2f}x torch.compile" if one.compiled is not None else ""
-    speedup = f", {one.theirs.speedup:.2f}x" if one.theirs.speedup is not None else ""
+    ratio = f", {times(one.ratio)}" if one.ratio is not None else ""
+    ratio += f", {times(one.compiled)} torch.compile" if one.compiled is not None else ""
+    speedup = f", {times(one.theirs.speedup)}" if one.theirs.speedup is not None else ""
     return one.answer, one.ours + ratio, one.theirs.status + speedup, same
 
 

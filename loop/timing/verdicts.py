@@ -40,10 +40,11 @@ from dataclasses import dataclass
 from statistics import stdev
 from typing import Literal
 
+from loop.base.ratios import significant, times
 from loop.base.stats import FEWEST, Clipped, clipped, t_cdf
 from loop.model.causes import Cause
 from loop.model.measurement import Measurement
-from loop.model.verdict import TOO_WIDE, Against, NoSpeedVerdict, SpeedVerdict
+from loop.model.verdict import Against, NoSpeedVerdict, SpeedVerdict, is_vague
 
 MARGIN = 0.01
 """A difference below one per cent is none."""
@@ -53,6 +54,12 @@ G = 1.0
 """Prior variance of the effect, the mean in units of sigma."""
 MIN_BLOCKS = 8
 """The first count at which the evidence can be well above what a verdict needs."""
+FAR = math.log(2)
+"""A log ratio beyond this, twice the time or half of it, needs fewer blocks."""
+FAR_BLOCKS = 4
+"""So many, where they agree."""
+FAR_G = 100.0
+"""Prior variance of such an effect, in units of sigma squared."""
 MAX_BLOCKS = 60
 """What is not clear by then is not worth the time."""
 MORE_BLOCKS = 150
@@ -88,21 +95,26 @@ def _by_interval(measurement: Measurement) -> tuple[Word, str]:
     if measurement.held_back:
         return "inconclusive", measurement.held_back
     if measurement.ranged and rounds < FEWEST:
-        seen = f"they gave {low:.2f}x to {high:.2f}x"
+        seen = f"they gave {times(low)} to {times(high)}"
         few = f"{rounds} rounds are too few for an interval, {seen}: allow the step more time"
         return "inconclusive", few
-    if measurement.ranged or high > TOO_WIDE * low:
+    if measurement.ranged or is_vague(measurement.interval):
         remedy = "end what else runs on the machine, and measure again"
         return "inconclusive", f"the machine is too noisy to judge: {remedy}"
     if low > 1 + MARGIN:
-        return "faster", f"at least {low - 1:.1%} faster, at 99 % confidence"
+        return "faster", f"at least {_further(low, 'faster')}, at 99 % confidence"
     if high < 1 / (1 + MARGIN):
-        return "slower", f"at least {1 / high - 1:.1%} slower, at 99 % confidence"
+        return "slower", f"at least {_further(1 / high, 'slower')}, at 99 % confidence"
     if low > 1 / (1 + SAME) and high < 1 + SAME:
         return "same", f"within {SAME:.0%} either way, at 99 % confidence"
     if rounds < FEWEST:
         return "inconclusive", f"{rounds} rounds are few: allow the step more time"
     return "inconclusive", "the interval is too wide to tell"
+
+
+def _further(factor: float, word: str) -> str:
+    """`12.3% slower`, or `145 times slower`."""
+    return f"{factor - 1:.1%} {word}" if factor < 10 else f"{significant(factor)} times {word}"
 
 
 def invalid(variant: str, workload: str, against: Against, cause: Cause, reason: str) -> NoSpeedVerdict:
@@ -133,13 +145,16 @@ def needed_evidence(workloads: int, candidate: int = 0) -> float:
     return max(1000.0, 100.0 * workloads, 20.0 * candidate * (candidate + 1) * workloads)
 
 
-def e_value(logs: Sequence[float], above: float) -> float:
-    """Evidence that the mean of `logs`, finite numbers, is above `above`; 1 is none, below 1 it speaks against."""
+def e_value(logs: Sequence[float], above: float, variance: float = G) -> float:
+    """Evidence that the mean of `logs`, finite numbers, is above `above`; 1 is none, below 1 it speaks against.
+
+    `variance`: of the effect, before anything is seen.
+    """
     count = len(logs)
     share = _share_of_mean([value - above for value in logs])
-    weight = count * G / (1 + count * G)
-    log_factor = -0.5 * math.log1p(count * G) - count / 2 * math.log1p(-weight * abs(share))
-    argument = count * math.sqrt(G * abs(share) / (1 + count * G * (1 - abs(share))))
+    odds = count * variance
+    log_factor = -0.5 * math.log1p(odds) - count / 2 * math.log1p(-odds / (1 + odds) * abs(share))
+    argument = count * math.sqrt(variance * abs(share) / (1 + odds * (1 - abs(share))))
     positive = t_cdf(math.copysign(argument, share), count) if count else 0.5
     return math.exp(min(log_factor, 700.0)) * 2 * positive
 
@@ -167,13 +182,31 @@ def by_evidence(
 
     `allowed` is the `allowance` for what the blocks share; `candidate`: which one of a campaign, 0 outside one.
     """
-    found = _evident(logs, workloads, allowed, candidate) if len(logs) >= MIN_BLOCKS else None
+    found = far_off(logs, needed_evidence(workloads, candidate))
+    if len(logs) >= MIN_BLOCKS:
+        found = found or _evident(logs, workloads, allowed, candidate)
     return found or (_unclear(logs, workloads, allowed) if len(logs) >= most else None)
 
 
 def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:
     """The verdict when there is no time for another block: `inconclusive` where nothing is evident."""
     return by_evidence(logs, workloads, allowed, candidate) or _unclear(logs, workloads, allowed)
+
+
+def far_off(logs: Sequence[float], needed: float) -> Decision | None:
+    """The verdict on what evidently takes twice the time, or half of it; a few blocks show that. None: no such.
+
+    The prior allows for effects of many sigma. Under no effect at all this evidence is next to nothing.
+    """
+    if len(logs) < FAR_BLOCKS:
+        return None
+    sides: tuple[tuple[Word, Sequence[float]], ...] = (("faster", logs), ("slower", [-value for value in logs]))
+    for word, values in sides:
+        evidence = e_value(clipped(values).values, FAR, FAR_G)
+        if evidence >= needed:
+            reason = f"more than twice as {word.replace('er', '')}: evidence {evidence:,.0f} to 1"
+            return Decision(word, evidence, f"{reason} after {len(logs)} blocks")
+    return None
 
 
 def _evident(logs: Sequence[float], workloads: int, allowed: float, candidate: int) -> Decision | None:

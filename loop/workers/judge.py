@@ -1,7 +1,7 @@
 """The judge: makes the inputs, knows the right answers, and never loads what it judges."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -52,7 +52,6 @@ class Judge:
         self.shapes, self.tolerance, self.alone = terms.shapes, terms.tolerance, terms.alone
         self.answers: dict[str, Answer] = {}
         self.drawn = Drawn()
-        self.faults = terms.faults
         self.rounding = Rounding(self.asking, self.reference, self.plain is not None, self._formed)
         self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
 
@@ -290,24 +289,24 @@ class Judge:
         return max(found, key=lambda one: one.badness)
 
     def _fits(self, answer: Answer, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
-        """What explains the wrong ones of some outputs: mistakes of any kernel, and the target's own faults."""
-        call, inputs, truth = answer.given.call, answer.given.tensors, answer.truths[n]
-        exact = [output.double() for output in outputs]
-        wrong = [(one, outside(one, truth.reference, truth.facing(one).allowed)) for one in exact]
-        rtol = truth.tolerance.rtol
-        held = [
-            suspects.WrongOutput(truth.reference, truth.allowed, rtol, *one) for one in wrong if bool(one[1].any())
-        ]
-        if self.asking.is_plain(call):
-            given = [one.double() for one in inputs]
-            faults = suspects.functions(self.faults)
-            own = [(as_if, partial(self.asking.ask, "fault", one, given, call)) for as_if, one in faults]
-            asked = partial(self.asking.ask, "reference", self.reference)
-            common = suspects.of_signature(asked, call, inputs, self.shapes, truth.reference)
-            found = suspects.fits(held, [*own, *common])
+        """What explains the wrong ones of some outputs of one name."""
+        given, truth, rtol = answer.given, answer.truths[n], answer.truths[n].tolerance.rtol
+        held = []
+        for one in map(Tensor.double, outputs):
+            if bool((wrong := outside(one, truth.reference, truth.facing(one).allowed)).any()):
+                held.append(suspects.WrongOutput(truth.reference, truth.allowed, rtol, one, wrong))
+
+        def asked(inputs: Sequence[Tensor]) -> Tensor:
+            found, _ = self.asking.outputs("reference", self.reference, inputs, given.call, exact=True)
+            return self._formed(list(found.values())[n].double(), given.call)
+
+        if self.asking.is_plain(given.call):
+            known = suspects.of_target(self.asking, self.reference, given, truth.reference)
         else:
-            other = partial(self.rounding.answer_to, answer.given, n)
-            found = suspects.fits(held, suspects.of_attributes(call, self.shapes, other))
+            other = partial(self.rounding.answer_to, given, n)
+            known = suspects.of_attributes(given.call, self.shapes, other)
+        others = suspects.of_any(asked, self.shapes, given, truth.reference, whole=truth.is_whole)
+        found = suspects.fits(held, [*known, *others])
         return suspects.fits(held, held[0].multiplied()) if found == {} else found
 
     def _may_round(self, truth: Truth) -> bool:

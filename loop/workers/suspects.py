@@ -5,6 +5,7 @@ controls too), the target's own `faults`, and the right answer times a factor. O
 that explains all wrong elements fits; it fits as a whole where it explains the right ones too.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -19,6 +20,7 @@ from loop.calls.refusal import Refused
 from loop.mistakes import MAKERS
 from loop.mistakes.arrays import Array, Attributes, Terms
 from loop.mistakes.wrong_results import wrong_results
+from loop.workers.asking import Asking, Given
 from loop.workers.judge_messages import Shapes
 from loop.workers.telling_inputs import AS_WITH, other_values
 
@@ -154,6 +156,73 @@ def of_attributes(call: Call, shapes: Shapes, reference: Callable[[Call], Tensor
     for name, choices in shapes.choices.items():
         for as_if, value in other_values(call.attributes[name], choices):
             yield f"{name} {as_if}", partial(reference, call.but(attributes={**call.attributes, name: value}))
+
+
+def of_target(asking: Asking, reference: torch_side.Function, given: Given, right: Tensor) -> Iterator[Suspect]:
+    """A target's own faults, and mistakes that its signature allows."""
+    call, exact = given.call, [one.double() for one in given.tensors]
+    for as_if, function in functions(asking.terms.faults):
+        yield as_if, partial(asking.ask, "fault", function, exact, call)
+    yield from of_signature(partial(asking.ask, "reference", reference), call, given.tensors, asking.shapes, right)
+
+
+def of_any(
+    answer: Callable[[Sequence[Tensor]], Tensor], shapes: Shapes, given: Given, right: Tensor, *, whole: bool
+) -> Iterator[Suspect]:
+    """Mistakes that any call may have, whatever its structure: `answer` is the reference on other inputs."""
+    for place, (tensor, file) in enumerate(zip(given.tensors, given.call.inputs, strict=True)):
+        told = shapes.inputs.get(file.name, "").split()
+        names = told if len(told) == tensor.dim() else [f"axis {axis}" for axis in range(tensor.dim())]
+        for word, other in _other_values(tensor, names):
+            inputs = [*given.tensors[:place], other, *given.tensors[place + 1 :]]
+            yield word.format(file.name), partial(answer, inputs)
+    for word, inputs in _first_of_several(shapes, given):
+        yield word, partial(answer, inputs)
+    for word, changed in _changed_results(right, whole=whole):
+        yield word, partial(torch.clone, changed)
+
+
+def _other_values(tensor: Tensor, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+    """What may be read in place of an input."""
+    yield "{} were zero", torch.zeros_like(tensor)
+    yield "{} were one", torch.ones_like(tensor)
+    for axis, name in enumerate(names):
+        if tensor.shape[axis] > 1:
+            yield f"only the first {name} of {{}} were read", tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
+            yield f"{{}} were read one {name} too early", tensor.roll(1, axis)
+            yield f"{{}} were read one {name} too late", tensor.roll(-1, axis)
+
+
+def _first_of_several(shapes: Shapes, given: Given) -> Iterator[tuple[str, list[Tensor]]]:
+    """Two inputs of which only the first index of a dimension that they share is read."""
+    along: dict[str, list[tuple[int, int]]] = {}
+    for place, file in enumerate(given.call.inputs):
+        for axis, name in enumerate(shapes.inputs.get(file.name, "").split()):
+            if axis < given.tensors[place].dim() and given.tensors[place].shape[axis] > 1:
+                along.setdefault(name, []).append((place, axis))
+    for name, places in along.items():
+        for some in itertools.combinations(places, 2):
+            inputs = list(given.tensors)
+            for place, axis in some:
+                inputs[place] = inputs[place].narrow(axis, 0, 1).expand_as(inputs[place]).clone()
+            words = " and ".join(given.call.inputs[place].name for place, _ in some)
+            yield f"only the first {name} of {words} were read", inputs
+
+
+def _changed_results(right: Tensor, *, whole: bool) -> Iterator[tuple[str, Tensor]]:
+    """Right results, changed by their sign, or by an integer type that is too narrow for them."""
+    yield "nothing were computed (zeros)", torch.zeros_like(right)
+    yield "negative results were zero", right.clamp(min=0)
+    yield "its sign were lost", right.abs()
+    yield "its sign were turned", -right
+    for bits in (8, 16, 32) if whole else ():
+        half = 2.0 ** (bits - 1)
+        yield f"it overflowed an int{bits}", (right + half).remainder(2 * half) - half
+        yield f"it overflowed a uint{bits}", right.remainder(2 * half)
+        yield f"it were cut off at the ends of an int{bits}", right.clamp(-half, half - 1)
+    if whole:
+        yield "each result were one too large", right + 1
+        yield "each result were one too small", right - 1
 
 
 def _erring(

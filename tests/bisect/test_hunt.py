@@ -3,7 +3,7 @@
 import errno
 import math
 import random
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from loop.bisect.hunt import Hunt
 from loop.bisect.model import Costs, Metric, Noise
 from loop.bisect.trying import ProbeMemory, Question
 from loop.model.bisect import BisectAnswer
+from loop.model.target import Workload
 from loop.workers.program import WorkerLost
 from tests.bisect.histories import make_history
 
@@ -37,6 +38,8 @@ class Simulated:
     """After so many probes the search is cut off."""
     remark: str = ""
     hangs: bool | None = None
+    workloads: Sequence[Workload] = ()
+    made: int = 0
 
     def level(self, commit: str) -> float:
         """Log time of a commit: the steps up to it."""

@@ -3,6 +3,7 @@
 import datetime
 import io
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.record import Closed, Opened, Started
 from loop.store.sessions import LOCK
 from tests.makers import NOON, make_card, make_finished, make_pattern, make_plan
-from tests.projects import make_project
+from tests.projects import KERNEL, loop, make_project
 from tests.store.folders import make_session
 
 OPENED = Opened(pid=1)
@@ -153,6 +154,32 @@ def test_keep_or_stop_by_how_long_it_has_stood(
     assert decision == gpu.decision
     assert "NVIDIA L4" in gpu.why
     assert f"${0.72 * hours:.2f}" in gpu.why
+
+
+@pytest.mark.slow
+def test_wrong_stays_wrong_through_real_sessions(project: Path) -> None:
+    """Another plan on the same sources does not cure it; a mended kernel and the advised command do."""
+    manifest, source = project / "target.yaml", project / "scale.c"
+    manifest.write_text(manifest.read_text().replace("variants:", "  edges: [{N: 1, M: 3}]\nvariants:"))
+    source.write_text(KERNEL.replace("i < n; i++", "i < n - n % 5 % 4; i++"))  # Wrong where 5 does not divide it.
+    where = ("--target", str(project))
+    trust_allowed = loop("trust", str(project))
+    assert 0 == trust_allowed.returncode, trust_allowed.stderr
+
+    def wrong_after(*words: str) -> tuple[int, list[str], str]:
+        code = loop("run", "session", *words).returncode
+        found = json.loads(loop("status", *where, "--json").stdout)
+        assert not found["wrong"] or "nothing is wrong" not in loop("status", *where).stdout.replace("\n", " ")
+        return code, found["wrong"], found["milestone"]["command"]
+
+    code, (first,), advised = wrong_after("baseline", *where, "--seed", "7")
+    assert (1, True) == (code, "ours was wrong in" in first)
+    assert "--variant ours --target" in advised.replace(" --seed 7", "")
+    _, still, _ = wrong_after("quick", *where)
+    assert still
+    source.write_text(KERNEL)
+    code, mended, _ = wrong_after(*shlex.split(advised)[3:])
+    assert (0, []) == (code, mended)
 
 
 def test_no_target_there(tmp_path: Path) -> None:

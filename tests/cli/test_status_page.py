@@ -114,14 +114,25 @@ def test_hostile_text_stays_text() -> None:
         left=(Left(HOSTILE, "loop worktrees"),),
         gpu=Gpu("keep", HOSTILE),
         last=HOSTILE,
+        wrong=(HOSTILE,),
         milestone=Milestone(HOSTILE, (HOSTILE,), HOSTILE, HOSTILE),
     )
     found = page(status)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f]", found + text(status))
-    assert 6 == len([line for line in found.splitlines() if line.startswith("#")])
+    assert 7 == len([line for line in found.splitlines() if line.startswith("#")])
     outside = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", found.replace("\\`", ""))
     assert "<script>" not in outside
     assert not re.search(r"(?<!\\)\]\(http", outside)
+
+
+def test_correctness_is_a_section_of_its_own() -> None:
+    """Nothing is wrong only where nothing is wrong and nothing unjudged."""
+    idea = Milestone("Go on", (), "a minute", "loop run session")
+    assert "Nothing is wrong" in text(make_status(milestone=idea))
+    for known in ({"wrong": ("fast was wrong in s1",)}, {"unjudged": "not judged on these files: fast on edges"}):
+        found = text(make_status(milestone=idea, **known))
+        assert "othing is wrong" not in found
+        assert "fast" in found
 
 
 def test_no_milestone() -> None:

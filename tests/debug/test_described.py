@@ -1,6 +1,6 @@
 """What the components of a variant say together."""
 
-from loop.debug.causes import described
+from loop.debug.components import described
 from loop.model.debugging import ComponentChecks
 from tests.makers import make_check, make_verify
 

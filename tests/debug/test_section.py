@@ -5,14 +5,12 @@ from typing import Any
 
 from loop.debug.section import diagnoses
 from loop.model.debugging import (
-    Boundary,
-    BoundaryOutput,
     ComponentChecks,
     ComponentsOutput,
-    MapOutput,
+    ExplainOutput,
+    Explanation,
     Smallest,
     SmallestOutput,
-    Whereabouts,
 )
 from loop.model.measurement import Check, VariantChecks
 from loop.model.record import Finished
@@ -58,10 +56,11 @@ def small(note: str = "") -> Finished:
     return step("smallest", SmallestOutput(ok=True, message="found", smallest=(one,)))
 
 
-def sizes(dimension: str, text: str, *passes: int) -> Boundary:
-    """What was found along one dimension."""
-    given = {"fails": (65, 66), "passes": passes, "others": (), "text": text, "around": "B1 H1 S96 D64"}
-    return Boundary.model_validate({"variant": "cpu", "dimension": dimension, **given})
+def explained(**fields: Any) -> Finished:
+    """The end of the step that explains `cpu`."""
+    given = {"cause": "", "as_if": (), "rule": "", "held": 0, "where": "", "workload": "w", **fields}
+    explanation = Explanation(variant="cpu", **given)
+    return step("explain", ExplainOutput(ok=True, message="found", explanations=(explanation,)))
 
 
 def lines(*finished: Finished) -> list[tuple[str, str]]:
@@ -76,31 +75,37 @@ def report(finished: Sequence[Finished]) -> str:
 
 
 def test_everything_that_was_found_stands_at_the_top() -> None:
-    """Component, boundary, place, smallest workload, and the command that repeats it, before anything else."""
-    found = (sizes("S", "passes up to S=64, fails from S=65 on", 64), sizes("D", "fails"), sizes("B", "fails"))
-    place = Whereabouts(variant="cpu", workload="B1 H1 S96 D64", text="rows 64 to 95 of 96, all heads")
+    """Cause, rule and place first, then component, smallest workload, and the command that repeats it."""
     finished = (
         verified(WRONG),
         components(component("first", True), component("second", False)),
         small(),
-        step("boundary", BoundaryOutput(ok=True, message="found", boundaries=found)),
-        step("map", MapOutput(ok=True, message="found", places=(place,))),
+        explained(cause="as if a were zero", rule="wrong where S > 64, right where S <= 64", held=12, where="all"),
     )
     text = report(finished)
-    top = text[: text.index("## Next")]
-    assert "What is wrong with `cpu`:" in top
+    top = text[: text.index("**Next:**")]
+    assert "What is wrong:" in top
     assert [
+        "- Cause: as if a were zero",
+        "- Rule: wrong where S > 64, right where S <= 64 (12 of 12 fresh workloads as foreseen)",
+        "- Where: all",
         "- Component: second (does second) is wrong: 3 of 4096 elements wrong on B1 H1 S64 D64 float32",
         "- Component: right by itself: first",
-        "- Boundary: passes up to S=64, fails from S=65 on, in B1 H1 S96 D64",
-        "- Boundary: none in D, B: it fails at every size tried",
-        "- Where: rows 64 to 95 of 96, all heads (on B1 H1 S96 D64)",
         "- Smallest workload: B1 H1 S65 D1 float32",
-    ] == [line for line in top.splitlines() if line.startswith("- ")]
-    command = (
-        "loop kernels verify cpu --workloads 'B=1 H=1 S=65 D=1 dtype=float32' --device cpu --threads 8 --seed 9"
-    )
-    assert f"```sh\n{command}\n```" in top
+    ] == [line.replace("\\", "") for line in top.splitlines() if line.startswith("- ")]
+    assert "loop kernels verify cpu --workloads 'B=1 H=1 S=65 D=1 dtype=float32' --device cpu" in text
+
+
+def test_without_cause_and_rule_that_is_said() -> None:
+    """Not that the question was never asked."""
+    (first, *_) = lines(verified(WRONG), explained())
+    assert "not identified" in first[1]
+
+
+def test_the_diagnosis_has_cause_and_rule_by_themselves() -> None:
+    """For who reads the JSON."""
+    (found,) = diagnoses(HEAD, (verified(WRONG), explained(cause="a data race", rule="wrong where N > 1")))
+    assert ("a data race", "wrong where N > 1") == (found.cause, found.rule)
 
 
 def test_a_fault_in_the_variants_own_words_comes_first() -> None:

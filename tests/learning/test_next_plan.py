@@ -5,10 +5,11 @@ import datetime
 import pytest
 
 from loop.learning.next_plan import Idea, benefit, ideas
+from loop.learning.present import Present
 from loop.learning.statistics import Statistics, of_patterns
 from loop.model.change import Kept
 from loop.model.gain import GainOutcome, Promise, Promised
-from loop.model.index import Environment, FailureSeen, SessionRow, StepRun
+from loop.model.index import Environment, FailureSeen, Judgement, SessionRow, StepRun
 from loop.model.money import Saving
 from tests.makers import NOON
 
@@ -16,6 +17,7 @@ STANDINGS: dict[str, Statistics] = of_patterns({"tuning": 60.0, "gates": 60.0}, 
 
 
 COMPILED = ("cpu", "fast", "a", "b")
+DECLARED = {name: {"quick": ("w",)} for name in ("cpu", "fast", "gpu", "a", "b")}
 
 
 def row(number: int = 0, **fields: object) -> SessionRow:
@@ -27,11 +29,25 @@ def row(number: int = 0, **fields: object) -> SessionRow:
     return SessionRow.model_validate({**base, **fields})
 
 
-def first(
-    *rows: SessionRow, ground: str = "files", lost: dict[str, int] | None = None, tunable: tuple[str, ...] = ("b",)
-) -> Idea:
+def present(**fields: object) -> Present:
+    """A target of which every variant has one workload."""
+    base = {"ground": "files", "compiled": COMPILED, "tunable": ("b",), "declared": DECLARED}
+    return Present(**{**base, **fields})  # type: ignore[arg-type]
+
+
+def first(*rows: SessionRow, lost: dict[str, int] | None = None, **now: object) -> Idea:
     """The most urgent idea."""
-    return ideas(rows, ground, lost or {}, STANDINGS, COMPILED, tunable)[0]
+    return ideas(rows, present(**now), lost or {}, STANDINGS)[0]
+
+
+def verdict(variant: str, build: str = "old", **fields: object) -> Judgement:
+    """What a session said of a build; wrong on the one workload where nothing else is said."""
+    words = {"variant": variant, "build": build, "threads": 1, "seed": 7}
+    return Judgement.model_validate({**words, **(fields or {"wrong": ("w",)})})
+
+
+JUDGED = tuple(verdict(name, right=("w",)) for name in DECLARED)
+"""Every variant right on everything."""
 
 
 def test_without_sessions_measure() -> None:
@@ -47,23 +63,22 @@ def test_what_stopped_goes_on_first() -> None:
 
 
 def test_a_wrong_variant_comes_before_a_slow_one() -> None:
-    """Until a session has found it right."""
-    wrong = row(1, status="failed", incorrect=("fast",), ratios={"cpu": 0.2})
-    assert ("debug", "fast") == (first(wrong).plan, first(wrong).variant)
-    mended = row(2, ratios={"fast": 2.0, "cpu": 1.9})
-    assert "debug" not in {idea.plan for idea in ideas([wrong, mended], "files", {}, STANDINGS, COMPILED)}
+    """What failed is run again, by its plan, until it passes on other sources."""
+    wrong = row(1, status="failed", plan="edges", judged=(verdict("fast"),), ratios={"cpu": 0.2}, threads=1)
+    found = first(wrong)
+    assert ("edges", "fast", 7) == (found.plan, found.variant, found.repeats and found.repeats.judgement.seed)
+    mended = row(2, ratios={"fast": 2.0, "cpu": 1.9}, judged=(verdict("fast", "new", right=("w",)),), ground="new")
+    assert all(one.repeats is None for one in ideas([wrong, mended], present(ground="new"), {}, STANDINGS))
 
 
-def test_what_is_found_right_under_the_emulator_is_no_longer_wrong() -> None:
-    """It has no ratio that would tell."""
-    wrong = row(1, status="failed", incorrect=("gpu",), ratios={"cpu": 2.0})
-    assert ("debug", "gpu") == (first(wrong).plan, first(wrong).variant)
-    assert "debug" != first(wrong, row(2, right=("gpu",), ratios={"cpu": 2.0})).plan
+def test_what_failed_while_a_candidate_was_tried_is_verified_by_a_plan_that_only_verifies() -> None:
+    """Searches and campaigns take long."""
+    assert "baseline" == first(row(1, status="failed", plan="optimize", judged=(verdict("fast"),))).plan
 
 
 def test_a_variant_that_cannot_be_edited_is_not_to_be_made_faster() -> None:
     """`optimize` takes what loop compiles; anything else would end with nothing to improve."""
-    found = first(row(0, ratios={"eager": 0.3, "cpu": 1.9}))
+    found = first(row(0, ratios={"eager": 0.3, "cpu": 1.9}, judged=JUDGED))
     assert ("kernels", None) == (found.plan, found.variant)
 
 
@@ -79,21 +94,30 @@ GOOD = row(0, right=("cpu",), commit="a" * 40, ratios={"cpu": 2.0})
 SEARCH = StepRun(pattern="git-bisect", step="search", status="passed", seconds=1.0)
 
 
+WRONG = row(1, status="failed", judged=(verdict("cpu", "bad"),), commit="b" * 40)
+
+
 def test_a_wrong_variant_with_a_known_good_is_bisected() -> None:
-    """Where both stand on commits, and no search was made yet."""
-    wrong = row(1, status="failed", incorrect=("cpu",), commit="b" * 40)
-    found = first(GOOD, wrong)
+    """Where both stand on commits, the files are the wrong ones, and no search was made yet."""
+    found = first(GOOD, WRONG)
     assert ("bisect", "cpu", "Find the commit that made cpu wrong") == (found.plan, found.variant, found.objective)
     assert "s0 found it right at commit aaaaaaaaaaaa" in found.why
-    same, uncommitted = wrong.model_copy(update={"commit": "a" * 40}), wrong.model_copy(update={"commit": None})
-    searched = wrong.model_copy(update={"steps": (SEARCH,)})
-    assert ["debug"] * 3 == [first(GOOD, one).plan for one in (same, uncommitted, searched)]
+    others = ({"commit": "a" * 40}, {"commit": None}, {"steps": (SEARCH,)}, {"ground": "before an edit"})
+    assert ["baseline"] * 4 == [first(GOOD, WRONG.model_copy(update=one)).plan for one in others]
+
+
+def test_a_build_that_was_found_wrong_is_no_known_good() -> None:
+    """Not even where another session called it right."""
+    told_right = GOOD.model_copy(update={"judged": (verdict("cpu", "once wrong", right=("v",)),)})
+    assert "bisect" == first(told_right, WRONG).plan
+    before = row(0, status="failed", judged=(verdict("cpu", "once wrong"),), started=NOON)
+    assert "bisect" != first(before, told_right, WRONG).plan
 
 
 def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
     """It is to be taken back or mended, and the variant to be run again."""
     blamed = {"cpu": "bbbbbbbbbbbb (wider tiles)"}
-    wrong = row(1, status="failed", incorrect=("cpu",), commit="b" * 40, blamed=blamed)
+    wrong = WRONG.model_copy(update={"blamed": blamed})
     slower = row(1, status="failed", regressed=("cpu",), ratios={"cpu": 1.0}, blamed=blamed)
     told = "Take back or mend bbbbbbbbbbbb (wider tiles), then run it again"
     assert [("quick", told)] * 2 == [
@@ -103,7 +127,7 @@ def test_a_commit_that_was_named_is_not_looked_for_again() -> None:
 
 def test_uncommitted_changes_are_no_commit_to_take_back() -> None:
     """They are to be mended or undone."""
-    wrong = row(1, status="failed", incorrect=("cpu",), blamed={"cpu": "uncommitted (uncommitted changes: a.cpp)"})
+    wrong = WRONG.model_copy(update={"blamed": {"cpu": "uncommitted (uncommitted changes: a.cpp)"}})
     found = first(GOOD, wrong)
     assert ("Mend or undo the uncommitted changes, then run it again", "") == (found.objective, found.blamed)
 
@@ -125,24 +149,36 @@ def test_a_missed_objective_is_answered_as_its_plan_says() -> None:
 
 def test_nothing_is_proposed_twice_on_the_same_files() -> None:
     """From the first measurement on: faster, its values, the other checks; then it says that nothing is left."""
-    rows, plans = [row(0, ratios={"b": 0.5})], []
+    rows, plans = [row(0, ratios={"b": 0.5}, judged=JUDGED)], []
     for number in range(1, 6):
         found = first(*rows)
         plans.append(found.plan)
         rows.append(row(number, plan=found.plan, variants=("b",)))
     assert ["optimize", "tune", "kernels", "quick", "quick"] == plans
     assert "Nothing is left to do here" in first(*rows).objective
+    assert "nothing is wrong" in first(*rows).why[0]
     assert "baseline" == first(*rows, ground="edited").plan
+
+
+def test_what_no_session_judged_is_judged_before_nothing_is_left() -> None:
+    """By `baseline`, once: variants and sets that it leaves out are named, and nothing is called right."""
+    rows = [row(0, plan="quick", ratios={"cpu": 2.0}, judged=JUDGED[:1], variants=("cpu",))]
+    found = first(*rows)
+    assert ("baseline", None) == (found.plan, found.variant)
+    assert ("not judged on these files: fast on quick; gpu on quick; a on quick; b on quick",) == found.why
+    rows += [row(1, plan=plan, variants=tuple(DECLARED)) for plan in ("baseline", "kernels")]
+    assert "quick" == first(*rows).plan
+    assert found.why == first(*rows).why
 
 
 def test_a_target_without_a_kernel_for_a_gpu_is_not_led_to_its_checks() -> None:
     """They would find nothing to do."""
-    assert "quick" == ideas([row(0, ratios={"cpu": 2.0})], "files", {}, STANDINGS, COMPILED, for_gpu=False)[0].plan
+    assert "quick" == first(row(0, ratios={"cpu": 2.0}, judged=JUDGED), for_gpu=False).plan
 
 
 def test_values_of_a_fast_variant_are_searched_before_nothing_is_left() -> None:
     """Only of a variant that was timed here."""
-    done = [row(0, ratios={"b": 2.0}), row(1, plan="kernels")]
+    done = [row(0, ratios={"b": 2.0}, judged=JUDGED), row(1, plan="kernels")]
     assert ("tune", "b") == (first(*done).plan, first(*done).variant)
     assert "quick" == first(*done, tunable=("gpu",)).plan
 
@@ -181,14 +217,14 @@ def test_what_lost_before_is_not_proposed_again() -> None:
 
 def test_when_all_is_well_the_gate_is_widened() -> None:
     """There is always something to say."""
-    assert "kernels" == first(row(0, ratios={"cpu": 2.0})).plan
+    assert "kernels" == first(row(0, ratios={"cpu": 2.0}, judged=JUDGED)).plan
 
 
 def test_noise_is_measured_again() -> None:
     """A variant that could not be judged is neither fast nor slow."""
-    found = first(row(0, ratios={"cpu": 0.7}, unsure=("cpu",)))
+    found = first(row(0, ratios={"cpu": 0.7}, unsure=("cpu",), judged=JUDGED))
     assert ("baseline", ("cpu could not be judged in s0",)) == (found.plan, found.why)
-    twice = (row(0, ratios={"cpu": 0.7}, unsure=("cpu",)), row(1, ratios={"cpu": 0.7}, unsure=("cpu",)))
+    twice = [row(n, ratios={"cpu": 0.7}, unsure=("cpu",), judged=JUDGED) for n in (0, 1)]
     assert "kernels" == first(*twice).plan
 
 
@@ -248,12 +284,12 @@ def test_what_is_worth_most_comes_first() -> None:
         ratios={"a": 1.1, "b": 0.6},
         speeds={"a": {"long": 1.2, "short": 1.0}, "b": {"long": 1.4, "short": 0.25}},
     )
-    equal = ideas([measured], "files", {}, STANDINGS, COMPILED)[0]
+    equal = first(measured)
     assert ("b", "short takes 50 % of the time, and 1.5x the baseline would be 6.00x there") == (
         equal.variant,
         equal.why[0],
     )
-    weighted = ideas([measured], "files", {}, STANDINGS, COMPILED, weights={"long": 9.0, "short": 1.0})[0]
+    weighted = first(measured, weights={"long": 9.0, "short": 1.0})
     assert ("a", "long takes 90 % of the time, and 1.5x the baseline would be 1.25x there") == (
         weighted.variant,
         weighted.why[0],

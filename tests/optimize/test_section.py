@@ -165,8 +165,8 @@ def test_a_session_that_only_searched_says_so() -> None:
     steps.append(finished(1, "change.decide", decision(1, kept=True, gain=33.0)))
     text = make_report(make_record(reason="all steps passed"), steps)
     assert (
-        "**Passed: all steps passed; 1 of 1 change kept, `cpu` is 33.00x as fast as what it replaced on the "
-        "workloads of tile; only changes were timed: see Changes.**"
+        "**`attention` passed: all steps passed; 1 of 1 change kept, `cpu` is 33.00x as fast as what it replaced "
+        "on the workloads of tile; only changes were timed: see Changes.**"
     ) == text.splitlines()[2]
     for words in ("othing was verified", "othing was measured", "no speed was measured", "went through"):
         assert words not in text
@@ -177,5 +177,6 @@ def test_what_was_kept_stands_before_the_speed_against_the_baseline() -> None:
     steps = [finished(n, "change.decide", decision(n, kept=n > 1)) for n in (1, 2, 3)]
     text = make_report(make_record(verdicts=[make_speed("w", ratio=1.2)]), steps)
     assert (
-        "**Passed: 2 of 3 changes kept, `cpu` is 2.25x as fast as what it replaced (2 changes); `cpu` is faster"
+        "**`attention` passed: 2 of 3 changes kept, `cpu` is 2.25x as fast as what it replaced "
+        "(2 changes); `cpu` is faster"
     ) in text

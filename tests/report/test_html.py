@@ -253,8 +253,8 @@ def test_cells_are_sorted_by_what_they_say(expected: float | None, cell: str) ->
 def test_numbers_and_bars_of_a_table_can_be_sorted() -> None:
     """By what they say, not by their letters."""
     _, text = body("## Steps\n| Step | Took |\n|:--|--:|\n| a | 1.0 ms |\n| █░ 9 % | 2 s |", ()).content
-    assert '<td class="number" data-sort="0.001">1.0 ms</td>' in text
-    assert '<td class="letters" data-sort="9.0">█░ 9 %</td>' in text
+    assert '<td class="number" data-sort="0.001" data-head="Took"><span>1.0 ms</span></td>' in text
+    assert '<td class="letters" data-sort="9.0" data-head="Step"><span>█░ 9 %</span></td>' in text
 
 
 def test_a_fold_is_named_by_a_heading_unless_it_lies_in_another() -> None:
@@ -268,4 +268,6 @@ def test_a_fold_is_named_by_a_heading_unless_it_lies_in_another() -> None:
 
 def test_words_of_a_paragraph_are_plain() -> None:
     """As a terminal shows them."""
-    assert "Passed: cpu is 1.5x faster_than that" == words("**Passed: `cpu` is 1.5x faster\\_than\nthat**")
+    assert "attention passed: cpu is 1.5x faster_than that" == words(
+        "**`attention` passed: `cpu` is 1.5x faster\\_than\nthat**"
+    )

@@ -40,8 +40,8 @@ def test_the_first_screen_holds_verdict_variants_next_step_and_cost() -> None:
     text = make_report(make_record(verdicts=JUDGED, not_exercised=("x: no GPU", "y", "z")), STEPS)
     shown = unfolded(text)
     assert 60 >= len(shown)
-    assert "## Next" in shown
-    assert [] == [line for line in shown if line.startswith("## ") and line != "## Next"]
+    assert "**Next:** Go on." == shown[4]
+    assert [] == [line for line in shown if line.startswith("## ")]
     assert "- Time: 12.0 s of 60.0 s planned." in shown
     said = "- Cost: nothing was billed; 12.0 s of this machine. ROI not measurable yet: nothing was billed."
     assert said in shown

@@ -10,7 +10,7 @@ from loop.model.objective import Late, Missed, PhaseTime, Reached
 from loop.model.plan import Plan
 from loop.model.record import Finished, Revision, SessionHead
 from loop.session.grading import late_steps
-from loop.session.objective import Objective, found, phase_times, refuse_unless_met
+from loop.session.objective import Objective, found, phase_times, refuse_unless_met, unless_nothing_judged
 from tests.makers import (
     make_build,
     make_built,
@@ -18,6 +18,7 @@ from tests.makers import (
     make_finished,
     make_measured,
     make_measurement,
+    make_pattern,
     make_plan,
     make_record,
     make_report,
@@ -155,13 +156,16 @@ def test_the_report_says_reached_or_missed_and_why_it_took_long() -> None:
         seconds=102.0,
     )
     text = make_report(record, [RIGHT]).partition("<summary>Steps")[2].partition("### Each step")[0]
-    assert "Objective missed: cpu.ratio is 1.31, 13 % off `cpu.ratio >= 1.5`." in text
+    assert "Objective: cpu at 1.50x the baseline's speed or more: missed (cpu.ratio is 1.31, 13 % off)." in text
     assert "What answers a miss: optimize." in text
     assert "It took 1 min 42 s of 60.0 s. Most time was lost in:" in text
     assert "p/build: 31.0 s of 10.0 s; cpu had to be compiled: 25.0 s." in text
     assert "| measure |  30.0 s | 45.0 s |" in text
     reached = make_report(make_record(objective=Reached(success="wrong == []")), [RIGHT])
-    assert "Objective reached: wrong == []." in reached
+    assert "Objective: nothing wrong: reached." in reached
+    nothing = make_report(make_record(objective=Reached(success="wrong == []")), [])
+    assert "Objective: nothing wrong: not judged" in nothing
+    assert "Objective: nothing wrong: reached" not in nothing
 
 
 def test_lists_of_the_machine_compare_as_lists() -> None:
@@ -174,3 +178,25 @@ def test_lists_of_the_machine_compare_as_lists() -> None:
 def test_a_variant_that_nobody_checked_is_neither_right_nor_wrong() -> None:
     """What is asked of it is missed as not known."""
     assert ["cpu.right is not known, asked: `cpu.right`"] == [one.words for one in judged("cpu.right").missed]
+
+
+def test_an_objective_over_variants_is_not_judged_where_none_was() -> None:
+    """`wrong == []` is no success of a session that checked nothing; what speaks of no variant is judged."""
+    bad = make_verify(make_check(right=False)).variants[0]
+    untrusted = make_verify().model_copy(update={"control": bad, "right": ()})
+    for steps in ([], [make_finished("build", output=make_built())], [make_finished(output=untrusted)]):
+        assert not judged("wrong == []", *steps).judged
+    assert judged("session.minutes < 5").judged
+    assert judged("wrong == []", RIGHT).judged
+    shown = make_report(make_record(objective=Reached(success="wrong == []", judged=False)), [])
+    assert "not judged" in shown
+    assert "bjective reached" not in shown
+
+
+def test_a_session_that_judged_nothing_did_not_pass() -> None:
+    """Where its plan verifies, or its objective speaks of variants; steps that only look pass."""
+    looks = make_plan(make_pattern("look", ("sources",)))
+    for head in (make_session_head(), head_of(success="wrong == []")):
+        assert "skipped" == unless_nothing_judged(head, [], "passed", "all 2 steps passed")[0]
+        assert "passed" == unless_nothing_judged(head, [RIGHT], "passed", "all 2 steps passed")[0]
+    assert "passed" == unless_nothing_judged(make_session_head(plan=looks), [], "passed", "it passed")[0]

@@ -84,7 +84,7 @@ def record_of(finished: Sequence[Finished], **fields: Any) -> SessionRecord:
 def test_the_verdict_comes_first() -> None:
     """The first line after the title says how many workloads are faster, and by how much."""
     steps = measured(1.5, 2.0)
-    expected = "**Passed: `cpu` is faster than torch_sdpa on 2 of 2 workloads, geometric mean 1.73x.**"
+    expected = "**`attention` passed: `cpu` is faster than torch_sdpa on 2 of 2 workloads, geometric mean 1.73x.**"
     assert expected == report(record_of(steps), steps).splitlines()[2]
 
 
@@ -96,21 +96,25 @@ def test_mixed_verdicts_are_counted() -> None:
 
 
 def test_the_fastest_variant_is_named_first() -> None:
-    """Whatever the order in the manifest; one without a mean comes last."""
+    """Whatever the order in the manifest; the table has the others."""
     verdicts = [
         make_speed("w0", "inconclusive", 9.0, variant="doubtful"),
         make_speed("w0", "slower", 0.1, variant="plain"),
         make_speed("w0", ratio=2.0, variant="best"),
     ]
     first = report(make_record(verdicts=verdicts), []).splitlines()[2]
-    assert ["best", "plain", "doubtful"] == re.findall("`([a-z]+)`", first)
+    assert ["attention", "best"] == re.findall("`([a-z]+)`", first)
+    assert "the best of 3 variants" in first
 
 
 def test_a_mean_of_noise_is_not_printed() -> None:
     """Where nothing could be judged there is no figure to quote."""
     steps = measured(1.01, 0.99)
     text = report(record_of(steps), steps)
-    assert "**No verdict: `cpu` is inconclusive against torch_sdpa on 2 of 2 workloads.**" == text.splitlines()[2]
+    assert (
+        "**`attention` has no verdict: `cpu` is inconclusive against torch_sdpa on 2 of 2 workloads.**"
+        == text.splitlines()[2]
+    )
     assert "geometric mean" not in section(text, "Speed against torch_sdpa")
 
 
@@ -156,7 +160,9 @@ def test_a_failed_session_says_where_and_reports_no_speed() -> None:
     checks = [make_check("w0"), make_check("w1", right=False), make_check("w2", right=False)]
     steps = [make_finished(status="failed", output=make_verify(*checks))]
     text = report(record_of(steps, status="failed", reason="cpu is incorrect"), steps)
-    expected = "**Failed: `cpu` is incorrect on w1 and 1 more of 3 workloads; no speed is reported for it.**"
+    expected = (
+        "**`attention` failed: `cpu` is incorrect on w1 and 1 more of 3 workloads; no speed is reported for it.**"
+    )
     assert expected == text.splitlines()[2]
     assert "- `cpu` on w1: 3 of 4,096 elements wrong" in text
     assert "worst at B=0 H=0 Sq=63 D=1: expected 0.25, got nan (allowed error 1.0e-05)" in text
@@ -173,7 +179,7 @@ def test_a_wrong_variant_shows_no_speed_even_where_one_was_timed() -> None:
 def test_a_session_in_which_nothing_happened_has_sentences_and_no_tables() -> None:
     """Aborted before the first step."""
     text = report(make_record(status="aborted", reason="interrupted by SIGINT"))
-    assert "**Aborted: interrupted by SIGINT.**" == text.splitlines()[2]
+    assert "**`attention` was aborted: interrupted by SIGINT.**" == text.splitlines()[2]
     for words in ("No step has ended.", "Nothing was verified.", "Nothing was measured: ", "nothing was billed."):
         assert words in text
     assert [] == rows(text)
@@ -205,7 +211,7 @@ def test_hostile_text_breaks_no_table() -> None:
 
 def test_only_commands_of_loop_are_offered_to_be_pasted() -> None:
     """A message with new lines in a proposal is no command."""
-    text = section(report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")), "Next")
+    text = report(make_record(proposal="Mend it.\nrm -rf ~\nloop report last")).partition("**Next:** ")[2]
     assert "Mend it. rm -rf \\~\n\n```sh\nloop report last\n```" == text.partition("\n\n- Grade")[0].strip()
 
 

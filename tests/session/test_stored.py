@@ -41,7 +41,7 @@ def test_the_report_is_rendered_again(stored: Path) -> None:
     """From the record and its samples, with the same first sentence."""
     shown = loop("report", WHOLE)
     assert (0, "") == (shown.returncode, shown.stderr)
-    headline = "**Passed: `ours` is faster than functions:scale on 2 of 2 workloads"
+    headline = "**`attention` passed: `ours` is faster than functions:scale on 2 of 2 workloads"
     assert headline in (STORED / "sessions" / WHOLE / "report.md").read_text()
     assert headline in shown.stdout
     assert json.loads(loop("report", WHOLE, "--format", "json").stdout)["id"] == WHOLE

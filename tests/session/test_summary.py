@@ -29,7 +29,7 @@ def test_it_begins_with_its_mark_and_the_verdict() -> None:
     """So that a workflow finds it again and a reader needs no more."""
     lines = many(3).splitlines()
     assert "<!-- loop: attention -->" == lines[0]
-    assert lines[3].startswith("**Passed: ")
+    assert lines[3].startswith("**`attention` passed: ")
 
 
 def test_the_worst_rows_come_first() -> None:
@@ -49,7 +49,8 @@ def test_what_failed_is_fenced_with_its_next_command() -> None:
     """Of several lines, as they were printed."""
     text = digest(make_record(status="failed", reason="build failed"), [FAILED])
     assert "```text\ncpu: k.cpp:3:1: error\n  int x\n  ^~~~\n```" in text
-    assert "Next: mend it" in text
+    assert "What usually cures it: mend it" in text
+    assert 1 == text.count("Next:"), "one thing to do, with its command"
 
 
 @pytest.mark.parametrize("limit", [LEAST, 1700, 3000, 10_000, LIMIT])
@@ -80,7 +81,7 @@ def test_at_every_length_it_is_whole(limit: int) -> None:
     record = make_record(verdicts=[make_speed(f"w{n}") for n in range(10)], not_exercised=missing)
     text = digest(record, [FAILED], limit)
     assert limit >= len(text.encode())
-    assert re.match(r"<!-- loop: attention -->\n### `attention` on cpu\n\n\*\*Passed", text)
+    assert re.match(r"<!-- loop: attention -->\n### `attention` on cpu\n\n\*\*`attention` passed", text)
     assert text.rstrip().endswith("`loop report 2026-11-21-120000-baseline`.")
     assert 0 == text.count("```") % 2
     assert ":\n\n\n" not in text, "a heading without what it is over"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.model.index import Environment
+from loop.model.index import Environment, Judgement
 from loop.profile.resources_section import KernelRow
 from loop.site import pages
 from loop.site.contents import Contents, Looked
@@ -165,9 +165,23 @@ def test_a_wrong_variant_has_no_speed() -> None:
     row = make_row(ratios={"ours": 1.5}, incorrect=("ours",))
     found = read(site(make_contents(row)))
     shown = found["sessions/2026-11-21-120000-quick.html"].text.partition("Ratios")[2]
-    assert "incorrect" in shown
+    assert "wrong" in shown
     assert "1.50x" not in shown
-    assert "No session has measured it yet." in found["kernels/ours.html"].text
+
+
+def test_a_kernel_page_lists_the_session_that_found_it_wrong() -> None:
+    """The newest verdict comes first, and the list of kernels has it; a wrong one has no ratio."""
+    wrong = Judgement(variant="ours", build="b", seed=7, wrong=("N3 M5 float32, strided",))
+    rows = (
+        make_row("2026-11-21-120000-quick", right=("ours",)),
+        make_row("2026-11-22-120000-edges", right=(), judged=(wrong,), ratios={}, status="failed"),
+    )
+    files = read(site(make_contents(*rows)))
+    kernel, kernels = files["kernels/ours.html"].text, files["kernels/index.html"].text
+    assert kernel.index("2026-11-22-120000-edges") < kernel.index("2026-11-21-120000-quick")
+    assert "wrong" in kernel.partition("2026-11-22-120000-edges")[2].partition("2026-11-21")[0]
+    assert "wrong" in kernels
+    assert "1.50x" not in kernels
 
 
 def test_a_kernel_page_has_its_ratios_and_resources() -> None:

@@ -11,7 +11,7 @@ from loop.model.plan import ResolvedPlan
 from loop.model.record import Event, KnownGood, Opened, Revision
 from loop.model.resources import Rise, Taken
 from loop.profile.model import ResourcesOutput
-from loop.store.past_changes import known_good, known_resources
+from loop.store.past_changes import known_good, known_resources, needed
 from loop.store.rows import row_of
 from tests.makers import make_check, make_finished, make_machine, make_plan, make_session_head
 from tests.store.folders import make_session
@@ -136,6 +136,16 @@ def test_the_last_verification_of_a_session_counts(tmp_path: Path) -> None:
     """A step that was done again found what all later steps stood on."""
     make_session(tmp_path, "2026-11-20-090000-a", verified(cpu="first"), verified(cpu="again"))
     assert "again" == build_of(tmp_path)
+
+
+def test_a_build_that_any_session_found_wrong_is_not_good(tmp_path: Path) -> None:
+    """Whichever came first, and however many passed it; one that a failure stands against is kept."""
+    wrong = verified(right=False, cpu="second")
+    make_session(tmp_path, "2026-11-18-090000-a", verified(cpu="first"))
+    make_session(tmp_path, "2026-11-19-090000-edges", wrong, status="failed")
+    make_session(tmp_path, "2026-11-20-090000-quick", verified(cpu="second"))
+    assert "first" == build_of(tmp_path)
+    assert {"2026-11-19-090000-edges", "2026-11-18-090000-a"} <= needed(tmp_path)
 
 
 def test_without_sessions_nothing_is_known(tmp_path: Path) -> None:

@@ -310,3 +310,14 @@ def test_the_first_failure_of_a_workload_speaks_for_it() -> None:
     cheat = make_check("w", status="tampered", message="replaced")
     (verdict,) = incorrect(both.model_copy(update={"checks": (*checks, cheat)}))
     assert ("invalid", "replaced") == (verdict.verdict, verdict.reason)
+
+
+@pytest.mark.parametrize("rounds", [(0.0033, 0.0029), (0.0041, 0.0030, 0.0022), (0.02, 0.0195)])
+def test_what_is_slower_by_far_is_slower_after_a_few_rounds(rounds: Sequence[float]) -> None:
+    """However they scatter: no disturbance makes each of them so slow."""
+    assert "slower" == by_interval(measure(make_rounds(*rounds))).verdict
+
+
+def test_a_wide_interval_above_one_says_nothing() -> None:
+    """A disturbed machine makes a kernel look fast, and nobody is told so."""
+    assert "inconclusive" == by_interval(measure(make_rounds(2.0, 12.0, 9.0, 4.0))).verdict

@@ -22,6 +22,7 @@ from loop.timing.verdicts import (
     by_evidence,
     conclude,
     e_value,
+    far_off,
     needed_evidence,
 )
 
@@ -308,3 +309,21 @@ def test_what_blocks_share_moves_the_margin() -> None:
     assert ["slower", "inconclusive"] == [conclude([-0.02] * 12, 1, a).verdict for a in (0.0, allowed)]
     assert ["slower", "slower"] == [conclude([-0.04] * 12, 1, a).verdict for a in (0.0, allowed)]
     assert ["same", "inconclusive"] == [conclude(around(0.008, 0.001, 12), 1, a).verdict for a in (0.0, allowed)]
+
+
+def test_a_huge_slowdown_needs_four_blocks() -> None:
+    """One of three blocks that scatter by a tenth; and a slowdown of a third still needs eight."""
+    huge = [math.log(1 / 300), math.log(1 / 270), math.log(1 / 310), math.log(1 / 290)]
+    decided = by_evidence(huge)
+    assert decided is not None
+    assert "slower" == decided.verdict
+    assert by_evidence(huge[:3]) is None
+    assert by_evidence([-0.3, -0.31, -0.29, -0.3]) is None
+
+
+@pytest.mark.slow
+def test_noise_is_never_far_off() -> None:
+    """Of blocks that scatter by half of their time and have no effect."""
+    draw = random.Random(7)
+    series = [[draw.gauss(0, 0.5) for _ in range(40)] for _ in range(2000)]
+    assert not any(far_off(logs[:count], 1000) for logs in series for count in (4, 5, 8, 16, 40))

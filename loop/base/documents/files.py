@@ -87,12 +87,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Any, indent: int | None = 1) -> str:
     """Indented JSON with a final line end. Models, mappings and sequences; NaN and infinities become null.
 
     What a terminal would act on is escaped: it may be printed to one.
     """
-    text = json.dumps(plain(value), indent=1, ensure_ascii=False)
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=False)
     return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 

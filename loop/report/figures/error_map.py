@@ -59,11 +59,11 @@ def _wrong(finished: Sequence[Finished]) -> Iterator[Wrong]:
 
 def _key() -> Iterator[str]:
     yield svg.rect(12, 31, 14, 10, "box", stroke="line")
-    yield svg.text(32, 40, "nothing wrong", "soft")
-    yield svg.rect(128, 31, 14, 10, "bad")
-    yield svg.text(148, 40, "wrong; fuller: larger error", "soft")
-    yield svg.rect(320, 31, 14, 10, "bad", stroke="ink", dash="2 2")
-    yield svg.text(340, 40, "not a number", "soft")
+    yield svg.text(32, 40, "right", "soft")
+    yield svg.rect(76, 31, 14, 10, "bad")
+    yield svg.text(96, 40, "wrong; fuller: larger", "soft")
+    yield svg.rect(252, 31, 14, 10, "bad", stroke="ink", dash="2 2")
+    yield svg.text(272, 40, "not a number", "soft")
 
 
 def _strip(name: str, stretches: Sequence[MapPart], top: float) -> Iterator[str]:

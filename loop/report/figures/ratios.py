@@ -71,13 +71,13 @@ class _Axis:
 
     def drawn(self) -> list[str]:
         parts = []
-        for value in self.scale.marks(7):
+        for value in self.scale.marks(6):
             x = self.scale(value)
             parts.append(svg.line(x, self.top, x, self.bottom, "line"))
             parts.append(svg.text(x, self.bottom + 16, f"{plain_number(value)}x", "soft", anchor="middle"))
         one = self.scale(1.0)
         parts.append(svg.line(one, self.top - 4, one, self.bottom, "ink", wide=1.5))
-        said = "slower below 1, faster above; bars: 99 % intervals; logarithmic"
+        said = "above 1 it is faster; bars: 99 % intervals; logarithmic"
         parts.append(svg.text(svg.WIDTH - 12, self.bottom + 34, said, "soft", anchor="end"))
         return parts
 

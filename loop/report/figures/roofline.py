@@ -79,7 +79,7 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
         *_marks(points, x, y),
         *_key(points, roof, left, baseline),
     ]
-    height = BOTTOM + 56 + 18 * (len(points) + 1)
+    height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
     return svg.drawn(
         "roofline", "Roofline with the variants on it", _told(points, roof, left, baseline), height, parts
     )
@@ -105,7 +105,7 @@ def _positive(one: Profile, name: str) -> float | None:
 
 
 def _axes(x: Scale, y: Scale) -> Iterator[str]:
-    for value in x.marks():
+    for value in x.marks(6):
         yield svg.line(x(value), TOP, x(value), BOTTOM, "line", wide=0.5)
         yield svg.text(x(value), BOTTOM + 16, plain_number(value), "soft", anchor="middle")
     for value in y.marks(6):
@@ -113,7 +113,7 @@ def _axes(x: Scale, y: Scale) -> Iterator[str]:
         yield svg.text(LEFT - 6, y(value) + 4, with_prefix(value), "soft", anchor="end")
     yield svg.line(LEFT, BOTTOM, RIGHT, BOTTOM, "soft")
     yield svg.line(LEFT, TOP, LEFT, BOTTOM, "soft")
-    yield svg.text(RIGHT, BOTTOM + 34, "operations a byte that has to be moved, logarithmic", "soft", anchor="end")
+    yield svg.text(RIGHT, BOTTOM + 34, "operations a byte moved, logarithmic", "soft", anchor="end")
     yield svg.text(RIGHT, 22, "operations a second, logarithmic", "soft", anchor="end")
 
 
@@ -141,10 +141,12 @@ def _key(points: Sequence[Point], roof: Roof | None, left: int, baseline: str) -
     y = BOTTOM + 58
     for which, one in enumerate(points):
         yield svg.mark(20, y - 4, which)
-        yield svg.text(34, y, _words(one, roof), room=svg.WIDTH - 46)
-        y += 18
-    hollow = f"; hollow: {baseline} on the same workload" if any(one.library for one in points) else ""
-    said = f"each where it does worst{hollow}{_more(left)}"
+        reached, _, workload = _words(one, roof).rpartition(" on ")
+        yield svg.text(34, y, reached, room=svg.WIDTH - 46)
+        yield svg.text(34, y + 18, f"at its worst, {workload}", "soft", room=svg.WIDTH - 46)
+        y += 36
+    hollow = f"hollow: {baseline} there" if any(one.library for one in points) else ""
+    said = f"{hollow}{_more(left)}".removeprefix("; ")
     yield svg.text(34, y, said, "soft", room=svg.WIDTH - 46)
 
 

@@ -13,8 +13,10 @@ from html import escape
 from loop.base.statuses import COLOURS
 from loop.report.plain import one_line, shortened
 
-WIDTH = 480.0
-"""Width of every figure, in units of its own: with letters of 12 it is read on a telephone, too."""
+WIDTH = 360.0
+"""Width of every figure, in units of its own: as wide as a telephone, where letters of 12 have 12 pixels."""
+SHOWN = 4 / 3
+"""Pixels of a unit where nothing limits the width."""
 LETTER = 6.6
 """Width of a letter, about."""
 LONGEST = 4000
@@ -95,9 +97,10 @@ class Figure:
 
     @property
     def _head(self) -> str:
-        width, height = number(self.width), number(self.height)
+        box = f"0 0 {number(self.width)} {number(self.height)}"
+        width, height = number(self.width * SHOWN), number(self.height * SHOWN)
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="fig" viewBox="0 0 {width} {height}" width="{width}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="fig" viewBox="{box}" width="{width}" '
             f'height="{height}" role="img" aria-labelledby="{self.name}-title {self.name}-desc">'
         )
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loop.debug.causes import whereabouts
+from loop.debug.places import common_place, whereabouts
 from loop.model.measurement import Check, MapPart, Span
 from loop.model.signature import Signature
 from tests.makers import make_check
@@ -72,3 +72,22 @@ def test_without_a_map_there_is_nothing_to_say() -> None:
     """A crash leaves no output; a scalar has one place."""
     assert "" == whereabouts(make_check(right=False), SIGNATURE)
     assert "its one element" == whereabouts(wrong(spans=spans(Sq=(0, 0, 1, 1))), SIGNATURE)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([(64, 99, 36, 100), (64, 127, 64, 128)], "query rows from 64 on"),
+        ([(96, 99, 4, 100), (32, 34, 3, 35)], "the last Sq % 8 of query rows: a partial block of 8"),
+        ([(99, 99, 1, 100), (34, 34, 1, 35)], "only the last of query rows"),
+        ([(0, 0, 1, 100), (0, 0, 1, 35)], "only the first of query rows"),
+        ([(50, 99, 50, 100), (17, 34, 18, 35)], "the second half of query rows"),
+        ([(1, 99, 50, 100), (1, 33, 17, 35)], "every other of query rows, from 1 on"),
+        ([(3, 99, 40, 100), (1, 33, 20, 35)], ""),
+        ([(0, 99, 100, 100), (0, 34, 35, 35)], ""),
+        ([(64, 99, 36, 100)], ""),
+    ],
+)
+def test_a_place_that_several_sizes_share(found: list[tuple[int, int, int, int]], expected: str) -> None:
+    """Of one size nothing is said: the place may move with it, or stay."""
+    assert expected == common_place([wrong(spans=spans(Sq=one)) for one in found], SIGNATURE)

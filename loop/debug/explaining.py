@@ -1,0 +1,244 @@
+"""Why a variant is wrong: threads, state, what its output is as if, and the rule that foresees where it fails."""
+
+import random
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import Annotated, cast
+
+from pydantic import Field
+
+from loop.base.processes import Tick
+from loop.debug.places import common_place, whereabouts
+from loop.debug.probing import (
+    HANG_S,
+    NOTHING_WRONG,
+    Prober,
+    Spent,
+    checked,
+    failing_sides,
+    failing_variants,
+    outcome,
+)
+from loop.debug.rules import SCALES, Search
+from loop.gate.verify import Job, verify
+from loop.machine.machine import cores
+from loop.model.base import Model
+from loop.model.debugging import ExplainOutput, Explanation
+from loop.model.dtypes import Layout
+from loop.model.measurement import Check
+from loop.model.target import Target, Workload
+from loop.model.tuning import Scalar
+from loop.model.workloads import accepts, operations, scale_of, scaled
+from loop.steps.context import Context, Result, Working
+
+PROBES = 150
+"""Cases that are tried for a rule, at most."""
+REPEATS = 4
+"""Times that a failure has to come again before it is said to come at times."""
+LARGEST = 1 << 20
+"""Elements of an output that is compared with known faults; each fault costs a reference in float64."""
+LEAST_TELLING, TELLING = 8, 64
+"""Wrong elements without which no known fault is told, and those that are enough: more cost time alone."""
+COMPARED = 2
+"""Workloads that a known fault has to explain: what explains one alone may be chance."""
+MOST_NAMED = 3
+"""Known faults that are named side by side: where more explain an output, it tells none of them."""
+NOTHING = "nothing were computed (zeros)"
+"""Explains zeros better than an input that were zero."""
+BY_CAUSE = {
+    "outside": "it reads or writes outside of its tensors",
+    "changed input": "it writes to its input",
+    "not written": "some of its output is never written",
+    "one output": "its output does not follow its input's values",
+    "NaN": "some of its output is never written, or overflows on the way (NaN)",
+}
+"""What the gate itself saw: no other cause is looked for first."""
+
+KEEPS = "it keeps values between calls: "
+FIRST = "wrong in the first call of a process, right in later ones"
+BY_CALLS = {
+    "first call": FIRST,
+    "later calls": f"{KEEPS}right in the first call of a process, wrong in later ones",
+}
+"""What a verification that tells calls apart saw by itself."""
+
+
+class Patience(Model):
+    """How long a cause is looked for."""
+
+    seconds: Annotated[float, Field(gt=0)] | None = None
+    """For all variants together. Default: the step's budget."""
+
+
+def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
+    """The cause of each wrong variant, and the rule that foresees on fresh workloads where it fails."""
+    found: list[Explanation] = []
+    pairs = yield from failing_sides(context, failing_variants(context))
+    for failing, side in pairs:
+        limit_s = (arguments.seconds or context.budget_s) / len(pairs)
+        if arguments.seconds and side.emulated:
+            limit_s = 0.0  # A call of it takes seconds: only what the checks show is said.
+        with closing(Prober(context, failing, side, PROBES, limit_s)) as prober:
+            found.append((yield from _explanation(prober)))
+    texts = [f"{one.variant}: {one.text}" for one in found]
+    return Result(ExplainOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(found)))
+
+
+def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
+    """What explains the failures of one variant, as far as the time allows."""
+    failing, rule, held = prober.failing, "", 0
+    as_if: tuple[str, ...] = ()
+    causes = {check.cause for check in prober.failures}
+    by_gate = next((text for cause, text in BY_CAUSE.items() if cause in causes), "")
+    by_calls = next((text for cause, text in BY_CALLS.items() if cause in causes), "")
+    cause = by_calls or (yield from _circumstance(prober))
+    if not cause:
+        as_if = (yield from _as_if(prober)) if failing.kind == "wrong" and by_gate in ("", BY_CAUSE["NaN"]) else ()
+        rule, held = yield from _rule(prober)
+    telling = failing.telling
+    where = common_place(prober.failures, prober.signature) or whereabouts(telling, prober.signature)
+    return Explanation(
+        variant=failing.variant,
+        cause=cause or (f"as if {', or '.join(as_if)}" if as_if else by_gate),
+        as_if=as_if,
+        rule=rule,
+        held=held,
+        where=where,
+        workload=telling.workload.name,
+    )
+
+
+def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
+    """Whether threads or earlier calls decide; empty where neither does, or the time is over."""
+    check = prober.failing.telling if prober.failing.telling.cause == "two outputs" else prober.start
+    many = check.threads or cores()
+    threaded = many > 1 and prober.context.bench.device == "cpu" and not prober.side.emulated
+    try:
+        prober.begin_process(threads=1 if threaded else None)
+        first, later = yield from prober.calls(check.workload, check.inputs)
+        if first != later:
+            return KEEPS + "right in the first call of a process, wrong in the next" if first else FIRST
+        if not first:
+            return ""
+        if (yield from prober.fails_after(check)):
+            return KEEPS + "right in a fresh process, wrong after calls with other values or sizes"
+        for _ in range(REPEATS if threaded else 0):
+            prober.begin_process(threads=many)
+            if not all((yield from prober.calls(check.workload, check.inputs))):
+                return (
+                    f"a data race, or it depends on the number of threads: wrong with {many} threads, right with 1"
+                )
+    except Spent:
+        return ""
+    finally:
+        prober.close()
+    return "it fails at times: in fresh processes it was right"
+
+
+def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
+    """Known faults that explain the outputs of the most telling workloads; those of whole outputs first."""
+    chosen = _most_telling(prober.failures)
+    if time.monotonic() > prober.end or not chosen:
+        return ()
+    side = replace(prober.side, threads=1) if prober.context.bench.device == "cpu" else prober.side
+    job = Job(side, chosen, layouts=False, call_limit_s=HANG_S, suspected=True)
+    (checks,) = yield from verify(prober.context.bench, [job])
+    fits = [check.fits for check in checks.checks if check.fits is not None]
+    if whole := _common(fits, whole=True):
+        return whole
+    partly = _common(fits, whole=False)
+    return (*partly[:-1], f"{partly[-1]}, where it is wrong") if partly else ()
+
+
+def _most_telling(failures: Sequence[Check]) -> tuple[Workload, ...]:
+    """Where right and wrong elements are most evenly divided, and the smallest workload with enough wrong ones."""
+    wrong = [one for one in failures if one.wrong and one.inputs == "contiguous" and one.total <= LARGEST]
+    wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
+    evenly = sorted(wrong, key=lambda one: (one.wrong < LEAST_TELLING, abs(one.wrong / one.total - 0.5)))
+    return tuple({check.workload.name: check.workload for check in (*evenly[:1], *wrong)}.values())[:COMPARED]
+
+
+def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ...]:
+    """Faults that explain every one of some outputs, the right elements too; none where too many do."""
+    each = [[as_if for as_if, all_of_it in one.items() if all_of_it or not whole] for one in fits]
+    common = tuple(as_if for as_if in each[0] if all(as_if in one for one in each)) if each else ()
+    return (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
+
+
+def _rule(prober: Prober) -> Generator[Tick, None, tuple[str, int]]:
+    """The rule that foresaw enough fresh workloads, and how many; empty without one."""
+    search = _search(prober)
+    if prober.context.bench.device == "cpu" and not prober.side.emulated:
+        prober.begin_process(threads=1)
+    with suppress(Spent):
+        while case := search.next():
+            inputs = cast(Layout, case["inputs"])
+            result = yield from prober.ask(_entry(prober.context.bench.target, case), inputs)
+            if result != "other":
+                search.learn(case, result == "fails")
+    return (search.found.sentence, search.held) if search.found else ("", 0)
+
+
+def _search(prober: Prober) -> Search:
+    """A search that begins with all checks of the variant, and may try what the target and the variant allow."""
+    target, side = prober.context.bench.target, prober.side
+    tried: dict[tuple[tuple[str, Scalar], ...], bool] = {}
+    work = [operations(target, prober.start.workload)]
+    for check in checked(prober.context, prober.failing.variant):
+        result = outcome(check, prober.failing.kind)
+        if check.status != "unsupported" and result != "other":
+            key = tuple(_case(target, check).items())
+            tried[key] = tried.get(key, False) or result == "fails"
+            work.append(operations(target, check.workload))
+    cases = [
+        (dict(key), fails) for key, fails in sorted(tried.items(), key=lambda one: _size(dict(one[0]), target))
+    ]
+    sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
+    seen = {
+        name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in cases[0][0] if name not in sizes
+    }
+    seen["scale"] = (1.0, *SCALES) if len(seen["scale"]) > 1 else ()
+    choices = {name: words for name, words in seen.items() if len(words) > 1}
+    most = min(max(4 * work[0], LEAST_WORK), 2 * max(work))
+
+    def fits(case: Mapping[str, Scalar]) -> bool:
+        workload = prober.workload(_entry(target, case))
+        return operations(target, workload) <= most and accepts(side, workload)
+
+    return Search(cases, sizes, choices, fits, random.Random(prober.seed))
+
+
+LEAST_WORK = 1 << 18
+"""Operations that a fresh workload may always have."""
+
+
+def _size(case: Mapping[str, Scalar], target: Target) -> int:
+    return sum(int(case[name]) for name in target.signature.dimensions)
+
+
+def _case(target: Target, check: Check) -> dict[str, Scalar]:
+    """All of a check that may matter."""
+    workload, scale = check.workload, scale_of(check.workload.values)
+    given = {name: "none" if value is None else value for name, value in workload.attributes.items()}
+    kind = target.values.get(workload.values, {})
+    if workload.values == "wide":
+        scale = 4.0
+    elif kind and all(fill.kind == "normal" and not fill.nan_along for fill in kind.values()):
+        scale = max(fill.scale for fill in kind.values())
+    plain = scale is not None or workload.values == "normal"
+    values = "normal" if plain else workload.values
+    return {
+        **workload.sizes, **given,
+        "dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": check.inputs,
+    }  # fmt: skip
+
+
+def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """A case as a workload of a manifest."""
+    known = (*target.signature.dimensions, *target.signature.named, "dtype", "values")
+    entry = {name: case[name] for name in known if case[name] != "none"}
+    if case["values"] == "normal" and case["scale"] != 1:
+        entry["values"] = scaled(float(case["scale"]))
+    return entry

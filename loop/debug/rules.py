@@ -1,0 +1,391 @@
+"""When does it fail? Rules on sizes, attributes, types, values and layouts that fit what was tried.
+
+Pure: others try. `Hypotheses` keeps every rule that explains all cases so far. It names the untried case on which
+the likely ones differ most. So a threshold is halved, and "no multiple of 8" is told from "odd", by few cases.
+"""
+
+import math
+import operator
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from math import prod
+from typing import Any
+
+from loop.model.tuning import Scalar
+
+Case = Mapping[str, Scalar]
+"""All that may matter: sizes, attributes, `dtype`, `values`, `scale` of the values, `inputs` (their layout)."""
+STEPS = (*range(2, 17), 20, 24, 32, 48, 64, 96, 100, 128, 192, 256, 512, 1024)
+"""Blocks whose multiples are tried."""
+KEPT = 40
+"""Rules that are compared, the simplest first."""
+DOUBT = 0.02
+"""Share of the likelihood below which a rule that differs is not looked into."""
+ALWAYS = "always"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition: a case fails where it holds."""
+
+    text: str
+    opposite: str
+    """The condition on which a case passes."""
+    cost: float
+    """How little it is expected before anything is tried, in bits."""
+    holds: Callable[[Case], bool]
+    limits: tuple[tuple[tuple[str, ...], float], ...] = ()
+    """Sizes whose product has a limit, and the limit."""
+
+    @property
+    def sentence(self) -> str:
+        """`wrong where W % 8 != 0, right where W % 8 == 0`."""
+        if self.text == ALWAYS:
+            return "wrong at every size that was tried"
+        return f"wrong where {self.text}, right where {self.opposite}"
+
+
+class Hypotheses:
+    """Cases with what came of them, and the rules that explain all of them."""
+
+    def __init__(self, tried: Iterable[tuple[Case, bool]], sizes: Sequence[str]) -> None:
+        """`tried`: cases, and whether each fails; `sizes`: the names of those features that are sizes."""
+        self.tried = list(tried)
+        self.sizes = [name for name in sizes if len({case[name] for case, _ in self.tried}) > 1]
+        groups = [*combinations(self.sizes, 2), *([tuple(self.sizes)] if len(self.sizes) > 2 else [])]
+        self.quantities = (*self.sizes, *("*".join(names) for names in groups))
+        """Sizes, and the products of two or all of them."""
+        self.tried = [(self.with_products(case), fails) for case, fails in self.tried]
+        fixed = [*self._of_sizes(), *self._of_words()]
+        self._wide = [rule for rule in fixed if all(rule.holds(case) for case in self.failing)]
+        self._narrow = [rule for rule in fixed if not any(rule.holds(case) for case in self.passing)]
+
+    @property
+    def failing(self) -> list[Case]:
+        """Cases that fail."""
+        return [case for case, fails in self.tried if fails]
+
+    @property
+    def passing(self) -> list[Case]:
+        """Cases that pass."""
+        return [case for case, fails in self.tried if not fails]
+
+    def with_products(self, case: Case) -> dict[str, Scalar]:
+        """A case with the products of its sizes."""
+        return {**case, **{name: prod(int(case[one]) for one in name.split("*")) for name in self.quantities}}
+
+    def learn(self, case: Case, fails: bool) -> None:
+        """Drop the rules that do not explain a case."""
+        self.tried.append((case, fails))
+        if fails:
+            self._wide = [rule for rule in self._wide if rule.holds(case)]
+        else:
+            self._narrow = [rule for rule in self._narrow if not rule.holds(case)]
+
+    def rules(self) -> list[Rule]:
+        """Rules that explain every case, the simplest first: also two that hold together, or either."""
+        limits = list(self._limits())
+        wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], self.passing)
+        narrow = _with_bits([*self._narrow, *(rule for rule, is_wide in limits if not is_wide)], self.failing)
+        every = (1 << len(self.failing)) - 1
+        found = [rule for rule, passes in wide if not passes]
+        if not self.passing:
+            found.append(Rule(ALWAYS, "", 0.5, lambda case: True))
+        else:
+            found += [_both(a, b) for (a, x), (b, y) in _pairs(wide) if not x & y]
+            found += [_either(a, b) for (a, x), (b, y) in _pairs(narrow) if x | y == every]
+        found = found or _threes(wide[:KEPT])
+        return sorted({rule.text: rule for rule in found}.values(), key=lambda rule: rule.cost)[:KEPT]
+
+    def telling(self, rules: Sequence[Rule], cases: Sequence[Case]) -> Case | None:
+        """The case on which likely rules differ most; None where they agree on all."""
+        shares = [2.0**-rule.cost for rule in rules]
+        whole = sum(shares)
+        best, most = None, DOUBT
+        for case in cases:
+            fails = sum(share for rule, share in zip(rules, shares, strict=True) if rule.holds(case)) / whole
+            if min(fails, 1 - fails) > most * 1.001:
+                best, most = case, min(fails, 1 - fails)
+        return best
+
+    def _limits(self) -> Iterator[tuple[Rule, bool]]:
+        """Thresholds that hold in every case that fails (True), or in none that passes (False)."""
+        for name in (*self.quantities, "scale"):
+            fails, passes = ([float(case[name]) for case in cases] for cases in (self.failing, self.passing))
+            least, most = min(passes, default=math.inf), max(passes, default=-math.inf)
+            for limit in _between({*fails, *passes}) if name != "scale" else SCALES:
+                above = _threshold(name, limit)
+                below = replace(above, text=above.opposite, opposite=above.text, holds=_negated(above.holds))
+                fit = (
+                    (above, True, least < limit <= min(fails)),
+                    (below, True, max(fails) < limit <= most),
+                    (above, False, most < limit <= max(fails)),
+                    (below, False, min(fails) < limit <= least),
+                )
+                yield from ((rule, is_wide) for rule, is_wide, fits in fit if fits)
+
+    def _of_sizes(self) -> Iterator[Rule]:
+        for name in self.quantities:
+            single = name in self.sizes
+            for step in STEPS:
+                power = step & (step - 1) == 0
+                if power or single:
+                    cost = (0.0 if single else 2.0) + (1.0 if power else 3.0) + (step > 64)
+                    yield from _pair(f"{name} % {step} != 0", f"{name} % {step} == 0", cost, _remains(name, step))
+            if single:
+                texts = (f"{name} is no power of two", f"{name} is a power of two")
+                yield from _pair(*texts, 3.0, _is_no_power(name))
+                for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
+                    cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
+                    yield from _pair(f"{name} == {size}", f"{name} != {size}", cost, _equals(name, size))
+        for a, b in combinations(self.sizes, 2):
+            yield from _pair(f"{a} != {b}", f"{a} == {b}", 2.0, _related(a, b, operator.ne))
+            yield from _pair(f"{a} > {b}", f"{a} <= {b}", 2.0, _related(a, b, operator.gt))
+            yield from _pair(f"{a} < {b}", f"{a} >= {b}", 2.0, _related(a, b, operator.lt))
+
+    def _of_words(self) -> Iterator[Rule]:
+        """Attributes, type, kind of values and layout, as far as they differ."""
+        for name in self.tried[0][0]:
+            choices = dict.fromkeys(case[name] for case, _ in self.tried)
+            if name in (*self.quantities, "scale") or len(choices) < 2:
+                continue
+            for choice in choices:
+                word = str(choice).lower() if isinstance(choice, bool) else str(choice)
+                verb = "are" if name in ("inputs", "values") else "is"
+                texts = (f"{name} {verb} {word}", f"{name} {verb} not {word}")
+                yield from _pair(*texts, 1.0, _equals(name, choice))
+
+
+def _pair(text: str, opposite: str, cost: float, holds: Callable[[Case], bool]) -> Iterator[Rule]:
+    """A condition and its opposite."""
+    yield Rule(text, opposite, cost, holds)
+    yield Rule(opposite, text, cost + 0.1, _negated(holds))
+
+
+def _negated(holds: Callable[[Case], bool]) -> Callable[[Case], bool]:
+    return lambda case: not holds(case)
+
+
+def _remains(name: str, step: int) -> Callable[[Case], bool]:
+    return lambda case: int(case[name]) % step != 0
+
+
+def _equals(name: str, value: Scalar) -> Callable[[Case], bool]:
+    return lambda case: case[name] == value
+
+
+def _is_no_power(name: str) -> Callable[[Case], bool]:
+    return lambda case: int(case[name]).bit_count() != 1
+
+
+def _related(a: str, b: str, compare: Callable[[Any, Any], bool]) -> Callable[[Case], bool]:
+    return lambda case: compare(case[a], case[b])
+
+
+def _at_least(name: str, limit: float) -> Callable[[Case], bool]:
+    return lambda case: float(case[name]) >= limit
+
+
+def _threshold(name: str, limit: float) -> Rule:
+    """A size, a product or the scale of the values is at least a limit; `D > 512` where that is rounder."""
+    said, names = ("the values' standard deviation", ()) if name == "scale" else (name, tuple(name.split("*")))
+    after = bool(names) and _is_round(limit - 1)
+    texts = (f"{said} > {limit - 1:g}", f"{said} <= {limit - 1:g}") if after else ()
+    text, opposite = texts or (f"{said} >= {limit:g}", f"{said} < {limit:g}")
+    cost = 2.0 * (len(names) > 1) + (1.5 if _is_round(limit) or after else 3)
+    return Rule(text, opposite, cost, _at_least(name, limit), ((names, limit),) if names else ())
+
+
+def _both(a: Rule, b: Rule) -> Rule:
+    text, opposite = f"{a.text} and {b.text}", f"{a.opposite} or {b.opposite}"
+    cost, limits = a.cost + b.cost + 2, (*a.limits, *b.limits)
+    return Rule(text, opposite, cost, lambda case: a.holds(case) and b.holds(case), limits)
+
+
+def _either(a: Rule, b: Rule) -> Rule:
+    text, opposite = f"{a.text} or {b.text}", f"{a.opposite} and {b.opposite}"
+    cost, limits = a.cost + b.cost + 3, (*a.limits, *b.limits)
+    return Rule(text, opposite, cost, lambda case: a.holds(case) or b.holds(case), limits)
+
+
+def _threes(wide: Sequence[tuple[Rule, int]]) -> list[Rule]:
+    """Three conditions that hold together, where no two do."""
+    some = combinations(wide, 3)
+    return [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in some if not x & y & z]
+
+
+def _with_bits(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
+    """Rules, the simplest first, and the cases in which each holds, a bit each."""
+    simple = sorted(rules, key=lambda rule: rule.cost)
+    return [(rule, sum(1 << n for n, case in enumerate(cases) if rule.holds(case))) for rule in simple]
+
+
+def _pairs(rules: Sequence[tuple[Rule, int]]) -> list[tuple[tuple[Rule, int], tuple[Rule, int]]]:
+    """Pairs of rules that explain different cases each, the simplest first."""
+    alone = list({bits: (rule, bits) for rule, bits in reversed(rules)}.values())
+    return list(combinations(sorted(alone, key=lambda one: one[0].cost)[: 4 * KEPT], 2))
+
+
+def _between(sizes: set[float]) -> set[float]:
+    """Limits among sizes: each of them, the one after, the middle to the next, and what blocks are made of."""
+    found: set[float] = set()
+    for low, high in pairwise(sorted(sizes)):
+        powers = [1 << bit for bit in range(int(low).bit_length(), int(high).bit_length() + 1)][-3:]
+        some = (low + 1, (low + high + 1) // 2, high, *powers, *(power + 1 for power in powers))
+        found |= {limit for limit in some if low < limit <= high}
+    return found
+
+
+def _is_round(size: float) -> bool:
+    """Whether a size is a power of two above 1 or a multiple of 64."""
+    return size > 1 and (int(size).bit_count() == 1 or size % 64 == 0)
+
+
+SCALES = (0.001, 4.0, 16.0, 64.0, 256.0)
+"""Standard deviations of values that are tried, beside 1."""
+
+
+SIZES = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    9,
+    12,
+    15,
+    16,
+    17,
+    24,
+    31,
+    32,
+    33,
+    48,
+    63,
+    64,
+    65,
+    100,
+    128,
+    129,
+    256,
+    257,
+    384,
+    512,
+    640,
+)
+"""Sizes on which kernels differ; more are drawn."""
+SPREAD = 6
+"""Cases drawn around each one that was tried."""
+
+
+def neighbours(
+    around: Sequence[Case], sizes: Mapping[str, int], choices: Mapping[str, Sequence[Scalar]], draw: random.Random
+) -> list[dict[str, Scalar]]:
+    """Cases like those that were tried: one feature changed, two sizes made equal, or several drawn.
+
+    `sizes`: the largest that each may be; `choices`: the words of each other feature.
+    """
+    found: list[dict[str, Scalar]] = []
+    for case in around:
+        for name, most in sizes.items():
+            size = int(case[name])
+            near = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, *(n * size for n in (3, 5))}
+            found += [{**case, name: one} for one in near if 0 < one <= most]
+            found += [{**case, name: case[other]} for other in sizes if 0 < int(case[other]) <= most]
+        for name, words in choices.items():
+            found += [{**case, name: word} for word in words]
+        for _ in range(SPREAD):
+            some = draw.sample(list(sizes), draw.randint(1, len(sizes))) if sizes else []
+            found.append({**case, **{name: _drawn(sizes[name], draw) for name in some}})
+    return list({tuple(case.items()): case for case in found}.values())
+
+
+def _drawn(most: int, draw: random.Random) -> int:
+    """A size up to a largest one: small ones as often as large ones, half of them multiples of 8."""
+    size = int(2 ** draw.uniform(0, max(most, 1).bit_length()))
+    return max(1, min(most, size // 8 * 8 if draw.random() < 0.5 and size >= 8 else size))
+
+
+FRESH, LEAST = 12, 6
+"""Fresh cases in a row that the leading rule has to foresee; at least, where the budget ends the search."""
+
+MOST_COST = 9.0
+"""A rule of more parts fits what fails by chance."""
+
+
+class Search:
+    """A search for the rule: it names one case after the other, and learns what came of each."""
+
+    def __init__(
+        self,
+        tried: Sequence[tuple[Case, bool]],
+        sizes: Mapping[str, int],
+        choices: Mapping[str, Sequence[Scalar]],
+        fits: Callable[[Case], bool],
+        draw: random.Random,
+    ) -> None:
+        """`sizes`: the largest that each may be; `choices`: words of other features; `fits`: what may be tried."""
+        self.hypotheses = Hypotheses(tried, list(sizes))
+        self.sizes, self.fits, self.draw = sizes, fits, draw
+        self.known = {tuple(sorted(case.items())) for case, _ in self.hypotheses.tried}
+        around = [*self.hypotheses.failing[:3], *self.hypotheses.passing[-2:]]
+        self.fresh: list[Case] = []
+        self._offer(neighbours(around, sizes, choices, draw))
+        self.rules = self.hypotheses.rules()
+        self.held = 0
+        """Fresh cases in a row that the leading rule has foreseen."""
+
+    def next(self) -> Case | None:
+        """The case to try now; None where the search has come to its end."""
+        if not self.rules:
+            return None
+        self._offer(self._at_limits(self.rules[0]))
+        case = self.hypotheses.telling(self.rules, self.fresh)
+        if case is None and self.held < FRESH and self.fresh:
+            wanted = self.held % 2 == 0  # One that should fail, then one that should pass.
+            alike = [one for one in self.fresh if self.rules[0].holds(one) == wanted] or self.fresh
+            case = self.draw.choice(alike)
+        if case is not None:
+            self.fresh.remove(case)
+        return case
+
+    def learn(self, case: Case, fails: bool) -> None:
+        """What came of a case."""
+        before = self.rules[0]
+        self.hypotheses.learn(case, fails)
+        self.rules = self.hypotheses.rules()
+        same = bool(self.rules) and self.rules[0].text == before.text
+        self.held = self.held + 1 if same else 0
+
+    @property
+    def found(self) -> Rule | None:
+        """The rule that may be said: enough fresh cases were foreseen by it."""
+        rule = self.rules[0] if self.rules and self.held >= LEAST else None
+        return rule if rule and rule.cost <= MOST_COST else None
+
+    def _offer(self, cases: Iterable[Case]) -> None:
+        """Cases that may be tried, each once; small ones first, for they are quick."""
+        for case in map(self.hypotheses.with_products, cases):
+            key = tuple(sorted(case.items()))
+            if key not in self.known and self.fits(case):
+                self.known.add(key)
+                self.fresh.append(case)
+        self.fresh.sort(key=lambda case: prod(int(case[name]) for name in self.sizes))
+
+    def _at_limits(self, rule: Rule) -> Iterator[Case]:
+        """Cases on either side of a rule's limits, and halfway to what is known beyond them."""
+        for names, limit in rule.limits:
+            values = [int(case["*".join(names)]) for case, _ in self.hypotheses.tried]
+            below, above = ([one for one in values if (one >= limit) == side] for side in (False, True))
+            low, high = max(below, default=0), min(above, default=limit)
+            for case in (*self.hypotheses.failing[:2], *self.hypotheses.passing[-2:]):
+                others = prod(int(case[name]) for name in names[:-1])
+                for wanted in {limit, limit - 1, (low + high) // 2} if others else ():
+                    size = max(1, -(-int(wanted) // others) if wanted == limit else int(wanted) // others)
+                    if size <= self.sizes[names[-1]]:
+                        alike = [name for name in self.sizes if case[name] == case[names[-1]]]
+                        yield from ({**case, names[-1]: size}, {**case, **dict.fromkeys(alike, size)})

@@ -1,0 +1,231 @@
+"""What the checks of all sessions say of a variant: what stands against it, and what nobody has judged.
+
+A check is known by its variant, workload, layout, threads, seed and device. A failed one stands until the same
+check passes on other sources. Where the same sources pass it, the variant is flaky, and still not right.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from loop.model.index import Judgement, SessionRow
+from loop.model.measurement import Check, PropertyCheck
+from loop.model.output import Output, VerifyOutput, outputs_of, read_output
+from loop.model.record import Finished, SessionHead
+from loop.model.sanitizing import SanitizeOutput
+
+TIMES = ("kernel.measure", "kernel.compare")
+"""Actions that check outputs while they time."""
+
+
+class Outcome(NamedTuple):
+    """One check; what is None is the session's."""
+
+    variant: str
+    check: str
+    passed: bool
+    build: str | None = None
+    threads: int | None = None
+    seed: int | None = None
+    emulated: bool = False
+
+
+def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement, ...]:
+    """What the checks of a session say. A check that failed once in it is wrong, whatever came of it later."""
+    made = [one for step in steps for one in step.output.get("builds", ())]
+    copies = {one["build_id"] for one in made if not one.get("compiled", True)}  # Of Python, which no build is of.
+    builds = {one["variant"]: one["build_id"] for one in made}
+    grouped: dict[Judgement, dict[str, bool]] = {}
+    for outcome in (*_verified(steps), *_others(steps)):
+        build = builds.get(outcome.variant, "") if outcome.build is None else outcome.build
+        judgement = Judgement(
+            variant=outcome.variant,
+            build="" if build in copies else build,
+            threads=0 if head.device == "cuda" else outcome.threads or head.threads,
+            seed=head.seed if outcome.seed is None else outcome.seed,
+            emulated=outcome.emulated,
+        )
+        checks = grouped.setdefault(judgement, {})
+        checks[outcome.check] = outcome.passed and checks.get(outcome.check, True)
+    return tuple(_with(judgement, checks) for judgement, checks in grouped.items())
+
+
+def _with(judgement: Judgement, checks: Mapping[str, bool]) -> Judgement:
+    right = tuple(name for name, passed in checks.items() if passed)
+    wrong = tuple(name for name, passed in checks.items() if not passed)
+    return judgement.model_copy(update={"right": right, "wrong": wrong})
+
+
+def _verified(steps: Sequence[Finished]) -> Iterator[Outcome]:
+    """Checks against the reference.
+
+    Beside a control that failed they say nothing, nor where a step calls a variant neither right nor wrong.
+    """
+    for step in steps:
+        output = read_output(step, VerifyOutput)
+        if output is None or (output.control is not None and not output.control.right):
+            continue
+        for checks in output.variants:
+            emulated = checks.emulated or step.action == "kernel.emulate"
+            for check in checks.checks:
+                if not check.passed or checks.variant in output.right or checks.first_failure:
+                    yield Outcome(
+                        variant=checks.variant,
+                        check=_name(check),
+                        passed=check.passed,
+                        build=checks.build_id or "",
+                        threads=check.threads,
+                        seed=output.seed,
+                        emulated=emulated,
+                    )
+
+
+def _name(check: Check) -> str:
+    return check.workload.name if check.inputs == "contiguous" else f"{check.workload.name}, {check.inputs}"
+
+
+def _others(steps: Sequence[Finished]) -> Iterator[Outcome]:
+    """Properties, sanitizers, and outputs of timed calls."""
+    for step in steps:
+        if step.action == "kernel.properties":
+            for one in (PropertyCheck.model_validate(o, strict=False) for o in step.output.get("checks", ())):
+                if one.status != "inapplicable":
+                    check = f"{one.workload}, property {one.property}"
+                    yield Outcome(one.variant, check, one.status == "holds")
+        timed = read_output(step, Output) if step.action in TIMES else None
+        for verdict in timed.verdicts if timed else ():
+            if verdict.verdict != "invalid":
+                check = f"{verdict.workload}, timed against {verdict.against}"
+                yield Outcome(verdict.variant, check, verdict.verdict != "incorrect")
+    for output in outputs_of(steps, SanitizeOutput):
+        yield from (Outcome(name, "sanitizers", name in output.clean) for name in (*output.clean, *output.found))
+
+
+ANY = -1
+Key = tuple[str, str, int, int, bool, str]
+"""Variant, check, threads, seed, whether it was emulated, and device."""
+
+
+class Passed(NamedTuple):
+    """That sources passed a check."""
+
+    place: int
+    """Of the session among all."""
+    sources: tuple[str, str]
+    session: str
+
+
+@dataclass(frozen=True)
+class Past:
+    """All judgements of some sessions, the oldest first, by what they passed."""
+
+    judged: list[tuple[int, SessionRow, Judgement]]
+    passed: dict[Key, list[Passed]]
+    clean: dict[str, list[Passed]]
+    """Variant to the judgements in which nothing failed."""
+
+    @classmethod
+    def of(cls, rows: Sequence[SessionRow]) -> "Past":
+        """That of sessions of one target."""
+        own = ((place, row) for place, row in enumerate(rows) if not row.recorded)
+        past = cls([(place, row, one) for place, row in own for one in row.judged], {}, {})
+        for place, row, judgement in past.judged:
+            passed = Passed(place, row.sources(judgement), row.id)
+            for check in judgement.right:
+                for key in {_key(row, judgement, check), _key(row, judgement, check, exactly=False)}:
+                    past.passed.setdefault(key, []).append(passed)
+            if not judgement.wrong:
+                past.clean.setdefault(judgement.variant, []).append(passed)
+        return past
+
+    @property
+    def failures(self) -> list[tuple[int, SessionRow, Judgement, str]]:
+        """The last failure of each check of each sources, the latest first."""
+        every = [(place, row, one, check) for place, row, one in self.judged for check in one.wrong]
+        last = {
+            (_key(row, one, check), row.sources(one)): (place, row, one, check) for place, row, one, check in every
+        }
+        return sorted(last.values(), key=lambda failure: -failure[0])
+
+    def passes(self, key: Key, *, whole: bool = False) -> list[Passed]:
+        """Where a check passed. `whole`: or everything that was checked of its variant."""
+        return [*self.passed.get(key, ()), *(self.clean.get(key[0], ()) if whole else ())]
+
+
+@dataclass(frozen=True)
+class StandingFailure:
+    """A check that a variant failed, and that has not passed since on other sources."""
+
+    row: SessionRow
+    """The last session in which it failed."""
+    judgement: Judgement
+    check: str
+    flaky: str = ""
+    """A session in which the same sources passed it; empty where none did."""
+
+
+def standing(
+    rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Collection[str]]
+) -> tuple[StandingFailure, ...]:
+    """What stands against the variants, the latest first.
+
+    `rows`: sessions of one target, oldest first. `ground`: hash of its files as they are. What failed on these
+    files stands although other files passed it in between. `declared`: variant to the names of its workloads. A
+    failure on a workload that the target no longer has stands until a session finds other sources right.
+    """
+    past, found = Past.of(rows), []
+    here = {(j.variant, row.sources(j)) for _, row, j in past.judged if row.ground == ground}
+    for place, row, judgement, check in past.failures:
+        key, sources, names = _key(row, judgement, check), row.sources(judgement), declared.get(judgement.variant)
+        if names is not None:
+            gone = check != "sanitizers" and check.partition(", ")[0] not in names
+            since = [one for one in past.passes(key, whole=gone) if one.place > place]
+            mended = any(one.sources != sources for one in since)
+            if not mended or (judgement.variant, sources) in here:
+                flaky = [one.session for one in past.passes(key) if one.sources == sources]
+                found.append(StandingFailure(row, judgement, check, flaky[-1] if flaky else ""))
+    return tuple(found)
+
+
+def _key(row: SessionRow, judgement: Judgement, check: str, *, exactly: bool = True) -> Key:
+    """What has to pass again. Sessions of an older loop drew other seeds each time: of those the check counts."""
+    called_with = (judgement.threads, judgement.seed) if exactly and row.harness else (ANY, ANY)
+    return judgement.variant, check, *called_with, judgement.emulated, row.device
+
+
+def standing_in(rows: Sequence[SessionRow]) -> set[str]:
+    """Sessions in which something failed that has not passed since on other sources."""
+    every = [judgement for row in rows for judgement in row.judged]
+    names = {check.partition(", ")[0] for judgement in every for check in judgement.wrong}
+    return {one.row.id for one in standing(rows, "", {judgement.variant: names for judgement in every})}
+
+
+def unjudged(
+    rows: Sequence[SessionRow], ground: str, declared: Mapping[str, Mapping[str, Collection[str]]]
+) -> dict[str, tuple[str, ...]]:
+    """Variant to the sets of workloads that no session judged on these files: `edges (2 of 12 workloads)`.
+
+    `declared`: variant to its sets to the names of their workloads.
+    """
+    seen: dict[str, set[str]] = {}
+    for row in rows:
+        if row.ground == ground and not row.recorded:
+            for judgement in row.judged:
+                seen.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
+    found: dict[str, tuple[str, ...]] = {}
+    for variant, sets in declared.items():
+        missing = {name: set(every) - seen.get(variant, set()) for name, every in sets.items()}
+        texts = tuple(
+            name
+            if len(missing[name]) == len(every)
+            else f"{name} ({len(missing[name])} of {len(every)} workloads)"
+            for name, every in sets.items()
+            if missing[name]
+        )
+        found |= {variant: texts} if texts else {}
+    return found
+
+
+def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:
+    """Variant, build and target's files of everything that any check of any session found wrong."""
+    return {(j.variant, j.build, "" if j.build else row.ground) for row in rows for j in row.judged if j.wrong}

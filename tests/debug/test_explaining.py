@@ -1,0 +1,161 @@
+"""Why a kernel is wrong: a real compiler and real processes, mistakes of many kinds and one of none."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loop.actions import ACTIONS
+from loop.base.errors import WorkFailed
+from loop.base.processes import finish
+from loop.library.definitions import read_file
+from loop.machine.machine import cores
+from loop.model.debugging import ExplainOutput, Explanation
+from loop.model.output import outputs_of
+from loop.model.record import Finished
+from loop.model.target import Target
+from loop.steps.context import Context
+from loop.workers.bench import Bench
+from tests.makers import make_finished
+from tests.own_targets import write_own
+from tests.projects import loop
+from tests.targets import make_context, open_bench
+
+pytestmark = pytest.mark.slow
+STORE = "y[i * N + j] = sum;"
+MISTAKES = {
+    "last_lost": ("k < K;", "k + 1 < K;"),
+    "squared": ("= sum;", "= sum * sum;"),
+    "halved": ("= sum;", "= sum / 2;"),
+    "positive": ("= sum;", "= sum > 0 ? sum : 0;"),
+    "first_row": ("b[k * N + j]", "b[j]"),
+    "unknown": ("+= a", "+= (k % 3) * a"),
+    "tail": ("= sum;", "= j < N / 4 * 4 ? sum : sum + 1;"),
+    "accumulates": (STORE, "static int64_t n = 0; y[i * N + j] = n++ < M * N ? sum : sum + 1;"),
+    "keeps": (STORE, "static const double kept = b[0]; y[i * N + j] = (float)(sum + kept - b[0]);"),
+    "threads": ("= sum;", "= omp_get_max_threads() > 1 ? sum + 1 : sum;"),
+}
+FAULTS = {
+    "the sums were squared": {"python": "faults:squared"},
+    "the sums were rooted": {"python": "faults:rooted"},
+}
+WRONG = """
+def squared(a, b):
+    return (a @ b) ** 2
+
+def rooted(a, b):
+    raise ValueError("of negative sums there is no root")
+"""
+WORKLOADS = {"some": [{"M": 24, "K": [5, 9], "N": [10, 16]}, {"M": [1, 2], "K": 4, "N": 3}]}
+
+
+def open_matmul(folder: Path, cache: Path, faults: dict[str, Any]) -> Bench:
+    """A bench for a matrix product with a variant for each mistake."""
+    base = {"kind": "c_abi", "device": "cpu", "sources": ["all.cpp"], "dtypes": ["float32"]}
+    recipe = {"compiler": "g++", "flags": ["-std=c++17", "-O1", "-fopenmp"]}
+    variants = {name: {**base, "entry": name, "build": recipe} for name in MISTAKES}
+    write_own(folder, "matmul", variants=variants, workloads=WORKLOADS, faults=faults)
+    (folder / "faults.py").write_text(WRONG)
+    head, start, body = (folder / "matmul.cpp").read_text().partition("LOOP_EXPORT int ")
+    for name, (old, _) in MISTAKES.items():
+        assert old in body, name
+    bodies = [start + body.replace("matmul", name).replace(*change) for name, change in MISTAKES.items()]
+    (folder / "all.cpp").write_text("\n".join(["#include <omp.h>", head, *bodies]))
+    return open_bench(folder, read_file(folder / "target.yaml", Target).value, cache)
+
+
+def step(context: Context, action: str) -> Finished:
+    """A step that has come to its end."""
+    does = ACTIONS[action]
+    output = finish(does.run(context, does.arguments.model_validate({}))).output
+    return make_finished(action, action=action, pattern="defensive-debugging", output=output)
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[dict[str, Explanation]]:
+    """What is said of each variant, in one session in which all of them are wrong."""
+    with open_matmul(tmp_path_factory.mktemp("matmul"), build_cache, FAULTS) as bench:
+        context = make_context(bench, *MISTAKES, budget_s=90.0)
+        done = step(context, "kernel.verify")
+        found = step(replace(context, finished=(done,)), "debug.explain")
+        yield {one.variant: one for output in outputs_of([found], ExplainOutput) for one in output.explanations}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("last_lost", "the last index of K were left out"),
+        ("squared", "the sums were squared"),
+        ("halved", "it were multiplied by 0.5"),
+        ("positive", "negative results were zero"),
+        ("first_row", "only the first K of b were read"),
+    ],
+)
+def test_a_known_fault_is_named(name: str, expected: str, explained: dict[str, Explanation]) -> None:
+    """Of any kernel, of the target, of an input; a fault that cannot be asked says nothing."""
+    assert expected in explained[name].as_if
+
+
+def test_what_fits_no_fault_is_said_to(explained: dict[str, Explanation]) -> None:
+    """Only near is not enough; where it fails is a rule all the same."""
+    assert () == explained["unknown"].as_if
+    assert explained["unknown"].rule
+
+
+def test_a_tail_has_a_rule_and_a_place(explained: dict[str, Explanation]) -> None:
+    """Both hold on sizes that no workload has."""
+    assert explained["tail"].rule.startswith("wrong where N % 4 != 0, right where N % 4 == 0")
+    assert "the last N % 4 of indices of N: a partial block of 4" == explained["tail"].where
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("accumulates", "it keeps values between calls: right in the first call"),
+        ("keeps", "it keeps values between calls: right in "),
+    ],
+)
+def test_calls_that_depend_on_earlier_ones_are_told(
+    name: str, expected: str, explained: dict[str, Explanation]
+) -> None:
+    """No size is blamed for it."""
+    assert explained[name].cause.startswith(expected)
+    assert "" == explained[name].rule
+
+
+@pytest.mark.skipif(cores() == 1, reason="one core runs one thread")
+def test_what_is_right_with_one_thread_is_told(explained: dict[str, Explanation]) -> None:
+    """A race or not: several threads make it wrong."""
+    assert f"wrong with {cores()} threads, right with 1" in explained["threads"].cause
+
+
+def test_a_fault_that_is_not_there_ends_the_diagnosis_alone(tmp_path: Path, build_cache: Path) -> None:
+    """The error names the entry; what was verified stays so."""
+    faults = {**FAULTS, "the rows were lost": {"python": "faults:lost"}}
+    with open_matmul(tmp_path / "matmul", build_cache, faults) as bench:
+        context = make_context(bench, "squared", budget_s=60.0)
+        done = step(context, "kernel.verify")
+        expected = "faults: the rows were lost: cannot import faults:lost: AttributeError"
+        with pytest.raises(WorkFailed, match=expected):
+            step(replace(context, finished=(done,)), "debug.explain")
+
+
+def test_the_bench_says_why(tmp_path: Path) -> None:
+    """On the screen before the table, and as JSON, of `verify` and of `check`; nothing where all is right."""
+    folder = write_own(tmp_path / "rows", "row_max", workloads={"some": [{"N": 64, "D": [1, 3, 64]}]})
+    source = folder / "row_max.cpp"
+    assert 0 == loop("trust", str(folder)).returncode
+    right = json.loads(loop("kernels", "verify", "in_c", "--target", str(folder), "--json").stdout)
+    assert ([], "passed", 2) == (right["explanations"], right["status"], len(right["steps"]))
+    source.write_text(source.read_text().replace("a + (i + 1) * D)", "a + (i + 1) * D - D % 2)"))
+    for command in ("verify", "check"):
+        done = loop("kernels", command, "in_c", "--target", str(folder), "--json")
+        assert 1 == done.returncode
+        (why,) = json.loads(done.stdout)["explanations"]
+        assert "in_c" == why["variant"]
+        assert why["rule"] or why["cause"]
+        shown = loop("kernels", command, "in_c", "--target", str(folder)).stdout.splitlines()
+        assert "Why in_c is wrong:" == shown[0]

@@ -1,0 +1,91 @@
+"""Rules on when a kernel fails, from few cases: kernels are functions here, so nothing runs."""
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from loop.debug.rules import FRESH, LEAST, Case, Search
+
+WORDS: Case = {"dtype": "float32", "values": "normal", "scale": 1.0, "inputs": "contiguous", "causal": False}
+TWO = [(64, 64), (64, 256), (1, 8), (1, 100), (7, 8), (7, 100), (33, 8), (33, 101), (16, 2048)]
+Kernel = Callable[[Mapping[str, int]], bool]
+
+
+def search(wrong: Kernel, sizes: Sequence[tuple[int, int]] = TWO, seed: int = 0) -> Search:
+    """A search that begins with kernels of sizes N and D, with and without `causal`."""
+    cases = [
+        {**WORDS, "N": n, "D": d, "causal": causal} for (n, d), causal in itertools.product(sizes, (False, True))
+    ]
+    tried = [(case, wrong(case)) for case in cases]
+    most = {"N": 128, "D": 4096}
+    return Search(tried, most, {"causal": (False, True)}, lambda case: True, random.Random(seed))
+
+
+def walked(found: Search, wrong: Kernel, most: int = 60) -> int:
+    """Have a search try so many cases at most; how many it tried."""
+    for number in range(most):
+        case = found.next()
+        if case is None:
+            return number
+        found.learn(case, wrong(case))
+    return most
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        (lambda case: case["D"] % 8 != 0, "D % 8 != 0"),
+        (lambda case: case["N"] % 3 == 1, ""),
+        (lambda case: case["D"] > 512, "D > 512"),
+        (lambda case: case["D"] >= 701, "D >= 701"),
+        (lambda case: case["N"] != case["D"], "N != D"),
+        (lambda case: case["N"] * case["D"] > 4096, "N*D > 4096"),
+        (lambda case: case["D"] & (case["D"] - 1) != 0, "D is no power of two"),
+        (lambda case: case["N"] == 1, "N == 1"),
+        (lambda case: case["causal"] and case["N"] != case["D"], "causal is true and N != D"),
+        (lambda case: case["D"] % 4 != 0 and case["N"] > 16, "D % 4 != 0 and N > 16"),
+        (lambda case: case["D"] % 16 != 0 or case["N"] % 16 != 0, "D % 16 != 0 or N % 16 != 0"),
+        (lambda case: True, "always"),
+    ],
+)
+def test_a_rule_is_found_from_few_cases(wrong: Kernel, expected: str) -> None:
+    """Multiples, thresholds, products, relations, attributes, and two of them; none where none fits."""
+    found = search(wrong)
+    assert walked(found, wrong) < 60
+    said = found.found.text if found.found else ""
+    assert {*expected.split(" and "), *expected.split(" or ")} == {*said.split(" and "), *said.split(" or ")}
+    assert not expected or found.held >= FRESH
+
+
+def test_a_rule_is_said_only_after_it_foresaw_fresh_cases() -> None:
+    """The first checks alone prove nothing: five cases are too few."""
+
+    def wrong(case: Mapping[str, int]) -> bool:
+        return case["D"] % 8 != 0
+
+    found = search(wrong)
+    assert found.rules
+    assert found.found is None
+    walked(found, wrong, LEAST - 1)
+    assert found.found is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_fails_by_chance_has_no_rule(seed: int) -> None:
+    """Whatever fits the first cases is refuted by fresh ones."""
+    draw = random.Random(seed)
+    found = search(lambda case: draw.random() < 0.5, seed=seed)
+    walked(found, lambda case: draw.random() < 0.5)
+    assert found.found is None
+
+
+def test_both_sides_of_a_rule_are_tried() -> None:
+    """A rule that only foresaw failures could be one that is always true."""
+    found = search(lambda case: case["D"] % 8 != 0)
+    outcomes = []
+    while case := found.next():
+        outcomes.append(int(case["D"]) % 8 != 0)
+        found.learn(case, outcomes[-1])
+    assert 3 <= sum(outcomes) <= len(outcomes) - 3
