@@ -57,12 +57,12 @@ def tallies(bench: Bench, *names: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_an_exception_is_a_crash_whatever_the_layout(bench: Bench) -> None:
-    """Only `NotImplementedError` declines, and only strided or misaligned inputs."""
+    """Only `NotImplementedError` declines, and only inputs that are not contiguous."""
     assert {
-        "declines_strides": "right on 4, not supported on 1 (strided x1)",
-        "trips_on_strides": "right on 4, crashed on 1",
-        "declines": "not supported on 2 (strided x1, misaligned x1), refused on 3",
-        "raises": "crashed on 5",
+        "declines_strides": "right on 4, not supported on 3 (strided x1, transposed x1, broadcast x1)",
+        "trips_on_strides": "right on 4, crashed on 3",
+        "declines": "not supported on 4 (strided x1, misaligned x1, transposed x1, broadcast x1), refused on 3",
+        "raises": "crashed on 7",
     } == tallies(bench, "declines_strides", "trips_on_strides", "declines", "raises")
 
 
@@ -70,10 +70,11 @@ def test_an_exception_is_a_crash_whatever_the_layout(bench: Bench) -> None:
 def test_what_lies_outside_takes_is_counted_and_not_called(bench: Bench) -> None:
     """An error number inside it is a refusal; a function that must not be called is not."""
     assert {
-        "refuses": "right on 3, not supported on 1 (strided x1), refused on 1",
-        "small": "right on 3, not supported on 2 (strided x1, N=5 x1)",
-        "too_modest": "right on 2, not supported on 2 (strided x1, M=4 x1), refused on 1",
-        "fragile": "right on 3, not supported on 2 (N=5 x1, N=3 x1)",
+        "refuses": "right on 3, not supported on 3 (strided x1, transposed x1, broadcast x1), refused on 1",
+        "small": "right on 3, not supported on 4 (strided x1, transposed x1, broadcast x1, N=5 x1)",
+        "too_modest": "right on 2, not supported on 4 "
+        "(strided x1, transposed x1, broadcast x1, M=4 x1), refused on 1",
+        "fragile": "right on 5, not supported on 2 (N=5 x1, N=3 x1)",
         "none": "not supported on 3 (N=2 x1, N=5 x1, N=3 x1)",
     } == tallies(bench, "refuses", "small", "too_modest", "fragile", "none")
 

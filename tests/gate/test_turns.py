@@ -73,7 +73,7 @@ def first_of_a_shape(x):
 
 
 def by_address(x):
-    return kept.setdefault(x.data_ptr(), x * 2).clone()
+    return kept.setdefault((x.data_ptr(), x.shape), x * 2).clone()
 
 
 def by_shape(x):

@@ -69,7 +69,7 @@ def test_work_left_on_another_stream_has_to_be_seen_twice(
     def late(
         checker: verification.Checker, workload: Workload, layout: Layout, *, once: bool = False
     ) -> Generator[Tick, None, Check]:
-        if workload.name == SMALL and len(said) < times:
+        if workload.name == SMALL and layout == "contiguous" and len(said) < times:
             said.append(workload.name)
             raise Refusal(No("work went on for 33 ms on another stream", cause="left work"))
         return (yield from compute(checker, workload, layout, once=once))

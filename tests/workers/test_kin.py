@@ -136,3 +136,23 @@ def test_cores_beyond_those_given_are_told() -> None:
         cores = os.sched_getaffinity(its.pid)
         assert "" == its.beyond(cores)
         assert its.beyond({max(cores) + 1}).startswith("a thread runs on cores ")
+
+
+def test_a_process_that_another_started_may_do_nothing_on_any_core() -> None:
+    """One that works beyond the cores that were given is told."""
+    code = "import subprocess, time; subprocess.Popen(['sleep', '60']); print('ready', flush=True); time.sleep(60)"
+    with child(code) as (_, its):
+        wait_for(lambda: len(its.pids()) == 2)
+        cores, others = os.sched_getaffinity(its.pid), {max(os.sched_getaffinity(its.pid)) + 1}
+        wait_for(lambda: kin._state(its.pids()[1]) == "S")
+        its.stop()
+        its.resume()
+        assert its._idle(its.pids()[1])
+        assert not its._idle(its.pid)
+        assert "" == its.beyond(cores)
+        assert its.beyond(others).startswith("a thread runs on cores ")
+    with child(DAEMON.format(way="")) as (_, its):
+        wait_for(lambda: len(its.pids()) == 2)
+        its.stop()
+        its.resume()
+        wait_for(lambda: not its._idle(its.pids()[1]))
