@@ -145,7 +145,7 @@ def unless_nothing_judged(
     verifies = any(step.action in CHECKS for pattern in planned for step in pattern.steps)
     if status != "passed" or anything_judged(finished) or not (verifies or Objective.of(head).needs_verdict):
         return status, reason
-    return "skipped", f"{reason}, and none judged a variant"
+    return "skipped", f"no variant was judged, though {reason}"
 
 
 @dataclass(frozen=True)
