@@ -110,7 +110,7 @@ def no_price(card: RateCard, gpu: str | None) -> str:
 
 
 def _prices(card: RateCard, is_sought: Callable[[str], bool]) -> dict[str, str]:
-    """Name of a rate to `modal/any/h100, NVIDIA H100: $3.95 an hour (2026-05-07)`, with the GPUs of its machine."""
+    """Name of a rate to `modal/any/h100, NVIDIA H100: $3.95 an hour (2026-05-07)`."""
     counts = {one.name: machine.count for machine in card.machines for one in machine.rates}
     found = {}
     for one in card.every:
