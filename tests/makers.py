@@ -7,6 +7,7 @@ from typing import Any
 
 from loop.base.places import shipped
 from loop.gate.model import BuildOutput
+from loop.model.device_profile import DeviceFacts
 from loop.model.history import History
 from loop.model.measurement import Build, Check, Measurement, Mismatch, VariantChecks
 from loop.model.money import Bill, RateCard
@@ -216,6 +217,15 @@ def make_record(head: SessionHead | None = None, verdicts: Sequence[Verdict] = (
         "proposal": "Go on.\nloop run session baseline",
     }
     return SessionRecord.model_validate({**base, **fields})
+
+
+def make_device(name: str = "NVIDIA H100 80GB HBM3", **fields: Any) -> DeviceFacts:
+    """A GPU as its driver tells it."""
+    base = {"sms": 132, "shared_per_sm": 233472, "shared_per_block": 232448, "shared_static": 49152}
+    base |= {"registers_per_sm": 65536, "threads_per_sm": 2048, "blocks_per_sm": 32, "l2_bytes": 50 << 20}
+    return DeviceFacts.model_validate(
+        {"name": name, **base, "bytes_per_s": 3.352e12, "clock_hz": 1.98e9, **fields}
+    )
 
 
 def make_kernel(name: str = "void tiny::rows<float, 128>(float const*)", **fields: Any) -> KernelResources:

@@ -21,7 +21,7 @@ from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.record import RESUMABLE, Line, SessionHead, latest_attempts
 from loop.money import keep_or_stop as keeping
-from loop.money.charging import gpu_rate
+from loop.money.charging import gpu_rate, no_price
 from loop.money.model import hours_text
 from loop.report import format as say
 from loop.session import closing
@@ -183,7 +183,7 @@ def _gpu(setting: Setting | None, here: Project, card: RateCard, now: datetime.d
     if running:
         return Gpu("in use", "a session runs")
     if rate is None:
-        return Gpu("unknown", f"the rate card has no price for {last.environment.gpu}: loop cost rates")
+        return Gpu("unknown", no_price(card, last.environment.gpu))
     restart = keeping.restart_of(on_gpu, "cuda")
     if restart is None:
         why = "no restart was measured: in no session was anything compiled and then timed on a GPU"

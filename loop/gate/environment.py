@@ -91,7 +91,8 @@ def _gpu_facts(machine: Machine) -> tuple[dict[str, Any], str]:
     if found.cuda:
         facts["cuda"] = f"{found.cuda[0]}.{found.cuda[1]}"
     if found.first:
-        facts |= {"name": found.first.name, "uuid": found.first.uuid, "capability": found.first.capability}
+        first = found.first
+        facts |= {"name": first.name, "uuid": first.uuid, "capability": first.capability, "facts": first.facts}
     return facts, found.chosen
 
 

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build, PropertyCheck
 from loop.model.output import Output
 
@@ -43,6 +44,8 @@ class DeviceOutput(Output):
     """Compute capability of the GPU, as in 8.9."""
     uuid: str | None = None
     """Which GPU it is, as nvidia-smi -L shows it."""
+    facts: DeviceFacts | None = None
+    """What its driver says that it can do."""
     matmul_error: float | None = None
     """Largest relative error of a small matrix product on it."""
     driver: str | None = None

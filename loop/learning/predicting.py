@@ -13,11 +13,9 @@ from loop.model.index import Environment, SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import Phase, PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import SessionHead
-from loop.money.charging import gpu_rate, hourly_usd, rates_of
+from loop.money.charging import gpu_rate, hourly_usd, no_price, rates_of
 from loop.steps.setting import Setting
 from loop.store import index
-
-NO_PRICE = "the rate card has no price for this GPU: name its rate as `gpu:` in rates.yaml (loop cost rates)"
 
 
 def foresee(head: SessionHead, setting: Setting) -> SessionHead:
@@ -116,7 +114,7 @@ def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: boo
     parts = filter(None, (expected(head), predicted_cost(card, head)))
     screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.plan.budget.minutes:g} min")
     if unpriced_gpu(card, head):
-        screen.say(NO_PRICE)
+        screen.say(no_price(card, head.gpu))
     return ExitCode.OK
 
 

@@ -10,12 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from loop.base.processes import environment, python_path
 from loop.calls.cuda.driver import Lack
-from loop.model.device_profile import GpuLimits
+from loop.model.device_profile import DeviceFacts
 
 ASK_LIMIT_S = 60
 """Without its persistence daemon a driver sets up every GPU anew, one after the other."""
@@ -33,8 +33,8 @@ class Gpu:
     capability: str
     """As in 8.9."""
     memory_bytes: int
-    limits: GpuLimits = field(default_factory=GpuLimits)
-    """What it cannot exceed."""
+    facts: DeviceFacts
+    """What its driver says of it."""
 
     @property
     def architecture(self) -> str:
@@ -94,8 +94,8 @@ def gpus() -> Gpus:
 
 def _gpu(fields: dict[str, Any]) -> Gpu:
     major, minor = fields["capability"]
-    limits = GpuLimits.model_validate({name: fields[name] for name in GpuLimits.model_fields})
-    return Gpu(fields["name"], fields["uuid"], f"{major}.{minor}", fields["memory_bytes"], limits)
+    facts = DeviceFacts.model_validate({name: fields[name] for name in DeviceFacts.model_fields if name in fields})
+    return Gpu(fields["name"], fields["uuid"], f"{major}.{minor}", fields["memory_bytes"], facts)
 
 
 def _look() -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """What a GPU can do and cannot exceed, and what a profiler of it saw of one call."""
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -9,21 +11,11 @@ from loop.model.dtypes import Dtype
 from loop.model.pattern import Text
 
 
-class GpuLimits(Model):
-    """What the driver says a GPU cannot exceed; 0 for what it does not say."""
-
-    sms: int = 0
-    """Multiprocessors."""
-    clock_hz: float = 0.0
-    """The highest clock of its multiprocessors."""
-    bytes_per_s: float = 0.0
-    """Of its memory: clock times bus width, twice a cycle."""
-    l2_bytes: int = 0
-    """Bytes of the second-level cache."""
-
-
 class DeviceFacts(Model):
-    """What a kind of GPU can do: limits, and peaks by its datasheet."""
+    """What a GPU can do: as a manifest lists it, or as the driver of the one at hand says.
+
+    What neither tells is unknown: 0, or no peak. No figure of another GPU stands in its place.
+    """
 
     name: Text
     """Its name."""
@@ -43,10 +35,54 @@ class DeviceFacts(Model):
     """Blocks that one multiprocessor holds at a time."""
     l2_bytes: Annotated[int, Field(ge=0)]
     """Bytes of the second-level cache."""
-    bytes_per_s: Annotated[float, Field(gt=0)]
-    """Peak of its memory."""
-    flops_per_s: dict[Dtype, Annotated[float, Field(gt=0)]]
-    """Peak by element type: dense, in the fastest units that multiply this type."""
+    bytes_per_s: Annotated[float, Field(ge=0)]
+    """Peak of its memory; 0 where it is not known."""
+    flops_per_s: dict[Dtype, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Peak by element type: dense, in the fastest units that multiply this type. Drivers do not tell it."""
+    clock_hz: Annotated[float, Field(ge=0)] = 0.0
+    """The highest clock of its multiprocessors; 0 where it is not known."""
+
+    @property
+    def source(self) -> str:
+        """Where its figures are from."""
+        return (
+            f"datasheet of {self.name}" if self.flops_per_s else f"the driver of {self.name}, which tells no peak"
+        )
+
+
+ANY_CARD = re.compile(r"NVIDIA|TESLA|GEFORCE|GPU|SXM\d?|HBM\d\w?")
+"""Words of a driver's name that tell no other card. `PCIe`, `NVL`, `MIG`, `Ti`, `Laptop` do."""
+MEMORY = re.compile(r"\d+GI?B")
+
+
+def same_card(name: str, driver_name: str) -> bool:
+    """Whether two names are of one card: `NVIDIA H100` and `NVIDIA H100 80GB HBM3`, but no `NVIDIA H100 PCIe`.
+
+    Sizes of memory differ only where both names tell one.
+    """
+    told = [set(re.split(r"[\s-]+", one.upper().strip())) for one in (name, driver_name)]
+    sizes = [{word for word in words if MEMORY.fullmatch(word)} for words in told]
+    mine, theirs = (
+        {word for word in words - size if not ANY_CARD.fullmatch(word)}
+        for words, size in zip(told, sizes, strict=True)
+    )
+    return mine == theirs and (sizes[0] == sizes[1] or not all(sizes))
+
+
+def same_chip(name: str, driver_name: str) -> bool:
+    """Whether two names share a model, as `NVIDIA H100` and `NVIDIA H100 PCIe` share `H100`."""
+    models = (set(re.findall(r"[A-Z]{0,2}\d{2,4}[A-Z]{0,2}", one.upper())) for one in (name, driver_name))
+    return bool(set.intersection(*({word for word in words if not word.endswith("GB")} for words in models)))
+
+
+def at_hand(
+    listed: Mapping[str, DeviceFacts], capability: str | None, name: str, driver: DeviceFacts | None
+) -> DeviceFacts | None:
+    """Facts of the GPU at hand: the manifest's where it lists this very card, else its driver's."""
+    sheet = listed.get(f"sm_{capability.replace('.', '')}") if capability else None
+    if sheet is None or not same_card(sheet.name, name) or (driver is not None and driver.sms != sheet.sms):
+        return driver
+    return sheet
 
 
 class KernelRun(Model):

@@ -8,7 +8,7 @@ from loop.model.base import Model
 from loop.model.pattern import Text
 from loop.money import keep_or_stop as keeping
 from loop.money import pivot as pivoting
-from loop.money.charging import gpu_rate
+from loop.money.charging import gpu_rate, no_price
 from loop.money.model import Hours, KeepOutput, Options, PivotOutput, PreemptionOutput, Waiting
 from loop.steps.context import Context, NoArguments, Result, Working
 
@@ -46,9 +46,10 @@ def keep_or_stop(context: Context, arguments: KeepTerms) -> Working[KeepOutput]:
     """Both sides of keeping the GPU, by the restart that was measured and the prices of the card."""
     yield from ()
     card, gpus, device = context.task.card, context.task.machine.gpus, context.bench.device
-    rate = gpu_rate(card, gpus[0] if gpus else None) if card else None
+    gpu = gpus[0] if gpus else None
+    rate = gpu_rate(card, gpu) if card else None
     if card is None or rate is None:
-        return _undecided("the rate card has no price for this GPU")
+        return _undecided(no_price(card, gpu) if card else "there is no rate card")
     restart = keeping.restart_of(context.past.sessions, device, context.task.session, context.finished)
     if restart is None:
         return _undecided(

@@ -1,9 +1,10 @@
 """What is a session charged? Measured use times dated prices; what has no figure is named, never zero."""
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from loop.model.device_profile import same_card, same_chip
 from loop.model.dtypes import Device
 from loop.model.jobs import HostUse
 from loop.model.money import AiUse, Basis, Charge, EnergyRate, Rate, RateCard, Unmeasured
@@ -92,10 +93,35 @@ def gpu_rate(card: RateCard, gpu: str | None) -> Rate | None:
 
 def is_for(rate: Rate, gpu: str | None) -> bool:
     """Whether a rate is the price of that GPU, `NVIDIA H100 80GB HBM3` for one of an `NVIDIA H100`."""
-    if rate.gpu is None or gpu is None:
-        return True
-    wanted, words = rate.gpu.lower().split(), gpu.lower().split()
-    return any(words[start : start + len(wanted)] == wanted for start in range(len(words)))
+    return rate.gpu is None or gpu is None or same_card(rate.gpu, gpu)
+
+
+def no_price(card: RateCard, gpu: str | None) -> str:
+    """That the card charges no rate of this GPU; the prices it has of it, and how to choose one."""
+    rate = card.find(card.gpu)
+    of = f", the price of a machine with {rate.gpu}" if rate and rate.gpu else ""
+    said = f"the rate card charges {card.gpu}{of}; this GPU is {gpu or 'not known'}"
+    own = _prices(card, lambda name: gpu is not None and same_card(name, gpu))
+    if own:
+        return f"{said}. Its prices: {'; '.join(own.values())}. Choose one: `gpu: {next(iter(own))}` in {CARD}"
+    others = _prices(card, lambda name: gpu is not None and same_chip(name, gpu))
+    near = f". Prices of other cards with that chip: {'; '.join(others.values())}" if others else ""
+    return f"{said}, of which it has no price{near}. Add its rate, and name it as `gpu:` in {CARD}"
+
+
+def _prices(card: RateCard, is_sought: Callable[[str], bool]) -> dict[str, str]:
+    """Name of a rate to `modal/any/h100, NVIDIA H100: $3.95 an hour (2026-05-07)`."""
+    counts = {one.name: machine.count for machine in card.machines for one in machine.rates}
+    found = {}
+    for one in card.every:
+        if one.resource == "gpu" and one.gpu and is_sought(one.gpu):
+            count = counts.get(one.name, 1)
+            several = f" for {count} GPUs" if count > 1 else ""
+            found[one.name] = f"{one.name}, {one.gpu}: ${one.usd_per_hour:.2f} an hour{several} ({one.as_of})"
+    return found
+
+
+CARD = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
 
 
 def _gpu(used: Used, card: RateCard) -> Iterator[Priced]:
@@ -105,10 +131,7 @@ def _gpu(used: Used, card: RateCard) -> Iterator[Priced]:
     if rate is not None:
         yield _by_time(rate, max(used.seconds, rate.minimum_s))
         return
-    named = card.find(card.gpu)
-    of = f"an {named.gpu}" if named is not None and named.gpu else card.gpu
-    reason = f"the card charges {of}, and this is an {used.gpu}: name its rate as `gpu:` in rates.yaml"
-    yield Unmeasured(resource="gpu", reason=reason)
+    yield Unmeasured(resource="gpu", reason=no_price(card, used.gpu))
 
 
 def _hosts(used: Used) -> Iterator[Priced]:

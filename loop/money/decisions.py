@@ -14,12 +14,14 @@ from loop.library.definitions import read_file
 from loop.library.histories import histories
 from loop.library.rates import rates
 from loop.library.targets import target as read_target
+from loop.machine.gpus import gpus
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import keep_or_stop as keeping
 from loop.money import pivot as pivoting
 from loop.money.answers import KeptOrStopped, Pivoted, RecordedPivot, RecordedPivots, RecordedStop, RecordedStops
+from loop.money.charging import gpu_rate, no_price
 from loop.money.model import KeepOrStop, Option, Options, Restart, StopCost, Waiting
 from loop.money.section import pivot_lines, sides
 from loop.store import index
@@ -55,7 +57,7 @@ def keep_or_stop(request: KeepRequest, screen: Screen) -> int:
     here = project(request.target, Path.cwd())
     card = rates(here)
     idle = amount("--idle-hours", request.idle_hours)
-    rate = _rate(request.gpu_usd_per_hour, card)
+    rate = _rate(request.gpu_usd_per_hour, card, here)
     stop = _stop(request, here, card, rate)
     weighed = keeping.decide(idle, rate, stop)
     if request.json:
@@ -106,11 +108,20 @@ def amounts(option: str, text: str) -> tuple[float, float]:
     return low, high
 
 
-def _rate(given: float | None, card: RateCard) -> float:
+def _rate(given: float | None, card: RateCard, here: Project) -> float:
+    """Dollars an hour, as given, else the card's of the GPU at hand, or of the last session's where none is.
+
+    Raises UsageError where the card's rate is another GPU's: with the prices that it has of this one.
+    """
     if given is None:
-        rate = card.find(card.gpu)
+        first = gpus().first
+        seen = [
+            row.environment.gpu for row in index.rows(here.sessions, last=index.LOOKED_BACK) if not row.recorded
+        ]
+        gpu = first.name if first else next(filter(None, reversed(seen)), None)
+        rate = gpu_rate(card, gpu)
         if rate is None:
-            raise UsageError("the rate card has no price for a GPU", hint="--gpu-usd-per-hour 0.70")
+            raise UsageError(no_price(card, gpu), hint="or state its price: --gpu-usd-per-hour 0.70")
         return rate.usd_per_hour
     if not (math.isfinite(given) and 0 < given < HIGHEST_USD_PER_HOUR):
         expected = f"a price above 0 and below {HIGHEST_USD_PER_HOUR}"

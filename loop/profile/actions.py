@@ -124,7 +124,7 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
         device = gpu_at_hand(context)
         if device is None:
             return Reach(None, None), "no peak of this GPU is in the manifest"
-        return Reach(device.flops_per_s.get(dtype), device.bytes_per_s), f"datasheet of {device.name}"
+        return Reach(device.flops_per_s.get(dtype), device.bytes_per_s or None), device.source
     largest = max(working_set(bench.target, one.workload) for one in chosen if one.workload.dtype == dtype)
     for _ in range(TRIES):
         try:

@@ -18,7 +18,7 @@ from loop.model.resources import (
     WorkloadLaunches,
     short_name,
 )
-from loop.model.target import CommandVariant, Launch, Target, Variant, Workload
+from loop.model.target import CommandVariant, Launch, Variant, Workload
 from loop.model.workloads import formula_values
 
 WARP = 32
@@ -157,12 +157,6 @@ def _on(
         used=waves / math.ceil(waves) if waves else 0.0,
         unknown=held.unknown,
     )
-
-
-def device_key(target: Target, capability: str | None, default: str) -> tuple[str, bool]:
-    """The key of the GPU to reckon with in a target's table, and whether it is the one at hand."""
-    key = f"sm_{capability.replace('.', '')}" if capability else ""
-    return (key, True) if key in target.devices else (default, False)
 
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from loop.gate.model import DeviceOutput
 from loop.machine.machine import vector_lanes
 from loop.model.base import Model
-from loop.model.device_profile import DeviceFacts
+from loop.model.device_profile import DeviceFacts, at_hand
 from loop.model.dtypes import Device
 from loop.model.pattern import Text
 from loop.model.profile import Filling
@@ -71,8 +71,8 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
     if launch is None:
         return None
     if device is not None:
-        at_hand = context.bench.device == "cuda" and device is gpu_at_hand(context)
-        return launch_limits.on_gpu(name, launch, workload, device, at_hand=at_hand)
+        here = context.bench.device == "cuda" and device == gpu_at_hand(context)
+        return launch_limits.on_gpu(name, launch, workload, device, at_hand=here)
     if variant.device == "cuda":
         return None
     host = launch_limits.Host(context.bench.threads, vector_lanes())
@@ -93,11 +93,12 @@ def device_facts(context: Context, variant: Variant, default: str) -> DeviceFact
 
 
 def gpu_at_hand(context: Context) -> DeviceFacts | None:
-    """The manifest's facts on the GPU that the session runs on, by the environment's own check."""
+    """Facts of the GPU that the session runs on, by the environment's own check where it was made."""
     latest = context.latest("environment.device")
-    capability = DeviceOutput.model_validate(latest, strict=False).capability if latest else None
-    key, at_hand = launch_limits.device_key(context.bench.target, capability, "")
-    return context.bench.target.devices[key] if at_hand else None
+    if not latest:
+        return context.bench.gpu
+    seen = DeviceOutput.model_validate(latest, strict=False)
+    return at_hand(context.bench.target.devices, seen.capability, seen.name, seen.facts)
 
 
 def _output(found: Sequence[Filling], missing: Sequence[str]) -> ParallelismOutput:

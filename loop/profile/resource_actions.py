@@ -47,9 +47,11 @@ class ResourceTerms(Lasting):
 def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
     """Compile for a GPU, read the compiler's report, ask the host code what it launches, judge, and compare."""
     architecture, chosen = arguments.device or context.bench.architecture, cuda_variants(context)
-    found = Findings(architecture, context.bench.target.devices.get(architecture))
+    found = Findings(architecture, context.bench.gpu_for(architecture))
     if found.device is None and chosen:
         found.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
+    if found.device is not None and chosen and not found.device.flops_per_s:
+        found.missing.append(f"the least time of a call: figures are from {found.device.source}")
     made = yield from compiled(context, chosen, found)
     before = [f"{name} {known.taken.model_dump_json()}" for name, known in sorted(context.past.resources.items())]
     builds = [f"{one.variant} {one.build_id}" for one in made]
@@ -169,7 +171,7 @@ def _fillings(
     device = found.device
     if device is None:
         return
-    at_hand = gpu_at_hand(context) is device
+    at_hand = gpu_at_hand(context) == device
     for name, variant in chosen.items():
         timed = timed_workloads(context, variant)
         names = {one.name for one in timed}

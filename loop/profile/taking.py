@@ -75,7 +75,7 @@ def bound(target: Target, workload: Workload, device: DeviceFacts) -> Bound | No
     """
     peak = device.flops_per_s.get(workload.dtype)
     flops, moved = (counted(formula, workload) for formula in (target.flops, target.bytes))
-    if flops is None or moved is None or peak is None:
+    if flops is None or moved is None or peak is None or not device.bytes_per_s:
         return None
     compute, memory = flops / peak * 1e6, moved / device.bytes_per_s * 1e6
     by: Literal["compute", "memory"] = "compute" if compute > memory else "memory"
@@ -332,6 +332,6 @@ def look(
             return f"it does not say what it launches on {lost.workload.name}: {lost.why}"
         symbols = {launch.kernel for one in told for launch in one.launches}
         reports.told, reports.names = {made.variant: told}, (yield from demangle(sorted(symbols)))
-    found = taken(made.variant, reports, made.compiler, bench.target.devices.get(architecture))
+    found = taken(made.variant, reports, made.compiler, bench.gpu_for(architecture))
     assert found is not None
     return found

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.machine.gpus import gpus
-from loop.machine.machine import machine, peak_flops_per_s
-from loop.model.device_profile import GpuLimits
+from loop.machine.machine import peak_flops_per_s
+from loop.model.device_profile import DeviceFacts
 from loop.model.dtypes import ITEM_SIZES, Dtype
 from loop.model.measurement import Measurement
 from loop.model.target import Workload
@@ -129,7 +129,7 @@ def beyond_arithmetic(flops_per_s: float | None, roof: Ceiling | None) -> str:
     )
 
 
-def gpu_arithmetic(capability: str, gpu: GpuLimits, dtype: Dtype) -> Ceiling | None:
+def gpu_arithmetic(capability: str, gpu: DeviceFacts, dtype: Dtype) -> Ceiling | None:
     """The roof of a GPU by its generation, as in `9.0`; None for one that is not known."""
     if capability not in PER_CYCLE or not gpu.sms or not gpu.clock_hz:
         return None
@@ -137,7 +137,7 @@ def gpu_arithmetic(capability: str, gpu: GpuLimits, dtype: Dtype) -> Ceiling | N
     return Ceiling(rate, SPARSE_SLACK, f"{gpu.sms} multiprocessors of compute capability {capability}")
 
 
-def beyond_gpu_memory(seconds: float, moved: Moved, gpu: GpuLimits) -> str:
+def beyond_gpu_memory(seconds: float, moved: Moved, gpu: DeviceFacts) -> str:
     """The same for a GPU: what its L2 cannot hold comes from memory, and everything goes through the L2."""
     outside = Moved(moved.count - gpu.l2_bytes, moved.declared)
     if gpu.bytes_per_s and gpu.l2_bytes and outside.count > 0:
@@ -161,7 +161,7 @@ def impossible(bench: Bench, one: Measurement, kind: str) -> Generator[Tick, Non
     if bench.device == "cuda":
         gpu = gpus().first
         said = beyond_arithmetic(one.flops_per_s, _gpu_peak(bench, one.workload.dtype))
-        return said or (beyond_gpu_memory(seconds, moved, gpu.limits) if gpu else "")
+        return said or (beyond_gpu_memory(seconds, moved, gpu.facts) if gpu else "")
     said = beyond_arithmetic(one.flops_per_s, stated_peak(bench, one.workload.dtype))
     return said or (yield from _beyond_processor(bench, one, moved))
 
@@ -199,16 +199,15 @@ def stated_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
     if bench.device == "cpu":
         peak = peak_flops_per_s(bench.threads, dtype)
         return Ceiling(peak, 1.0, "by its instructions and the fastest clock") if peak else None
-    capability = machine().capability
-    facts = bench.target.devices.get(f"sm_{capability.replace('.', '')}") if capability else None
-    rate = facts.flops_per_s.get(dtype) if facts else None
-    return Ceiling(rate, 1.0, f"datasheet of {facts.name}") if facts and rate else None
+    gpu = bench.gpu
+    rate = gpu.flops_per_s.get(dtype) if gpu else None
+    return Ceiling(rate, 1.0, gpu.source) if gpu and rate else None
 
 
 def _gpu_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
     """The manifest's figure, else what the driver and the generation of the GPU allow."""
     gpu = gpus().first
-    return stated_peak(bench, dtype) or (gpu_arithmetic(gpu.capability, gpu.limits, dtype) if gpu else None)
+    return stated_peak(bench, dtype) or (gpu_arithmetic(gpu.capability, gpu.facts, dtype) if gpu else None)
 
 
 REACHED: dict[tuple[Dtype, int, int], Roof] = {}

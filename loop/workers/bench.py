@@ -20,6 +20,7 @@ from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, Ter
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, cores, machine
 from loop.machine.nvml import Sensors, open_sensors
+from loop.model.device_profile import DeviceFacts, at_hand
 from loop.model.dtypes import ITEM_SIZES, Device, Dtype, Layout
 from loop.model.measurement import BASELINE, Build, DeviceReading
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
@@ -349,6 +350,18 @@ class Bench:
         """Those of the named variants that the emulator can run, as they are built for it."""
         found = {name: self.target.emulation(name) for name in names if name in self.target.emulated}
         return {name: sanitizers.sanitized(one) for name, one in found.items()} if self.sanitize else found
+
+    @property
+    def gpu(self) -> DeviceFacts | None:
+        """Facts of the GPU at hand: the manifest's where it lists this very card, else its driver's."""
+        first = gpus().first
+        return at_hand(self.target.devices, first.capability, first.name, first.facts) if first else None
+
+    def gpu_for(self, architecture: str) -> DeviceFacts | None:
+        """Facts of a GPU of this architecture: of the one at hand, else of one that the manifest lists."""
+        first = gpus().first
+        here = first is not None and first.architecture == architecture
+        return self.gpu if here else self.target.devices.get(architecture)
 
     @property
     def architecture(self) -> str:

@@ -40,7 +40,7 @@ def test_a_gpu_without_a_price_is_named() -> None:
     """Its hours are in no dollar of the prediction: silence would say that they are free."""
     out, err = shown(head_on("NVIDIA H200"), card_of("NVIDIA L4"))
     assert "$0.60 ($0.30 to $1.20) without NVIDIA H200, of unknown price" in " ".join(out.split())
-    assert "name its rate as `gpu:` in rates.yaml" in err
+    assert "name it as `gpu:` in rates.yaml" in err
     out, _ = shown(head_on("NVIDIA H200"), card_of("NVIDIA L4"), as_json=True)
     assert "NVIDIA H200" == json.loads(out)["unpriced_gpu"]
 

@@ -4,9 +4,11 @@ import datetime
 
 import pytest
 
+from loop.base.places import shipped
+from loop.library.definitions import read_file
 from loop.model.jobs import HostUse
 from loop.model.money import AiUse, EnergyRate, MachineRate, ModelUse, RateCard, Tokens
-from loop.money.charging import Charged, Used, charge, is_for
+from loop.money.charging import Charged, Used, charge, is_for, no_price
 from tests.makers import make_card
 
 TODAY = datetime.date(2026, 11, 21)
@@ -60,9 +62,27 @@ def test_another_gpu_than_the_priced_one_has_no_price() -> None:
     """An H200 is not charged as an L4: the reason says what to write where."""
     charged = charge(Used(3600.0, "cuda", gpu="NVIDIA H200"), card())
     assert "gpu" not in of(charged)
-    assert unknown(charged)["gpu"] == (
-        "the card charges an NVIDIA L4, and this is an NVIDIA H200: name its rate as `gpu:` in rates.yaml"
-    )
+    assert "NVIDIA L4; this GPU is NVIDIA H200, of which it has no price" in unknown(charged)["gpu"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "named", "not_named"),
+    [
+        ("NVIDIA H100 80GB HBM3", {"modal/any/h100", "lambda/any/gpu_1x_h100_sxm5"}, {"gpu_1x_h100_pcie", "h200"}),
+        ("NVIDIA H100 PCIe", {"lambda/any/gpu_1x_h100_pcie"}, {"modal/any/h100", "sxm5"}),
+        ("NVIDIA A100-SXM4-80GB", {"modal/any/a100-80gb", "$21.60 an hour for 8 GPUs"}, {"h100"}),
+        ("NVIDIA GH200 480GB", {"coreweave/any/1x-gh200"}, {"8x-h200"}),
+        ("NVIDIA H100 NVL", {"no price", "other cards with that chip", "NVIDIA H100 PCIe: $2.86"}, {"Its prices"}),
+        ("NVIDIA GeForce RTX 4090", {"no price"}, {"other cards"}),
+    ],
+)
+def test_a_gpu_whose_rate_is_not_chosen_is_told_its_prices(gpu: str, named: set[str], not_named: set[str]) -> None:
+    """Provider, price and date of each, and the key that chooses one; other cards are not taken for it."""
+    shipped_card = read_file(shipped("sessions/rates.yaml"), RateCard).value
+    said = no_price(shipped_card, gpu)
+    assert {one for one in named if one in said} == named
+    assert set() == {one for one in not_named if one in said}
+    assert "`gpu:" in said
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 
 from loop.base.expressions import ExpressionError
 from loop.model.device_profile import DeviceFacts
-from loop.model.target import Launch, Target
-from loop.profile.launch_limits import Block, Host, device_key, on_gpu, on_host, resident
+from loop.model.target import Launch
+from loop.profile.launch_limits import Block, Host, on_gpu, on_host, resident
 from tests.makers import make_workload
 
 L4 = DeviceFacts(
@@ -102,14 +102,3 @@ def test_a_formula_without_an_answer_is_an_error() -> None:
     """A division by zero is said, with the formula."""
     with pytest.raises(ExpressionError, match="expected a divisor other than zero"):
         on_host("cpu", Launch(blocks="B // (H - 1)"), make_workload(), Host(2, 4))
-
-
-@pytest.mark.parametrize(
-    ("capability", "expected"), [("8.9", ("sm_89", True)), ("9.0", ("sm_80", False)), (None, ("sm_80", False))]
-)
-def test_a_gpu_that_the_manifest_does_not_know_is_not_at_hand(
-    capability: str | None, expected: tuple[str, bool]
-) -> None:
-    """Another one is reckoned with, and that is said."""
-    target = Target.model_construct(devices={"sm_89": L4})
-    assert expected == device_key(target, capability, "sm_80")

@@ -56,3 +56,40 @@ def test_a_page_fits_sorts_and_says_nothing_to_the_console(name: str, tmp_path: 
     assert found, done.stderr[-2000:]
     assert {f"{width}:true:true:false" for width in WIDTHS} == set(found[1].split())
     assert [] == re.findall(r".*CONSOLE.*", done.stderr)
+
+
+SCREENS = ((1280, 800), (390, 844))
+FIRST_SCREEN = """<!doctype html><body><script>
+const told = [], screens = {screens};
+for (const [width, height] of screens) {{
+  const frame = document.createElement("iframe");
+  frame.width = width; frame.height = height; frame.src = "page.html";
+  frame.onload = () => {{
+    const inside = frame.contentDocument;
+    const next = Array.from(inside.querySelectorAll("strong")).find(one => one.textContent === "Next:");
+    const command = next.parentElement.nextElementSibling.getBoundingClientRect().bottom;
+    for (const fold of inside.querySelectorAll("details")) fold.open = true;
+    const cut = Array.from(inside.querySelectorAll(".scroll")).some(one => one.scrollWidth > one.clientWidth + 1);
+    const shares = Array.from(inside.querySelectorAll("svg"), one => one.clientWidth / one.viewBox.baseVal.width);
+    told.push(`${{width}}:${{command <= height}}:${{cut}}:${{shares.every(share => share >= 1)}}`);
+    if (told.length === screens.length) document.body.textContent = "told " + told.sort().join(" ") + " end";
+  }};
+  document.body.append(frame);
+}}
+</script>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium: apt-get install chromium")
+@pytest.mark.parametrize("name", ["gpu", "incorrect", "regression"])
+def test_a_first_screen_shows_what_to_do_next_and_no_table_is_cut(name: str, tmp_path: Path) -> None:
+    """On a laptop and on a telephone: the command is in sight, letters of a figure have 12 pixels or more."""
+    made = rendered(name)
+    (tmp_path / "page.html").write_text(
+        page(shipped("templates"), made.text, made.figures, SESSIONS[name]().record.status)
+    )
+    (tmp_path / "harness.html").write_text(FIRST_SCREEN.format(screens=[list(one) for one in SCREENS]))
+    command = [str(BROWSER), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", f"file://{tmp_path}/harness.html"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found = re.search(r"told (.*) end", done.stdout)
+    assert found, done.stderr[-2000:]
+    assert {f"{width}:true:false:true" for width, _ in SCREENS} == set(found[1].split())

@@ -2,7 +2,6 @@
 
 import pytest
 
-from loop.model.device_profile import GpuLimits
 from loop.model.dtypes import Dtype
 from loop.timing.bounds import (
     PER_CYCLE,
@@ -14,10 +13,12 @@ from loop.timing.bounds import (
     beyond_memory,
     gpu_arithmetic,
 )
+from tests.makers import make_device
 
 US, GB = 1e-6, 1e9
-H200 = GpuLimits(sms=132, clock_hz=1.98e9, bytes_per_s=4.815e12, l2_bytes=60 << 20)
+H200 = make_device(sms=132, clock_hz=1.98e9, bytes_per_s=4.815e12, l2_bytes=60 << 20)
 """As its driver says."""
+UNKNOWN = make_device(clock_hz=0.0, bytes_per_s=0.0)
 REACHED = (
     (1.35, 1.048576),
     (1.54, 2 * 1.048576),
@@ -98,8 +99,8 @@ def test_what_an_h200_was_seen_to_do_is_possible(us: float, megabytes: float) ->
 
 def test_nothing_is_claimed_of_a_gpu_whose_driver_does_not_say() -> None:
     """A bound that is not known is no bound."""
-    assert "" == beyond_gpu_memory(1e-9, moved(1000), GpuLimits())
-    assert gpu_arithmetic("9.0", GpuLimits(), "float32") is None
+    assert "" == beyond_gpu_memory(1e-9, moved(1000), UNKNOWN)
+    assert gpu_arithmetic("9.0", UNKNOWN, "float32") is None
     assert gpu_arithmetic("99.0", H200, "float32") is None
 
 
@@ -121,7 +122,7 @@ def test_a_gpu_without_facts_has_the_roof_of_its_generation(
     capability: str, sms: int, clock_hz: float, dtype: Dtype, datasheet: float
 ) -> None:
     """Never below the datasheet, dense or sparse, and within a few times of it."""
-    roof = gpu_arithmetic(capability, GpuLimits(sms=sms, clock_hz=clock_hz), dtype)
+    roof = gpu_arithmetic(capability, make_device(sms=sms, clock_hz=clock_hz), dtype)
     assert roof is not None
     assert 1.9 * datasheet < roof.most < 20 * datasheet
 

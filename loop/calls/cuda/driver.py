@@ -24,6 +24,15 @@ NON_BLOCKING = 1
 """CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy default stream, nor the other way round."""
 CLOCK_KHZ, MULTIPROCESSORS, MEMORY_CLOCK_KHZ, BUS_BITS, L2_BYTES, MAJOR, MINOR = 13, 16, 36, 37, 38, 75, 76
 """CUdevice_attribute."""
+LIMITS = {
+    "shared_static": 8,
+    "threads_per_sm": 39,
+    "shared_per_sm": 81,
+    "registers_per_sm": 82,
+    "shared_per_block": 97,
+    "blocks_per_sm": 106,
+}
+"""The same, of what the blocks of one multiprocessor divide among themselves."""
 ACCESS_POLICY_WINDOW = 1
 """CUstreamAttrID."""
 STUB_LIBRARY, NO_DEVICE_FOUND = 34, 100
@@ -119,8 +128,14 @@ class Facts:
     clock_hz: float
     """The highest of its multiprocessors."""
     bytes_per_s: float
-    """Of its memory, which moves data twice a cycle."""
+    """Of its memory, which moves data twice a cycle; 0 of a MIG slice, whose share no driver tells."""
     l2_bytes: int
+    shared_static: int
+    threads_per_sm: int
+    shared_per_sm: int
+    registers_per_sm: int
+    shared_per_block: int
+    blocks_per_sm: int
 
 
 def facts(driver: Driver, number: int) -> Facts:
@@ -131,15 +146,18 @@ def facts(driver: Driver, number: int) -> Facts:
     driver.call("cuDeviceGetUuid_v2", uuid, number)
     digits = bytes(uuid).hex()
     parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    name = text.value.decode(errors="replace")
+    bits = 0 if "MIG" in name.split() else attribute(driver, BUS_BITS, number)
     return Facts(
-        name=text.value.decode(errors="replace"),
+        name=name,
         uuid="GPU-" + "-".join(parts),
         capability=(attribute(driver, MAJOR, number), attribute(driver, MINOR, number)),
         memory_bytes=driver.make("cuDeviceTotalMem_v2", SIZE, number),
         sms=attribute(driver, MULTIPROCESSORS, number),
         clock_hz=1e3 * attribute(driver, CLOCK_KHZ, number),
-        bytes_per_s=2e3 * attribute(driver, MEMORY_CLOCK_KHZ, number) * attribute(driver, BUS_BITS, number) / 8,
+        bytes_per_s=2e3 * attribute(driver, MEMORY_CLOCK_KHZ, number) * bits / 8,
         l2_bytes=attribute(driver, L2_BYTES, number),
+        **{field: attribute(driver, which, number) for field, which in LIMITS.items()},
     )
 
 

@@ -132,7 +132,8 @@ API int cuDeviceGetUuid_v2(unsigned char *bytes, int device) {
 }
 API int cuDeviceGetAttribute(int *value, int which, int device) {
   const Gpu gpu = visible()[device];
-  static const std::map<int, int> said = {{13, 1980000}, {16, 4}, {36, 3201000}, {37, 6016}, {38, 1 << 20}};
+  static const std::map<int, int> said = {{13, 1980000}, {16, 4}, {36, 3201000}, {37, 6016}, {38, 1 << 20},
+                                          {8, 49152},    {39, 2048}, {81, 233472},  {82, 65536}, {97, 232448}, {106, 32}};
   *value = which == 75 ? gpu.major : which == 76 ? gpu.minor : said.count(which) ? said.at(which) : 0;
   return SUCCESS;
 }
