@@ -29,6 +29,8 @@ class Fill(Model):
     """Normals around zero; one value everywhere; or rows of zeros with a single value at a random place."""
     scale: Annotated[float, Field(gt=0)] = 1.0
     """Standard deviation of the normals, or the value itself."""
+    offset: float = 0.0
+    """Mean of the normals: -8 makes nearly all of them negative."""
     nan_along: Text | None = None
     """A dimension of the tensor: everything at one random index of it is NaN."""
 

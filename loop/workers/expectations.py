@@ -70,7 +70,7 @@ def expectation(
 def _values(target: Target, fill: Fill, index: int) -> Values:
     dimensions = list(target.signature.inputs.values())[index].split()
     axis = dimensions.index(fill.nan_along) if fill.nan_along else None
-    return Values(fill.kind, fill.scale, axis)
+    return Values(fill.kind, fill.scale, axis, fill.offset)
 
 
 def function_terms(target: Target, name: str) -> FunctionTerms:

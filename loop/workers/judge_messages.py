@@ -95,6 +95,7 @@ class Values(Plain):
     scale: float
     axis: int | None
     """Along which one index is NaN."""
+    offset: float = 0.0
 
 
 class Expected(Plain):

@@ -21,7 +21,7 @@ def make_values(fill: Values, stream: numpy.random.RandomState, tensor: TensorFi
     values = numpy.full(shape, scale, dtype=numpy.float32)
     if fill.kind == "normal":
         count = tensor.elements + tensor.room
-        values = (stream.standard_normal(count) * scale).astype(numpy.float32)
+        values = (stream.standard_normal(count) * scale + fill.offset).astype(numpy.float32)
     elif fill.kind == "one_hot" and values.size:
         places = stream.randint(shape[-1], size=(*shape[:-1], 1))
         values = numpy.where(numpy.arange(shape[-1]) == places, numpy.float32(scale), numpy.float32(0))

@@ -1,0 +1,423 @@
+"""What each parameter of a user's function can be given: a tensor, a size, a value, or an object made of these.
+
+`loop init` reads annotations, defaults and names. Where several things are possible it tries them, the likeliest
+first. Runs in a process of its own, for it imports the user's module.
+"""
+
+import ast
+import dataclasses
+import enum
+import inspect
+import keyword
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+TAKEN = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
+"""Names that workloads and generators use themselves."""
+LIST = 3
+"""Tensors of a list of which one shape is given."""
+INDEX = re.compile(
+    r"(.*_)?(i?d?x|id|ids|index|indices|indexes|pos|positions?|labels?|tokens?|lengths?|lens?|slots?)"
+)
+SORTED = re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*)")
+MASK = re.compile(r".*(mask|keep|valid|flags?)\d*")
+CONFIG = re.compile(r"(config|conf|cfg|args|opts?|options|params|hparams|settings)")
+INTS = (
+    (r".*(kernel|window|taps).*|ks", (3, 2)),
+    (r".*stride.*", (2, 1)),
+    (r".*(pad|dilation).*", (1, 0)),
+    (r".*groups?.*", (2, 1)),
+    (r".*heads?.*", (4, 2, 1)),
+    (r".*(layers|blocks|depth|steps|iters|times).*", (2, 1)),
+    (r".*(vocab|embeddings|classes|buckets|num_ids).*", (37,)),
+    (r".*(out|hidden|inner|ff|mlp|rank|proj).*", (12, 8)),
+    (r"k|top_?k|topk", (3, 2, 1)),
+)
+"""What whole numbers of such names are tried as, before sizes of the inputs."""
+FLOATS = ((r".*eps.*", 1e-5), (r".*(drop|prob).*|p", 0.0), (r".*(theta|base).*", 10000.0), (r".*momentum.*", 0.1))
+FLAG = re.compile(r"(is|use|has|with|do)_.*|causal|bias|affine|training|keepdim|inplace|normalize|reverse")
+AXIS = re.compile(r"(dim|axis|dims|axes|start_dim|end_dim)\d?")
+"""Defaults of such names stay as they are: a variant is written for one of them."""
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One input tensor, and what it is filled with."""
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: str = ""
+    """Empty: the workload's."""
+    values: str = "normal"
+    """`normal`, `positive`, `index`, `whole`, `sorted`, `mask` or `mask_out`."""
+    high: str = ""
+    """Of `index` and `sorted`: a size or a number below which values are."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One thing that a parameter can be given: an expression over inputs, attributes and sizes.
+
+    A size stands as `<x.2>`: the third of the input `x`.
+    """
+
+    text: str
+    inputs: tuple[Drawn, ...] = ()
+    attributes: Mapping[str, Scalar] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Missing(Exception):
+    """A parameter of which nothing is known: its path, and whether it may be a tensor."""
+
+    def __init__(self, path: str, kind: str) -> None:
+        super().__init__(path)
+        self.path, self.kind = path, kind
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a call: an expression in which `{token}` stands for the option of a slot."""
+
+    name: str
+    text: str
+    how: inspect._ParameterKind
+
+    def rendered(self) -> str:
+        """As it stands in a call."""
+        if self.how in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            return f"{'*' if self.how is inspect.Parameter.VAR_POSITIONAL else '**'}{self.text}"
+        return f"{self.name}={self.text}" if self.how is inspect.Parameter.KEYWORD_ONLY else self.text
+
+
+class Slots:
+    """All that is to be chosen for a call, and for the constructor before it."""
+
+    def __init__(
+        self, likes: Mapping[str, Any], given: Mapping[str, Any], attributes: Sequence[str] | None = None
+    ) -> None:
+        """`likes`: path to shapes, each with `dims`, `dtype` and `high`; `given`: path to a value; `attributes`: all
+        that a kernel or a program takes, None: any."""
+        self.likes, self.given, self.taken = likes, given, attributes
+        self.options: dict[str, list[Option]] = {}
+        self.imports: dict[str, None] = {}
+        self.used: set[str] = set()
+        self.notes: list[str] = []
+        self.missing: list[Missing] = []
+        self.choices: dict[str, tuple[str, ...]] = {}
+        self.dims = {dim for shapes in likes.values() for one in shapes for dim in one["dims"]}
+
+    def arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> list[Argument]:
+        """What to call a function with; `bound`: its first parameter is `self`."""
+        known, made, by_name = list(parameters(function))[1 if bound else 0 :], [], False
+        reads, kinds = _reads(owner or function), inspect.Parameter
+        for one in known:
+            if one.kind is kinds.VAR_KEYWORD or (one.kind is kinds.VAR_POSITIONAL and one.name not in self.likes):
+                continue
+            try:
+                text = self.text(one.name, one.annotation, one.default, reads, one.kind)
+            except Missing as missing:
+                self.missing.append(missing)
+                continue
+            if text is None:  # What follows it is given by name.
+                by_name = True
+            elif by_name and one.kind is kinds.POSITIONAL_OR_KEYWORD:
+                made.append(Argument(one.name, text, kinds.KEYWORD_ONLY))
+            else:
+                made.append(Argument(one.name, text, one.kind))
+        return made
+
+    def text(
+        self, path: str, annotation: Any, default: Any, reads: Mapping[str, Any], how: Any = None
+    ) -> str | None:
+        """An expression for a parameter or a field; None: it stays at its default. Raises Missing."""
+        kind, inner, nullable = _kind(annotation)
+        below = [name for name in (*self.likes, *self.given) if name.startswith(f"{path}.")]
+        if path in self.likes:
+            return self._tensors(path, kind, inner, several=how is inspect.Parameter.VAR_POSITIONAL)
+        if path in self.given:
+            self.used.add(path)
+            return self._value(path, self.given[path], kind)
+        if not below and default is not inspect.Parameter.empty:
+            return self._default(path, kind, inner, default)
+        if not below and nullable:
+            self.notes.append(f"{path} stays None")
+            return "None"
+        name = path.rpartition(".")[2]
+        if kind == "class" or below or (not kind and (CONFIG.fullmatch(name) or _is_object(reads.get(name, ())))):
+            return self._object(path, inner if kind == "class" else None, reads)
+        options = self._options(path, name, kind, inner)
+        if not options:
+            raise Missing(path, kind)
+        return self._slot(path, options)
+
+    def _slot(self, path: str, options: list[Option]) -> str:
+        self.options[path] = options
+        return "{" + path + "}"
+
+    def _tensors(self, path: str, kind: str, hint: Any, *, several: bool) -> str:
+        """A tensor, or a list of them; several shapes are those of a list."""
+        self.used.add(path)
+        shapes, flat = self.likes[path], path.replace(".", "_")
+        if several or kind == "tensors" or len(shapes) > 1:
+            return self._slot(path, [_listed(flat, shapes)])
+        options = tensor_options(flat, shapes[0], hint, self._highs())
+        return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
+
+    def _highs(self) -> list[str]:
+        """What values of an index may be below: sizes, and whole numbers that are given."""
+        sizes = dict.fromkeys(dim for shapes in self.likes.values() for one in shapes for dim in one["dims"])
+        numbers = [
+            one for one in self.given.values() if isinstance(one, int) and not isinstance(one, bool) and one > 1
+        ]
+        return [*sizes, *map(str, numbers)]
+
+    def _attribute(self, path: str, value: Scalar) -> Option:
+        """A value that a workload can change."""
+        name = path.rpartition(".")[2]
+        known = {one for options in self.options.values() for option in options for one in option.attributes}
+        flat = {one.replace(".", "_") for one in self.likes}
+        if name in {*known, *flat, *self.dims, *TAKEN} or keyword.iskeyword(name):
+            name = f"{path.replace('.', '_')}_"
+        return Option(name, attributes={name: value})
+
+    def _value(self, path: str, value: Any, kind: str) -> str:
+        if isinstance(value, bool | int | float):
+            return self._slot(path, [self._attribute(path, value)])
+        return repr(tuple(value)) if isinstance(value, list) and kind != "list" else repr(value)
+
+    def _default(self, path: str, kind: str, inner: Any, default: Any) -> str | None:
+        """A number or a flag becomes an attribute; anything else stays as it is."""
+        name = path.rpartition(".")[2]
+        if kind == "literal" and isinstance(default, str):
+            option = self._attribute(path, default)
+            self.choices[option.text] = tuple(inner)
+            return self._slot(path, [option])
+        is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
+        if is_number and not AXIS.fullmatch(name) and (self.taken is None or name in self.taken):
+            return self._slot(path, [self._attribute(path, default)])
+        shown = default.__name__ if isinstance(default, type) else repr(default)
+        if default is not None or kind not in ("", "tensor"):
+            self.notes.append(f"{path} stays at its default, {shown[:40]}; --set {path}=VALUE changes it")
+        else:
+            self.notes.append(f"{path} stays None; --like {path}=N,M makes it a tensor")
+        return None
+
+    def _object(self, path: str, kind: Any, reads: Mapping[str, Any]) -> str:
+        """An object of the user's class, or one with the attributes that the code reads of it."""
+        name = path.rpartition(".")[2]
+        below = {
+            one[len(path) + 1 :].partition(".")[0]
+            for one in (*self.likes, *self.given)
+            if one.startswith(f"{path}.")
+        }
+        attributes, keys = reads.get(name, ((), ()))
+        kind = kind or _class_with({*attributes, *below}, reads.get("")) if attributes or below else kind
+        if kind is not None:
+            if issubclass(kind, enum.Enum):
+                self.imports[f"from {kind.__module__} import {kind.__qualname__}"] = None
+                return f"{kind.__qualname__}.{next(iter(kind)).name}"
+            self.imports[f"from {kind.__module__} import {kind.__qualname__.partition('.')[0]}"] = None
+            texts = {
+                one.name: self.text(f"{path}.{one.name}", one.annotation, one.default, reads)
+                for one in parameters(kind)
+            }
+            return f"{kind.__qualname__}({_keywords(texts)})"
+        names = dict.fromkeys((*attributes, *keys, *sorted(below)))
+        if not names:
+            raise Missing(path, "")
+        texts = {one: self.text(f"{path}.{one}", None, inspect.Parameter.empty, {}) for one in names}
+        self.notes.append(
+            f"{path} has {', '.join(names)}, as the code reads them; --set {path}.{next(iter(names))}=VALUE changes it"
+        )
+        if keys or not attributes:
+            return "{" + ", ".join(f"{one!r}: {text}" for one, text in texts.items()) + "}"
+        self.imports["from types import SimpleNamespace"] = None
+        return f"SimpleNamespace({_keywords(texts)})"
+
+    def _options(self, path: str, name: str, kind: str, inner: Any) -> list[Option]:
+        """What a value without a default is tried as; empty where that cannot be guessed."""
+        if kind == "literal":
+            option = self._attribute(path, inner[0])
+            if isinstance(inner[0], str):
+                self.choices[option.text] = tuple(inner)
+            return [option]
+        if kind == "bool" or (not kind and FLAG.fullmatch(name)):
+            return [self._attribute(path, value) for value in (False, True)]
+        number = next((value for text, value in FLOATS if re.fullmatch(text, name.lower())), None)
+        if kind == "float" or (not kind and number is not None):
+            return [self._attribute(path, 0.7 if number is None else number)]
+        constants = next((values for text, values in INTS if re.fullmatch(text, name.lower())), ())
+        if kind == "ints":
+            last = [f"<{tensor}.{len(dims) - 1}>" for tensor, dims in self._shapes()]
+            return [Option(f"({one},)") for one in last] + [
+                Option(repr((one,) * n)) for one in constants for n in (2, 1)
+            ]
+        if kind == "int" or (not kind and ("." in path or constants or self._sizes(name)[1])):
+            sizes, same = self._sizes(name)
+            numbers = [
+                self._attribute(path, value)
+                for value in (*constants, *(n for n in (4, 2, 1) if n not in constants))
+            ]
+            likely = 0 if same else len(constants)
+            return [*numbers[:likely], *map(Option, sizes), *numbers[likely:]]
+        return {"dtype": [Option("torch.float32")], "device": [Option('"cpu"')]}.get(kind, [])
+
+    def _shapes(self) -> list[tuple[str, Sequence[str]]]:
+        return [
+            (path.replace(".", "_"), shapes[0]["dims"]) for path, shapes in self.likes.items() if len(shapes) == 1
+        ]
+
+    def _sizes(self, name: str) -> tuple[list[str], bool]:
+        """Sizes of inputs, those called like the parameter first, then from the last; whether one is called so."""
+        found: dict[str, str] = {}
+        for tensor, dims in self._shapes():
+            for axis in reversed(range(len(dims))):
+                found.setdefault(dims[axis], f"<{tensor}.{axis}>")
+        same = [dim for dim in found if dim.lower() == name.lower()]
+        return [found[dim] for dim in (*same, *(one for one in found if one not in same))], bool(same)
+
+
+def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterable[str]) -> list[Option]:
+    """What a tensor is tried as: by the type that is given or annotated, else by its name."""
+    dims, dtype = tuple(like["dims"]), like["dtype"] or (hint if isinstance(hint, str) else "")
+
+    def one(values: str, kind: str, high: str = "") -> Option:
+        return Option(name, (Drawn(name, dims, kind, values, high),))
+
+    whole = dtype if dtype and dtype.strip("u").startswith("int") else "int64"
+    highs = [like["high"]] if like.get("high") else list(highs)
+    index = [one("index", whole, high) for high in highs]
+    normal, masks = [one("normal", dtype)], [one("mask", "bool"), one("mask_out", "bool")]
+    if dtype and getattr(torch, dtype).is_floating_point:
+        return [*normal, one("positive", dtype)]
+    if dtype == "bool":
+        return masks
+    lower = name.lower()
+    ordered = [one("sorted", whole, high) for high in highs] if SORTED.fullmatch(lower) else []
+    if dtype:
+        is_index = ordered or INDEX.fullmatch(lower) or like.get("high")
+        return [*ordered, *index, one("whole", dtype)] if is_index else [one("whole", dtype), *index]
+    said = f"{name}: whole numbers, as its name or its use says; --like {name}={','.join(dims)}:float32 for others"
+    index = [dataclasses.replace(each, notes=(said,)) for each in (*ordered, *index)]
+    masks = [
+        dataclasses.replace(each, notes=(f"{name}: truth values, as its name or its use says",)) for each in masks
+    ]
+    normal = [*normal, one("positive", "")]
+    if ordered or INDEX.fullmatch(lower):
+        return [*index, *normal]
+    return [*masks, *normal, *index] if MASK.fullmatch(lower) else [*normal, *index, *masks]
+
+
+def _listed(flat: str, shapes: Sequence[Mapping[str, Any]]) -> Option:
+    """A list of tensors: of the shapes, or some of the only one."""
+    several = [shapes[n % len(shapes)] for n in range(max(len(shapes), LIST if len(shapes) == 1 else 0))]
+    inputs = tuple(tensor_options(f"{flat}_{n}", one, "", ())[0].inputs[0] for n, one in enumerate(several))
+    return Option(
+        f"[{', '.join(one.name for one in inputs)}]", inputs, notes=(f"{flat}: a list of {len(inputs)} tensors",)
+    )
+
+
+def _keywords(texts: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
+
+
+def parameters(function: Any) -> Iterator[inspect.Parameter]:
+    """Parameters with their annotations worked out, of a function or of a class's constructor.
+
+    Raises ValueError where a function written in C does not say.
+    """
+    signature = inspect.signature(function)
+    source = function.__init__ if inspect.isclass(function) else function
+    try:
+        hints = typing.get_type_hints(source)
+    except Exception:  # Names in annotations that only a type checker sees.
+        hints = {}
+    if inspect.isclass(function):
+        hints = {**getattr(function, "__annotations__", {}), **hints}
+    for one in signature.parameters.values():
+        annotation = hints.get(one.name, one.annotation)
+        yield one.replace(annotation=annotation)
+
+
+def _kind(annotation: Any) -> tuple[str, Any, bool]:
+    """What an annotation says: a kind, what belongs to it, and whether None is allowed."""
+    arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        rest = [one for one in arguments if one is not type(None)]
+        kind, inner, _ = _kind(rest[0])
+        return kind, inner, len(rest) < len(arguments)
+    if origin is typing.Annotated:
+        return _kind(arguments[0])
+    if origin is typing.Literal:
+        return "literal", arguments, None in arguments
+    if origin is not None and arguments:
+        kind, inner, _ = _kind(arguments[-1] if arguments[-1] is not Ellipsis else arguments[0])
+        return {"tensor": "tensors", "int": "ints"}.get(kind, "other"), inner, False
+    if annotation in (None, inspect.Parameter.empty, Any, object):
+        return "", None, False
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    if "Tensor" in text or (isinstance(annotation, type) and issubclass(annotation, torch.Tensor)):
+        types_of = {"Long": "int64", "Int": "int64", "Bool": "bool", "Double": "float64"}
+        return "tensor", next((kind for word, kind in types_of.items() if text.startswith(word)), ""), False
+    simple = {bool: "bool", int: "int", float: "float", str: "str", torch.dtype: "dtype", torch.device: "device"}
+    if annotation in simple or text in ("bool", "int", "float", "str"):
+        return simple.get(annotation, text), None, False
+    return (
+        ("class", annotation, False)
+        if isinstance(annotation, type) and annotation not in (list, tuple, dict)
+        else ("", None, False)
+    )
+
+
+def _reads(owner: Any) -> dict[str, Any]:
+    """Name to the attributes and keys that the code of a function or class reads of it; "": its module."""
+    found: dict[str, Any] = {"": inspect.getmodule(owner)}
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
+    except (OSError, TypeError, SyntaxError):
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (name := _last(node.value)):
+            found.setdefault(name, ({}, {}))[0][node.attr] = None
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Constant)
+            and (name := _last(node.value))
+        ):
+            if isinstance(node.slice.value, str):
+                found.setdefault(name, ({}, {}))[1][node.slice.value] = None
+    return found
+
+
+def _last(node: ast.expr) -> str:
+    """`config` of `config` and of `self.config`."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_object(read: Any) -> bool:
+    """Whether what is read of a name is nothing that a tensor has."""
+    return bool(read) and (bool(read[1]) or any(not hasattr(torch.Tensor, name) for name in read[0]))
+
+
+def _class_with(names: set[str], module: Any) -> Any:
+    """A dataclass or class of a module whose constructor takes all these names."""
+    for one in vars(module).values() if module else ():
+        if inspect.isclass(one) and one.__module__ == module.__name__ and not issubclass(one, torch.nn.Module):
+            try:
+                known = inspect.signature(one).parameters
+            except ValueError:
+                continue
+            if names <= known.keys():
+                return one
+    return None
