@@ -120,7 +120,15 @@ def of_source(path: Path, function: str, constants: Mapping[str, Any]) -> Start:
     entries = ENTRY.findall(text)
     if entry := function if function in entries else _chosen(entries, path.stem):
         return _exported(path, entry, files)
-    found = [one for one in functions(text) if any(each.pointers for each in one.parameters)]
+    every = functions(text)
+    found = [one for one in every if any(each.pointers and each.dtype for each in one.parameters)]
+    strange = next(((one, each) for one in every for each in one.parameters if not each.dtype), None)
+    if strange and not found:
+        said = f"`{strange[1].text}` of {strange[0].name} is no pointer to elements, and no number"
+        raise UsageError(
+            f"{path}:{strange[0].line}: {said}",
+            hint=f"expected {SUCH}; or load it in Python, --from module:function",
+        )
     plain = {one.name: one for one in found}
     name = function if function in plain else _chosen(plain, path.stem)
     name = name or _chosen([one.name for one in uncalled(found, text)], path.stem)

@@ -99,7 +99,7 @@ def facts_of(trial: Trial, base: Mapping[str, int], sizes: Sizes, slots: Slots, 
     if not checked:
         notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
     place = max(checked or [dict(base)], key=lambda one: min(one.values(), default=0))
-    varied = [*_other_values(trial, place), *_other_attributes(trial, place, notes)]
+    varied = [*_other_values(trial, place), *_other_attributes(trial, place, notes, seen)]
     workloads: dict[str, list[dict[str, Any]]] = {"quick": [*quick], "edges": [*checked[:MOST_EDGES], *varied]}
     facts = Facts(trial.hypothesis, workloads, dict(slots.choices), notes=notes)
     _outputs(facts, trial, seen, base)
@@ -160,23 +160,33 @@ def _other_values(trial: Trial, sizes: Mapping[str, int]) -> Iterator[dict[str, 
             yield {**sizes, "drawn": drawn}
 
 
-def _other_attributes(trial: Trial, sizes: Mapping[str, int], notes: list[str]) -> Iterator[dict[str, Any]]:
-    """The same sizes with another value of each attribute, where that gives other numbers of the same shapes."""
+def _other_attributes(
+    trial: Trial, sizes: Mapping[str, int], notes: list[str], seen: list[tuple[dict[str, int], Outcome]]
+) -> Iterator[dict[str, Any]]:
+    """The same sizes with another value of each attribute that gives others: of the same shapes, where there is one."""
     usual = trial.run(sizes)
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:
-        tried = None
+        best = None
         for other in _others(value):
             try:
                 outcome = trial.run(sizes, attributes={name: other})
             except Exception:
                 continue
             if outcome.finite and not _alike(usual, outcome):
-                tried = {**sizes, name: other}
-                break
-        if tried:
-            yield tried
+                entry = {**sizes, name: other}, outcome
+                if _shapes(outcome) == _shapes(usual):
+                    best = entry
+                    break
+                best = best or entry
+        if best:
+            seen.append((dict(sizes), best[1]))
+            yield best[0]
         else:
             notes.append(f"{name} is always {value!r}: no other value that was tried runs and changes the outputs")
+
+
+def _shapes(outcome: Outcome) -> list[torch.Size]:
+    return [one.shape for one in outcome.outputs.values()]
 
 
 def _others(value: Scalar) -> list[Scalar]:

@@ -65,6 +65,7 @@ def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
         method = ""
     called = getattr(kind, method or ("forward" if is_module else "__call__"))
     call = slots.arguments(called, bound=True)
+    slots.constructing = True
     constructor = slots.arguments(kind, kind)
     made = "module" if is_module else "object"
     top = Subject(terms["module"], name.rpartition(".")[0] if plain else name, function)

@@ -24,7 +24,7 @@ TAKEN = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
 LIST = 3
 """Tensors of a list of which one shape is given."""
 INDEX = re.compile(
-    r"(.*_)?(i?d?x|id|ids|index|indices|indexes|pos|positions?|labels?|tokens?|lengths?|lens?|slots?)"
+    r"(.*_)?(idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?)\d?"
 )
 SORTED = re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*)")
 MASK = re.compile(r".*(mask|keep|valid|flags?)\d*")
@@ -108,6 +108,8 @@ class Slots:
         that a kernel or a program takes, None: any."""
         self.likes, self.given, self.taken = likes, given, attributes
         self.options: dict[str, list[Option]] = {}
+        self.constructing = False
+        """Whether it is a constructor's: what has no annotation there is a whole number rather than a tensor."""
         self.imports: dict[str, None] = {}
         self.used: set[str] = set()
         self.notes: list[str] = []
@@ -261,7 +263,7 @@ class Slots:
             return [Option(f"({one},)") for one in last] + [
                 Option(repr((one,) * n)) for one in constants for n in (2, 1)
             ]
-        if kind == "int" or (not kind and ("." in path or constants or self._sizes(name)[1])):
+        if kind == "int" or (not kind and (self.constructing or "." in path or constants or self._sizes(name)[1])):
             sizes, same = self._sizes(name)
             numbers = [
                 self._attribute(path, value)
