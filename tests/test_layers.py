@@ -15,7 +15,7 @@ LEVEL = {room: int(floor) for floor, room in TABLE.findall((ROOT / "ARCHITECTURE
 """Rooms to their floors, as ARCHITECTURE.md says."""
 LARGEST_ROOM = 40
 """Files of a room."""
-WITH_TORCH = {"calls", "mistakes", "workers", "pytorch"}
+WITH_TORCH = {"calls", "mistakes", "workers", "pytorch", "starting"}
 """Rooms whose code runs in a worker, or in a user's own program."""
 LONGEST = 400
 FILES = sorted((ROOT / "loop").rglob("*.py"))

@@ -33,7 +33,7 @@ BEGINNING = (
     ),
     Command(
         "init",
-        "loop.cli.starting:init",
+        "loop.starting.command:init",
         "Make a target of a PyTorch function, a C, C++ or CUDA file, or a program: it can be judged at once.",
         (
             "loop init my-softmax --from ops:softmax --like x=N,M",

@@ -1,4 +1,4 @@
-"""Functions of C, C++ and CUDA, read as text: their names, parameters and template instances. Nothing is compiled."""
+"""Functions of C, C++ and CUDA, read as text: names, parameters, template instances. Nothing is compiled."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -88,7 +88,7 @@ class CFunction:
 
 
 def bare(text: str) -> str:
-    """A source with spaces for each comment and each string but that of `extern "C"`; lines stay where they are."""
+    """A source with spaces for each comment and each string but that of `extern "C"`, line by line."""
     return NOTE.sub(lambda one: one[0] if one[0] == '"C"' else re.sub(r"[^\n]", " ", one[0]), text)
 
 
@@ -118,24 +118,28 @@ def uncalled(found: list[CFunction], text: str) -> list[CFunction]:
 def _function(
     read: re.Match[str], space: str, line: int, aliases: Mapping[str, str], instances: Mapping[str, str]
 ) -> CFunction:
-    name, lacks, chosen = read["name"], "", ""
-    known = dict(aliases)
+    name, known, chosen, lacks = read["name"], dict(aliases), "", ""
     if read["template"]:
-        kinds = [one.split("=")[0].split() for one in read["kinds"].split(",") if one.strip()]
-        given = [one.strip() for one in instances[name].split(",")] if name in instances else []
-        for n, words in enumerate(kinds):
-            is_type = words[0] in ("typename", "class", "T")
-            if n < len(given):
-                known[words[-1]] = given[n]
-            elif is_type and name not in instances:
-                known[words[-1]] = "float"
-            elif name not in instances and "=" not in read["kinds"]:
-                lacks = f"the template parameter `{words[-1]}` has no value: instantiate it, as in `template void {name}<...>(...);`"
-        chosen = f"<{', '.join(given or [known[words[-1]] for words in kinds if words[-1] in known])}>"
+        own, lacks = _template_arguments(read["kinds"], instances.get(name))
+        known |= own
+        chosen = f"<{instances.get(name) or ', '.join(own.values())}>"
     texts = [one.strip() for one in _split(read["parameters"])]
     parameters = tuple(_parameter(one, known) for one in texts if one and one != "void")
     returns = _resolved((read["after"] or read["before"]).replace("const", " ").strip(), known)
     return CFunction(name, f"{space}{name}{chosen}", returns, parameters, line, lacks)
+
+
+def _template_arguments(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
+    """Template parameters to what stands for them, of an explicit instance or `float`; and what is not known."""
+    names = [one.split("=")[0].split() for one in kinds.split(",") if one.strip()]
+    if instance:
+        return {words[-1]: one.strip() for words, one in zip(names, instance.split(","), strict=False)}, ""
+    types = {words[-1]: "float" for words in names if words[0] in ("typename", "class")}
+    others = [words[-1] for words in names if words[-1] not in types]
+    if others and "=" not in kinds:
+        how = "instantiate it, as in `template void f<float, 8>(...);`"
+        return types, f"the template parameter `{others[0]}` has no value: {how}"
+    return types, ""
 
 
 def _split(text: str) -> Iterator[str]:

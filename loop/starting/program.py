@@ -1,6 +1,6 @@
 """Tries the function that `loop init` was given: a program, for it imports the user's module.
 
-`python -m loop.workers.starting_program TERMS RESULT`: both are JSON files. It finds what the function takes, calls
+`python -m loop.starting.program TERMS RESULT`: both are JSON files. It finds what the function takes, calls
 it with sizes and values of several kinds, and writes the files and facts of a target that can be judged at once,
 or what it lacks.
 """
@@ -20,12 +20,12 @@ import torch
 
 from loop.base.documents import did_you_mean
 from loop.calls import torch_side
+from loop.starting.facts import Facts, facts_of
+from loop.starting.sizes import DIFFERENT, Sizes, edges, uneven
+from loop.starting.slots import Argument, Missing, Option, Slots, tensor_options
+from loop.starting.texts import Hypothesis, Subject, stub
+from loop.starting.trial import NOT_SAME, Trial
 from loop.workers.serving import described
-from loop.workers.starting_facts import Facts, facts_of
-from loop.workers.starting_sizes import DIFFERENT, Sizes, edges, uneven
-from loop.workers.starting_slots import Argument, Option, Slots, parameters, tensor_options
-from loop.workers.starting_texts import Hypothesis, Subject, stub
-from loop.workers.starting_trial import NOT_SAME, Trial
 
 LIMIT_S, MOST_TRIES = 40.0, 600
 """What is tried before `loop init` gives up, in all and with each set of sizes."""
@@ -43,74 +43,56 @@ class Lacking(Exception):
 
 
 def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
-    """What the user named, and the arguments of its calls. Raises Lacking for what nothing is known of."""
-    name, words = terms["name"], terms["name"].split(".")
+    """What the user named, and the arguments of its calls. Raises Lacking for what is not there."""
+    name, function = terms["name"], terms["function"]
     module = torch_side.import_module(terms["module"])
-    owner: Any = module
-    found: Any = module
-    for word in words:
-        owner, found = found, getattr(found, word, None)
-        if found is None:
-            known = [one for one, value in vars(owner).items() if callable(value) and not one.startswith("_")]
-            raise Lacking(f"{terms['module']}: no `{name}` there", did_you_mean(word, known) or "")
-    function = terms["function"]
-    subject = Subject(terms["module"], name, function)
-    plain = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, words[-1]))
-    kind = found if inspect.isclass(found) else owner if plain else None
-    if kind is None:
-        return _with(subject, slots, call=_arguments(slots, found, module, words[-1]))
-    method = words[-1] if plain else ""
+    owner, found = _looked_up(module, terms)
+    last = name.rpartition(".")[2]
+    is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, last))
+    if not inspect.isclass(found) and not is_method:
+        call = _arguments(slots, found, module, last)
+        return Subject(terms["module"], name, function, call=call, imports=tuple(slots.imports))
+    kind, method = (owner, last) if is_method else (found, "")
     is_module = issubclass(kind, torch.nn.Module)
-    if is_module and method == "forward":
-        method = ""
-    called = getattr(kind, method or ("forward" if is_module else "__call__"))
-    call = slots.arguments(called, bound=True)
+    own = method or ("forward" if is_module else "__call__")
+    call = slots.arguments(getattr(kind, own), bound=True)
     slots.constructing = True
-    constructor = slots.arguments(kind, kind)
-    made = "module" if is_module else "object"
-    top = Subject(terms["module"], name.rpartition(".")[0] if plain else name, function)
-    if "." in top.name:
-        raise Lacking(f"{terms['module']}:{name} is in a class of a class", "name it at the module's top level")
-    return _with(
-        top,
-        slots,
-        kind=made,
-        method=method or ("" if is_module else "__call__"),
+    return Subject(
+        terms["module"],
+        name.rpartition(".")[0] if is_method else name,
+        function,
+        kind="module" if is_module else "object",
+        method="" if is_module and own == "forward" else own,
+        constructor=slots.arguments(kind, kind),
         call=call,
-        constructor=constructor,
+        imports=tuple(slots.imports),
     )
 
 
-def _with(subject: Subject, slots: Slots, **more: Any) -> Subject:
-    return Subject(subject.module, subject.name, subject.function, imports=tuple(slots.imports), **more)
+def _looked_up(module: Any, terms: dict[str, Any]) -> tuple[Any, Any]:
+    """What a name stands for, and what has it: the module, or a class."""
+    owner: Any = module
+    found: Any = module
+    for word in terms["name"].split("."):
+        owner, found = found, getattr(found, word, None)
+        if found is None:
+            known = [one for one, value in vars(owner).items() if callable(value) and not one.startswith("_")]
+            raise Lacking(f"{terms['module']}: no `{word}` there", did_you_mean(word, known) or "")
+    return owner, found
 
 
 def _arguments(slots: Slots, function: Any, module: Any, name: str) -> list[Argument]:
-    """Those of a function; of one that does not say what it takes, the inputs in the order of its text, else as given."""
+    """Those of a function; where it does not say them, inputs in the order of its text, else as given."""
     try:
         found = slots.arguments(function)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError):  # Written in C.
         found = []
-    if (
-        slots.used
-        or not slots.likes
-        or any(
-            one.kind is not inspect.Parameter.VAR_POSITIONAL and one.kind is not inspect.Parameter.VAR_KEYWORD
-            for one in _known(function)
-        )
-    ):
+    if slots.used or slots.missing or not slots.likes or slots.notes:
         return found
-    order = [one for one in _in_text(module, name) if one in slots.likes]
-    names = order if len(order) == len(slots.likes) else list(slots.likes)
-    how = inspect.Parameter.POSITIONAL_ONLY
-    return [Argument(one, slots.text(one, None, inspect.Parameter.empty, {}) or "", how) for one in names]
-
-
-def _known(function: Any) -> list[inspect.Parameter]:
-    try:
-        return list(parameters(function))
-    except (ValueError, TypeError):
-        return []
+    in_text = [one for one in _in_text(module, name) if one in slots.likes]
+    names = in_text if len(in_text) == len(slots.likes) else list(slots.likes)
+    none, how = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_ONLY
+    return [Argument(one, slots.text(one, None, none, {}) or "", how) for one in names]
 
 
 def _in_text(module: Any, name: str) -> list[str]:
@@ -125,25 +107,26 @@ def _in_text(module: Any, name: str) -> list[str]:
     ]
 
 
-def check_names(terms: dict[str, Any], slots: Slots, subject: Subject) -> None:
+def check_names(terms: dict[str, Any], slots: Slots) -> None:
     """Raise Lacking for what has no shape or value, and for what there is no parameter of."""
     what = f"{terms['module']}:{terms['name']}"
-    known = [one.name for one in (*subject.constructor, *subject.call)]
-    known += [note.partition(" ")[0] for note in slots.notes]
+    others = {*slots.used, *terms["outputs"], *(terms["attributes"] or ())}
     for option, names in (("--like", slots.likes), ("--set", slots.given)):
-        for name in names:
-            if name not in slots.used and name not in (*terms["outputs"], *(terms["attributes"] or ())):
-                hint = did_you_mean(name, known) or ""
-                raise Lacking(
-                    f"{option} {name}: {what} has no parameter `{name}`: {', '.join(dict.fromkeys(known))}", hint
-                )
+        if unknown := [name for name in names if name not in others]:
+            said = f"{what} has no parameter `{unknown[0]}`: {', '.join(slots.names)}"
+            raise Lacking(f"{option} {unknown[0]}: {said}", did_you_mean(unknown[0], slots.names) or "")
     if slots.missing:
-        names = ", ".join(f"`{one.path}`" for one in slots.missing)
-        likes = [f"--like {one.path}=N,M" for one in slots.missing if one.kind in ("", "tensor", "tensors")]
-        sets = [f"--set {one.path}=VALUE" for one in slots.missing if one.kind not in ("tensor", "tensors")]
-        lacks = "no shape and no value" if sets else "no shape"
-        both = f"; or, where it is no tensor, {' '.join(sets)}" if likes and sets else " ".join(sets)
-        raise Lacking(f"{names} of {what} has {lacks}", both, likes)
+        raise _lacking(what, slots.missing)
+
+
+def _lacking(what: str, missing: Sequence[Missing]) -> Lacking:
+    """What is said of parameters of which nothing is known."""
+    tensors = [one.path for one in missing if one.kind in ("", "tensor", "tensors")]
+    values = " ".join(f"--set {one.path}=VALUE" for one in missing if one.kind not in ("tensor", "tensors"))
+    paths = ", ".join(f"`{one.path}`" for one in missing)
+    hint = f"; or, where it is no tensor, {values}" if tensors and values else values
+    likes = [f"--like {one}=N,M" for one in tensors]
+    return Lacking(f"{paths} of {what} has no shape{' and no value' if values else ''}", hint, likes)
 
 
 def by_rank(options: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:
@@ -236,7 +219,7 @@ def started(terms: dict[str, Any]) -> dict[str, Any]:
         return _unwritten(terms)
     slots = Slots(terms["likes"], terms["given"], terms["attributes"])
     subject = subject_of(terms, slots)
-    check_names(terms, slots, subject)
+    check_names(terms, slots)
     sizes = _sizes(terms, [name for name in slots.likes if name in slots.used])
     if not sizes.shapes:
         raise Lacking(f"no input of {terms['module']}:{terms['name']} has a shape", "", ["--like x=N,M"])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.places import MANIFEST
-from loop.cli.starting_source import Start
+from loop.starting.source import Start
 
 OUTPUT = "output"
 FLOATS = {"float16": 1e-2, "bfloat16": 1e-2}
@@ -24,7 +24,7 @@ name: {name}
 function: {function}
 signature:
 {signature}
-{generator}reference: {{python: "{reference}"}}   # what is right; it is given float64 tensors, under torch.no_grad()
+{generator}reference: {{python: "{reference}"}}   # what is right, in float64 and under torch.no_grad()
 baseline: {{python: "{reference}"}}    # what you would otherwise run
 tolerance:                        # of one element: atol + rtol * |reference|
 {tolerance}
@@ -65,33 +65,38 @@ def manifest(folder: Path, facts: Mapping[str, Any], variant: Start, names: Mapp
 
 def _signature(facts: Mapping[str, Any]) -> Iterator[str]:
     """The lines of the signature."""
-    types = {name: dtype for name, _, dtype in facts["inputs"] if dtype}
-    if facts["kind"] == "function":
-        yield f"  inputs: {_flow({name: dims or '...' for name, dims, _ in facts['inputs']})}   # dimensions by name"
+    inputs, outputs, is_function = facts["inputs"], facts["outputs"], facts["kind"] == "function"
+    if is_function:
+        yield f"  inputs: {_dims(inputs)}   # dimensions by name"
     else:
-        types = {}
-        yield "  # inputs: `weights`, a dict of parameters and buffers by name; then " + ", ".join(
-            f"{name} ({dims})" for name, dims, _ in facts["inputs"]
-        )
+        others = ", ".join(f"{name} ({dims})" for name, dims, _ in inputs)
+        yield f"  # inputs: `weights`, a dict of parameters and buffers by name; then {others}"
         yield f"  sizes: [{', '.join(facts['sizes'])}]"
-    outputs = facts["outputs"]
-    if outputs and (all(dims for _, dims, _ in outputs) or facts["updates"]):
-        yield f"  outputs: {_flow({name: dims or '...' for name, dims, _ in outputs})}"
-        types |= {name: dtype for name, dims, dtype in outputs if dtype}
-    else:
-        yield "  # outputs: {output: N M}       # those of the reference; name their dimensions where these are sizes"
+    is_declared = bool(outputs) and (all(dims for _, dims, _ in outputs) or bool(facts["updates"]))
+    none = "  # outputs: {output: N M}       # those of the reference; name their dimensions where these are sizes"
+    yield f"  outputs: {_dims(outputs)}" if is_declared else none
     if facts["updates"]:
         yield f"  updates: {_flow(facts['updates'])}   # changed in place"
-    if types:
-        yield f"  types: {_flow(types)}"
-    attributes = {name: _attribute(name, value, facts) for name, value in facts["attributes"].items()}
-    if attributes:
-        yield f"  attributes: {_flow(attributes)}"
+    yield from _types((inputs if is_function else []) + (outputs if is_declared else []))
+    if facts["attributes"]:
+        yield f"  attributes: {_flow({name: _attribute(name, facts) for name in facts['attributes']})}"
     if facts["generated"]:
         yield "  parameters: {drawn: {kind: choice, choices: [normal, negative, far, ends]}}"
 
 
-def _attribute(name: str, value: Any, facts: Mapping[str, Any]) -> str:
+def _types(tensors: Iterable[tuple[str, str | None, str]]) -> Iterator[str]:
+    """The line with types other than the workload's."""
+    types = {name: dtype for name, _, dtype in tensors if dtype}
+    if types:
+        yield f"  types: {_flow(types)}"
+
+
+def _dims(tensors: Iterable[tuple[str, str | None, str]]) -> str:
+    return _flow({name: dims or "..." for name, dims, _ in tensors})
+
+
+def _attribute(name: str, facts: Mapping[str, Any]) -> str:
+    value = facts["attributes"][name]
     if isinstance(value, str):
         return f"{{kind: choice, choices: {json.dumps(facts['choices'][name])}, default: {json.dumps(value)}}}"
     kind = "flag" if isinstance(value, bool) else "number"

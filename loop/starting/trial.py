@@ -11,8 +11,8 @@ from torch import Tensor
 
 from loop.calls.callee import outputs_of
 from loop.calls.torch_side import NAMES, same_bits
-from loop.workers.starting_slots import Scalar
-from loop.workers.starting_texts import Hypothesis, executed
+from loop.starting.slots import Scalar
+from loop.starting.texts import Hypothesis, executed
 
 SEED = 7
 REFERENCE = "loop_starting_reference"
@@ -109,15 +109,19 @@ class Trial:
             for n, (one, was) in enumerate(zip(made, before, strict=True))
             if isinstance(one, Tensor) and not same_bits(one, was)
         )
+        own = {id(made[n]) for n in changed}
+        fresh = {name: one for name, one in self._checked(result).items() if id(one) not in own}
+        return Outcome({name: one.detach().clone() for name, one in fresh.items()}, changed, bool(fresh))
+
+    def _checked(self, result: Any) -> dict[str, Tensor]:
+        """The outputs by name. Raises NotTensor."""
         found = outputs_of(result)
         for name, one in found.items():
             if not isinstance(one, Tensor) or one.dtype not in NAMES:
                 kind = one.dtype if isinstance(one, Tensor) else type(one).__name__
                 what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
                 raise NotTensor(f"{what} gives {name} as {kind}: expected tensors of real numbers")
-        own = {id(one) for n, one in enumerate(made) if n in changed}
-        fresh = {name: one for name, one in found.items() if id(one) not in own}
-        return Outcome({name: one.detach().clone() for name, one in fresh.items()}, changed, bool(fresh))
+        return found
 
     def finite_at_one(self, sizes: Mapping[str, int]) -> bool:
         """Whether a mask leaves something where there is one element only."""

@@ -1,4 +1,4 @@
-"""What trials of a user's function tell: sizes that run, shapes of outputs, values that vary, what rounding loses."""
+"""What trials of a user's function tell: sizes that run, shapes of outputs, values, what rounding loses."""
 
 import math
 import re
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from loop.calls.torch_side import NAMES, same_bits
+from loop.starting.sizes import SINGLE, Sizes, edges, uneven
+from loop.starting.slots import Scalar, Slots
+from loop.starting.texts import Hypothesis
+from loop.starting.trial import Outcome, Trial
 from loop.workers.serving import described
-from loop.workers.starting_sizes import SINGLE, Sizes, edges, uneven
-from loop.workers.starting_slots import Scalar, Slots
-from loop.workers.starting_texts import Hypothesis
-from loop.workers.starting_trial import Outcome, Trial
 
 LONG_S, MOST_BYTES, MOST_GROWTH = 0.5, 16 << 20, 256 << 20
 """What a call that is timed may take: seconds, bytes of an output, bytes of memory at its peak."""
@@ -61,54 +61,57 @@ class Facts:
         }
 
 
+Seen = list[tuple[dict[str, int], Outcome]]
+"""Sizes that were tried, and what came out."""
+
+
 def facts_of(trial: Trial, base: Mapping[str, int], sizes: Sizes, slots: Slots, *, vary: bool) -> Facts:
-    """Everything that a few dozen calls tell."""
-    notes = [
-        *slots.notes,
-        *dict.fromkeys(note for option in trial.hypothesis.options.values() for note in option.notes),
-    ]
-    guessed = {
-        path: options
-        for path, options in slots.options.items()
-        if not options[0].inputs and path not in slots.given
-    }
-    for path, options in guessed.items():
-        chosen = trial.hypothesis.options[path]
-        if len(options) > 1:
-            shown = chosen.text if chosen.text not in chosen.attributes else str(chosen.attributes[chosen.text])
-            shown = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", shown)
-            notes.append(f"{path} = {shown}, with which it runs; --set {path}=VALUE changes it")
-    seen: list[tuple[dict[str, int], Outcome]] = []
+    """Everything that a few dozen calls tell; `vary`: whether numbers that are given may be others."""
+    notes = [*slots.notes, *_chosen(trial, slots)]
+    seen: Seen = []
     main = _timed(trial, sizes, base, seen)
-    # The others depend on each other, as heads and width do: they change alone, where they can.
     names = sizes.varied(vary=vary)
     loose = [name for name in names if all(_ran(trial, {**base, name: size}, seen) for size in ODD)]
-    checked = [one for one in edges(base, loose) if _ran(trial, one, seen)]
-    for name in (one for one in names if one not in loose):
-        checked += [
-            one for size in SINGLE if _ran(trial, one := {**base, name: size}, seen) and one not in checked
-        ][:4]
+    checked = _checked(trial, base, names, loose, seen)
     if sizes.free and dict(base) not in checked:
         checked.append(dict(base))
     odd = uneven(main, [name for name in sizes.free if name in loose])
     quick = [main, odd] if odd != main and _ran(trial, odd, seen) else [main]
-    if len(loose) < len(names):
-        notes.append(
-            f"not every size of {', '.join(one for one in names if one not in loose)} runs: those that do are checked"
-        )
+    if bound := [one for one in names if one not in loose]:
+        notes.append(f"not every size of {', '.join(bound)} runs: those that do are checked")
     if not checked:
         notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
     place = max(checked or [dict(base)], key=lambda one: min(one.values(), default=0))
     varied = [*_other_values(trial, place), *_other_attributes(trial, place, notes, seen)]
-    workloads: dict[str, list[dict[str, Any]]] = {"quick": [*quick], "edges": [*checked[:MOST_EDGES], *varied]}
-    facts = Facts(trial.hypothesis, workloads, dict(slots.choices), notes=notes)
+    facts = Facts(trial.hypothesis, {"quick": [*quick], "edges": [*checked[:MOST_EDGES], *varied]})
+    facts.choices, facts.notes = dict(slots.choices), notes
     _outputs(facts, trial, seen, base)
-    facts.notes += _silent(trial, place)
-    facts.notes += _rounding(facts, trial, main)
+    facts.notes += [*_silent(trial, place), *_rounding(facts, trial, main)]
     return facts
 
 
-def _ran(trial: Trial, sizes: Mapping[str, int], seen: list[tuple[dict[str, int], Outcome]]) -> bool:
+def _chosen(trial: Trial, slots: Slots) -> Iterator[str]:
+    """What was chosen of several possibilities."""
+    for path, option in trial.hypothesis.options.items():
+        yield from option.notes
+        if len(slots.options[path]) > 1 and not option.inputs and path not in slots.given:
+            shown = str(option.attributes.get(option.text, option.text))
+            shown = re.sub(r"<(\w+)\.(\d+)>", r"\1.shape[\2]", shown)
+            yield f"{path} = {shown}, with which it runs; --set {path}=VALUE changes it"
+
+
+def _checked(
+    trial: Trial, base: Mapping[str, int], names: Sequence[str], loose: Sequence[str], seen: Seen
+) -> list[dict[str, int]]:
+    """Sizes that are only checked: dimensions that depend on others, as heads and width do, change alone."""
+    found = [one for one in edges(base, loose) if _ran(trial, one, seen)]
+    for name in (one for one in names if one not in loose):
+        single = [{**base, name: size} for size in SINGLE]
+        found += [one for one in single if one not in found and _ran(trial, one, seen)][:4]
+    return found
+
+
+def _ran(trial: Trial, sizes: Mapping[str, int], seen: Seen) -> bool:
     """Whether a call runs; then it is noted."""
     try:
         outcome = trial.run(sizes)
@@ -120,9 +123,7 @@ def _ran(trial: Trial, sizes: Mapping[str, int], seen: list[tuple[dict[str, int]
     return True
 
 
-def _timed(
-    trial: Trial, sizes: Sizes, base: Mapping[str, int], seen: list[tuple[dict[str, int], Outcome]]
-) -> dict[str, int]:
+def _timed(trial: Trial, sizes: Sizes, base: Mapping[str, int], seen: Seen) -> dict[str, int]:
     """The largest sizes that take little memory and time."""
     found: dict[str, int] | None = None
     for divisor in (16, 8, 4, 2, 1) if sizes.free else (1,):
@@ -161,9 +162,9 @@ def _other_values(trial: Trial, sizes: Mapping[str, int]) -> Iterator[dict[str, 
 
 
 def _other_attributes(
-    trial: Trial, sizes: Mapping[str, int], notes: list[str], seen: list[tuple[dict[str, int], Outcome]]
+    trial: Trial, sizes: Mapping[str, int], notes: list[str], seen: Seen
 ) -> Iterator[dict[str, Any]]:
-    """The same sizes with another value of each attribute that gives others: of the same shapes, where there is one."""
+    """The same sizes with another value of each attribute: one that keeps the shapes, where there is one."""
     usual = trial.run(sizes)
     for name, value in list(trial.attributes.items())[:MOST_VARIED]:
         best = None

@@ -1,7 +1,7 @@
 """`loop init`: a first target of one's own, of a PyTorch function or module, a compiled kernel or a program.
 
-Files that the user names are copied, with the files beside them that they import or include. A function is tried in
-a process of its own: what it takes and gives is what the target says. Nothing else of theirs is run.
+Files that the user names are copied, with the files beside them that they import or include. A function is tried
+in a process of its own: what it takes and gives is what the target says. Nothing else of theirs is run.
 """
 
 import ast
@@ -12,9 +12,8 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
 from keyword import iskeyword
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,18 @@ from loop.base.errors import ExitCode, UsageError
 from loop.base.places import MANIFEST
 from loop.base.processes import finish, python_path, run
 from loop.base.screen import Screen
-from loop.cli.starting_manifest import OUTPUT, manifest
-from loop.cli.starting_source import BUILDS, Start, identifier, of_source
-from loop.formats.python_text import read_module, read_text
+from loop.formats.python_text import read_text
 from loop.formats.target import NAMES
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
+from loop.starting.manifest import OUTPUT, manifest
+from loop.starting.modules import Named, named
+from loop.starting.source import BUILDS, Start, identifier, of_source
 from loop.workers.judge_process import UNTIMED
 
+Likes = dict[str, list[dict[str, Any]]]
+"""Path of a tensor to its shapes: `dims`, `dtype` and `high`, each as it was given."""
 LIKE = re.compile(r"(?P<dims>[^:<]*)(:(?P<dtype>\w+))?(<(?P<high>\w+))?")
 SIZED = re.compile(r"[A-Za-z]\w{0,63}|[1-9][0-9]{0,9}")
 PATH = re.compile(rf"{NAMES.pattern}(\.{NAMES.pattern})*")
@@ -40,9 +42,9 @@ OWN = ("seed", "device", "drawn")
 """Names of a generator's own parameters: no size is called so."""
 LETTERS = ("N", "M", "K", "L", "P", "Q", "R", "S")
 LIMIT_S = 180.0
+FREE = 32
+"""A size that the output alone has, and that no number gives."""
 FILES = ("reference", "mine", "inputs")
-MOST_FILES = 200
-"""Files of a package that are copied, at most."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +64,6 @@ class InitRequest:
     json: bool = False
 
 
-@dataclass(frozen=True)
-class _Function:
-    """A function or class of the user's."""
-
-    module: str
-    name: str
-    folder: Path
-    """Where its module is looked for."""
-    files: Mapping[str, Path]
-    """Files to copy, by their names in the target; none for an installed package."""
-
-
 def init(request: InitRequest, screen: Screen) -> int:
     """Write a target that verifies and measures at once. Raises UsageError with what it lacks."""
     if (request.source is None) == (request.command is None):
@@ -86,8 +76,8 @@ def init(request: InitRequest, screen: Screen) -> int:
         raise UsageError(said, hint=_again(request, request.folder / "target"))
     likes, fixed = _likes(request.like)
     start = _started(request)
-    named = request.reference if start else request.source
-    right = _function(named) if named else None
+    source = request.reference if start else request.source
+    right = named(source) if source else None
     copied = {**(start.copied if start else {}), **(right.files if right else {})}
     names = {one: f"{one}_of_target" if f"{one}.py" in copied else one for one in FILES}
     facts = _tried(request, right, start, likes, fixed, names)
@@ -108,7 +98,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _tell(
-    request: InitRequest, files: list[str], notes: Sequence[str], right: _Function | None, screen: Screen
+    request: InitRequest, files: list[str], notes: Sequence[str], right: Named | None, screen: Screen
 ) -> None:
     folder = shlex.quote(str(request.folder))
     after = [f"loop trust {folder}", f"loop kernels verify --target {folder}"]
@@ -164,9 +154,9 @@ def _of_command(command: str) -> Start:
 
 def _tried(
     request: InitRequest,
-    right: _Function | None,
+    right: Named | None,
     start: Start | None,
-    likes: Mapping[str, Any],
+    likes: Likes,
     fixed: Mapping[str, int],
     names: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -174,29 +164,37 @@ def _tried(
     inputs = {name: shapes for name, shapes in likes.items() if name != OUTPUT}
     if not inputs and right is None:
         raise UsageError("no input has a shape", hint=_again(request, request.folder, "--like", "x=N,M"))
-    function = start.function if start else identifier(right.name if right else "")
-    terms = {
-        "folder": str(right.folder if right else Path.cwd()),
-        "module": right.module if right else "",
-        "name": right.name if right else "",
-        "function": function,
-        "likes": start.typed(inputs) if start else inputs,
-        "given": _given(request.set),
-        "fixed": dict(fixed),
-        "vary": start is None,
-        "compiled": start is not None,
-        "attributes": list(start.scalars) if start else None,
-        "outputs": list(start.outputs) if start else [],
-        **names,
+    subject = {"folder": str(Path.cwd()), "module": "", "name": ""}
+    if right is not None:
+        subject = {"folder": str(right.folder), "module": right.module, "name": right.name}
+    name = subject["name"].rpartition(".")[2]
+    variant = {
+        "function": name if name.islower() and name != "forward" else identifier(subject["name"]),
+        "likes": inputs,
+        "vary": True,
+        "attributes": None,
+        "outputs": [],
     }
-    facts = _in_a_process(terms)
+    if start is not None:
+        own = {"likes": start.typed(inputs), "attributes": start.scalars, "outputs": start.outputs}
+        variant = {"function": start.function, "vary": False, **own}
+    terms = {**subject, **variant, "given": _given(request.set), "fixed": fixed, **names}
+    facts = _in_a_process({**terms, "compiled": start is not None})
     if "lacks" in facts:
-        words = [word for text in facts["like"] for word in text.split()]
-        more = _again(request, request.folder, *words) if words else ""
-        raise UsageError(facts["lacks"], hint=f"{more}{facts['hint']}" or None)
+        raise _lacking(request, facts)
     if OUTPUT in likes and not facts["outputs"]:
-        facts["outputs"] = [(OUTPUT, " ".join(likes[OUTPUT][0]["dims"]), likes[OUTPUT][0]["dtype"])]
-    return {**facts, "function": function, "fixed": dict(fixed)}
+        dims = likes[OUTPUT][0]["dims"]
+        facts["outputs"] = [(OUTPUT, " ".join(dims), likes[OUTPUT][0]["dtype"])]
+        for entry in itertools.chain.from_iterable(facts["workloads"].values()):
+            entry |= {dim: fixed.get(dim, FREE) for dim in dims if dim not in entry}
+    return {**facts, "function": variant["function"]}
+
+
+def _lacking(request: InitRequest, facts: Mapping[str, Any]) -> UsageError:
+    """What a target cannot be made without, and the command that gives it."""
+    words = [word for text in facts["like"] for word in text.split()]
+    more = _again(request, request.folder, *words) if words else ""
+    return UsageError(facts["lacks"], hint=f"{more}{facts['hint']}" or None)
 
 
 def _in_a_process(terms: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,7 +203,7 @@ def _in_a_process(terms: Mapping[str, Any]) -> dict[str, Any]:
     try:
         asked, result = scratch / "terms.json", scratch / "result.json"
         asked.write_text(json.dumps(terms))
-        command = (sys.executable, "-m", "loop.workers.starting_program", str(asked), str(result))
+        command = (sys.executable, "-m", "loop.starting.program", str(asked), str(result))
         path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED}
         done = finish(run(command, limit_s=LIMIT_S, cwd=Path(str(terms["folder"])), env=path, note="trying it"))
         if result.is_file():
@@ -234,20 +232,19 @@ def _given(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _likes(texts: Sequence[str]) -> tuple[dict[str, list[dict[str, Any]]], dict[str, int]]:
-    """Path to its shapes, with names for sizes; and the sizes that are given by number: equal ones are one size."""
+def _likes(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
+    """Path to its shapes, with names for sizes; and what is given by number: equal numbers are one size."""
     read = [_like(text) for text in texts]
     words = [word for _, one in read for word in one["dims"]]
-    letters = [*LETTERS, *(f"D{n}" for n in range(len(words)))]
-    free = iter([one for one in letters if one not in words])
-    numbers = {word: next(free) for word in dict.fromkeys(word for word in words if word.isdigit())}
-    found: dict[str, list[dict[str, Any]]] = {}
+    letters = (*LETTERS, *(f"D{n}" for n in range(len(words))))
+    free = (one for one in letters if one not in words)
+    numbers = {word: next(free) for word in dict.fromkeys(filter(str.isdigit, words))}
+    found: Likes = {}
     for name, one in read:
         dims = [numbers.get(word, word) for word in one["dims"]]
         found.setdefault(name, []).append({**one, "dims": dims})
-    flat = {name.replace(".", "_") for name in found}
-    if same := [word for word in words if word in flat]:
-        raise UsageError(f"--like: `{same[0]}` is a tensor and a size", hint="call the size otherwise")
+    if same := {*words} & {name.replace(".", "_") for name in found}:
+        raise UsageError(f"--like: `{min(same)}` is a tensor and a size", hint="call the size otherwise")
     return found, {name: int(word) for word, name in numbers.items()}
 
 
@@ -266,73 +263,3 @@ def _like(text: str) -> tuple[str, dict[str, Any]]:
         known = did_you_mean(read["dtype"], list(ITEM_SIZES))
         raise UsageError(f"--like {text!r}: no type {read['dtype']!r}: {', '.join(ITEM_SIZES)}", hint=known)
     return name, {"dims": words, "dtype": read["dtype"] or "", "high": read["high"] or ""}
-
-
-def _function(text: str) -> _Function:
-    """The function that `module:function` names, found as Python would find it from here."""
-    module, name, folder = _module(text)
-    path, own = _found(module, folder)
-    if path is None:
-        return _Function(module, name, folder, {})
-    read, first = read_module(path), name.partition(".")[0]
-    if not read.defines(first):
-        known = [one.name for one in read.tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
-        hint = did_you_mean(first, known) or f"it has {', '.join(known[:8]) or 'none'}"
-        raise UsageError(f"{path}: no function `{first}` there", hint=hint)
-    return _Function(module, name, folder, _with_imports(path, folder) if own else {})
-
-
-def _module(text: str) -> tuple[str, str, Path]:
-    """Module, function and folder; a file is a module, too."""
-    module, _, name = text.partition(":")
-    folder = Path(module).parent.absolute() if "/" in module else Path.cwd()
-    module = Path(module).name.removesuffix(".py") if "/" in module else module.removesuffix(".py")
-    if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
-        raise UsageError(
-            f"{text}: expected module:function, or a file that ends in {', '.join(BUILDS)}",
-            hint="loop init DIR --from torch.nn.functional:gelu --like input=N,M",
-        )
-    return module, name, folder
-
-
-def _found(module: str, folder: Path) -> tuple[Path | None, bool]:
-    """The file of a module, None for one without text; and whether it is a file here, not an installed package."""
-    places: list[str] | None = [str(folder), *sys.path]
-    whole = ""
-    spec = None
-    for word in module.split("."):
-        whole = f"{whole}.{word}".lstrip(".")
-        spec = PathFinder.find_spec(whole, places) if places is not None else None
-        if spec is None:
-            raise UsageError(
-                f"{module}: no module `{whole}` here or among the installed packages",
-                hint=f"start the command in the folder of {whole.partition('.')[0]}.py, or pip install it",
-            )
-        places = list(spec.submodule_search_locations) if spec.submodule_search_locations else None
-    path = Path(spec.origin) if spec is not None and spec.origin else None
-    if path is None or path.suffix != ".py":
-        return None, False
-    return path, path.is_relative_to(folder) and not any(
-        one and Path(one) != folder and path.is_relative_to(one) for one in sys.path
-    )
-
-
-def _with_imports(path: Path, folder: Path) -> dict[str, Path]:
-    """A file and what it imports from its folder: modules, and packages as a whole."""
-    waiting = [path]
-    found: dict[str, Path] = {}
-    while waiting and len(found) <= MOST_FILES:
-        one = waiting.pop()
-        name = str(one.relative_to(folder))
-        if name in found or not one.is_file():
-            continue
-        found[name] = one
-        top = folder / one.relative_to(folder).parts[0]
-        waiting += sorted(itertools.islice(top.rglob("*.py"), MOST_FILES)) if top.is_dir() else ()
-        for other in read_module(one).imports:
-            waiting += [folder / f"{other}.py", *sorted(_of_package(folder / other))]
-    return found
-
-
-def _of_package(folder: Path) -> Iterator[Path]:
-    return itertools.islice(folder.rglob("*.py"), MOST_FILES)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loop.workers.starting_slots import Argument, Drawn, Option, Scalar
+from loop.starting.slots import Argument, Drawn, Option, Scalar
 
 TOKEN, SIZE = re.compile(r"\{([A-Za-z_][\w.]*)\}"), re.compile(r"<(\w+)\.(\d+)>")
 HELPERS = {
@@ -67,6 +67,30 @@ def _weights(made, draw, dtype):
     return found
 ''',
 }
+MADE = """
+
+@functools.cache
+def _made({parameters}):
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        return {made}.eval()
+"""
+CALLED = """
+
+class _Called(torch.nn.Module):
+    def __init__(self, given):
+        super().__init__()
+        self.given = given
+
+    def forward(self, *inputs, **named):
+        return self.given.{method}(*inputs, **named)
+"""
+WITH = """
+
+def _with(made, weights):
+    vars(made).update(weights)
+    return made
+"""
 STATES = {
     "module": "(*made.named_parameters(), *made.named_buffers())",
     "object": "((name, one) for name, one in vars(made).items() if isinstance(one, torch.Tensor))",
@@ -141,45 +165,34 @@ class Hypothesis:
         if subject.kind == "function":
             done = f"_given{subject.name[len(subject.top) :]}({arguments})"
         else:
-            making, done = self._making(arguments)
+            making, done = self._making()
         result = f"return {done}" if self.returns else done
         lines = [*subject.imports, f"from {subject.module} import {subject.top} as _given"]
         texts = "\n".join((done, making, arguments, *lines))
         head_lines = [f"import {name}" for name in ("functools", "torch") if re.search(rf"\b{name}\.", texts)]
         imports = "\n".join(head_lines) + "\n\n" + "\n".join(lines) if head_lines else "\n".join(lines)
-        return f'"""{title}: {subject.module}:{subject.name}."""\n\n{imports}\n{making}\n\ndef {subject.function}({head}):\n    {result}\n'
+        top = f'"""{title}: {subject.module}:{subject.name}."""\n\n{imports}\n{making}'
+        return f"{top}\n\ndef {subject.function}({head}):\n    {result}\n"
 
-    def _making(self, arguments: str) -> tuple[str, str]:
-        """How one of a class is made, once, and how it is called with weights."""
+    def _making(self) -> tuple[str, str]:
+        """How one of a class is made, and how it is called with weights."""
         subject, (text, used) = self.subject, self.made
-        parameters = [f"size_{n}" if one.startswith("<") else one for n, one in enumerate(used)]
-        values = ", ".join(SIZE.sub(r"\1.shape[\2]", one) for one in used)
+        parameters = ", ".join(f"size_{n}" if one.startswith("<") else one for n, one in enumerate(used))
+        values = SIZE.sub(r"\1.shape[\2]", ", ".join(used))
         made = f"_given({text})"
         if subject.kind == "object":
-            body = f"    return {made}\n"
-            done = f"_with(_made({values}), weights).{subject.method}({arguments})"
-            more = "\n\ndef _with(made, weights):\n    vars(made).update(weights)\n    return made\n"
-        else:
-            if subject.method:
-                made = f"_Called({made})"
-            body = f"    with torch.random.fork_rng([]):\n        torch.manual_seed(0)\n        return {made}.eval()\n"
-            done = f"torch.func.functional_call(_made({values}), weights, ({arguments}{',' if arguments else ''}))"
-            more = ""
-            keywords = [one for one in subject.call if one.how is inspect.Parameter.KEYWORD_ONLY]
-            if keywords:
-                places = [one for one in subject.call if one.how is not inspect.Parameter.KEYWORD_ONLY]
-                place, named = (SIZE.sub(r"\1.shape[\2]", self._call(each)) for each in (places, keywords))
-                comma = "," if place else ""
-                done = f"torch.func.functional_call(_made({values}), weights, ({place}{comma}), dict({named}))"
-            if subject.method:
-                more = (
-                    "\n\nclass _Called(torch.nn.Module):\n    def __init__(self, given):\n        super().__init__()\n"
-                    "        self.given = given\n\n    def forward(self, *inputs, **named):\n"
-                    f"        return self.given.{subject.method}(*inputs, **named)\n"
-                )
-        cached = "" if subject.kind == "object" else "@functools.cache\n"
-        head = f"\n\n{cached}def _made({', '.join(parameters)}):\n{body}"
-        return more + head, done
+            arguments = SIZE.sub(r"\1.shape[\2]", self._call(subject.call))
+            making = f"{WITH}\n\ndef _made({parameters}):\n    return {made}\n"
+            return making, f"_with(_made({values}), weights).{subject.method}({arguments})"
+        by_name = [one for one in subject.call if one.how is inspect.Parameter.KEYWORD_ONLY]
+        others = [one for one in subject.call if one not in by_name]
+        places, named = (SIZE.sub(r"\1.shape[\2]", self._call(each)) for each in (others, by_name))
+        given = f"({places}{',' if places else ''})" + (f", dict({named})" if named else "")
+        made = f"_Called({made})" if subject.method else made
+        making = CALLED.format(method=subject.method) if subject.method else ""
+        return making + MADE.format(parameters=parameters, made=made), (
+            f"torch.func.functional_call(_made({values}), weights, {given})"
+        )
 
     def generator(self, reference: str) -> str:
         """A module with `make`, which draws all inputs; `reference`: the module that makes what has weights."""

@@ -4,20 +4,15 @@
 first. Runs in a process of its own, for it imports the user's module.
 """
 
-import ast
-import dataclasses
 import enum
 import inspect
 import keyword
 import re
-import textwrap
-import types
-import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+from loop.starting.annotations import class_with, is_object, kind_of, parameters, reads_of
 
 TAKEN = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
 """Names that workloads and generators use themselves."""
@@ -104,8 +99,8 @@ class Slots:
     def __init__(
         self, likes: Mapping[str, Any], given: Mapping[str, Any], attributes: Sequence[str] | None = None
     ) -> None:
-        """`likes`: path to shapes, each with `dims`, `dtype` and `high`; `given`: path to a value; `attributes`: all
-        that a kernel or a program takes, None: any."""
+        """`likes`: path to shapes, each with `dims`, `dtype` and `high`; `given`: path to a value;
+        `attributes`: all that a kernel or a program takes, None: any."""
         self.likes, self.given, self.taken = likes, given, attributes
         self.options: dict[str, list[Option]] = {}
         self.constructing = False
@@ -114,16 +109,19 @@ class Slots:
         self.used: set[str] = set()
         self.notes: list[str] = []
         self.missing: list[Missing] = []
+        self.names: list[str] = []
+        """All parameters."""
         self.choices: dict[str, tuple[str, ...]] = {}
         self.dims = {dim for shapes in likes.values() for one in shapes for dim in one["dims"]}
 
     def arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> list[Argument]:
         """What to call a function with; `bound`: its first parameter is `self`."""
         known, made, by_name = list(parameters(function))[1 if bound else 0 :], [], False
-        reads, kinds = _reads(owner or function), inspect.Parameter
+        reads, kinds = reads_of(owner or function), inspect.Parameter
         for one in known:
             if one.kind is kinds.VAR_KEYWORD or (one.kind is kinds.VAR_POSITIONAL and one.name not in self.likes):
                 continue
+            self.names.append(one.name)
             try:
                 text = self.text(one.name, one.annotation, one.default, reads, one.kind)
             except Missing as missing:
@@ -141,7 +139,7 @@ class Slots:
         self, path: str, annotation: Any, default: Any, reads: Mapping[str, Any], how: Any = None
     ) -> str | None:
         """An expression for a parameter or a field; None: it stays at its default. Raises Missing."""
-        kind, inner, nullable = _kind(annotation)
+        kind, inner, nullable = kind_of(annotation)
         below = [name for name in (*self.likes, *self.given) if name.startswith(f"{path}.")]
         if path in self.likes:
             return self._tensors(path, kind, inner, several=how is inspect.Parameter.VAR_POSITIONAL)
@@ -153,8 +151,13 @@ class Slots:
         if not below and nullable:
             self.notes.append(f"{path} stays None")
             return "None"
+        return self._required(path, kind, inner, reads, is_given=bool(below))
+
+    def _required(self, path: str, kind: str, inner: Any, reads: Mapping[str, Any], *, is_given: bool) -> str:
+        """An expression for what has no default: an object, or a value that can be guessed."""
         name = path.rpartition(".")[2]
-        if kind == "class" or below or (not kind and (CONFIG.fullmatch(name) or _is_object(reads.get(name, ())))):
+        is_read = not kind and (CONFIG.fullmatch(name) or is_object(reads.get(name, ())))
+        if kind == "class" or is_given or is_read:
             return self._object(path, inner if kind == "class" else None, reads)
         options = self._options(path, name, kind, inner)
         if not options:
@@ -222,7 +225,7 @@ class Slots:
             if one.startswith(f"{path}.")
         }
         attributes, keys = reads.get(name, ((), ()))
-        kind = kind or _class_with({*attributes, *below}, reads.get("")) if attributes or below else kind
+        kind = kind or class_with({*attributes, *below}, reads.get("")) if attributes or below else kind
         if kind is not None:
             if issubclass(kind, enum.Enum):
                 self.imports[f"from {kind.__module__} import {kind.__qualname__}"] = None
@@ -237,9 +240,8 @@ class Slots:
         if not names:
             raise Missing(path, "")
         texts = {one: self.text(f"{path}.{one}", None, inspect.Parameter.empty, {}) for one in names}
-        self.notes.append(
-            f"{path} has {', '.join(names)}, as the code reads them; --set {path}.{next(iter(names))}=VALUE changes it"
-        )
+        change = f"--set {path}.{next(iter(names))}=VALUE changes it"
+        self.notes.append(f"{path} has {', '.join(names)}, as the code reads them; {change}")
         if keys or not attributes:
             return "{" + ", ".join(f"{one!r}: {text}" for one, text in texts.items()) + "}"
         self.imports["from types import SimpleNamespace"] = None
@@ -249,29 +251,29 @@ class Slots:
         """What a value without a default is tried as; empty where that cannot be guessed."""
         if kind == "literal":
             option = self._attribute(path, inner[0])
-            if isinstance(inner[0], str):
-                self.choices[option.text] = tuple(inner)
+            self.choices |= {option.text: tuple(inner)} if isinstance(inner[0], str) else {}
             return [option]
         if kind == "bool" or (not kind and FLAG.fullmatch(name)):
             return [self._attribute(path, value) for value in (False, True)]
-        number = next((value for text, value in FLOATS if re.fullmatch(text, name.lower())), None)
+        number = _by_name(FLOATS, name)
         if kind == "float" or (not kind and number is not None):
             return [self._attribute(path, 0.7 if number is None else number)]
-        constants = next((values for text, values in INTS if re.fullmatch(text, name.lower())), ())
-        if kind == "ints":
-            last = [f"<{tensor}.{len(dims) - 1}>" for tensor, dims in self._shapes()]
-            return [Option(f"({one},)") for one in last] + [
-                Option(repr((one,) * n)) for one in constants for n in (2, 1)
-            ]
-        if kind == "int" or (not kind and (self.constructing or "." in path or constants or self._sizes(name)[1])):
-            sizes, same = self._sizes(name)
-            numbers = [
-                self._attribute(path, value)
-                for value in (*constants, *(n for n in (4, 2, 1) if n not in constants))
-            ]
-            likely = 0 if same else len(constants)
-            return [*numbers[:likely], *map(Option, sizes), *numbers[likely:]]
+        if kind in ("", "int", "ints"):
+            return self._whole(path, name, kind)
         return {"dtype": [Option("torch.float32")], "device": [Option('"cpu"')]}.get(kind, [])
+
+    def _whole(self, path: str, name: str, kind: str) -> list[Option]:
+        """A whole number, or several: a size of an input, or one that such names have."""
+        constants = _by_name(INTS, name) or ()
+        sizes, same = self._sizes(name)
+        if kind == "ints":
+            last = [Option(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in self._shapes()]
+            return [*last, *(Option(repr((one,) * n)) for one in constants for n in (2, 1))]
+        if not kind and not (self.constructing or "." in path or constants or same):
+            return []
+        numbers = [self._attribute(path, value) for value in dict.fromkeys((*constants, 4, 2, 1))]
+        likely = 0 if same else len(constants)
+        return [*numbers[:likely], *map(Option, sizes), *numbers[likely:]]
 
     def _shapes(self) -> list[tuple[str, Sequence[str]]]:
         return [
@@ -291,32 +293,34 @@ class Slots:
 def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterable[str]) -> list[Option]:
     """What a tensor is tried as: by the type that is given or annotated, else by its name."""
     dims, dtype = tuple(like["dims"]), like["dtype"] or (hint if isinstance(hint, str) else "")
+    ends = [like["high"]] if like.get("high") else list(highs)
+    is_whole = dtype.strip("u").startswith("int")
 
-    def one(values: str, kind: str, high: str = "") -> Option:
-        return Option(name, (Drawn(name, dims, kind, values, high),))
+    def of(values: Sequence[str], kind: str, ends: Sequence[str] = ("",), note: str = "") -> list[Option]:
+        notes = (note,) if note and not dtype else ()
+        return [Option(name, (Drawn(name, dims, kind, one, end),), notes=notes) for one in values for end in ends]
 
-    whole = dtype if dtype and dtype.strip("u").startswith("int") else "int64"
-    highs = [like["high"]] if like.get("high") else list(highs)
-    index = [one("index", whole, high) for high in highs]
-    normal, masks = [one("normal", dtype)], [one("mask", "bool"), one("mask_out", "bool")]
-    if dtype and getattr(torch, dtype).is_floating_point:
-        return [*normal, one("positive", dtype)]
+    shown = f"--like {name}={','.join(dims)}:float32 for others"
+    said = f"{name}: whole numbers, as its name or use says; {shown}"
+    normal = of(["normal", "positive"], dtype)
+    index = of(["index"], dtype if is_whole else "int64", ends, said)
+    masks = of(["mask", "mask_out"], "bool", note=f"{name}: truth values, as its name or use says; {shown}")
+    is_sorted = bool(SORTED.fullmatch(name.lower()))
+    if is_sorted:
+        index = [*of(["sorted"], dtype if is_whole else "int64", ends, said), *index]
+    is_index = bool(is_sorted or INDEX.fullmatch(name.lower()) or like.get("high"))
     if dtype == "bool":
         return masks
-    lower = name.lower()
-    ordered = [one("sorted", whole, high) for high in highs] if SORTED.fullmatch(lower) else []
+    if is_whole:
+        whole = of(["whole"], dtype)
+        return [*index, *whole] if is_index else [*whole, *index]
     if dtype:
-        is_index = ordered or INDEX.fullmatch(lower) or like.get("high")
-        return [*ordered, *index, one("whole", dtype)] if is_index else [one("whole", dtype), *index]
-    said = f"{name}: whole numbers, as its name or its use says; --like {name}={','.join(dims)}:float32 for others"
-    index = [dataclasses.replace(each, notes=(said,)) for each in (*ordered, *index)]
-    masks = [
-        dataclasses.replace(each, notes=(f"{name}: truth values, as its name or its use says",)) for each in masks
-    ]
-    normal = [*normal, one("positive", "")]
-    if ordered or INDEX.fullmatch(lower):
+        return normal
+    if is_index:
         return [*index, *normal]
-    return [*masks, *normal, *index] if MASK.fullmatch(lower) else [*normal, *index, *masks]
+    return (
+        [*masks, *normal, *index] if MASK.fullmatch(name.lower()) else [*normal[:1], *index, *masks, *normal[1:]]
+    )
 
 
 def _listed(flat: str, shapes: Sequence[Mapping[str, Any]]) -> Option:
@@ -328,98 +332,10 @@ def _listed(flat: str, shapes: Sequence[Mapping[str, Any]]) -> Option:
     )
 
 
+def _by_name(table: Sequence[tuple[str, Any]], name: str) -> Any:
+    """What a table has for a name."""
+    return next((value for pattern, value in table if re.fullmatch(pattern, name.lower())), None)
+
+
 def _keywords(texts: Mapping[str, str | None]) -> str:
     return ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)
-
-
-def parameters(function: Any) -> Iterator[inspect.Parameter]:
-    """Parameters with their annotations worked out, of a function or of a class's constructor.
-
-    Raises ValueError where a function written in C does not say.
-    """
-    signature = inspect.signature(function)
-    source = function.__init__ if inspect.isclass(function) else function
-    try:
-        hints = typing.get_type_hints(source)
-    except Exception:  # Names in annotations that only a type checker sees.
-        hints = {}
-    if inspect.isclass(function):
-        hints = {**getattr(function, "__annotations__", {}), **hints}
-    for one in signature.parameters.values():
-        annotation = hints.get(one.name, one.annotation)
-        yield one.replace(annotation=annotation)
-
-
-def _kind(annotation: Any) -> tuple[str, Any, bool]:
-    """What an annotation says: a kind, what belongs to it, and whether None is allowed."""
-    arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
-    if origin in (typing.Union, types.UnionType):
-        rest = [one for one in arguments if one is not type(None)]
-        kind, inner, _ = _kind(rest[0])
-        return kind, inner, len(rest) < len(arguments)
-    if origin is typing.Annotated:
-        return _kind(arguments[0])
-    if origin is typing.Literal:
-        return "literal", arguments, None in arguments
-    if origin is not None and arguments:
-        kind, inner, _ = _kind(arguments[-1] if arguments[-1] is not Ellipsis else arguments[0])
-        return {"tensor": "tensors", "int": "ints"}.get(kind, "other"), inner, False
-    if annotation in (None, inspect.Parameter.empty, Any, object):
-        return "", None, False
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    if "Tensor" in text or (isinstance(annotation, type) and issubclass(annotation, torch.Tensor)):
-        types_of = {"Long": "int64", "Int": "int64", "Bool": "bool", "Double": "float64"}
-        return "tensor", next((kind for word, kind in types_of.items() if text.startswith(word)), ""), False
-    simple = {bool: "bool", int: "int", float: "float", str: "str", torch.dtype: "dtype", torch.device: "device"}
-    if annotation in simple or text in ("bool", "int", "float", "str"):
-        return simple.get(annotation, text), None, False
-    return (
-        ("class", annotation, False)
-        if isinstance(annotation, type) and annotation not in (list, tuple, dict)
-        else ("", None, False)
-    )
-
-
-def _reads(owner: Any) -> dict[str, Any]:
-    """Name to the attributes and keys that the code of a function or class reads of it; "": its module."""
-    found: dict[str, Any] = {"": inspect.getmodule(owner)}
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
-    except (OSError, TypeError, SyntaxError):
-        return found
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (name := _last(node.value)):
-            found.setdefault(name, ({}, {}))[0][node.attr] = None
-        if (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.slice, ast.Constant)
-            and (name := _last(node.value))
-        ):
-            if isinstance(node.slice.value, str):
-                found.setdefault(name, ({}, {}))[1][node.slice.value] = None
-    return found
-
-
-def _last(node: ast.expr) -> str:
-    """`config` of `config` and of `self.config`."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_object(read: Any) -> bool:
-    """Whether what is read of a name is nothing that a tensor has."""
-    return bool(read) and (bool(read[1]) or any(not hasattr(torch.Tensor, name) for name in read[0]))
-
-
-def _class_with(names: set[str], module: Any) -> Any:
-    """A dataclass or class of a module whose constructor takes all these names."""
-    for one in vars(module).values() if module else ():
-        if inspect.isclass(one) and one.__module__ == module.__name__ and not issubclass(one, torch.nn.Module):
-            try:
-                known = inspect.signature(one).parameters
-            except ValueError:
-                continue
-            if names <= known.keys():
-                return one
-    return None
