@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 TABLE = re.compile(r"^\| (\d+) \| `(\w+)` \|", re.MULTILINE)
 LEVEL = {room: int(floor) for floor, room in TABLE.findall((ROOT / "ARCHITECTURE.md").read_text())}
 """Rooms to their floors, as ARCHITECTURE.md says."""
-WITH_TORCH = {"calls", "mistakes", "workers", "pytorch"}
+WITH_TORCH = {"calls", "mistakes", "workers", "pytorch", "starting"}
 """Rooms whose code runs in a worker, or in a user's own program."""
 FILES = sorted((ROOT / "loop").rglob("*.py"))
 

@@ -3,7 +3,8 @@
  * A variant of kind `c_abi` exports three functions:
  *
  *   int <entry>(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes, void *stream);
- *       Inputs, outputs and attributes come in the order the target's signature declares.
+ *       Inputs, outputs and attributes come in the order the target's signature declares. Where it declares no
+ *       inputs, they come in the order its generator gives them. What is changed in place is no output.
  *       Returns 0, or an error number that loop_error explains. Must not exit, throw or write to inputs.
  *   const char *loop_error(int error);
  *       One sentence in English for an error number the entry returned.

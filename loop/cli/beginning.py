@@ -33,7 +33,7 @@ BEGINNING = (
     ),
     Command(
         "init",
-        "loop.cli.starting:init",
+        "loop.starting.command:init",
         "Make a target of a PyTorch function, a C, C++ or CUDA file, or a program: it can be judged at once.",
         (
             "loop init my-softmax --from ops:softmax --like x=N,M",
@@ -44,7 +44,14 @@ BEGINNING = (
             argument("folder DIR", Path, "A new folder."),
             option("--from", str | None, "module:function, or a file.", name="source"),
             option("--command", str | None, "A program with its arguments."),
-            option("--like", list[str] | None, "A tensor's sizes: x=N,M or x=64,1000; may be repeated."),
+            option(
+                "--like",
+                list[str] | None,
+                "A tensor's sizes, and type: x=N,M, x=64,1000, ids=N:int64<V; may be repeated.",
+            ),
+            option(
+                "--set", list[str] | None, "A value that is no tensor: heads=4, config.eps=1e-5; may be repeated."
+            ),
             option("--reference", str | None, "module:function that is right, for a file or a program."),
         ),
         request="InitRequest",

@@ -81,6 +81,8 @@ class MadeTarget(Printed):
     """Its folder."""
     files: tuple[str, ...]
     """Its files."""
+    notes: tuple[str, ...] = ()
+    """What was guessed, left at its default or not found."""
     next: tuple[str, ...]
     """Commands that follow."""
 

@@ -30,7 +30,7 @@ class Fill(Model):
     scale: Annotated[float, Field(gt=0)] = 1.0
     """Standard deviation of the normals, or the value itself."""
     offset: float = 0.0
-    """Added to every value: the mean of the normals."""
+    """Added to every value, as the mean of the normals: -8 makes nearly all of them negative."""
     nan_along: Text | None = None
     """A dimension of the tensor: everything at one random index of it is NaN."""
 

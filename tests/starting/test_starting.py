@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from loop.base.places import project
@@ -11,9 +13,11 @@ from loop.cli import app
 from loop.formats.translated import as_target
 from loop.library import targets, trust
 from loop.model.target import CAbiVariant, CommandVariant, Target
+from loop.starting.source import of_source
 from tests.formats import tasks
 
 OPS = """
+from dataclasses import dataclass
 import torch
 from helping import twice
 
@@ -23,11 +27,41 @@ def softmax(x, dim=-1):
 def add(x, y):
     return x + twice(y) / 2
 
+def rows(x, y):
+    return x.sum(-1) + y.sum(-1)
+
 def scale(x):
     return twice(x)
 
 def both(x):
     return twice(x), x.sum(-1)
+
+def dropped(x):
+    return torch.nn.functional.dropout(x, 0.5, training=True)
+
+def gradient(x):
+    y = x.detach().requires_grad_()
+    (y * y).sum().backward()
+    return y.grad
+
+@dataclass
+class Config:
+    theta: float = 3.0
+
+def turned(q, positions, config: Config):
+    return torch.cos(positions[:, None] * config.theta) * q
+
+def looked_up(table, ids):
+    return table[ids]
+
+class Block(torch.nn.Module):
+    def __init__(self, dim: int, heads: int):
+        super().__init__()
+        self.norm, self.heads = torch.nn.LayerNorm(dim), heads
+
+    def forward(self, x):
+        parts = self.norm(x).view(len(x), self.heads, x.shape[1] // self.heads)
+        return parts.softmax(-1).flatten(1)
 """
 SCALE = """
 #include "loop_kernel.h"
@@ -57,6 +91,7 @@ array.array("f", [2 * one for one in values]).tofile(open(sys.argv[2], "wb"))
 COMMAND = f"{sys.executable} program.py {{x}} {{output}}"
 FUNCTION = ("--from", "ops:softmax", "--like", "x=64,100")
 SEVERAL = ("--from", "ops:both", "--like", "x=64,100")
+MODULE = ("--from", "ops:Block", "--like", "x=N,D")
 SOURCE = ("--from", "scale.c", "--reference", "ops:scale", "--like", "x=N,M")
 BARE = ("--from", "plain.cpp", *SOURCE[2:])
 WORDS = ("--command", COMMAND, "--reference", "ops:scale", "--like", "x=N,M")
@@ -87,9 +122,21 @@ def made(*words: str) -> Target:
     return targets.target(project(Path("mine"), Path.cwd())).value
 
 
+def entry(source: str, *likes: str) -> str:
+    """The entry that a plain function gets, where no function says what is right yet."""
+    inputs = [(name, dims.replace(",", " "), "") for name, dims in (one.split("=") for one in likes)]
+    outputs = [one for one in inputs if one[0] == "output"]
+    inputs = [one for one in inputs if one not in outputs]
+    facts = {"inputs": inputs, "outputs": outputs, "updates": {}, "attributes": {}, "tried": False, "notes": []}
+    (text,) = of_source(Path(source), "", {}).bound(facts).texts.values()
+    return text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "words", [FUNCTION, SEVERAL, SOURCE, BARE, WORDS], ids=["function", "two outputs", "file", "plain", "program"]
+    "words",
+    [FUNCTION, SEVERAL, MODULE, SOURCE, BARE, WORDS],
+    ids=["function", "two outputs", "module", "file", "plain", "program"],
 )
 def test_the_first_verdict_needs_no_edit(words: tuple[str, ...]) -> None:
     """Made, allowed, right."""
@@ -108,13 +155,24 @@ def test_a_function() -> None:
 
 
 def test_sizes_that_are_free_are_checked_at_odd_ones_too() -> None:
-    """A loop that ends at the last whole tile is right at 128."""
-    assert ({"N": 3, "M": 17},) == made(*SOURCE).workloads["edges"]
+    """A loop over whole tiles is right at 128, and a row padded with zeros where some value is positive."""
+    edges = made(*SOURCE).workloads["edges"]
+    assert {"N": 3, "M": 17} in edges
+    assert {"N": 1, "M": 1} in edges
+    assert {"negative", "far"} <= {one.get("values") for one in edges}
 
 
-def test_sizes_that_are_given_stay_as_they_are() -> None:
-    """A function may take no others."""
-    assert {"quick"} == made(*FUNCTION).workloads.keys()
+def test_sizes_that_are_given_to_a_kernel_stay_as_they_are() -> None:
+    """It may take no others; a function is tried with them."""
+    target = made("--from", "scale.c", "--reference", "ops:scale", "--like", "x=64,100")
+    assert {(64, 100)} == {(one["N"], one["M"]) for several in target.workloads.values() for one in several}
+
+
+def test_sizes_that_are_given_to_a_function_are_timed_and_others_checked() -> None:
+    """Where it runs with them."""
+    target = made(*FUNCTION)
+    assert ({"N": 64, "M": 100},) == target.workloads["quick"]
+    assert {"N": 3, "M": 17} in target.workloads["edges"]
 
 
 def test_a_file() -> None:
@@ -128,24 +186,47 @@ def test_a_file() -> None:
 @pytest.mark.parametrize(
     ("parameters", "like", "call"),
     [
+        ("const float* x, float* y, int n", "x=N,M", "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)"),
+        ("const float* a, float* c, int n", "a=N,N", "x0, y0, loop_size(&loop_in[0], 0)"),
         (
-            "const float* x, float* y, int n",
+            "float *y, const float *x, int m, const int64_t n",
             "x=N,M",
-            "inputs[0].data, (float *)outputs[0].data, loop_elements(&inputs[0])",
+            "y0, x0, loop_size(&loop_in[0], 1), loop_size(&loop_in[0], 0)",
         ),
-        ("const float* a, float* c, int n", "a=N,N", "outputs[0].data, inputs[0].sizes[1])"),
-        ("float *y, const float *x, int m, const int64_t n", "x=N,M", "inputs[0].sizes[1], inputs[0].sizes[0])"),
-        ("const float *b, const float *a, float *c", "a=4 b=4", "inputs[1].data, (const float *)inputs[0].data,"),
-        ("const float *x, float *sum, int count", "x=N output=1", "loop_elements(&inputs[0])"),
-        ("float const *const restrict x, float y[], unsigned int n", "x=N,M", "loop_elements(&inputs[0])"),
-        ("const float x[], // what\n float *y /* to */, const std::size_t n", "x=N", "inputs[0].sizes[0])"),
+        ("const float *b, const float *a, float *c", "a=4 b=4", "(const float *)loop_data(&loop_in[1]), x0, y0"),
+        (
+            "const float *x, float *sum, int count",
+            "x=N output=1",
+            "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)",
+        ),
+        (
+            "float const *const restrict x, float y[], unsigned int n",
+            "x=N,M",
+            "x0, y0, loop_elements(&loop_in[0], LOOP_FLOAT32)",
+        ),
+        (
+            "const float x[], // what\n float *y /* to */, const std::size_t n",
+            "x=N",
+            "x0, y0, loop_size(&loop_in[0], 0)",
+        ),
+        (
+            "const float *x, const float *w, float *y, int W, int w_",
+            "x=W w=w_",
+            "x0, (const float *)loop_data(&loop_in[1]), y0, loop_size(&loop_in[0], 0), loop_size(&loop_in[1], 0)",
+        ),
+        (
+            "float *x, float *y, float *scratch, int n",
+            "x=n",
+            "x0, y0, (float *)loop_scratch, loop_size(&loop_in[0], 0)",
+        ),
     ],
 )
 def test_a_plain_function_gets_an_entry(parameters: str, like: str, call: str) -> None:
     """Tensors by name or in order, sizes by name; a single other number is the count of elements."""
-    Path("f.c").write_text(f"void f({parameters}) {{\n}}\n")
-    made("--from", "f.c", *(word for one in like.split() for word in ("--like", one)))
-    assert call in Path("mine/mine.c").read_text()
+    Path("f.cpp").write_text(f"#include <cstdint>\n#define restrict __restrict\nvoid f({parameters}) {{\n}}\n")
+    text = entry("f.cpp", *like.split()).replace("(const float *)loop_data(&loop_in[0])", "x0")
+    text = text.replace("(float *)loop_data(&loop_in[0])", "x0").replace("(float *)loop_data(&loop_out[0])", "y0")
+    assert f"f({call});" in text
 
 
 @pytest.mark.parametrize(
@@ -161,8 +242,47 @@ def test_a_plain_function_gets_an_entry(parameters: str, like: str, call: str) -
 def test_only_a_function_that_any_code_may_call_counts(text: str) -> None:
     """Not one in a comment, a template or a namespace: no entry could call it as it stands."""
     Path("f.cpp").write_text(text.replace("ALL", "const float *x, float *y, int n"))
-    made("--from", "f.cpp", "--like", "x=N")
-    assert "\n  f((const float *)inputs[0].data, (float *)outputs[0].data" in Path("mine/mine.cpp").read_text()
+    assert "\n  f((const float *)loop_data(&loop_in[0])" in entry("f.cpp", "x=N")
+
+
+def test_a_module_gets_its_weights_at_random_and_more_than_one_head() -> None:
+    """A bias that is ignored, and heads that are, show; the width comes from the input."""
+    target = made(*MODULE)
+    assert target.generator is not None
+    assert 4 == target.signature.attributes["heads"].default
+    assert "weights" in Path("mine/mine.py").read_text()
+    space: dict[str, Any] = {}
+    sys.path.insert(0, "mine")
+    try:
+        exec(Path("mine/inputs.py").read_text(), space)
+        weights, x = space["make"](N=3, D=8, heads=4, drawn="negative", seed=1, dtype=torch.float32)
+    finally:
+        sys.path.remove("mine")
+        for name in ("ops", "reference", "helping"):
+            sys.modules.pop(name, None)
+    assert {"norm.weight", "norm.bias"} == weights.keys()
+    assert float(weights["norm.bias"].std()) > 0
+    assert bool((x < 0).all())
+
+
+def test_fields_of_a_dataclass_are_attributes_and_positions_whole_numbers() -> None:
+    """Neither is dropped: a workload has another value of the field."""
+    target = made("--from", "ops:turned", "--like", "q=S,D", "--like", "positions=S")
+    assert {"positions": "int64"} == target.signature.types
+    assert {3.0, 4.5} == {one.get("theta", 3.0) for one in target.workloads["edges"]}
+
+
+def test_an_index_reaches_the_last_row_and_no_further() -> None:
+    """Which size bounds it is tried."""
+    made("--from", "ops:looked_up", "--like", "table=V,D", "--like", "ids=B")
+    assert "_whole((B,), 0, V, " in Path("mine/inputs.py").read_text()
+
+
+def test_what_was_guessed_is_said_in_the_manifest_too() -> None:
+    """And how to give another value."""
+    said = loop("init", "mine", *MODULE)
+    assert "guessed: heads = 4" in said
+    assert "# guessed: heads = 4" in Path("mine/target.yaml").read_text()
 
 
 def test_a_cuda_file() -> None:
@@ -182,7 +302,7 @@ def test_a_program() -> None:
 
 def test_equal_sizes_are_one_dimension() -> None:
     """Inputs stand in the order of the function's parameters."""
-    target = made("--from", "ops:add", "--like", "y=8,N", "--like", "x=8,9")
+    target = made("--from", "ops:rows", "--like", "y=8,N", "--like", "x=8,9")
     assert ["x", "y"] == list(target.signature.inputs)
     assert {"x": "M K", "y": "M N"} == target.signature.inputs
 
@@ -204,12 +324,16 @@ def test_without_a_reference_the_next_step_is_to_write_it() -> None:
         (("--from", "ops:softmax"), "loop init mine --from ops:softmax --like x=N,M"),
         (("--from", "ops:softmax", "--like", "z=N"), "has no parameter `z`: x, dim"),
         (("--from", "ops:add", "--like", "x=N"), "`y` of ops:add has no shape"),
+        (("--from", "ops:add", "--like", "x=N:floa", "--like", "y=N"), "no type 'floa'"),
+        (("--from", "ops:add", "--like", "x=y", "--like", "y=N"), "`y` is a tensor and a size"),
+        (("--from", "ops:dropped", "--like", "x=N"), "gives two results on the same inputs"),
+        (("--from", "ops:gradient", "--like", "x=N"), "references run under torch.no_grad()"),
         (("--from", "ops:softmax", "--like", "x=N,-3"), "by name or by number"),
         (("--from", "ops:softmax", "--like", "x"), "by name or by number"),
         (("--from", "factor.cu", "--like", "x=N"), "factor.cu: no such file"),
         (("--from", "empty.c", "--like", "x=N"), "expected one exported entry `LOOP_EXPORT int empty("),
-        (("--from", "two.c", "--like", "x=N"), "got f, g call the file as one of them, such as f.c"),
-        (("--from", "half.c", "--like", "x=N"), "`const half * x` of f is not clear; expected `const float *`"),
+        (("--from", "two.c", "--like", "x=N"), "got f, g name one of them: --from two.c:f"),
+        (("--from", "odd.cpp", "--like", "x=N"), "odd.cpp:2: `std::vector<float> &x` of f is no pointer"),
         (("--from", "size.c", "--like", "x=N,M"), "`int rows` of f is not clear"),
         (("--from", "launch.cu", "--like", "x=N"), "give it a parameter `cudaStream_t stream`"),
         (
@@ -223,7 +347,7 @@ def test_a_mistake_is_named(words: tuple[str, ...], said: str) -> None:
     """Nothing is written."""
     Path("empty.c").write_text("int f(void) { return 0; }")
     Path("two.c").write_text("void f(const float *x, float *y) {}\nvoid g(const float *x, float *y) {}\n")
-    Path("half.c").write_text("void f(const half *x, float *y) {}")
+    Path("odd.cpp").write_text("#include <vector>\nvoid f(std::vector<float> &x) {}")
     Path("size.c").write_text("void f(const float *x, float *y, int rows, int m) {}")
     Path("launch.cu").write_text("void f(const float *x, float *y, int n) {}")
     Path("mute.c").write_text("LOOP_EXPORT int mute(const LoopTensor *inputs) { return 0; }")

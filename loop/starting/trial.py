@@ -1,0 +1,138 @@
+"""Calls of a user's function with inputs of a hypothesis about what it takes."""
+
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from loop.calls.callee import outputs_of
+from loop.calls.torch_side import NAMES, same_bits
+from loop.starting.slots import Scalar
+from loop.starting.texts import Hypothesis, executed
+
+SEED = 7
+REFERENCE = "loop_starting_reference"
+"""What the wrapper is imported as here."""
+
+
+class NotSame(Exception):
+    """Two calls on the same inputs differ."""
+
+
+class NotTensor(Exception):
+    """An output that is none."""
+
+
+NOT_SAME = (NotSame, NotTensor)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one call gave."""
+
+    outputs: dict[str, Tensor]
+    changed: tuple[int, ...]
+    """Numbers of the inputs that it changed in place."""
+    returned: bool
+    """Whether it gave anything besides inputs that it changed."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether all values are numbers."""
+        return all(bool(one.isfinite().all()) for one in self.outputs.values())
+
+
+class Trial:
+    """A hypothesis, as functions that can be called."""
+
+    def __init__(self, hypothesis: Hypothesis) -> None:
+        self.hypothesis = hypothesis
+        space = executed(hypothesis.wrapper(""), "reference")
+        self.function = space[hypothesis.subject.function]
+        module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)
+        vars(module).update(space)
+        self.make = executed(hypothesis.generator(REFERENCE), "inputs")["make"]
+        self.attributes: dict[str, Scalar] = dict(hypothesis.attributes)
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether it takes truth values."""
+        return any(one.values.startswith("mask") for one in self.hypothesis.inputs)
+
+    def settled(self, sizes: Mapping[str, int]) -> "Trial":
+        """The same, once it gives the same twice, with what it gives known. Raises NotSame, NotTensor."""
+        outcome = self.run(sizes)
+        torch.manual_seed(SEED + 1)
+        again = self.run(sizes)
+        what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
+        for name, one in outcome.outputs.items():
+            if not same_bits(one, again.outputs[name]):
+                raise NotSame(
+                    f"{what} gives two results on the same inputs: it draws random numbers, or keeps state"
+                )
+        if not outcome.outputs and not outcome.changed:
+            raise NotTensor(f"{what} gives no tensor, and changes no input")
+        return Trial(replace(self.hypothesis, returns=outcome.returned))
+
+    def inputs(
+        self,
+        sizes: Mapping[str, int],
+        *,
+        drawn: str = "normal",
+        seed: int = SEED,
+        attributes: Mapping[str, Scalar] = {},
+    ) -> list[Any]:
+        """All inputs; the first is a dict of weights, where a class has some."""
+        given = {**self.attributes, **attributes}
+        return list(self.make(**sizes, **given, drawn=drawn, seed=seed, dtype=torch.float32))
+
+    def run(
+        self,
+        sizes: Mapping[str, int],
+        *,
+        drawn: str = "normal",
+        attributes: Mapping[str, Scalar] = {},
+        inputs: Sequence[Any] | None = None,
+        exact: bool = False,
+    ) -> Outcome:
+        """One call; `exact`: in float64."""
+        made = list(inputs) if inputs is not None else self.inputs(sizes, drawn=drawn, attributes=attributes)
+        made = [_copied(one, exact=exact) for one in made]
+        before = [_copied(one, exact=False) for one in made]
+        result = self.function(*made, **{**self.attributes, **attributes})
+        changed = tuple(
+            n
+            for n, (one, was) in enumerate(zip(made, before, strict=True))
+            if isinstance(one, Tensor) and not same_bits(one, was)
+        )
+        own = {id(made[n]) for n in changed}
+        fresh = {name: one for name, one in self._checked(result).items() if id(one) not in own}
+        return Outcome({name: one.detach().clone() for name, one in fresh.items()}, changed, bool(fresh))
+
+    def _checked(self, result: Any) -> dict[str, Tensor]:
+        """The outputs by name. Raises NotTensor."""
+        found = outputs_of(result)
+        for name, one in found.items():
+            if not isinstance(one, Tensor) or one.dtype not in NAMES:
+                kind = one.dtype if isinstance(one, Tensor) else type(one).__name__
+                what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
+                raise NotTensor(f"{what} gives {name} as {kind}: expected tensors of real numbers")
+        return found
+
+    def finite_at_one(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a mask leaves something where there is one element only."""
+        try:
+            return self.run(dict.fromkeys(sizes, 1)).finite
+        except Exception:
+            return True
+
+
+def _copied(value: Any, *, exact: bool) -> Any:
+    """A copy, of weights too; in float64 where that is asked."""
+    if isinstance(value, dict):
+        return {name: _copied(one, exact=exact) for name, one in value.items()}
+    return value.to(torch.float64, copy=True) if exact and value.is_floating_point() else value.clone()
