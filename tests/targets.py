@@ -258,7 +258,7 @@ values = array.array("f", open(call["inputs"][0]["path"], "rb").read())
 scale = float(sys.argv[1])
 open(call["output"]["path"], "wb").write(array.array("f", [scale * v for v in values]).tobytes())
 print("some talk")
-print(json.dumps({"seconds": 0.25}))
+print(json.dumps({"seconds": 0.002}))
 """
 WORKLOADS = {"some": [{"N": [2, 5], "M": 3}, {"N": 3, "M": 4}]}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import IO, Any
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, MachineFailure, UsageError
 from loop.base.remarks import inert
 from loop.base.statuses import COLOURS, KINDS
 
@@ -29,16 +29,40 @@ GONE = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF)
 """What a write says where nobody reads any more: a pipe's reader has ended, a terminal is closed."""
 
 
+STREAMS = ("stdin", "stdout", "stderr")
+"""By their numbers."""
+
+
 def put(stream: IO[str], text: str) -> None:
-    """Write at once. Where nobody reads any more nothing is said from then on: the work goes on, recorded."""
+    """Write at once. Where nobody reads any more nothing is said from then on: the work goes on, recorded.
+
+    Raises MachineFailure where stdout cannot be written: what was asked for is not all there.
+    """
     try:
         stream.write(text)
         stream.flush()
     except OSError as error:
-        if error.errno not in GONE:
-            raise
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if error.errno not in GONE and stream is not sys.stderr:
+            hint = "free space there, or send it elsewhere; then run the same command again"
+            raise MachineFailure(f"stdout cannot be written: {error.strerror}", hint) from error
+
+
+def open_streams() -> None:
+    """Let a closed stdin, stdout or stderr be /dev/null, before a file takes its number.
+
+    Raises UsageError for a closed stdout: nothing that is asked for could be written.
+    """
+    closed = [name for name in STREAMS if getattr(sys, name) is None]
+    for name in closed:
+        null = os.open(os.devnull, os.O_RDWR)
+        if null != STREAMS.index(name):
+            os.dup2(null, STREAMS.index(name))
+            os.close(null)
+        setattr(sys, name, os.fdopen(STREAMS.index(name), "r" if name == "stdin" else "w"))
+    if "stdout" in closed:
+        raise UsageError("stdout is closed: what you ask for cannot be written", "name a place: `> FILE`")
 
 
 def watched(stream: IO[str]) -> bool:

@@ -1,10 +1,10 @@
 """A program that is told of a call by its arguments, its environment and a file, and may time itself."""
 
 import json
-import math
 import os
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,11 @@ PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
 
 TOLD = ("key", "dtype", "attributes", "numbers")
 """Fields of a call that a program is told, besides its tensors."""
+
+LONGEST = 120
+"""Characters of a program's output that a message repeats."""
+CLOCKS_DIFFER = 1.1
+"""A program's clock may run so much quicker than ours."""
 
 
 class External:
@@ -94,6 +99,7 @@ class ExternalCall(Prepared):
         for number in self.call.updated:
             name = self.call.inputs[number].name
             self.inputs[name].write_bytes(self.before[name])
+        began = time.perf_counter()
         done = subprocess.run(
             self.command,
             cwd=self.variant.folder,
@@ -103,10 +109,11 @@ class ExternalCall(Prepared):
             check=False,
             preexec_fn=unbound_memory,
         )
+        took_s = time.perf_counter() - began
         if done.returncode:
             tail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise Refused(f"exit {done.returncode}: {' '.join(tail)}")
-        self.seconds = own_seconds(done.stdout.decode(errors="replace"))
+        self.seconds = own_seconds(done.stdout.decode(errors="replace"), took_s)
 
     def output(self) -> bytes:
         """The bytes of the output file; of several the block that holds all of them."""
@@ -150,13 +157,24 @@ def told_of(tensor: TensorFile, path: Path) -> dict[str, Any]:
     return {"name": tensor.name, "path": str(path), "shape": tensor.shape, "dtype": tensor.dtype}
 
 
-def own_seconds(output: str) -> float | None:
-    """The `seconds` of the last line of a program's output, when there is one."""
-    lines = output.strip().splitlines()
+def own_seconds(output: str, took_s: float) -> float | None:
+    """The `seconds` of the last line of a program's output; None where it states none.
+
+    `took_s`: what the whole program took. Raises Refused where that line states what cannot be a time.
+    """
+    line = (output.strip().splitlines() or [""])[-1].strip()
+    if not line.startswith("{") or not re.search("""["']seconds["']""", line):
+        return None
+    said = f"the last line of its output is {line[:LONGEST]}"
     try:
-        said = json.loads(lines[-1])["seconds"] if lines else None
-    except (ValueError, KeyError, TypeError):
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f'{said}: "seconds" cannot be read, as the line is no JSON') from error
+    if "seconds" not in fields:
         return None
-    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < math.inf:
-        return None
-    return float(said)
+    stated = fields["seconds"]
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not stated > 0:
+        raise Refused(f'{said}: "seconds" is not a number above 0')
+    if stated > CLOCKS_DIFFER * took_s:
+        raise Refused(f'{said}: more "seconds" than the {took_s:.3g} s of the whole program')
+    return float(stated)

@@ -141,9 +141,10 @@ class ProgramStage(Stage):
         self.prepared, self.places = prepared, places
 
     def run(self, count: int) -> int:
-        """Run the program once; nanoseconds as it says."""
+        """Run the program once; nanoseconds as it says, at least 1; 0 where it says nothing."""
         self.prepared.run()
-        return int((self.prepared.seconds or 0.0) * 1e9)
+        seconds = self.prepared.seconds
+        return 0 if seconds is None else max(1, round(seconds * 1e9))
 
     def give(self) -> None:
         """Bring its output file into the slot."""

@@ -8,6 +8,7 @@ commands share. The other modules are the functions that commands call, where th
 only watches, and ends what is left.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ import typer
 from loop import __version__
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import SIGNALS
+from loop.base.screen import open_streams
 from loop.cli.beginning import BEGINNING
 from loop.cli.cost import COST
 from loop.cli.hosting import HOSTING
@@ -80,6 +82,7 @@ WRONG_WORDS: Any = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
+    _guarded(open_streams)
     if set(sys.argv[1:2]) & STARTING and not {"--help", "-h"} & set(sys.argv):
         from loop.base.supervisor import supervise
 
@@ -123,7 +126,8 @@ def _fail(error: LoopError) -> None:
         from loop.base.documents import to_json
 
         told = to_json(error.as_json(_words()))
-        screen_for().data(json.dumps(json.loads(told)) if asked == ["--events"] else told)
+        with contextlib.suppress(MachineFailure):  # Stdout cannot be written: the same is said on stderr.
+            screen_for().data(json.dumps(json.loads(told)) if asked == ["--events"] else told)
     screen_for().fail(error)
 
 

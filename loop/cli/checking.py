@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from loop.actions import ACTIONS
-from loop.base.documents import to_json
+from loop.base.documents import to_json, write_atomic
 from loop.base.documents.schema import draft7, draft7_of
 from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, project
@@ -187,6 +187,6 @@ def show_schema(name: str, write: bool, screen: Screen) -> int:
     for each in names:
         path = PACKAGE / "schema" / f"{each}.json"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(schema_text(each))
+        write_atomic(path, schema_text(each))
         screen.data(str(path))
     return ExitCode.OK

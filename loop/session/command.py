@@ -1,11 +1,13 @@
 """`loop report`: a session as people read it, and in the formats of other tools."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from loop.base.documents import write_atomic
+from loop.base.documents.files import folder_beside
 from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import project, shipped
 from loop.base.screen import Screen
@@ -123,9 +125,13 @@ def _store(written: Written, output: Path, folder: SessionFolder, screen: Screen
     """The file, its figures beside it; the session's own report with its checksums."""
     if output.is_dir():
         raise UsageError(f"{output}: is a folder", hint=f"name a file in it: --output {output / 'report.md'}")
-    if output.resolve() == folder.report.resolve():
+    own = os.path.realpath(output) == os.path.realpath(folder.report)
+    if own:
         folder.write_report(written.text, written.files)
     else:
-        sessions.write_figures(output.parent, written.files)
         write_atomic(output, written.text)
-    screen.say(f"written: {output}" + (f", figures beside it: {len(written.files)}" if written.files else ""))
+    beside = folder_beside(output)
+    if beside is not None and not own:
+        sessions.write_figures(beside, written.files)
+    figures = f", figures beside it: {len(written.files)}" if beside is not None and written.files else ""
+    screen.say(f"written: {output}{figures}")

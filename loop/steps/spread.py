@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from loop.base.documents import write_atomic
 from loop.base.errors import WorkFailed
 from loop.base.places import Project
 from loop.base.processes import Tick
@@ -136,7 +137,7 @@ def found(job: JobFolder) -> dict[str, Any]:
 
 def write_samples(path: Path, samples: Mapping[str, Sequence[Segment]]) -> None:
     """Raw samples of a step, for whoever has it done."""
-    path.write_bytes(_SAMPLES.dump_json({name: tuple(rows) for name, rows in samples.items()}))
+    write_atomic(path, _SAMPLES.dump_json({name: tuple(rows) for name, rows in samples.items()}))
 
 
 def samples_of(job: JobFolder) -> dict[str, tuple[Segment, ...]]:

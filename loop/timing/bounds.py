@@ -23,6 +23,8 @@ from loop.workers.judge_clock import Way
 EMPTY_SLACK, KERNEL_SLACK = 2.0, 1.25
 """A processor whose clock was raised since makes an empty call up to so many times quicker, a GPU an empty kernel:
 on an H200 that takes 0.521 to 0.524 us in a graph, and the smallest kernel that does something 0.99."""
+LEAST_CALL_S = 2e-9
+"""What calling a function that does nothing and returning from it takes at least: ten cycles at 5 GHz."""
 MEMORY_SLACK = 2.0
 """Reading is measured; a core may write beside it, and prefetch better than a plain loop does."""
 VECTOR_SLACK = 1.5
@@ -167,9 +169,9 @@ def impossible(bench: Bench, one: Measurement, kind: str) -> Generator[Tick, Non
 
 
 def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick, None, str]:
-    """Why a call of a side of that kind cannot take so little; a program's own calls have no floor."""
+    """Why a call of a side of that kind cannot take so little, or a program cannot say so of itself."""
     if kind not in WAYS:
-        return ""
+        return below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
     way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
     slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
     floors, said = (yield from bench.floors()), ""

@@ -5,13 +5,15 @@ import enum
 import errno
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loop.base.documents import content_hash, hash_files, to_json, write_atomic
-from loop.base.errors import LoopError
+from loop.base.documents.files import folder_beside
+from loop.base.errors import LoopError, UsageError
 from loop.model.base import Model
 
 
@@ -56,6 +58,57 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     write_atomic(tmp_path / "c", "new")
     assert 0o750 == path.stat().st_mode & 0o777
     assert other.stat().st_mode == (tmp_path / "c").stat().st_mode
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    """The file behind all links holds the text, also where it was not there yet; a ring of links is an error."""
+    for folder in ("web", "store"):
+        (tmp_path / folder).mkdir()
+    link, page, ring = tmp_path / "web" / "page", tmp_path / "store" / "page", tmp_path / "ring"
+    link.symlink_to("../web/second")
+    (tmp_path / "web" / "second").symlink_to("../store/page")
+    ring.symlink_to("ring")
+    for text in ("new", "newer"):
+        write_atomic(link, text)
+        assert (True, text) == (link.is_symlink(), page.read_text())
+    assert page.parent == (folder_beside(link) or link).resolve()
+    with pytest.raises(LoopError, match="Too many levels"):
+        write_atomic(ring, "new")
+
+
+def test_a_pipe_and_an_open_file_are_written_into(tmp_path: Path) -> None:
+    """A pipe's reader gets the text; a file that is open already is added to; neither has files beside it."""
+    pipe, log, link = tmp_path / "pipe", tmp_path / "log", tmp_path / "link"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomic(pipe, "text")
+    assert b"text" == os.read(reader, 100)
+    os.close(reader)
+    with log.open("w") as file:
+        file.write("before ")
+        file.flush()
+        link.symlink_to(f"/dev/fd/{file.fileno()}")
+        write_atomic(link, "after")
+        assert folder_beside(link) is None
+    assert (True, "before after") == (pipe.is_fifo(), log.read_text())
+    assert folder_beside(pipe) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_a_device_stays_one(tmp_path: Path) -> None:
+    """One that takes text takes it, a full one says so, and a disk is refused."""
+    kinds = {"null": (stat.S_IFCHR, 1, 3), "full": (stat.S_IFCHR, 1, 7), "disk": (stat.S_IFBLK, 7, 250)}
+    for name, (kind, major, minor) in kinds.items():
+        try:
+            os.mknod(tmp_path / name, 0o600 | kind, os.makedev(major, minor))
+        except PermissionError:
+            pytest.skip("no device can be made in this container")
+    write_atomic(tmp_path / "null", "text")
+    with pytest.raises(LoopError, match="No space left"):
+        write_atomic(tmp_path / "full", "text")
+    with pytest.raises(UsageError):
+        write_atomic(tmp_path / "disk", "text")
+    assert [False] * 3 == [(tmp_path / name).is_file() for name in kinds]
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "open"])

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from loop.base.errors import UsageError
+from loop.base.errors import MachineFailure, UsageError
 from loop.base.screen import Screen, fold, seconds_text, shorten, table_lines
 
 
@@ -171,5 +171,5 @@ def test_a_reader_that_goes_away_ends_no_work(stream: str) -> None:
         os.close(reading)
         for _ in range(3):
             say("two" * 100_000)
-    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(MachineFailure, match="No space left"):
         Screen(out=codecs.getwriter("utf-8")(full)).data("three")

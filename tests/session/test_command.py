@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import jsonschema
@@ -160,6 +161,17 @@ def test_a_dash_is_stdout(project: Path, root: Path) -> None:
     """As in other programs; no file of that name, no figures beside it."""
     make_session(root, "passed")
     assert told("md", project) == told("md", project, Path("-"))
+
+
+def test_no_figures_lie_beside_a_pipe(project: Path, root: Path, tmp_path: Path) -> None:
+    """A report is written into it as into stdout; nothing else is made."""
+    make_session(root, "passed")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    told("md", project, tmp_path / "pipe")
+    assert os.read(reader, 10_000)
+    os.close(reader)
+    assert not (tmp_path / "figures").exists()
 
 
 def test_what_cannot_be_written_is_said(project: Path, root: Path, tmp_path: Path) -> None:

@@ -31,10 +31,56 @@ HINTS = {
 def write_atomic(path: Path, content: str | bytes, *, lasting: bool = True) -> None:
     """Write a file so that a reader sees the old content or the new, never a part; on disk when it returns.
 
+    The path keeps its kind: links are followed, devices and pipes are written into.
     `lasting`: False for what nobody needs after a loss of power. It costs no wait for the disk.
     Raises LoopError when the disk refuses; the old file is then untouched.
     """
     data = encoded(content) if isinstance(content, str) else content
+    try:
+        place = _behind_links(path)
+        if isinstance(place, int) or _is_stream(place):
+            with open(os.dup(place) if isinstance(place, int) else place, "wb", buffering=0) as stream:
+                while data:
+                    data = data[stream.write(data) :]
+        else:
+            _replace(place, data, lasting=lasting)
+    except OSError as error:
+        raise unusable(path, "written", error) from error
+
+
+def folder_beside(path: Path) -> Path | None:
+    """The folder of the file that `path` leads to; None for a device or a pipe, which has no files beside it."""
+    place = _behind_links(path)
+    return None if isinstance(place, int) or _is_stream(place) else place.parent
+
+
+MOST_LINKS = 40
+"""Links that Linux follows before it gives up."""
+
+
+def _behind_links(path: Path) -> Path | int:
+    """The path behind all links; the number of an open file for /dev/stdout and whatever else names one."""
+    place = path
+    for _ in range(MOST_LINKS):
+        if not place.is_symlink():
+            return place
+        if place.name.isdigit() and os.path.realpath(place.parent) == os.path.realpath("/dev/fd"):
+            return int(place.name)
+        place = place.parent / os.readlink(place)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether a path is a device or a pipe. Raises UsageError for a disk or a socket: neither holds text."""
+    if not path.exists() or path.is_file() or path.is_dir():
+        return False
+    if path.is_char_device() or path.is_fifo():
+        return True
+    raise UsageError(f"{path}: is a disk or a socket, and is not written to", hint="name a file")
+
+
+def _replace(path: Path, data: bytes, *, lasting: bool) -> None:
+    """Put a new file in the place of the old one, in one go."""
     temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
     try:
         _write_new(temporary, data, lasting=lasting)
@@ -42,8 +88,6 @@ def write_atomic(path: Path, content: str | bytes, *, lasting: bool = True) -> N
         os.replace(temporary, path)
         if lasting:
             _sync_folder(path.parent)
-    except OSError as error:
-        raise unusable(path, "written", error) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
