@@ -38,10 +38,10 @@ def test_they_are_listed_and_shown(stored: Path) -> None:
 
 
 def test_the_report_is_rendered_again(stored: Path) -> None:
-    """From the record and its samples, with the same first sentence."""
+    """From the record and its samples, with the same verdict."""
     shown = loop("report", WHOLE)
     assert (0, "") == (shown.returncode, shown.stderr)
-    headline = "**`attention` passed: `ours` is faster than functions:scale on 2 of 2 workloads"
+    headline = "assed: `ours` is faster than functions:scale on 2 of 2 workloads"
     assert headline in (STORED / "sessions" / WHOLE / "report.md").read_text()
     assert headline in shown.stdout
     assert json.loads(loop("report", WHOLE, "--format", "json").stdout)["id"] == WHOLE
