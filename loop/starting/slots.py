@@ -21,7 +21,11 @@ LIST = 3
 INDEX = re.compile(
     r"(.*_)?(idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?)\d?"
 )
-SORTED = re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*)")
+ORDERS = (
+    (re.compile(r".*slots?(_mapping|_ids|_idx)?"), "distinct"),
+    (re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*)"), "sorted"),
+)
+"""Names of indices that a row is written to once, or that only grow."""
 MASK = re.compile(r".*(mask|keep|valid|flags?)\d*")
 CONFIG = re.compile(r"(config|conf|cfg|args|opts?|options|params|hparams|settings)")
 INTS = (
@@ -52,9 +56,9 @@ class Drawn:
     dtype: str = ""
     """Empty: the workload's."""
     values: str = "normal"
-    """`normal`, `positive`, `index`, `whole`, `sorted`, `mask` or `mask_out`."""
+    """`normal`, `positive`, `index`, `distinct`, `whole`, `sorted`, `mask` or `mask_out`."""
     high: str = ""
-    """Of `index` and `sorted`: a size or a number below which values are."""
+    """Of `index`, `distinct` and `sorted`: a size or a number below which values are."""
 
 
 @dataclass(frozen=True)
@@ -305,10 +309,9 @@ def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterabl
     normal = of(["normal", "positive"], dtype)
     index = of(["index"], dtype if is_whole else "int64", ends, said)
     masks = of(["mask", "mask_out"], "bool", note=f"{name}: truth values, as its name or use says; {shown}")
-    is_sorted = bool(SORTED.fullmatch(name.lower()))
-    if is_sorted:
-        index = [*of(["sorted"], dtype if is_whole else "int64", ends, said), *index]
-    is_index = bool(is_sorted or INDEX.fullmatch(name.lower()) or like.get("high"))
+    special = [values for pattern, values in ORDERS if pattern.fullmatch(name.lower())]
+    index = [*of(special, dtype if is_whole else "int64", ends, said), *index]
+    is_index = bool(special or INDEX.fullmatch(name.lower()) or like.get("high"))
     if dtype == "bool":
         return masks
     if is_whole:

@@ -35,6 +35,11 @@ def _whole(shape, low, high, draw, dtype):
         values[0], values[-1] = max(high, low + 1) - 1, low
     return values.reshape(shape).to(dtype)
 ''',
+    "_distinct": '''
+def _distinct(shape, high, draw, dtype):
+    """Different whole numbers from 0 to below `high`: each is written once."""
+    return torch.randperm(high, generator=draw)[: torch.Size(shape).numel()].reshape(shape).to(dtype)
+''',
     "_sorted": '''
 def _sorted(shape, high, draw, dtype):
     """Whole numbers from 0 to `high` in order, as offsets are."""
@@ -242,6 +247,7 @@ class Hypothesis:
             "normal": f"_normal({shape}, drawn, _draw, {dtype})",
             "positive": f"_positive({shape}, _draw, {dtype})",
             "index": f"_whole({shape}, 0, {one.high}, _draw, {dtype})",
+            "distinct": f"_distinct({shape}, {one.high}, _draw, {dtype})",
             "sorted": f"_sorted({shape}, {one.high}, _draw, {dtype})",
             "mask": f"_mask({shape}, True, _draw)",
             "mask_out": f"_mask({shape}, False, _draw)",

@@ -58,7 +58,12 @@ EXAMPLES = (
     Example("C, double", "--from summed.c --reference functions:summed --like x=N,M"),
     Example("no gradient", "--from functions:gradient --like x=N,M", judged=False, says="torch.no_grad"),
     Example("random", "--from functions:dropped --like x=N,M", judged=False, says="two results"),
-    Example("C++, a class", "--from tensors.cpp --reference functions:scaled --like x=N,M", judged=False, says="at::Tensor"),
+    Example(
+        "C++, a class",
+        "--from tensors.cpp --reference functions:scaled --like x=N,M",
+        judged=False,
+        says="at::Tensor",
+    ),
 )
 
 
