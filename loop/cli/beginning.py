@@ -47,7 +47,7 @@ BEGINNING = (
             option(
                 "--like",
                 list[str] | None,
-                "A tensor's sizes, and type: x=N,M, x=64,1000, ids=N:int64<V; may be repeated.",
+                "A tensor's sizes, and type: x=N,M, x=64,1000, ids=N:int64; may be repeated.",
             ),
             option(
                 "--set", list[str] | None, "A value that is no tensor: heads=4, config.eps=1e-5; may be repeated."

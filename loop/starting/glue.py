@@ -39,6 +39,8 @@ LOOP_EXPORT int loop_entry({terms}) {{
 {body}  return 0;
 }}
 """
+RESULTS = ("float", "double", "int")
+"""Types that a function without an output among its parameters returns its only one in."""
 FLOATING = ("float32", "float64", "bool")
 """Types of numbers that are no sizes."""
 
@@ -108,6 +110,8 @@ class Glue:
         """What each pointer is: `&loop_in[0]`, `&loop_out[0]` or `scratch`; and what was guessed."""
         inputs, outputs = _inputs(facts), _outputs(facts)
         found = self._by_name(inputs, outputs)
+        if self.function.returns in RESULTS and not self.written:
+            outputs = {}
         to_give, to_write = (
             [one for one in every.values() if one not in found.values()] for every in (inputs, outputs)
         )
@@ -197,7 +201,7 @@ class Glue:
         if is_written and returns in ("int", "cudaError_t", "bool"):
             status = f"int loop_status = {'!' if returns == 'bool' else '(int)'}{call};"
             return [*lines, status, *freed, "if (loop_status) return 2;"]
-        if not is_written and returns in ("float", "double", "int"):
+        if not is_written and returns in RESULTS:
             call = f"*({returns} *)loop_data(&loop_out[0]) = {call}"
         return [*lines, f"{call};", *freed]
 

@@ -36,11 +36,17 @@ def named(text: str) -> Named:
     if path is None:
         return Named(module, name, folder, {})
     read, first = read_module(path), name.partition(".")[0]
-    if not read.defines(first):
+    if own and not read.defines(first) and not _imports_all(read.tree):
         known = [one.name for one in read.tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
         hint = did_you_mean(first, known) or f"it has {', '.join(known[:8]) or 'none'}"
         raise UsageError(f"{path}: no function `{first}` there", hint=hint)
     return Named(module, name, folder, _with_imports(path, folder) if own else {})
+
+
+def _imports_all(tree: ast.Module) -> bool:
+    """Whether it imports names that its text does not show."""
+    nodes = (one for one in tree.body if isinstance(one, ast.ImportFrom))
+    return any(alias.name == "*" for one in nodes for alias in one.names)
 
 
 def _module(text: str) -> tuple[str, str, Path]:

@@ -178,7 +178,7 @@ def search(subject: Subject, slots: Slots, sizes: Sizes, began: float) -> tuple[
 def _with_largest_indices(trial: Trial, slots: Slots, tried: dict[str, int]) -> Trial:
     """The same with each index below the largest size that it may reach."""
     for path, chosen in trial.hypothesis.options.items():
-        if not any(one.values in ("index", "sorted") for one in chosen.inputs):
+        if not any(one.values in ("index", "distinct", "sorted") for one in chosen.inputs):
             continue
         same = [
             one for one in slots.options[path] if one.inputs and one.inputs[0].values == chosen.inputs[0].values

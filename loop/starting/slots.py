@@ -21,7 +21,11 @@ LIST = 3
 INDEX = re.compile(
     r"(.*_)?(idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?)\d?"
 )
-SORTED = re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*)")
+ORDERS = (
+    (re.compile(r".*slots?(_mapping|_ids|_idx)?"), "distinct"),
+    (re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*)"), "sorted"),
+)
+"""Names of indices that a row is written to once, or that only grow."""
 MASK = re.compile(r".*(mask|keep|valid|flags?)\d*")
 CONFIG = re.compile(r"(config|conf|cfg|args|opts?|options|params|hparams|settings)")
 INTS = (
@@ -52,9 +56,9 @@ class Drawn:
     dtype: str = ""
     """Empty: the workload's."""
     values: str = "normal"
-    """`normal`, `positive`, `index`, `whole`, `sorted`, `mask` or `mask_out`."""
+    """`normal`, `positive`, `index`, `distinct`, `whole`, `sorted`, `mask` or `mask_out`."""
     high: str = ""
-    """Of `index` and `sorted`: a size or a number below which values are."""
+    """Of `index`, `distinct` and `sorted`: a size or a number below which values are."""
 
 
 @dataclass(frozen=True)
@@ -293,34 +297,28 @@ class Slots:
 def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterable[str]) -> list[Option]:
     """What a tensor is tried as: by the type that is given or annotated, else by its name."""
     dims, dtype = tuple(like["dims"]), like["dtype"] or (hint if isinstance(hint, str) else "")
-    ends = [like["high"]] if like.get("high") else list(highs)
+    ends = [like["high"]] if like["high"] else list(highs)
     is_whole = dtype.strip("u").startswith("int")
 
     def of(values: Sequence[str], kind: str, ends: Sequence[str] = ("",), note: str = "") -> list[Option]:
         notes = (note,) if note and not dtype else ()
         return [Option(name, (Drawn(name, dims, kind, one, end),), notes=notes) for one in values for end in ends]
 
-    shown = f"--like {name}={','.join(dims)}:float32 for others"
+    shown, lower = f"--like {name}={','.join(dims)}:float32 for others", name.lower()
     said = f"{name}: whole numbers, as its name or use says; {shown}"
-    normal = of(["normal", "positive"], dtype)
-    index = of(["index"], dtype if is_whole else "int64", ends, said)
+    special = [values for pattern, values in ORDERS if pattern.fullmatch(lower)]
+    index = of([*special, "index"], dtype if is_whole else "int64", ends, said)
     masks = of(["mask", "mask_out"], "bool", note=f"{name}: truth values, as its name or use says; {shown}")
-    is_sorted = bool(SORTED.fullmatch(name.lower()))
-    if is_sorted:
-        index = [*of(["sorted"], dtype if is_whole else "int64", ends, said), *index]
-    is_index = bool(is_sorted or INDEX.fullmatch(name.lower()) or like.get("high"))
-    if dtype == "bool":
-        return masks
-    if is_whole:
-        whole = of(["whole"], dtype)
-        return [*index, *whole] if is_index else [*whole, *index]
+    normal, whole = of(["normal", "positive"], dtype), of(["whole"], dtype)
+    is_index = bool(special or INDEX.fullmatch(lower) or like["high"])
     if dtype:
-        return normal
+        typed: dict[str, list[Option]] = {"bool": masks} | (
+            {dtype: [*index, *whole] if is_index else [*whole, *index]} if is_whole else {}
+        )
+        return typed.get(str(dtype), normal)
     if is_index:
         return [*index, *normal]
-    return (
-        [*masks, *normal, *index] if MASK.fullmatch(name.lower()) else [*normal[:1], *index, *masks, *normal[1:]]
-    )
+    return [*masks, *normal, *index] if MASK.fullmatch(lower) else [*normal, *index, *masks]
 
 
 def _listed(flat: str, shapes: Sequence[Mapping[str, Any]]) -> Option:

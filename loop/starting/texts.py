@@ -24,8 +24,8 @@ def _normal(shape, drawn, draw, dtype):
 ''',
     "_positive": '''
 def _positive(shape, draw, dtype):
-    """Values above zero."""
-    return (torch.randn(shape, generator=draw).abs() + 0.1).to(dtype)
+    """Values above zero, for nearly all are within 4 of 8."""
+    return (torch.randn(shape, generator=draw) + 8).to(dtype)
 ''',
     "_whole": '''
 def _whole(shape, low, high, draw, dtype):
@@ -34,6 +34,11 @@ def _whole(shape, low, high, draw, dtype):
     if values.numel() > 1:
         values[0], values[-1] = max(high, low + 1) - 1, low
     return values.reshape(shape).to(dtype)
+''',
+    "_distinct": '''
+def _distinct(shape, high, draw, dtype):
+    """Different whole numbers from 0 to below `high`: each is written once."""
+    return torch.randperm(high, generator=draw)[: torch.Size(shape).numel()].reshape(shape).to(dtype)
 ''',
     "_sorted": '''
 def _sorted(shape, high, draw, dtype):
@@ -242,6 +247,7 @@ class Hypothesis:
             "normal": f"_normal({shape}, drawn, _draw, {dtype})",
             "positive": f"_positive({shape}, _draw, {dtype})",
             "index": f"_whole({shape}, 0, {one.high}, _draw, {dtype})",
+            "distinct": f"_distinct({shape}, {one.high}, _draw, {dtype})",
             "sorted": f"_sorted({shape}, {one.high}, _draw, {dtype})",
             "mask": f"_mask({shape}, True, _draw)",
             "mask_out": f"_mask({shape}, False, _draw)",

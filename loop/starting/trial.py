@@ -35,15 +35,20 @@ class Outcome:
     """What one call gave."""
 
     outputs: dict[str, Tensor]
-    changed: tuple[int, ...]
-    """Numbers of the inputs that it changed in place."""
+    changed: dict[int, Tensor]
+    """Inputs that it changed in place, by their numbers."""
     returned: bool
     """Whether it gave anything besides inputs that it changed."""
 
     @property
     def finite(self) -> bool:
         """Whether all values are numbers."""
-        return all(bool(one.isfinite().all()) for one in self.outputs.values())
+        return all(bool(one.isfinite().all()) for one in self.results.values())
+
+    @property
+    def results(self) -> dict[str, Tensor]:
+        """Outputs, and inputs changed in place."""
+        return self.outputs | {f"#{n}": one for n, one in self.changed.items()}
 
 
 class Trial:
@@ -69,8 +74,8 @@ class Trial:
         torch.manual_seed(SEED + 1)
         again = self.run(sizes)
         what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
-        for name, one in outcome.outputs.items():
-            if not same_bits(one, again.outputs[name]):
+        for name, one in outcome.results.items():
+            if not same_bits(one, again.results[name]):
                 raise NotSame(
                     f"{what} gives two results on the same inputs: it draws random numbers, or keeps state"
                 )
@@ -104,11 +109,8 @@ class Trial:
         made = [_copied(one, exact=exact) for one in made]
         before = [_copied(one, exact=False) for one in made]
         result = self.function(*made, **{**self.attributes, **attributes})
-        changed = tuple(
-            n
-            for n, (one, was) in enumerate(zip(made, before, strict=True))
-            if isinstance(one, Tensor) and not same_bits(one, was)
-        )
+        pairs = enumerate(zip(made, before, strict=True))
+        changed = {n: one for n, (one, was) in pairs if isinstance(one, Tensor) and not same_bits(one, was)}
         own = {id(made[n]) for n in changed}
         fresh = {name: one for name, one in self._checked(result).items() if id(one) not in own}
         return Outcome({name: one.detach().clone() for name, one in fresh.items()}, changed, bool(fresh))

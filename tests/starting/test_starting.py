@@ -272,6 +272,13 @@ def test_fields_of_a_dataclass_are_attributes_and_positions_whole_numbers() -> N
     assert {3.0, 4.5} == {one.get("theta", 3.0) for one in target.workloads["edges"]}
 
 
+def test_what_needs_values_above_zero_gets_them() -> None:
+    """A logarithm of normals is mostly NaN, which is right whatever a kernel does."""
+    target = made("--from", "torch:log", "--like", "input=N,M")
+    assert {"input"} == target.values["positive"].keys()
+    assert {"positive"} == {one["values"] for one in target.workloads["quick"]}
+
+
 def test_an_index_reaches_the_last_row_and_no_further() -> None:
     """Which size bounds it is tried."""
     made("--from", "ops:looked_up", "--like", "table=V,D", "--like", "ids=B")
