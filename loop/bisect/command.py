@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -28,7 +29,7 @@ from loop.gate.emulating import too_much
 from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Probe
-from loop.model.dtypes import Device, Dtype
+from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant, Target, Workload
 from loop.model.workloads import accepts, expand
 from loop.steps.setting import (
@@ -83,6 +84,8 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         with flagged(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             screen.say(announce(hunt.line))
+            if hunt.builder is None:
+                screen.say(changing(hunt))
             if request.width > 1 and hunt.many is None:
                 screen.say(f"one device: {hunt.width} commits are built at a time, and tried one after the other")
             answer = follow(hunt, request.budget_minutes, screen)
@@ -116,19 +119,16 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
             raise UsageError("resources are read from builds, on this machine", hint="without --executor")
         return _resources(request, setting, device, stack)
     name = choose_variant(request, setting, device)
-    variant = setting.target.variants[name]
     emulated = name not in setting.target.variants_on(device)
     metric = "correctness" if emulated else cast(SearchMetric, request.metric)
     line = line_of(request, setting, Regression(name, metric, emulated=emulated))
-    every = tuple(setting.target.workloads)
-    sets = choose_sets(request.workloads or (every if metric == "correctness" else ()), setting.target)
-    dtype = setting.target.dtypes["cuda" if emulated else device]
-    workloads = expand(setting.target, sets, dtype, request.seed)
-    workloads = tuple(one for one in workloads if accepts(variant, one)) or workloads
+    every = tuple(setting.target.workloads) if metric == "correctness" else ()
+    sets = choose_sets(request.workloads or every, setting.target)
+    workloads, left_out = _judged(
+        setting.target, name, sets, "cuda" if emulated else device, request.seed, emulated=emulated
+    )
     if emulated:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
-        workloads = tuple(one for one in workloads if not too_much(setting.target, one))
-    left_out = _left_out(setting.target, name, workloads, dtype, request.seed)
     if request.executor:
         terms = ProbeTask(
             variant=name,
@@ -151,15 +151,20 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     return replace(hunt, sets=sets, left_out=left_out)
 
 
-def _left_out(
-    target: Target, variant: str, judged: Sequence[Workload], dtype: Dtype, seed: int
-) -> tuple[str, ...]:
-    """Sets of the target that hold workloads which the variant takes and nobody tries."""
-    names, takes = {one.name for one in judged}, target.variants[variant]
-    sets = {name: expand(target, [name], dtype, seed) for name in target.workloads}
-    return tuple(
-        name for name, every in sets.items() if any(one.name not in names and accepts(takes, one) for one in every)
-    )
+def _judged(
+    target: Target, variant: str, sets: Sequence[str], device: Device, seed: int, *, emulated: bool
+) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
+    """Workloads of these sets that the variant takes, and the target's sets with others that it takes."""
+    takes, dtype = target.variants[variant], target.dtypes[device]
+    chosen = expand(target, sets, dtype, seed)
+    judged = tuple(one for one in chosen if accepts(takes, one)) or chosen
+    judged = tuple(one for one in judged if not (emulated and too_much(target, one)))
+    names = {one.name for one in judged}
+    others = {
+        name: [one for one in expand(target, [name], dtype, seed) if one.name not in names]
+        for name in target.workloads
+    }
+    return judged, tuple(name for name, more in others.items() if any(accepts(takes, one) for one in more))
 
 
 def _resources(request: BisectRequest, setting: Setting, device: Device, stack: ExitStack) -> Hunt:
@@ -212,7 +217,7 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     if not request.command:
         raise UsageError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
     folder = (request.target or Path.cwd()).absolute()
-    line = read_line(folder, request.good, request.bad or "HEAD")
+    line = read_line(folder, request.good, request.bad or "HEAD", whole=True)
     limit = "" if request.probe_limit_s is None else f"{request.probe_limit_s:g} s"
     timed = request.probe == "number"
     beside = stack.enter_context(own_tree(line, "beside")) if timed else None
@@ -237,7 +242,7 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
 
 def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
-    begun, shown = time.monotonic(), 0
+    begun, shown, told = time.monotonic(), 0, False
     with contextlib.closing(hunt.run()) as working, flagged():
         while True:
             check()
@@ -249,6 +254,9 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
                 raise failure.then("run the same command again: it goes on") from failure
             passed = time.monotonic() - begun
             screen.status(f"  {tick.note} ({seconds_text(passed)})")
+            if hunt.builder is not None and hunt.builder.read and not told and len(hunt.builder.made) > 1:
+                screen.say(changing(hunt))
+                told = True
             while shown < len(hunt.probes):
                 shown += 1
                 screen.say(standing(shown, hunt.probes[shown - 1], passed))
@@ -265,11 +273,18 @@ def standing(number: int, last: Probe, passed: float) -> str:
 
 def announce(line: Line) -> str:
     """What is searched."""
-    kernels = len(set(line.groups)) - 1
-    return (
-        f"{len(line.candidates)} commits after {line.good.short} ({line.good.subject}), "
-        f"{kernels} different kernel{'s' if kernels != 1 else ''}"
-    )
+    count = len(line.candidates)
+    return f"{count} commit{'s' if count != 1 else ''} after {line.good.short} ({line.good.subject})"
+
+
+def changing(hunt: Hunt) -> str:
+    """How many commits may be to blame."""
+    change = sum(before != now for before, now in pairwise(hunt.kernels))
+    if hunt.builder is None:
+        what = "anything in the repository" if hunt.line.whole else "anything in the target's folder"
+    else:
+        what = f"what {hunt.builder.variant} is built from"
+    return f"  {change} of them change{'s' if change == 1 else ''} {what}"
 
 
 def tell(answer: BisectAnswer, screen: Screen) -> None:
