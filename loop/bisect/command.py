@@ -13,6 +13,7 @@ from typing import Any, cast, get_args
 from loop.base.documents.files import plain, to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import check, flagged
+from loop.base.places import refuse_unnamed
 from loop.base.processes import Tick
 from loop.base.ratios import times
 from loop.base.screen import Screen, seconds_text
@@ -26,6 +27,7 @@ from loop.bisect.trying import memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
+from loop.library.hosted import hosted
 from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Probe
@@ -108,10 +110,13 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
 
 def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     """A search for what made a kernel slower, or wrong, by today's gate and workloads."""
+    if hosted() is None:
+        refuse_unnamed(request.target, Path.cwd(), "search")
     if request.metric not in get_args(SearchMetric):
         raise UsageError(
             f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(SearchMetric))}"
         )
+    refuse_unnamed(request.target, Path.cwd(), "search")
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
     if request.metric == "resources":
