@@ -47,6 +47,10 @@ class Tree(Protocol):
         """Hold what a commit held. Raises Unavailable."""
         ...
 
+    def lacks(self) -> str:
+        """What is told of what it does not hold; empty where it is whole."""
+        ...
+
 
 @dataclass
 class Exported:
@@ -63,6 +67,10 @@ class Exported:
     def check_out(self, commit: str) -> None:
         """Be that commit."""
         self.commit = commit
+
+    def lacks(self) -> str:
+        """Submodules are not written out."""
+        return ""
 
 
 def check_out(tree: Tree, candidate: Candidate) -> None:
@@ -172,7 +180,8 @@ class Builder:
                 and variant.build.compiler == self._compiler
             ):
                 raise WorkFailed(failed.message, failed.hint) from failed
-            raise Untestable(f"does not build: {failed.message}") from failed
+            lacks = tree.lacks() if candidate.commit != UNCOMMITTED else ""
+            raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", lacks)))) from failed
         self.compiled += not made.cached
         if not again:
             self._note(variant, folder)

@@ -34,6 +34,7 @@ from loop.model.bisect import BisectAnswer, Probe
 from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant, Target, Workload
 from loop.model.workloads import accepts, expand
+from loop.repository.worktree import Worktree
 from loop.steps.setting import (
     Setting,
     choose_device,
@@ -225,10 +226,9 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     line = read_line(folder, request.good, request.bad or "HEAD", whole=True)
     limit = "" if request.probe_limit_s is None else f"{request.probe_limit_s:g} s"
     timed = request.probe == "number"
-    beside = stack.enter_context(own_tree(line, "beside")) if timed else None
-    trees = [
-        stack.enter_context(own_tree(line, f"trial-{number}")) for number in range(1 if timed else request.width)
-    ]
+    beside = where_you_stand(line, stack.enter_context(own_tree(line, "beside"))) if timed else None
+    count = 1 if timed else request.width
+    trees = [where_you_stand(line, stack.enter_context(own_tree(line, f"trial-{n}"))) for n in range(count)]
     probers = [
         CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good, line.candidates[-1])
         for tree in trees
@@ -243,6 +243,12 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
         costs=Costs(build=0.0, relink=0.0),
         noise=Noise(),
     )
+
+
+def where_you_stand(line: Line, tree: Worktree) -> Worktree:
+    """The worktree, in the folder where you stand: a command runs there. Outside the repository: in the target's."""
+    here = Path.cwd().resolve()
+    return replace(tree, target=tree.root / here.relative_to(line.top)) if here.is_relative_to(line.top) else tree
 
 
 def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
