@@ -23,7 +23,7 @@ from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_tree, own_trees, 
 from loop.bisect.model import Costs, Noise, SearchMetric
 from loop.bisect.probe_job import ProbeTask, compiler_of
 from loop.bisect.regressions import Regression, was_good
-from loop.bisect.trying import memory_of, side_by_side
+from loop.bisect.trying import LatencyProbe, memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
@@ -246,7 +246,7 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
 
 
 def where_you_stand(line: Line, tree: Worktree) -> Worktree:
-    """The worktree, in the folder where you stand: a command runs there. Outside the repository: in the target's."""
+    """The worktree, in the folder where you stand, or in the target's: a command runs there."""
     here = Path.cwd().resolve()
     return replace(tree, target=tree.root / here.relative_to(line.top)) if here.is_relative_to(line.top) else tree
 
@@ -329,6 +329,8 @@ def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
             return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
         return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
     if answer.outcome == "inconclusive":
+        if isinstance(hunt.prober, LatencyProbe) and hunt.prober.found_wrong:
+            return "what is wrong has no speed: --metric correctness names its commit; then --bad COMMIT^"
         ends = {"good": hunt.line.good, "bad": hunt.line.candidates[-1]}
         for name, end in ends.items():
             if end.commit in answer.skipped:
