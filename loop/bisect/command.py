@@ -194,7 +194,8 @@ def line_of(request: BisectRequest, setting: Setting, one: Regression) -> Line:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     good = [row for row in rows if was_good(row, one, machine().nvcc)]
-    for commit in dict.fromkeys(row.commit for row in reversed(good) if row.commit):
+    ends = (row.commit or row.base for row in reversed(good))
+    for commit in dict.fromkeys(one for one in ends if one):
         with contextlib.suppress(LoopError):
             return read_line(folder, commit, request.bad)
     why = f"no good revision to begin from, and no session found {one.variant} good at another commit"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from loop.model.index import SessionRow
 
 T = TypeVar("T")
-FORMAT = f"13 {__version__}"
+FORMAT = f"14 {__version__}"
 """Of the tables and of what a row says; another one is made anew."""
 BATCH = 500
 """Rows a transaction: a kill loses no more than these."""

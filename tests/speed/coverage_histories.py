@@ -168,7 +168,6 @@ def _found(history: History, say: Any) -> Iterator[tuple[str, bool]]:
         ("slow", "latency", history.slow_at, history.slow),
     )
     check_out(history, 0)
-    _git(history.folder.parent, "checkout", "-q", "--force", good)
     say("run", "session", "quick", "--variant", "c")
     for what, metric, at, culprit in searches:
         check_out(history, at)
