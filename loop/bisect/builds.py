@@ -20,7 +20,7 @@ from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
-from loop.repository.worktree import Unavailable
+from loop.repository.submodules import Unavailable
 from loop.workers.bench import Bench
 
 Layout = tuple[Candidate, int]
