@@ -110,6 +110,22 @@ def project(target: Path | None, here: Path) -> Project:
     return Project(folder.resolve(), _safe(sessions), bundled)
 
 
+def refuse_unnamed(target: Path | None, here: Path, what: str) -> None:
+    """Raises UsageError where nobody named a target and none is here: loop's own is not meant."""
+    if project(target, here).bundled and target is None and not _in_checkout(here):
+        own = f"loop's own is --target {shipped(BUNDLED_TARGET)}"
+        raise UsageError(
+            f"{here}: no {MANIFEST} here, so there is no target to {what}",
+            hint=f"--target FOLDER, or cd to it; loop init makes one; {own}",
+        )
+
+
+def _in_checkout(here: Path) -> bool:
+    """Whether a folder lies in loop's own checkout."""
+    checkout = PACKAGE.parent
+    return (checkout / "pyproject.toml").is_file() and here.resolve().is_relative_to(checkout)
+
+
 def _safe(sessions: Path) -> Path:
     """The folder of sessions. One that was named has to be the user's; one in a project is no wider than that."""
     why = stranger(sessions) if _override() else wider(sessions)
@@ -133,6 +149,4 @@ def _override() -> Path | None:
 
 def _sessions(here: Path) -> Path:
     """LOOP_SESSIONS; the checkout's folder when working inside it; else ./sessions."""
-    checkout = PACKAGE.parent
-    inside = (checkout / "pyproject.toml").is_file() and here.resolve().is_relative_to(checkout)
-    return _override() or (checkout if inside else here.absolute()) / "sessions"
+    return _override() or (PACKAGE.parent if _in_checkout(here) else here.absolute()) / "sessions"

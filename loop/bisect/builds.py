@@ -1,7 +1,10 @@
 """Each commit's kernel, built by its own recipe in a worktree of loop's own."""
 
+import json
 import math
-from collections.abc import Generator, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +20,7 @@ from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
-from loop.repository.worktree import Unavailable
+from loop.repository.submodules import Unavailable
 from loop.workers.bench import Bench
 
 Layout = tuple[Candidate, int]
@@ -44,6 +47,10 @@ class Tree(Protocol):
         """Hold what a commit held. Raises Unavailable."""
         ...
 
+    def lacks(self) -> str:
+        """What is told of what it does not hold; empty where it is whole."""
+        ...
+
 
 @dataclass
 class Exported:
@@ -60,6 +67,10 @@ class Exported:
     def check_out(self, commit: str) -> None:
         """Be that commit."""
         self.commit = commit
+
+    def lacks(self) -> str:
+        """Submodules are not written out."""
+        return ""
 
 
 def check_out(tree: Tree, candidate: Candidate) -> None:
@@ -93,11 +104,21 @@ class Builder:
     """The same, to why there is none."""
     compiled: int = 0
     """How many were not in the cache."""
+    read: set[str] = field(default_factory=set)
+    """Files that builds have looked for, by their path from the target's folder."""
+    inside: str = "."
+    """The target's folder, from the repository's top."""
+    outside: bool = False
+    """Whether some of them lie beside that folder, in the repository."""
+    untold: bool = False
+    """Whether a build may rest on more than these."""
+    recipes: dict[str, str] = field(default_factory=dict)
+    """Object of a manifest to what it says of the build."""
 
     def build(self, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Build]:
         """The build of a candidate; `again`: with its code elsewhere. Raises Untestable where there is none."""
         yield from self.prepare([(candidate, again)])
-        key = (candidate.tree, again)
+        key = self._key(candidate, again)
         if key in self.broken:
             raise Untestable(self.broken[key])
         return self.made[key]
@@ -129,16 +150,16 @@ class Builder:
 
     def _missing(self, wanted: Sequence[Layout]) -> list[Layout]:
         """Those that were not tried; of several with one tree the first."""
-        keys = {(candidate.tree, again): (candidate, again) for candidate, again in reversed(wanted)}
+        keys = {self._key(*one): one for one in reversed(wanted)}
         return [one for key, one in reversed(keys.items()) if key not in self.made and key not in self.broken]
 
     def _build(self, candidate: Candidate, again: int, tree: Tree) -> Generator[Tick, None, None]:
         """Build a candidate in a worktree, or note why that cannot be done."""
-        key = (candidate.tree, again)
         try:
-            self.made[key] = yield from self._compile(candidate, again, tree)
+            made = yield from self._compile(candidate, again, tree)
+            self.made[self._key(candidate, again)] = made
         except Untestable as untestable:
-            self.broken[key] = str(untestable)
+            self.broken[self._key(candidate, again)] = str(untestable)
 
     def _compile(self, candidate: Candidate, again: int, tree: Tree) -> Generator[Tick, None, Build]:
         folder = self._place(candidate, tree)
@@ -159,9 +180,46 @@ class Builder:
                 and variant.build.compiler == self._compiler
             ):
                 raise WorkFailed(failed.message, failed.hint) from failed
-            raise Untestable(f"does not build: {failed.message}") from failed
+            lacks = tree.lacks() if candidate.commit != UNCOMMITTED else ""
+            raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", lacks)))) from failed
         self.compiled += not made.cached
+        if not again:
+            self._note(variant, folder)
         return made
+
+    def _note(self, variant: Buildable, folder: Path) -> None:
+        """Remember what a build read; of links also where they lead."""
+        names = build.files_read(variant, folder, cache=self.bench.cache, include=self.bench.include)
+        self.untold = self.untold or names is None
+        top = os.path.realpath(os.path.join(folder, os.path.relpath(".", self.inside)))
+        for name in names or ():
+            path, place = os.path.normpath(folder / name), os.path.realpath(folder / name)
+            beside = os.path.relpath(place, os.path.realpath(folder))
+            self.read |= {os.path.relpath(path, folder), beside}
+            self.outside |= beside.startswith("..") and place.startswith(f"{top}/") and os.path.isfile(place)
+
+    def _key(self, candidate: Candidate, again: int) -> tuple[str, int]:
+        """What tells builds apart: the folder's tree, or the commit where files beside the folder count."""
+        return (candidate.commit if self.outside else candidate.tree), again
+
+    def fails(self, candidate: Candidate) -> bool:
+        """Whether it was tried and has no build."""
+        return self._key(candidate, 0) in self.broken
+
+    def recipe_of(self, manifest: Callable[[], bytes], blob: str) -> str:
+        """What a manifest says of the build; for one that cannot be read, its own name `blob`."""
+        if blob not in self.recipes:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / MANIFEST
+                path.write_bytes(manifest())
+                try:
+                    target = read_file(path, Target).value
+                    told = target.model_dump(mode="json", include={"tuning", "devices"})
+                    variant = target.variants[self.variant].model_dump(mode="json", exclude={"title"})
+                    self.recipes[blob] = json.dumps([told, variant], sort_keys=True)
+                except (LoopError, KeyError):
+                    self.recipes[blob] = blob
+        return self.recipes[blob]
 
     def _place(self, candidate: Candidate, tree: Tree) -> Path:
         """The target's folder as the candidate has it."""

@@ -1,7 +1,7 @@
 """The commits between a good and a bad end, and which of them are the same kernel."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +29,15 @@ class Line:
     """Commits beside the line that are good: what they have is not to blame."""
     innocent: tuple[str, ...] = ()
     """Candidates that are good as well, though they cannot be tried."""
+    edited: tuple[tuple[str, str], ...] = ()
+    """Files that are not as committed, by their path from the top, and the objects they would be."""
+    whole: bool = False
+    """Whether anything in the repository may matter, as to a command; else what is below the folder does."""
+
+    @property
+    def inside(self) -> str:
+        """The target's folder, from the top."""
+        return os.path.relpath(self.folder.resolve(), self.top)
 
     @property
     def ends(self) -> tuple[Candidate, ...]:
@@ -48,7 +57,7 @@ class Line:
         return numbers
 
 
-def read_line(folder: Path, good: str, bad: str | None) -> Line:
+def read_line(folder: Path, good: str, bad: str | None, *, whole: bool = False) -> Line:
     """The line between two revisions of a target's repository; without `bad` it ends with what is uncommitted.
 
     Raises LoopError where there is no line, or the repository is in the middle of something.
@@ -63,9 +72,12 @@ def read_line(folder: Path, good: str, bad: str | None) -> Line:
     uncommitted = (changes(folder, head) if bad is None else None) or {}
     first, last = history.resolve(top, good), history.resolve(top, bad or "HEAD")
     commits = [] if first == last and uncommitted else history.line(top, good, bad or "HEAD")
-    line = Line(folder, top, _candidate(folder, top, first), tuple(_candidates(folder, top, commits)))
+    every = _candidates(folder, top, [history.commit(top, first), *commits], whole=whole)
+    line = Line(folder, top, every[0], tuple(every[1:]), whole=whole)
     if uncommitted:
-        line = replace(line, candidates=(*line.candidates, _uncommitted(top, uncommitted)))
+        edited = history.objects_of(top, sorted(uncommitted))
+        last_one = _uncommitted(edited)
+        line = replace(line, candidates=(*line.candidates, last_one), edited=tuple(edited.items()))
     return line
 
 
@@ -87,8 +99,9 @@ def merged_lines(line: Line, merge: Candidate, *, joined: bool) -> list[Line]:
 def _branch(line: Line, known: tuple[str, ...], last: str) -> Line:
     """The line to a parent of a merge from where it left what is known to be good."""
     start = git(line.top, "merge-base", last, *known).split()[0]
-    commits = _candidates(line.folder, line.top, history.line(line.top, start, last))
-    return Line(line.folder, line.top, _candidate(line.folder, line.top, start), tuple(commits), known)
+    commits = [history.commit(line.top, start), *history.line(line.top, start, last)]
+    good, *others = _candidates(line.folder, line.top, commits, whole=line.whole)
+    return Line(line.folder, line.top, good, tuple(others), known, whole=line.whole)
 
 
 def earlier(line: Line) -> Line | None:
@@ -96,7 +109,7 @@ def earlier(line: Line) -> Line | None:
     parents = history.commit(line.top, line.good.commit).parents
     if not parents:
         return None
-    good = _candidate(line.folder, line.top, parents[0])
+    (good,) = _candidates(line.folder, line.top, [history.commit(line.top, parents[0])], whole=line.whole)
     innocent = (line.good.commit, *line.innocent)
     return replace(line, good=good, candidates=(line.good, *line.candidates), innocent=innocent)
 
@@ -107,15 +120,16 @@ def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]
     if not any(one.merge for one in committed):
         return tuple(run)
     brought = history.between(line.top, (line.before(run[0]).commit, *line.known), committed[-1].commit)
-    return (*_candidates(line.folder, line.top, brought), *run[len(committed) :])
+    return (*_candidates(line.folder, line.top, brought, whole=line.whole), *run[len(committed) :])
 
 
-def _candidates(folder: Path, top: Path, commits: Sequence[Commit]) -> list[Candidate]:
+def _candidates(folder: Path, top: Path, commits: Sequence[Commit], *, whole: bool) -> list[Candidate]:
     """Commits as candidates."""
     inside = os.path.relpath(folder.resolve(), top)
     place = "" if inside == "." else inside
     names = [name for one in commits for name in (one.hash, *one.parents[:1])]
     trees = history.trees_of(top, place, names)
+    told = history.trees_of(top, "", names) if whole and place else trees
     return [
         Candidate(
             commit=one.hash,
@@ -124,25 +138,24 @@ def _candidates(folder: Path, top: Path, commits: Sequence[Commit]) -> list[Cand
             when=one.when,
             merge=one.merge,
             touches=not one.parents or trees[one.hash] != trees[one.parents[0]],
-            tree=content_hash(trees[one.hash]),
+            tree=content_hash(told[one.hash]),
         )
         for one in commits
     ]
 
 
-def _candidate(folder: Path, top: Path, name: str) -> Candidate:
-    """The commit of that name as a candidate."""
-    return _candidates(folder, top, [history.commit(top, name)])[0]
+NAMED = 4
+"""Files with uncommitted changes that are named; the others are counted."""
 
 
-def _uncommitted(top: Path, files: dict[str, int]) -> Candidate:
-    """What is in the checkout alone; its tree is the files' contents."""
-    contents = []
-    for name in sorted(files):
-        path = top / name
-        contents.append(f"{name}\0{content_hash(path.read_bytes()) if path.is_file() else ''}")
-    subject = f"uncommitted changes: {', '.join(sorted(files))}"
-    return Candidate(commit=UNCOMMITTED, subject=subject, tree=content_hash("\0".join(contents)))
+def _uncommitted(edited: Mapping[str, str]) -> Candidate:
+    """What is in the checkout alone: files and the objects they would be."""
+    names = list(edited)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    subject = f"uncommitted changes: {', '.join(names[:NAMED])}{more}"
+    return Candidate(
+        commit=UNCOMMITTED, subject=subject, tree=content_hash([text for row in edited.items() for text in row])
+    )
 
 
 HALF_DONE = {

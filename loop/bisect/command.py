@@ -6,12 +6,14 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from loop.base.documents.files import plain, to_json
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import check, flagged
+from loop.base.places import refuse_unnamed
 from loop.base.processes import Tick
 from loop.base.ratios import times
 from loop.base.screen import Screen, seconds_text
@@ -21,16 +23,18 @@ from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_tree, own_trees, 
 from loop.bisect.model import Costs, Noise, SearchMetric
 from loop.bisect.probe_job import ProbeTask, compiler_of
 from loop.bisect.regressions import Regression, was_good
-from loop.bisect.trying import memory_of, side_by_side
+from loop.bisect.trying import LatencyProbe, memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
 from loop.gate.emulating import too_much
+from loop.library.hosted import hosted
 from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.bisect import BisectAnswer, Probe
-from loop.model.dtypes import Device, Dtype
+from loop.model.dtypes import Device
 from loop.model.target import CAbiVariant, PythonVariant, Target, Workload
 from loop.model.workloads import accepts, expand
+from loop.repository.worktree import Worktree
 from loop.steps.setting import (
     Setting,
     choose_device,
@@ -83,6 +87,8 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
         with flagged(), ExitStack() as stack:
             hunt = _command(request, stack) if request.probe else _kernel(request, screen, stack)
             screen.say(announce(hunt.line))
+            if hunt.builder is None:
+                screen.say(changing(hunt))
             if request.width > 1 and hunt.many is None:
                 screen.say(f"one device: {hunt.width} commits are built at a time, and tried one after the other")
             answer = follow(hunt, request.budget_minutes, screen)
@@ -105,10 +111,13 @@ def run_bisect(request: BisectRequest, screen: Screen) -> int:
 
 def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     """A search for what made a kernel slower, or wrong, by today's gate and workloads."""
+    if hosted() is None:
+        refuse_unnamed(request.target, Path.cwd(), "search")
     if request.metric not in get_args(SearchMetric):
         raise UsageError(
             f"unknown metric {request.metric!r}", hint=f"--metric {' or '.join(get_args(SearchMetric))}"
         )
+    refuse_unnamed(request.target, Path.cwd(), "search")
     setting = with_given(trusted_setting(request.target, screen), request.workloads)
     device = choose_device(request.device, setting.target, [request.variant] if request.variant else ())
     if request.metric == "resources":
@@ -116,19 +125,16 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
             raise UsageError("resources are read from builds, on this machine", hint="without --executor")
         return _resources(request, setting, device, stack)
     name = choose_variant(request, setting, device)
-    variant = setting.target.variants[name]
     emulated = name not in setting.target.variants_on(device)
     metric = "correctness" if emulated else cast(SearchMetric, request.metric)
     line = line_of(request, setting, Regression(name, metric, emulated=emulated))
-    every = tuple(setting.target.workloads)
-    sets = choose_sets(request.workloads or (every if metric == "correctness" else ()), setting.target)
-    dtype = setting.target.dtypes["cuda" if emulated else device]
-    workloads = expand(setting.target, sets, dtype, request.seed)
-    workloads = tuple(one for one in workloads if accepts(variant, one)) or workloads
+    every = tuple(setting.target.workloads) if metric == "correctness" else ()
+    sets = choose_sets(request.workloads or every, setting.target)
+    workloads, left_out = _judged(
+        setting.target, name, sets, "cuda" if emulated else device, request.seed, emulated=emulated
+    )
     if emulated:
         screen.say(f"{name} runs under the emulator, which is not timed: the search is for where it became wrong")
-        workloads = tuple(one for one in workloads if not too_much(setting.target, one))
-    left_out = _left_out(setting.target, name, workloads, dtype, request.seed)
     if request.executor:
         terms = ProbeTask(
             variant=name,
@@ -151,15 +157,20 @@ def _kernel(request: BisectRequest, screen: Screen, stack: ExitStack) -> Hunt:
     return replace(hunt, sets=sets, left_out=left_out)
 
 
-def _left_out(
-    target: Target, variant: str, judged: Sequence[Workload], dtype: Dtype, seed: int
-) -> tuple[str, ...]:
-    """Sets of the target that hold workloads which the variant takes and nobody tries."""
-    names, takes = {one.name for one in judged}, target.variants[variant]
-    sets = {name: expand(target, [name], dtype, seed) for name in target.workloads}
-    return tuple(
-        name for name, every in sets.items() if any(one.name not in names and accepts(takes, one) for one in every)
-    )
+def _judged(
+    target: Target, variant: str, sets: Sequence[str], device: Device, seed: int, *, emulated: bool
+) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
+    """Workloads of these sets that the variant takes, and the target's sets with others that it takes."""
+    takes, dtype = target.variants[variant], target.dtypes[device]
+    chosen = expand(target, sets, dtype, seed)
+    judged = tuple(one for one in chosen if accepts(takes, one)) or chosen
+    judged = tuple(one for one in judged if not (emulated and too_much(target, one)))
+    names = {one.name for one in judged}
+    others = {
+        name: [one for one in expand(target, [name], dtype, seed) if one.name not in names]
+        for name in target.workloads
+    }
+    return judged, tuple(name for name, more in others.items() if any(accepts(takes, one) for one in more))
 
 
 def _resources(request: BisectRequest, setting: Setting, device: Device, stack: ExitStack) -> Hunt:
@@ -183,7 +194,8 @@ def line_of(request: BisectRequest, setting: Setting, one: Regression) -> Line:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     good = [row for row in rows if was_good(row, one, machine().nvcc)]
-    for commit in dict.fromkeys(row.commit for row in reversed(good) if row.commit):
+    ends = (row.commit or row.base for row in reversed(good))
+    for commit in dict.fromkeys(one for one in ends if one):
         with contextlib.suppress(LoopError):
             return read_line(folder, commit, request.bad)
     why = f"no good revision to begin from, and no session found {one.variant} good at another commit"
@@ -212,13 +224,12 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     if not request.command:
         raise UsageError("no command to run", hint=f"loop bisect --good REV --probe {request.probe} -- COMMAND")
     folder = (request.target or Path.cwd()).absolute()
-    line = read_line(folder, request.good, request.bad or "HEAD")
+    line = read_line(folder, request.good, request.bad or "HEAD", whole=True)
     limit = "" if request.probe_limit_s is None else f"{request.probe_limit_s:g} s"
     timed = request.probe == "number"
-    beside = stack.enter_context(own_tree(line, "beside")) if timed else None
-    trees = [
-        stack.enter_context(own_tree(line, f"trial-{number}")) for number in range(1 if timed else request.width)
-    ]
+    beside = where_you_stand(line, stack.enter_context(own_tree(line, "beside"))) if timed else None
+    count = 1 if timed else request.width
+    trees = [where_you_stand(line, stack.enter_context(own_tree(line, f"trial-{n}"))) for n in range(count)]
     probers = [
         CommandProbe(request.command, tree, beside, request.probe_limit_s, line.good, line.candidates[-1])
         for tree in trees
@@ -235,9 +246,15 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
     )
 
 
+def where_you_stand(line: Line, tree: Worktree) -> Worktree:
+    """The worktree, in the folder where you stand, or in the target's: a command runs there."""
+    here = Path.cwd().resolve()
+    return replace(tree, target=tree.root / here.relative_to(line.top)) if here.is_relative_to(line.top) else tree
+
+
 def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
-    begun, shown = time.monotonic(), 0
+    begun, shown, told = time.monotonic(), 0, False
     with contextlib.closing(hunt.run()) as working, flagged():
         while True:
             check()
@@ -249,6 +266,9 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
                 raise failure.then("run the same command again: it goes on") from failure
             passed = time.monotonic() - begun
             screen.status(f"  {tick.note} ({seconds_text(passed)})")
+            if hunt.builder is not None and hunt.builder.read and not told and len(hunt.builder.made) > 1:
+                screen.say(changing(hunt))
+                told = True
             while shown < len(hunt.probes):
                 shown += 1
                 screen.say(standing(shown, hunt.probes[shown - 1], passed))
@@ -265,11 +285,18 @@ def standing(number: int, last: Probe, passed: float) -> str:
 
 def announce(line: Line) -> str:
     """What is searched."""
-    kernels = len(set(line.groups)) - 1
-    return (
-        f"{len(line.candidates)} commits after {line.good.short} ({line.good.subject}), "
-        f"{kernels} different kernel{'s' if kernels != 1 else ''}"
-    )
+    count = len(line.candidates)
+    return f"{count} commit{'s' if count != 1 else ''} after {line.good.short} ({line.good.subject})"
+
+
+def changing(hunt: Hunt) -> str:
+    """How many commits may be to blame."""
+    change = sum(before != now for before, now in pairwise(hunt.kernels))
+    if hunt.builder is None:
+        what = "anything in the repository" if hunt.line.whole else "anything in the target's folder"
+    else:
+        what = f"what {hunt.builder.variant} is built from"
+    return f"  {change} of them change{'s' if change == 1 else ''} {what}"
 
 
 def tell(answer: BisectAnswer, screen: Screen) -> None:
@@ -303,6 +330,8 @@ def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
             return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
         return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
     if answer.outcome == "inconclusive":
+        if isinstance(hunt.prober, LatencyProbe) and hunt.prober.found_wrong:
+            return "what is wrong has no speed: --metric correctness names its commit; then --bad COMMIT^"
         ends = {"good": hunt.line.good, "bad": hunt.line.candidates[-1]}
         for name, end in ends.items():
             if end.commit in answer.skipped:

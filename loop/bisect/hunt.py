@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from loop.base.machine_failures import Folders, Gauge
 from loop.base.processes import Tick
-from loop.bisect import bisection, rounds
-from loop.bisect.builds import Layout, Untestable
+from loop.bisect import bisection, inputs, rounds
+from loop.bisect.builds import Builder, Layout, Untestable
 from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.journal import read
@@ -24,6 +24,8 @@ from loop.workers.program import Refusal, WorkerLost
 
 TOUCHED = 10.0
 """Prior weight of a commit that touches the kernel's files, where others have 1."""
+NAMED = 4
+"""Sources that are named where no commit changes any."""
 SHOWN = 1e-3
 """Probability below which a commit is left out of the answer."""
 
@@ -40,6 +42,8 @@ class Hunt:
     noise: Noise
     gate: Gate | None = None
     """Says first whether there is anything to search for."""
+    builder: Builder | None = None
+    """What builds its commits here, and so knows which of them are the same kernel; None where nobody does."""
     device: Bench | None = None
     """Nobody else measures on its device meanwhile."""
     many: ProbeMany | None = None
@@ -63,6 +67,10 @@ class Hunt:
             return (yield from self._run())
 
     def _run(self) -> Generator[Tick, None, BisectAnswer]:
+        if self.builder is not None:
+            yield from self.builder.prepare([(self.line.good, 0), (self.line.ends[-1], 0)])
+            if self.problem.positions.last == 0:
+                return self._told(Conclusion("no_regression", self._unchanged(self.builder)))
         if self.gate is not None:
             ruling = yield from self._ruled(self.gate)
             if ruling is not None:
@@ -73,6 +81,21 @@ class Hunt:
             if isinstance(wanted, Conclusion):
                 return (yield from self._into_merges(self._told(wanted)))
             yield from self._tried(wanted)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Of the good end and each candidate what tells its kernel from others."""
+        if self.builder is None:
+            return tuple(one.tree for one in self.line.ends)
+        return inputs.kernels(self.line, self.builder)
+
+    def _unchanged(self, builder: Builder) -> str:
+        """Why no commit is to blame."""
+        names = inputs.sources(self.line, builder)
+        what = f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
+        count = len(self.line.candidates)
+        which = f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
+        return f"not in the code: {which} what {builder.variant} is built from{what}"
 
     def _ruled(self, gate: Gate) -> Generator[Tick, None, BisectAnswer | None]:
         """The answer, where the gate says that there is nothing to search. It may say where to look, too."""
@@ -147,13 +170,14 @@ class Hunt:
     @property
     def problem(self) -> Problem:
         """What the rules are asked."""
-        commits = tuple(Commit(self._weight(one), one.tree, one.short) for one in self.line.ends)
+        pairs = zip(self.line.ends, self.kernels, strict=True)
+        commits = tuple(Commit(self._weight(one), kernel, one.short) for one, kernel in pairs)
         return Problem(commits, self.metric, self.costs, self.noise)
 
     def _weight(self, one: Candidate) -> float:
         if one.commit in self.line.innocent:
             return 0.0
-        return TOUCHED if one.touches else 1.0
+        return TOUCHED if one.touches or self.builder is not None else 1.0
 
     def _remember(self) -> None:
         """What was observed before of these very commits; what was lost is asked for again."""

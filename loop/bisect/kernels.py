@@ -50,7 +50,7 @@ def kernel_hunt(
     """The search: each commit by its own recipe in `trees`, judged on these workloads of today's target."""
     if metric == "resources":
         return resource_hunt(bench, line, trees, variant)
-    builder = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, emulated)
+    builder = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, emulated, inside=line.inside)
     processor = bench.device == "cpu"
     where = machine().processor if processor else ", ".join(machine().gpus[:1])
     question = (str(bench.folder), variant, where, str(bench.threads), *(["emulated"] if emulated else []))
@@ -58,12 +58,32 @@ def kernel_hunt(
         prober = CorrectnessProbe(bench, builder, workloads, seed)
         failing = FailingGate(prober, question)
         return Hunt(
-            line, prober, failing.memory(), metric, Costs(), Noise(), gate=failing, device=bench, width=len(trees)
+            line,
+            prober,
+            failing.memory(),
+            metric,
+            Costs(),
+            Noise(),
+            gate=failing,
+            device=bench,
+            width=len(trees),
+            builder=builder,
         )
     timer = LatencyProbe(bench, builder, workloads, seed)
     gate = SpeedGate(OnDevice(timer), question)
     noise = Noise(relinks=RELINKS) if processor else Noise()
-    return Hunt(line, timer, gate.memory(), metric, Costs(), noise, gate=gate, device=bench, width=len(trees))
+    return Hunt(
+        line,
+        timer,
+        gate.memory(),
+        metric,
+        Costs(),
+        noise,
+        gate=gate,
+        builder=builder,
+        device=bench,
+        width=len(trees),
+    )
 
 
 def spread_hunt(

@@ -112,15 +112,18 @@ def lines(context: Context, one: Regression) -> tuple[list[Line], str]:
 
 
 def _good_ends(context: Context, one: Regression) -> tuple[list[str], bool]:
-    """Commits at which it was good, the last first; whether it was so of sources in no commit."""
-    if one.metric == "latency":
-        known = context.past.known_good.get(one.variant)
-        return ([known.commit] if known and known.commit else []), known is not None
+    """Commits at which it was good, or on which a checkout stood that was, the last first; whether one was good.
+
+    What was not committed then may have made it good: a search tries its good end first.
+    """
     nvcc = context.task.machine.nvcc
     bad = wrong_builds(context.past.sessions)
     good = [row for row in reversed(context.past.sessions) if was_good(row, one, nvcc)]
     good = [row for row in good if one.metric == "resources" or not row.has_build(one.variant, bad)]
-    return list(dict.fromkeys(row.commit for row in good if row.commit)), bool(good)
+    ends = [row.commit or row.base for row in good]
+    known = context.past.known_good.get(one.variant) if one.metric == "latency" else None
+    commits = dict.fromkeys(commit for commit in (known.commit if known else None, *ends) if commit)
+    return list(commits), bool(good or known)
 
 
 def was_good(row: SessionRow, one: Regression, nvcc: str | None) -> bool:

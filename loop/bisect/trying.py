@@ -212,6 +212,11 @@ class LatencyProbe(KernelProbe):
             raise Untestable(f"{side} gave a wrong answer while it was timed: {check.message}")
         return timings
 
+    @property
+    def found_wrong(self) -> bool:
+        """Whether a commit was wrong, and so could not be timed."""
+        return any(one.first_failure for one in self.checked.values())
+
     def _right(self, side: Side) -> Generator[Tick, None, None]:
         assert side.build_id is not None
         if side.build_id not in self.checked:

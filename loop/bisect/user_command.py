@@ -70,6 +70,10 @@ class CommandProbe:
     @property
     def remark(self) -> str:
         """What is told beside the answer."""
+        return "; ".join(filter(None, (self._hanging, self.tree.lacks())))
+
+    @property
+    def _hanging(self) -> str:
         if not self.hangs or self.took_s is None:
             return ""
         if self.beside is not None:

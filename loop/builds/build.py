@@ -169,6 +169,17 @@ def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
     )
 
 
+def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
+    """What the build of what is there now rests on, by path from the folder; also what was looked for in vain.
+
+    None where there is no such build, or more may be in it.
+    """
+    if isinstance(variant, PythonVariant):
+        return python_builds.files_of([variant.module], folder)
+    known = known_builds.find(question(variant, folder, include), folder, cache)
+    return None if known is None or known.unknown else tuple(known.facts)
+
+
 def ground(
     name: str,
     variant: CAbiVariant,

@@ -58,7 +58,8 @@ WORKING = (
         Each commit is built by its own recipe in a worktree of loop's own and judged by today's gate, beside
         the good one. What was observed is kept: an interrupted search goes on with the same command.
 
-        With --probe a command judges what is committed, in a worktree of each commit. Exit 126 or 127 (it
+        With --probe a command judges what is committed, in a worktree of each commit: in the folder where you
+        stand, or in the target's if you stand outside its repository. Exit 126 or 127 (it
         cannot be run) is refused at the good end, and bad elsewhere, as `git bisect run` has it. A commit that
         takes ten times as long as the good end, and over 10 s, is skipped. Where the bad end hangs, an exit
         probe counts every commit that hangs as bad. Two builds of the same source may differ by 1 % or 2 %

@@ -139,14 +139,14 @@ class BisectAnswer(Model):
     @property
     def scope(self) -> str:
         """What was tried: `4 workloads of the sets quick, edges, in 80 checks; not tried: set full`."""
-        if not self.workloads:
+        if not self.workloads or not self.probes:
             return ""
         count = len(self.workloads)
         what = f"{count} workload{'s' if count != 1 else ''}"
         if count <= FEW:
             what = f"{what} ({', '.join(self.workloads)})"
         what += f" of the {_sets(self.sets)}" if self.sets else ""
-        what += f", in {self.checks:,} checks" if self.checks else ""
+        what += f", in {self.checks:,} check{'s' if self.checks > 1 else ''}" if self.checks else ""
         return what + (f"; not tried: the {_sets(self.left_out)}" if self.left_out else "")
 
 

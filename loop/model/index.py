@@ -177,6 +177,8 @@ class SessionRow(Model):
     """Whether every pattern that its plan lists was walked to its end."""
     commit: str | None = None
     """Revision of the target; None where files were not committed."""
+    base: str | None = None
+    """The commit that the checkout stood on, whatever was not committed beside it."""
     loop_version: str = ""
     """Version of loop."""
     environment: Environment

@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
@@ -109,6 +110,36 @@ def trees_of(folder: Path, inside: str, commits: Iterable[str]) -> dict[str, str
     asked = "".join(f"{commit}:{inside}\n" for commit in wanted)
     lines = git(folder, "cat-file", "--batch-check=%(objectname)", asked=asked).splitlines()
     return {commit: "" if line.endswith(" missing") else line for commit, line in zip(wanted, lines, strict=True)}
+
+
+def held(folder: Path, commit: str) -> dict[str, str]:
+    """Path of every file, link and submodule of a commit to its object."""
+    rows = git(folder, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
+    pairs = (row.split("\t", 1) for row in rows if row)
+    return {path: facts.split()[2] for facts, path in pairs}
+
+
+def changes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
+    """Of each commit but the first: what differs from the one before, by path, and its object; empty: gone."""
+    asked = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
+    words = git(folder, "diff-tree", "--stdin", "-r", "--no-renames", "--raw", "-z", asked=asked).split("\0")
+    found: dict[str, dict[str, str]] = {commit: {} for commit in commits}
+    at, commit = 0, ""
+    while at < len(words) - 1:
+        if not words[at].startswith(":"):
+            commit, at = words[at], at + 1
+            continue
+        facts = words[at].split()
+        found[commit][words[at + 1]] = "" if facts[4] == "D" else facts[3]
+        at += 2
+    return [found[commit] for commit in commits[1:]]
+
+
+def objects_of(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """Files of the checkout, by their path from the top, to the objects they would be; empty: gone."""
+    there = [name for name in names if (folder / name).is_file() and "\n" not in name]
+    made = git(folder, "hash-object", "--stdin-paths", asked="".join(f"{name}\n" for name in there)).split()
+    return {**dict.fromkeys(names, ""), **dict(zip(there, made, strict=True))}
 
 
 def difference(folder: Path, older: str, newer: str) -> str:

@@ -20,6 +20,7 @@ from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.repository.git import NONE, author, git, look, read_bytes
 from loop.repository.reading import AS_IT_STOOD, lines_changed
+from loop.repository.submodules import clear_modules, empty_modules, fill_modules
 
 PLAIN = ("--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
 """A patch that `git apply` takes, whatever the user's settings for showing one."""
@@ -121,6 +122,15 @@ class Worktree:
         git(self.root, "clean", "--quiet", "--force", "-d")
         if self.repository is not None:
             fill_modules(self.repository, self.root)
+
+    def lacks(self) -> str:
+        """What is told where submodules are empty, with what fills them; empty where none is."""
+        places = empty_modules(self.root) if self.repository is not None else []
+        if not places:
+            return ""
+        which = f"submodule{'s' if len(places) > 1 else ''} {', '.join(places)}"
+        fill = f"git -C {self.repository} submodule update --init --recursive"
+        return f"{which} {'are' if len(places) > 1 else 'is'} empty in its worktree: `{fill}`"
 
     def apply(self, patch: Path) -> None:
         """Apply a patch on what is there, merging where that has changed. Raises LoopError where it conflicts."""
@@ -350,46 +360,3 @@ def _untracked(repository: Path, target: Path) -> Iterator[str]:
             continue
         if (repository / name).is_file() and not (repository / name).is_symlink():
             yield name
-
-
-LINK = "160000"
-"""Mode of a submodule in a tree."""
-
-
-class Unavailable(WorkFailed):
-    """A commit needs a submodule's commit that is not in the user's checkout of it."""
-
-
-def clear_modules(root: Path, commit: str) -> None:
-    """Take away the submodules in `root` that a commit does not have there."""
-    for place in wanted(root, "HEAD").keys() - wanted(root, commit).keys():
-        shutil.rmtree(root / place, ignore_errors=True)
-
-
-def fill_modules(checkout: Path, root: Path) -> None:
-    """Let the submodules of `root` hold what its HEAD names; those that the checkout leaves empty stay so.
-
-    Raises Unavailable where a commit of theirs is not there.
-    """
-    for place, commit in wanted(root, "HEAD").items():
-        source, into = checkout / place, root / place
-        if not (source / ".git").exists():
-            continue
-        if not (into / ".git").exists():
-            git(root, "clone", "--quiet", "--shared", "--no-checkout", str(source), str(into))
-        try:
-            git(into, "checkout", "--quiet", "--detach", "--force", commit)
-        except LoopError as error:
-            message = f"its submodule {place} is at {commit[:12]}, which is not in {source}"
-            raise Unavailable(message, hint=f"git -C {source} fetch origin {commit}") from error
-        git(into, "clean", "--quiet", "--force", "-d")
-        fill_modules(source, into)
-
-
-def wanted(root: Path, commit: str) -> dict[str, str]:
-    """Path of each submodule at a commit to the commit that it names."""
-    if not git(root, "ls-tree", commit, "--", ".gitmodules"):
-        return {}
-    rows = git(root, "ls-tree", "-r", "-z", "--full-tree", commit).split("\0")
-    links = [row.split("\t", 1) for row in rows if row.startswith(LINK)]
-    return {place: facts.split()[2] for facts, place in links}

@@ -10,7 +10,7 @@ import loop
 from loop.agents.results import AiGiven
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError, UsageError
-from loop.base.places import Project
+from loop.base.places import Project, refuse_unnamed
 from loop.learning.predicting import expected, named
 from loop.library import definitions, targets
 from loop.library.hosted import hosted
@@ -144,6 +144,16 @@ def refuse_unasked(head: SessionHead) -> None:
             f"plan {head.plan.plan.name} asks for no change: {head.campaign.proposer!r} would never be called",
             hint="leave out --plan, or give its pattern a step `change.brief`: loop patterns show tuning",
         )
+
+
+def refuse_others(head: SessionHead, target: Path | None) -> None:
+    """Raises UsageError where a session would have loop's own target edited, which nobody named.
+
+    A machine that works for another one was told which target that was.
+    """
+    steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
+    if hosted() is None and any(step.action in BriefOutput.actions for step in steps):
+        refuse_unnamed(target, Path.cwd(), "change")
 
 
 def refuse_unchangeable(head: SessionHead, target: Target, folder: Path) -> None:

@@ -30,7 +30,15 @@ from loop.session.bounds import Bounds, make_bounds
 from loop.session.drive import Ending, Show, drive, into
 from loop.session.next_session import with_failing_seed
 from loop.session.objective import Objective, refuse_unless_met, session_facts
-from loop.session.opening import SessionRequest, announce, make_head, refuse_unasked, refuse_unchangeable, resolve
+from loop.session.opening import (
+    SessionRequest,
+    announce,
+    make_head,
+    refuse_others,
+    refuse_unasked,
+    refuse_unchangeable,
+    resolve,
+)
 from loop.session.walk import Walk
 from loop.steps.context import Context, Past, Task, Workshop
 from loop.steps.setting import Setting, allow_session, open_bench, trusted_setting
@@ -81,6 +89,7 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     request.asked.check(head, rates(setting.project))
     refuse_unready(request.campaign)
     refuse_unasked(head)
+    refuse_others(head, request.target)
     refuse_unchangeable(head, setting.target, setting.project.target)
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)

@@ -120,6 +120,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         kept=kept(steps),
         left=next((one.ground for one in reversed(outputs_of(steps, DecisionOutput)) if one.kept), ""),
         commit=None if head.revision.dirty else head.revision.commit,
+        base=head.revision.commit,
         loop_version=head.loop_version,
         predicted=head.predicted,
         environment=_environment(head, steps),

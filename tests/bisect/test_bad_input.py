@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from loop.base.places import BUNDLED_TARGET, shipped
 from tests.bisect.histories import make_history
 from tests.projects import loop
 from tests.repository.test_history import commit
@@ -88,7 +89,7 @@ def test_ends_without_a_line_between_them(folder: Path, words: list[str], said: 
 @pytest.mark.slow
 def test_a_variant_that_does_not_exist_is_named_first() -> None:
     """Before a good revision is asked for, with the variants that there are."""
-    done = loop("bisect", "--variant", "nope")
+    done = loop("bisect", "--variant", "nope", "--target", str(shipped(BUNDLED_TARGET)))
     assert 2 == done.returncode
     assert "no variant 'nope'" in done.stderr
     assert "there are cpu, " in done.stderr
@@ -230,6 +231,27 @@ def test_submodules_hold_what_a_commit_names(with_submodule: Path) -> None:
     code, found, _ = asked(with_submodule, "HEAD~9", script)
     assert (0, ["library 3"]) == (code, [one["subject"] for one in found["culprits"]]), found["why"]
     assert before == (git(with_submodule, "status", "--porcelain"), git(with_submodule, "submodule", "status"))
+
+
+@pytest.mark.slow
+def test_a_submodule_that_is_not_checked_out_now(with_submodule: Path, tmp_path: Path) -> None:
+    """It comes from what git keeps of it; of one that was never fetched it is said how to get it."""
+    script = "test ! -e lib || test $(cat lib/state) -lt 3"
+    git(with_submodule, "submodule", "--quiet", "deinit", "--force", "lib")
+    code, found, _ = asked(with_submodule, "HEAD~9", script)
+    assert (0, ["library 3"]) == (code, [one["subject"] for one in found["culprits"]]), found["why"]
+    git(tmp_path, "clone", "-q", str(with_submodule), str(tmp_path / "clone"))
+    _, found, _ = asked(tmp_path / "clone", "HEAD~4", "test $(cat lib/state) -lt 3")
+    assert f"submodule lib is empty in its worktree: `git -C {tmp_path}/clone submodule update" in found["why"]
+
+
+@pytest.mark.slow
+def test_a_command_runs_where_the_user_stands(with_submodule: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the target lies elsewhere in the repository."""
+    commit(with_submodule, "documents", "x", "docs/notes")
+    monkeypatch.chdir(with_submodule)
+    code, found, _ = asked(with_submodule / "docs", "HEAD~5", "test $(cat lib/state) -lt 3")
+    assert (0, ["library 3"]) == (code, [one["subject"] for one in found["culprits"]]), found["why"]
 
 
 @pytest.mark.slow

@@ -4,6 +4,9 @@ import math
 
 import pytest
 
+from loop.bisect.flaky_search import Correctness
+from loop.bisect.journal import read
+from loop.bisect.model import Commit, Problem
 from tests.bisect.simulated import correctness, named
 
 
@@ -47,3 +50,11 @@ def test_runs_that_do_not_show_it_today(rates: tuple[float, float], swapped: boo
     assert swapped == found.answer.swapped
     assert said in found.answer.why
     assert 2 == found.builds
+
+
+def test_a_failure_is_told_without_per_cent() -> None:
+    """A rise of a failure rate is no share of anything."""
+    problem = Problem((Commit(), Commit()), "correctness")
+    metric = Correctness(problem, read(problem, []))
+    assert "it fails where its parent passes" == metric.said(1.0)
+    assert "%" not in metric.said(0.3)

@@ -139,6 +139,8 @@ def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> No
     )
     (one,) = regressions(context)
     assert [commits[1], commits[0]] == [line.good.commit for line in lines(context, one)[0]]
+    dirty = now(bench, sessions=[right_at(None, base=commits[2])])
+    assert [commits[2]] == [line.good.commit for line in lines(dirty, one)[0]]
 
 
 def test_a_search_begins_where_a_session_last_found_the_variant_good(

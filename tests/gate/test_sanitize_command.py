@@ -22,10 +22,10 @@ def steps(device: str, *, sanitize: bool) -> list[str]:
 @pytest.mark.parametrize(
     ("device", "sanitize", "expected"),
     [
-        ("cuda", True, ["build", "verify", "sanitize"]),
-        ("cuda", False, ["build", "verify"]),
-        ("cpu", True, ["build", "emulate"]),
-        ("cpu", False, ["build", "emulate"]),
+        ("cuda", True, ["build", "verify", "sanitize", "explain"]),
+        ("cuda", False, ["build", "verify", "explain"]),
+        ("cpu", True, ["build", "emulate", "explain"]),
+        ("cpu", False, ["build", "emulate", "explain"]),
     ],
 )
 def test_a_gpu_has_tools_of_its_own(device: str, sanitize: bool, expected: list[str]) -> None:

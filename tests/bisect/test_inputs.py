@@ -1,0 +1,76 @@
+"""Commits are one kernel where they hold the same of all that its builds read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from loop.base.processes import finish
+from loop.bisect.builds import Builder
+from loop.bisect.candidates import Line, read_line
+from loop.bisect.inputs import kernels, sources
+from loop.bisect.kernels import own_tree
+from tests.bisect.test_builds import builder
+from tests.projects import KERNEL, make_project
+from tests.repository.test_history import commit
+from tests.repository.test_reading import git
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project below the top of its repository; its kernel includes a header that lies beside it."""
+    top = tmp_path / "repository"
+    folder = make_project(top / "project")
+    (top / "common").mkdir()
+    (top / "common" / "factor.h").write_text("#define FACTOR 2\n")
+    (folder / "scale.c").write_text(f'#include "../common/factor.h"\n{KERNEL}')
+    git(top, "init", "-q", "-b", "main")
+    git(top, "add", ".")
+    git(top, "commit", "-q", "-m", "good")
+    return folder
+
+
+def groups(names: tuple[str, ...]) -> list[int]:
+    """Each as the number of the first that is alike."""
+    return [names.index(name) for name in names]
+
+
+def built(folder: Path, cache: Path, line: Line, *numbers: int) -> Iterator[tuple[str, ...]]:
+    """The kernels' names after each of these was built."""
+    with own_tree(line, "one") as tree:
+        found: Builder = builder(folder, cache, [tree])
+        found.inside = line.inside
+        for number in numbers:
+            finish(found.prepare([(line.ends[number], 0)]))
+            yield kernels(line, found)
+        assert "scale.c" in sources(line, found)
+
+
+def test_what_no_build_reads_makes_no_other_kernel(folder: Path, tmp_path: Path) -> None:
+    """Notes, another source and a tolerance do not; a flag, the header beside the folder and the source do."""
+    manifest = (folder / "target.yaml").read_text()
+    commit(folder, "notes", "x", "README.md")
+    commit(folder, "another source", "int unused;", "other.c")
+    commit(folder, "a tolerance", manifest.replace("atol: 1.0e-6", "atol: 1.0e-5"), "target.yaml")
+    commit(folder, "a flag", manifest.replace("flags: [", "flags: [-DMORE, "), "target.yaml")
+    commit(folder, "flag gone", manifest, "target.yaml")
+    commit(folder.parent, "the header", "#define FACTOR 3\n", "common/factor.h")
+    (folder / "notes.md").write_text("not committed")
+    line = read_line(folder, "HEAD~6", None)
+    assert "uncommitted" == line.ends[-1].commit
+    (names,) = built(folder, tmp_path / "cache", line, 0)
+    assert [0, 0, 0, 0, 4, 0, 6, 6] == groups(names)
+
+
+def test_what_a_commit_in_between_reads_counts_once_it_is_built(folder: Path, tmp_path: Path) -> None:
+    """Two commits differ in a header that neither end has."""
+    source = (folder / "scale.c").read_text()
+    (folder / "more.h").write_text("// first\n")
+    commit(folder, "includes more", f'#include "more.h"\n{source}', "scale.c")
+    commit(folder, "more changes", "// second\n", "more.h")
+    (folder / "more.h").unlink()
+    commit(folder, "without", f"{source}// end\n", "scale.c")
+    line = read_line(folder, "HEAD~3", "HEAD")
+    good, middle = built(folder, tmp_path / "cache", line, 0, 1)
+    assert [0, 1, 1, 3] == groups(good)
+    assert [0, 1, 2, 3] == groups(middle)
