@@ -207,7 +207,7 @@ def walk_alone(
         if warm:
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, context, lambda finished: {}, folders=Folders.of())
+        walk = Walk(resolved, context, lambda finished: {}, folders=Folders.of(target=setting.project.target))
         ending = drive(walk, Show(screen), store)
     failed = any(record.status != "passed" for record in walk.finished)
     return walk.finished, ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
