@@ -192,7 +192,7 @@ class Command:
         given = {name: value for name, value in given.items() if name not in ("on", "keep_until")}
         where, _, name = self.story.partition(":")
         module = importlib.import_module(where)
-        if "target" in given and given["target"] is None:
+        if "target" in given and given["target"] is None and not given.get("path"):
             _say_target(screen)
         values = self._values(given)
         if self.request:

@@ -138,7 +138,7 @@ def test_a_process_that_the_system_ended_for_memory_says_nothing(
 
 
 def test_a_folder_that_is_mounted_noexec_is_named(gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that cannot be mapped, and a program in it that may not run; nobody else's refusal is its fault."""
+    """A library that cannot be mapped, and a program in it that may not run. Other files' refusals are not."""
     mapped, run = "kernel.so: failed to map segment from shared object", "/cache/a.out: Permission denied"
     assert ["", ""] == [failure(gauge, mapped), failure(gauge, run)]
     monkeypatch.setattr("loop.base.machine_failures.is_noexec", lambda folder: folder == CACHE)
