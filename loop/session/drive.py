@@ -20,7 +20,6 @@ from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 from loop.store.ticks import NAME as TICKS
 from loop.store.ticks import Ticks
-from loop.timing.readiness import MEASURES
 
 
 @dataclass
@@ -32,8 +31,6 @@ class Show:
     """Write each event as a line of JSON to stdout."""
     recall: Callable[[Finished], Sequence[str]] = lambda record: ()
     """What earlier sessions say of a step that failed, in lines."""
-    waits: str = ""
-    """For whom a step was last said to wait."""
     begun: Started | None = None
     """The last step that was announced where nobody watches."""
     skipped: set[tuple[str, str]] = field(default_factory=set)
@@ -59,9 +56,7 @@ class Show:
         if not self.screen.live and self.begun != step:
             self.begun = step
             self.screen.say(f"  begins   {step.step} (about {seconds_text(step.budget_s)})")
-        waits = event.note.endswith(MEASURES) and event.note != self.waits
-        if (event.heartbeat or waits) and not self.screen.live:
-            self.waits = event.note if waits else self.waits
+        if event.heartbeat and not self.screen.live:
             self.screen.say(f"  {step.index}/{step.of} {step.step}: still at it, {event.note} ({now})")
 
     def _ended(self, event: StepEnded) -> None:

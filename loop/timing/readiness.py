@@ -28,8 +28,6 @@ from loop.timing import samples
 from loop.timing.samples import Timings
 from loop.workers.bench import Bench
 
-MEASURES = ", which measures"
-"""How the sign of life of a step ends that waits for another `loop`."""
 REST_S = 2.0
 """How long the GPU is given to come to rest: what it says of its load may be a second old, and be our own."""
 
@@ -88,8 +86,8 @@ def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
         except Held as held:
             if held.pid in (os.getpid(), *(one.pid for one in psutil.Process().parents())):
                 return ""
-            whom = whom or _named(held)
-            yield Tick(f"waiting for {whom}{MEASURES}")
+            first, whom = not whom, whom or _named(held)
+            yield Tick(f"waiting for {whom}, which measures", at_once=first)
             time.sleep(0.1)
         else:
             return f"waited {time.monotonic() - begun:.0f} s for {whom}, which measured" if whom else ""

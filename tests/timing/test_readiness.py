@@ -10,7 +10,7 @@ from typing import Any
 from loop.base.locks import locked
 from loop.base.places import shared_locks
 from loop.base.processes import finish
-from loop.timing.readiness import MEASURES, hold_device
+from loop.timing.readiness import hold_device
 
 HOLDS = "import sys, time; from pathlib import Path; from loop.base.locks import locked\n"
 HOLDS += "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
@@ -32,8 +32,8 @@ def test_a_session_waits_for_another_one_with_another_cache(tmp_path: Path) -> N
     assert "held\n" == holder.stdout.readline()
     with ExitStack() as stack:
         waiting = hold_device(bench(tmp_path / "mine"), stack)
-        note = next(waiting).note
-        assert (True, True) == (str(holder.pid) in note, note.endswith(MEASURES))
+        tick = next(waiting)
+        assert (True, True) == (str(holder.pid) in tick.note, tick.at_once)
         holder.kill()
         holder.communicate()
         assert f"process {holder.pid}" in finish(waiting)
