@@ -20,9 +20,9 @@ class Held(UsageError):
 
     code: ErrorCode = "held"
 
-    def __init__(self, path: Path, pid: int | None) -> None:
-        self.pid, self.holder = pid, f"process {pid}" if pid else "another process"
-        super().__init__(f"{path}: held by {self.holder}", hint="wait for it to end, or stop it")
+    def __init__(self, path: Path, holder: str, pid: int | None = None) -> None:
+        super().__init__(f"{path}: held by {holder}", hint="wait for it to end, or stop it")
+        self.holder, self.pid = holder, pid
 
 
 @contextmanager
@@ -129,7 +129,8 @@ def _take(file: IO[str], path: Path) -> None:
         file.flush()
     except BlockingIOError as error:
         file.seek(0)
-        raise Held(path, _holder(file.read())) from error
+        pid = _holder(file.read())
+        raise Held(path, f"process {pid}" if pid else "another process", pid) from error
     except OSError as error:
         raise _unlockable(path, error) from error
 

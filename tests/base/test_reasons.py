@@ -68,7 +68,7 @@ def test_what_the_machine_ran_out_of_is_named(error: BaseException, advice: str)
         oserror(errno.ENOENT, "/nowhere"),
         oserror(errno.EACCES, "/home/user/kernel.cu"),
         oserror(errno.EROFS, "/home/user/report.md"),
-        raised(Held(Path("lock"), 7), oserror(errno.EAGAIN)),
+        raised(Held(Path("lock"), "process 7"), oserror(errno.EAGAIN)),
     ],
 )
 def test_everything_else_is_somebody_elses(error: BaseException) -> None:
