@@ -127,6 +127,4 @@ def _unknown(kind: str, name: str, known: Sequence[str], here: Project) -> Usage
         newest = one_of(known[5:0:-1], "`loop run session` makes one")
         return UsageError(f"{here.sessions}: no session {name}", hint=newest)
     of = f"target {here.target.name} has " if kind in ("variant", "workload set") else ""
-    return UsageError(
-        f"{of}no {kind} {name!r}", hint=did_you_mean(name, known) or one_of(known, "none is defined")
-    )
+    return UsageError(f"{of}no {kind} {name!r}", did_you_mean(name, known) or f"there are {', '.join(known)}")

@@ -94,10 +94,10 @@ def unknown_patterns(plan: Read[Plan], known: Mapping[str, object]) -> list[Comp
     ]
 
 
-def hint_for(name: str, known: Collection[str]) -> str:
-    """The nearest known name, or all of them."""
+def hint_for(name: str, known: Collection[str]) -> str | None:
+    """The nearest known name, or all of them; None where there are none."""
     close = nearest(name, list(known))
-    return f"did you mean {close[0]!r}?" if close else one_of(known, "none is defined")
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}" if known else None
 
 
 def choose(found: dict[str, Read[T]], name: str, kind: str) -> Read[T]:

@@ -128,3 +128,11 @@ def test_a_name_that_may_be_there_is_left_to_its_command(words: str) -> None:
     assert "no session" not in str(ended.exception)
     assert "has no variant" not in str(ended.exception)
     assert "no plan" not in str(ended.exception)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_file_that_is_checked_is_no_matter_of_the_bundled_target() -> None:
+    """No other target is named beside it."""
+    Path("one.yaml").write_text("format: 1\n")
+    ended = CliRunner().invoke(app, ["patterns", "check", "one.yaml"])
+    assert (2, "") == (ended.exit_code, ended.stderr)
