@@ -39,6 +39,7 @@ def own_folders(tmp_path: Path, build_cache: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LOOP_SESSIONS", str(tmp_path / "sessions"))
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("LOOP_WATCH_PREEMPTION", "off")
     monkeypatch.setattr("loop.machine.busy.PROC", tmp_path / "nothing else runs")
     for name in (

@@ -1,6 +1,6 @@
 """The one error family: what went wrong, where, and what to do next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -163,6 +163,12 @@ class Complaint:
         path = f"{self.path}: " if self.path else ""
         hint = f" ({self.hint})" if self.hint else ""
         return f"{place}{path}expected {self.expected}, got {self.got}{hint}"
+
+
+def one_of(names: Iterable[str], nothing: str) -> str:
+    """What could stand there, in words; `nothing`: what to say where no name could."""
+    listed = ", ".join(names)
+    return f"one of {listed}" if listed else nothing
 
 
 class DefinitionError(UsageError):

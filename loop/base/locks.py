@@ -16,13 +16,13 @@ from loop.base.errors import ErrorCode, LoopError, UsageError, WorkFailed
 
 
 class Held(UsageError):
-    """Somebody else holds the lock; `holder` says who, as far as the file tells."""
+    """Somebody else holds the lock; `pid` and `holder` say who, as far as the file tells."""
 
     code: ErrorCode = "held"
 
-    def __init__(self, path: Path, holder: str) -> None:
+    def __init__(self, path: Path, holder: str, pid: int | None = None) -> None:
         super().__init__(f"{path}: held by {holder}", hint="wait for it to end, or stop it")
-        self.holder = holder
+        self.holder, self.pid = holder, pid
 
 
 @contextmanager
@@ -129,7 +129,8 @@ def _take(file: IO[str], path: Path) -> None:
         file.flush()
     except BlockingIOError as error:
         file.seek(0)
-        raise Held(path, _describe(file.read())) from error
+        pid = _holder(file.read())
+        raise Held(path, f"process {pid}" if pid else "another process", pid) from error
     except OSError as error:
         raise _unlockable(path, error) from error
 
@@ -153,11 +154,11 @@ def _unlockable(path: Path, error: OSError) -> LoopError:
     return WorkFailed(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
 
 
-def _describe(text: str) -> str:
+def _holder(text: str) -> int | None:
     try:
-        return f"process {json.loads(text)['pid']}"
+        return int(json.loads(text)["pid"])
     except (ValueError, KeyError, TypeError):
-        return "another process"
+        return None
 
 
 def boot_id() -> str:

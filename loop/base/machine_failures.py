@@ -92,6 +92,14 @@ def glance(folder: Path) -> int:
     return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < LEAST_BYTES else 0
 
 
+def is_noexec(folder: Path) -> bool:
+    """Whether its file system is mounted so that nothing on it can be loaded or run."""
+    try:
+        return bool(os.statvfs(there(folder)).f_flag & getattr(os, "ST_NOEXEC", 0))
+    except OSError:
+        return False
+
+
 def write(folder: Path, bytes_: int) -> int:
     """0, or the error number of writing a file of that size into the folder; it is removed again."""
     try:
@@ -209,6 +217,8 @@ SAID = {
     EMFILE: ("too many open files",),
 }
 """Error number to what a program prints that meets it, in small letters."""
+NOT_LOADED, NOT_RUN = ("failed to map segment",), ("permission denied", "operation not permitted")
+"""What is said, in small letters, of a library or a program on a file system that is mounted `noexec`."""
 GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -307,12 +317,29 @@ class Gauge:
         `said`: everything that the step says.
         """
         self.look()
+        if bad and (mounted := self._mounted_noexec(said)):
+            return mounted
         found = self._met or (self._explained(said) if bad else {})
         for folder, number in found.items():
             if number in OF_FOLDERS:
                 return failure(number, folder)
         number = short_of(said, self._counts) if bad else 0
         return failure(number) if number else None
+
+    def _mounted_noexec(self, said: str) -> MachineFailure | None:
+        """The folder from which something could not be loaded or run, because it is mounted so."""
+        small, folders = said.lower(), (*self.folders.own, *self.folders.worked_in)
+        if not any(phrase in small for phrase in (*NOT_LOADED, *NOT_RUN)):
+            return None
+        blamed = [one for one in folders if is_noexec(one)]
+        if not any(phrase in small for phrase in NOT_LOADED):  # Other files refuse, too: theirs are named.
+            blamed = [one for one in blamed if str(one) in said or one in self.folders.worked_in]
+        for folder in sorted(blamed, key=lambda one: str(one) not in said):
+            names = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE", temporary(): "TMPDIR"}
+            own = [f"export {name}=..." for one, name in names.items() if one in blamed]
+            other = f"name a folder elsewhere: {' '.join(own)}" if own else "move it to another file system"
+            return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", other)
+        return None
 
     def _explained(self, said: str) -> dict[Path, int]:
         """Folders that explain a bad outcome, those first that the step names.

@@ -1,5 +1,6 @@
 """Where things live, and whether others could write there: shipped files, the user's project, caches and state."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,17 @@ def _wanted(own: str, shared: str, usual: Path) -> Path:
     if os.environ.get(shared):
         return Path(os.environ[shared]).absolute() / "loop"
     return usual
+
+
+def shared_locks() -> Path | None:
+    """Folder of locks that every `loop` of this user sees, whatever its cache is; None where there can be none."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
+    for folder in (Path(runtime) / "loop", Path(f"/tmp/loop-{os.getuid()}")):
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if not stranger(folder) and os.access(folder, os.W_OK):
+                return folder
+    return None
 
 
 @dataclass(frozen=True)

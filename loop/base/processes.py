@@ -47,6 +47,8 @@ class Tick:
 
     note: str
     """What is being waited for, in a few words."""
+    at_once: bool = False
+    """Whether it is said at once, also where nobody watches."""
 
 
 Result = TypeVar("Result")

@@ -211,7 +211,7 @@ def walk_alone(
         if warm:
             bench.warm_up()  # torch is imported while the compiler works
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
-        walk = Walk(resolved, context, _facts, folders=Folders.of())
+        walk = Walk(resolved, context, _facts, folders=Folders.of(target=setting.project.target))
         ending = drive(walk, Show(screen, skipped={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
     finished = tuple(one for one in walk.finished if one.skipped_because != NOTHING_TO_EXPLAIN)
     failed = any(record.status != "passed" for record in finished)

@@ -100,16 +100,16 @@ def _check_file(path: Path, target: Path | None) -> int:
         _check_plan(definitions.read_file(path, Plan), target or _around(path))
     else:
         read = definitions.read_file(path, Pattern)
-        known = {**definitions.patterns(project(target, Path.cwd())), read.value.name: read}
+        known = {**definitions.patterns(project(target or _around(path), Path.cwd())), read.value.name: read}
         complaints = check_pattern(read, known, {})
         if complaints:
             raise DefinitionError(complaints)
     return 1
 
 
-def _around(plan: Path) -> Path | None:
-    """The target whose own plan this is; None for one that lies elsewhere."""
-    folder = plan.resolve().parent.parent
+def _around(file: Path) -> Path | None:
+    """The target whose own plan or pattern this is; None for one that lies elsewhere."""
+    folder = file.resolve().parent.parent
     return folder if (folder / "target.yaml").is_file() else None
 
 

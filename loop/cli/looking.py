@@ -112,7 +112,7 @@ LOOKING = (
         ("loop patterns stats", "loop patterns stats baseline-first --json"),
         (
             argument(
-                "name", str | None, "One pattern, in full. Default: all, a row each.", complete=names.patterns
+                "name", str | None, "One pattern, in full. Default: all, a row each.", complete=names.past_patterns
             ),
             TARGET,
         ),
@@ -277,7 +277,7 @@ LOOKING = (
                 "names ID",
                 list[str],
                 "Two or more: ids, beginnings of ids, last, last~1.",
-                complete=names.sessions,
+                complete=names.compared_sessions,
             ),
             TARGET,
             MARKDOWN,
@@ -292,7 +292,7 @@ LOOKING = (
         ("loop sessions trend --variant cpu",),
         (
             TARGET,
-            option("--variant", str | None, "Only this one. Default: all.", complete=names.variants),
+            option("--variant", str | None, "Only this one. Default: all.", complete=names.past_variants),
             option("--last", int, "Sessions to look back on.", 50, min=1, max=1000),
             MARKDOWN,
         ),

@@ -1,13 +1,18 @@
-"""The names that a shell completes: read from the files that define them, without models, so that it is quick."""
+"""Names that a shell completes, or that a user mistyped: read without models from the files that define them.
+
+A mistyped name is refused before anything large is imported: that takes more than a second.
+"""
 
 import glob
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from loop.base.errors import LoopError
+from loop.base.errors import LoopError, UsageError, one_of
 from loop.base.places import MANIFEST, Project, project, shipped
 
 Completion = Callable[[typer.Context, str], list[str]]
@@ -55,8 +60,71 @@ def targets(incomplete: str) -> list[str]:
     return [folder.rstrip("/") if (Path(folder) / MANIFEST).is_file() else folder for folder in folders]
 
 
-variants = _completion(lambda project: _defined(project, "variants"))
-workload_sets = _completion(lambda project: _defined(project, "workloads"))
-patterns = _completion(lambda project: _files(project, "patterns", "patterns"))
-plans = _completion(lambda project: _files(project, "sessions/plans", "plans"))
-sessions = _completion(_sessions)
+def _variants(project: Project) -> Iterable[str]:
+    return _defined(project, "variants")
+
+
+def _sets(project: Project) -> Iterable[str]:
+    return _defined(project, "workloads")
+
+
+def _patterns(project: Project) -> Iterable[str]:
+    return _files(project, "patterns", "patterns")
+
+
+def _plans(project: Project) -> Iterable[str]:
+    return _files(project, "sessions/plans", "plans")
+
+
+variants, past_variants = _completion(_variants), _completion(_variants)
+workload_sets = _completion(_sets)
+patterns, past_patterns = _completion(_patterns), _completion(_patterns)
+plans = _completion(_plans)
+sessions, compared_sessions = _completion(_sessions), _completion(_sessions)
+KNOWN = {
+    variants: ("variant", _variants),
+    workload_sets: ("workload set", _sets),
+    patterns: ("pattern", _patterns),
+    plans: ("plan", _plans),
+    sessions: ("session", _sessions),
+}
+"""What completes a parameter whose values have to be known, to their kind and to what lists them."""
+
+
+def refuse_unknown(parameters: Iterable[Parameter], given: Mapping[str, Any]) -> None:
+    """Raise UsageError for a target, variant, workload set, pattern, plan or session that is not there."""
+    target = given.get("target")
+    if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
+        if not target.exists():
+            project(target, Path.cwd())  # Raises; a task in another format has names of its own.
+        return
+    for one in parameters:
+        value, completed = given.get(one.name), one.annotation.__metadata__[0].autocompletion
+        if value and completed in KNOWN:
+            kind, names = KNOWN[completed]
+            here = project(target, Path.cwd())
+            known = list(names(here))
+            for name in (value,) if isinstance(value, str) else value:
+                if known and not _is_known(kind, name, known, here):
+                    raise _unknown(kind, name, known, here)
+
+
+def _is_known(kind: str, name: str, known: Sequence[str], here: Project) -> bool:
+    """Whether it may be there: one workload is written with its sizes, a session by its beginning."""
+    if kind == "workload set":
+        return name in known or not re.fullmatch("[a-z][a-z0-9_-]*", name)
+    if kind != "session":
+        return name in known
+    imported = any(True for _ in here.sessions.glob("*/recorded.json"))  # They have other names, too.
+    ids = known[1:]
+    return imported or any(one.startswith(name) or name.startswith("last") for one in ids)
+
+
+def _unknown(kind: str, name: str, known: Sequence[str], here: Project) -> UsageError:
+    from loop.base.documents import did_you_mean
+
+    if kind == "session":
+        newest = one_of(known[5:0:-1], "`loop run session` makes one")
+        return UsageError(f"{here.sessions}: no session {name}", hint=newest)
+    of = f"target {here.target.name} has " if kind in ("variant", "workload set") else ""
+    return UsageError(f"{of}no {kind} {name!r}", did_you_mean(name, known) or f"there are {', '.join(known)}")

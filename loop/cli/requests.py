@@ -209,6 +209,7 @@ def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen
 
 def _granted(project: Project, lines: Sequence[str], screen: Screen, *, as_json: bool) -> int:
     """Allow a project, and show what it runs."""
+    changed = [] if project.bundled else trust.difference(project)
     if not project.bundled:
         trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
     if as_json:
@@ -216,8 +217,12 @@ def _granted(project: Project, lines: Sequence[str], screen: Screen, *, as_json:
         return ExitCode.OK
     for line in lines:
         screen.data(line)
+    for line in changed:
+        screen.say(f"changed: {line}")
     screen.say(
-        "it ships with loop: always trusted" if project.bundled else "allowed, until these definitions change"
+        "it ships with loop: always trusted"
+        if project.bundled
+        else "allowed, until what these definitions run changes"
     )
     return ExitCode.OK
 

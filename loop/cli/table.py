@@ -18,6 +18,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from loop.cli.names import refuse_unknown
+
 
 class _Quick:
     """Converts only what was given: typer imports pydantic to convert, which takes as long as all else.
@@ -190,9 +192,10 @@ class Command:
             where, _, name = ON_HOST.partition(":")
             return int(getattr(importlib.import_module(where), name)(self, given, screen))
         given = {name: value for name, value in given.items() if name not in ("on", "keep_until")}
+        refuse_unknown(self.parameters, given)
         where, _, name = self.story.partition(":")
         module = importlib.import_module(where)
-        if "target" in given and given["target"] is None:
+        if "target" in given and given["target"] is None and not given.get("path"):
             _say_target(screen)
         values = self._values(given)
         if self.request:

@@ -84,7 +84,9 @@ WORKING = (
             option(
                 "--metric", str, "latency, correctness or resources (registers, spills and the like).", "latency"
             ),
-            option("--variant", str | None, "The variant that became slower or wrong.", complete=names.variants),
+            option(
+                "--variant", str | None, "The variant that became slower or wrong.", complete=names.past_variants
+            ),
             SETS,
             option(
                 "--probe", str | None, "exit (0 good, 125 skip, other bad) or number (last line, lower is better)."

@@ -92,7 +92,7 @@ def _done(
     if request.json:
         files = tuple(TouchedFile(file=str(one.path), change=one.change) for one in plan)
         screen.data(to_json(AgentFiles(folder=str(folder), files=files, written=agreed)))
-    return ExitCode.OK
+    return ExitCode.OK if agreed or not todo else ExitCode.USAGE
 
 
 def _agreed(
@@ -101,7 +101,8 @@ def _agreed(
     """Show what becomes of each file; whether it may be done, which is asked where it was not said."""
     folder = (request.folder or Path()).absolute()
     for one in plan:
-        screen.data(f"{one.change.ljust(9)}  {one.path.relative_to(folder)}")
+        would_be = "" if request.yes or one not in todo else "would be "
+        screen.data(f"{(would_be + one.change).ljust(16)}  {one.path.relative_to(folder)}")
     agreed = request.yes or (bool(todo) and screen.confirm(f"{verb} that?"))
     if todo and not agreed:
         screen.say("nothing was written; to do it: add --yes")

@@ -111,7 +111,7 @@ def _write(path: Path, text: str) -> None:
 def _manifest(task: ForeignTask, fields: Mapping[str, Any]) -> str:
     """The target's manifest: JSON, which is YAML too."""
     content = hash_files(task.files, Path("/"))
-    head = f"# Made by loop of {task.path} ({task.format}), whose files have the content {content}.\n"
+    head = f"{origin.MADE} {task.path} ({task.format}), whose files have the content {content}.\n"
     return head + to_json({"format": 2, "name": _slug(task), **fields}) + "\n"
 
 

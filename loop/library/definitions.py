@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from loop.base.documents import Complaint, Document, complain, load_yaml, nearest, parse
-from loop.base.errors import DefinitionError, UsageError
+from loop.base.errors import DefinitionError, UsageError, one_of
 from loop.base.expressions import Expression, ExpressionError
 from loop.base.places import Project, shipped
 from loop.library.earlier import upgraded
@@ -81,7 +81,7 @@ def check_expression(
     for name in sorted(names):
         if name not in known and name.split(".")[0] not in known:
             close = nearest(name, sorted(known))
-            hint = f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(sorted(known))}"
+            hint = f"did you mean {close[0]!r}?" if close else one_of(sorted(known), "no name is known here")
             yield complain(document, place, "a known name", repr(name), hint)
 
 
@@ -94,10 +94,10 @@ def unknown_patterns(plan: Read[Plan], known: Mapping[str, object]) -> list[Comp
     ]
 
 
-def hint_for(name: str, known: Collection[str]) -> str:
-    """The nearest known name, or all of them."""
+def hint_for(name: str, known: Collection[str]) -> str | None:
+    """The nearest known name, or all of them; None where there are none."""
     close = nearest(name, list(known))
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}" if known else None
 
 
 def choose(found: dict[str, Read[T]], name: str, kind: str) -> Read[T]:

@@ -9,6 +9,8 @@ from loop.base.places import tasks_folder
 from loop.model.base import Model
 
 FILE = "made_of.json"
+MADE = "# Made by loop of"
+"""What its manifest begins with; the content of the task's files follows in that line."""
 
 
 class MadeOf(Model):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
 from loop.base.documents.complaints import Place
-from loop.base.errors import DefinitionError
+from loop.base.errors import DefinitionError, one_of
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project
 from loop.library.definitions import Read, check_expression, read_file
@@ -100,7 +100,8 @@ def _values_complaints(document: Document, target: Target, place: Place = ("valu
         for tensor, fill in filled.items():
             where = (*place, name, tensor)
             if tensor not in inputs:
-                yield complain(document, where, f"one of {', '.join(inputs)}", repr(tensor), key=True)
+                expected = one_of(inputs, "a name from `inputs`, which is empty: its generator makes the values")
+                yield complain(document, where, expected, repr(tensor), key=True)
             elif fill.nan_along is not None and fill.nan_along not in inputs[tensor].split():
                 expected = f"a dimension of {tensor} ({inputs[tensor]})"
                 yield complain(document, (*where, "nan_along"), expected, repr(fill.nan_along))

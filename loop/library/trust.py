@@ -1,7 +1,8 @@
 """Definitions from outside the package run commands and code: only after the user has seen and allowed them.
 
-The hash covers definitions (target, patterns, plans, templates) and the files that their commands take flags from
-(`@flags`), never kernel sources: editing a kernel never asks again. A stored session brings commands of its own:
+The hash covers what decides in definitions (target, patterns, plans, templates) which code runs, and the files
+that their commands take flags from (`@flags`). It covers neither data, such as tolerances and workloads, nor
+kernel sources: editing these never asks again. A stored session brings commands of its own:
 they are in those definitions, or this user began or allowed that very session.
 """
 
@@ -9,11 +10,11 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import RootModel, StringConstraints
 
-from loop.base.documents import content_hash, load_yaml, sums
+from loop.base.documents import content_hash, sums, write_atomic
 from loop.base.errors import LoopError, Untrusted, WorkFailed
 from loop.base.locks import waiting
 from loop.base.owners import stranger
@@ -22,61 +23,21 @@ from loop.base.remarks import remark
 from loop.library.hosted import FILE as HOSTS
 from loop.library.hosted import hosted
 from loop.library.made_of import called, made_of
-from loop.library.response_files import named_by
+from loop.library.what_runs import definition_lines, flag_files
 from loop.model.pattern import Pattern
 from loop.model.record import SessionHead
 from loop.model.target import CAbiVariant, CommandVariant, PythonVariant, Target, Variant
 
-FILE = "trusted.json"
+FILE, ALLOWED = "trusted.json", "allowed"
+MOST_CHANGES = 20
+"""Lines of a difference that an error shows."""
 _Folder = Annotated[str, StringConstraints(pattern="^/")]
 _Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-DEFINITIONS = ("patterns", "plans", "templates")
-
-
-def definition_files(project: Project) -> list[Path]:
-    """The files whose content is trusted or not."""
-    return [*_written(project), *sorted(flag_files(project))]
-
-
-def _written(project: Project) -> list[Path]:
-    """The definitions themselves."""
-    folders = [folder for name in DEFINITIONS if (folder := project.own(name))]
-    return [
-        project.manifest,
-        *(path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()),
-    ]
-
-
-def flag_files(project: Project) -> dict[Path, str]:
-    """Files that the commands of a project's definitions take flags from, with what they hold."""
-    yamls = (path for path in _written(project) if path.suffix == ".yaml")
-    words = [word for path in yamls for text in _texts(_value(path)) for word in text.split()]
-    return named_by(words, project.target)
-
-
-def _value(path: Path) -> Any:
-    """What a definition holds; nothing where it cannot be read: then it is not run either."""
-    try:
-        return load_yaml(path).data
-    except LoopError:
-        return None
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """All text in a definition, in its order."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
 
 
 def definition_hash(project: Project) -> str:
-    """Hash of all definitions of a project, with their names."""
-    parts = []
-    for path in definition_files(project):
-        parts += [os.path.relpath(path, project.target), content_hash(path.read_bytes())]
-    return content_hash("\0".join(parts))
+    """Hash of everything in a project's definitions that decides what runs."""
+    return digest_of(definition_lines(project))
 
 
 def hosts_hash(project: Project) -> str:
@@ -130,6 +91,34 @@ def grant(project: Project, digest: str, machines: str = "") -> None:
     _remember(project.target, digest)
     if machines:
         _remember(project.target / HOSTS, machines)
+    lines = definition_lines(project)
+    if digest_of(lines) == digest:  # So that a later change can be shown.
+        (state_folder() / ALLOWED).mkdir(exist_ok=True)
+        write_atomic(_allowed(digest), "".join(f"{line}\n" for line in lines))
+
+
+def _allowed(digest: str) -> Path:
+    return state_folder() / ALLOWED / f"{digest}.txt"
+
+
+def difference(project: Project) -> list[str]:
+    """What runs otherwise than when this target was allowed: lines with `-` and `+`; empty where it never was."""
+    granted = _granted(state_folder() / FILE)
+    before = granted.get(str(project.target), "")
+    machines = granted.get(str(project.target / HOSTS), "")
+    changed = [f"+ {HOSTS}: other machines"] if before and machines != hosts_hash(project) else []
+    try:
+        old = _allowed(before).read_text().splitlines() if before else []
+    except OSError:
+        return changed
+    if not old or digest_of(old) != before:
+        return changed
+    new = definition_lines(project)
+    lines = [*(f"- {line}" for line in old if line not in new), *(f"+ {line}" for line in new if line not in old)]
+    return [
+        *sorted(lines, key=lambda line: (line[2:].partition(": ")[2].partition(": ")[0], line[0] == "+")),
+        *changed,
+    ]
 
 
 def grant_session(folder: Path, head: SessionHead) -> None:
@@ -204,8 +193,13 @@ def shown(project: Project) -> str:
 
 def refusal(project: Project) -> LoopError:
     """What to say when nobody can be asked."""
+    changed = difference(project)
+    why = "and have not been allowed yet" if not changed else "and what they run has changed since it was allowed:"
+    more = [f"and {len(changed) - MOST_CHANGES} more"] if len(changed) > MOST_CHANGES else []
     return Untrusted(
-        f"{shown(project)}: these definitions run commands and code, and have not been allowed yet",
+        "\n  ".join(
+            [f"{shown(project)}: these definitions run commands and code, {why}", *changed[:MOST_CHANGES], *more]
+        ),
         hint=f"look at them, then `{shlex.join(['loop', 'trust', *called(project.target)])}`",
     )
 

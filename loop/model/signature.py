@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from loop.base.errors import one_of
 from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.functions import PythonFunction
@@ -81,15 +82,30 @@ class Signature(Model):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> "Signature":
-        for field, names, known in (
-            ("types", self.types, (*self.inputs, *self.outputs)),
-            ("words", self.words, self.dimensions),
-            ("updates", self.updates, tuple(self.outputs)),
-            ("updates", self.updates.values(), tuple(self.inputs)),
+        for field, names, known, nothing in (
+            (
+                "types",
+                self.types,
+                (*self.inputs, *self.outputs),
+                "a name from `inputs` or `outputs`, which are empty",
+            ),
+            ("words", self.words, self.dimensions, "a dimension, and no tensor of the signature has one"),
+            (
+                "updates",
+                self.updates,
+                tuple(self.outputs),
+                "a name from `outputs`, which is empty: add it there first",
+            ),
+            (
+                "updates",
+                self.updates.values(),
+                tuple(self.inputs),
+                "a name from `inputs`, which is empty: add it there first",
+            ),
         ):
             for name in names:
                 if name not in known:
-                    raise ValueError(f"{field}: expected one of {', '.join(known)}, got {name!r}")
+                    raise ValueError(f"{field}: expected {one_of(known, nothing)}, got {name!r}")
         return self
 
     @property

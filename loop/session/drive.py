@@ -69,7 +69,7 @@ class Show:
         again = ", as before" if event.replayed else ""
         said = f" {record.step} ({took}{again}): {record.message}"
         self.screen.outcome(record.status, said, before="  ", room=8)
-        if record.status == "failed" and record.hint:
+        if record.status in ("failed", "paused") and record.hint:
             self.screen.say(f"           next: {record.hint}")
         for line in self.recall(record) if record.status == "failed" else ():
             self.screen.say(f"           {line}")

@@ -260,7 +260,7 @@ class Walk:
                 tick = next(working)
                 gauge.tick()
                 heartbeat = timer.tick()
-                yield Ticked(started, timer.seconds, tick.note, heartbeat)
+                yield Ticked(started, timer.seconds, tick.note, heartbeat or tick.at_once)
                 if timer.seconds > limit_s:
                     raise LoopError(
                         f"killed after {timer.seconds:.0f} s, its limit ({tick.note})",

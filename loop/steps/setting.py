@@ -65,7 +65,11 @@ def allow(project: Project, lines: Callable[[], Sequence[str]], screen: Screen) 
         screen.say(f"{trust.shown(project)} would run:")
         for line in lines():
             screen.say(f"  {line}")
-        if not screen.confirm("Allow it, until these definitions change?"):
+        if changed := trust.difference(project):
+            screen.say("changed since it was allowed:")
+            for line in changed:
+                screen.say(f"  {line}")
+        if not screen.confirm("Allow it, until what they run changes?"):
             raise trust.refusal(project)
         trust.grant(project, digest, machines)
     allow_programs()

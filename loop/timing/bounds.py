@@ -110,6 +110,11 @@ def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EM
     )
 
 
+def below_any_call(seconds: float) -> str:
+    """Why a program cannot have timed a call of so little, whatever processor it ran on. Else empty."""
+    return below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
+
+
 def beyond_memory(seconds: float, moved: Moved, roof: Ceiling) -> str:
     """Why a call cannot take so little: no memory moves its bytes in that time. Empty when some does."""
     rate = moved.count / seconds
@@ -163,15 +168,17 @@ def impossible(bench: Bench, one: Measurement, kind: str) -> Generator[Tick, Non
     if bench.device == "cuda":
         gpu = gpus().first
         said = beyond_arithmetic(one.flops_per_s, _gpu_peak(bench, one.workload.dtype))
-        return said or (beyond_gpu_memory(seconds, moved, gpu.facts) if gpu else "")
+        said = said or (beyond_gpu_memory(seconds, moved, gpu.facts) if gpu else "")
+        return said or below_any_call(seconds)
     said = beyond_arithmetic(one.flops_per_s, stated_peak(bench, one.workload.dtype))
-    return said or (yield from _beyond_processor(bench, one, moved))
+    said = said or (yield from _beyond_processor(bench, one, moved))
+    return said or below_any_call(seconds)
 
 
 def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick, None, str]:
-    """Why a call of a side of that kind cannot take so little, or a program cannot say so of itself."""
+    """Why a call of a side of that kind cannot take so little; a program's own calls have no measured floor."""
     if kind not in WAYS:
-        return below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
+        return ""
     way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
     slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
     floors, said = (yield from bench.floors()), ""

@@ -1,15 +1,19 @@
 """Which variants may be timed, and on a device that nobody else uses: its driver is asked, of a CPU the kernel."""
 
 import os
+import shlex
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 from loop.base.locks import Held, locked
+from loop.base.places import shared_locks
 from loop.base.processes import Tick
+from loop.base.screen import shorten
 from loop.gate.kernel import builds, workloads
 from loop.machine import busy as busy_cores
 from loop.machine import sharing
@@ -65,18 +69,40 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     What else disturbs it is said, and what that will cost: who other than loop uses the GPU, or keeps the cores of
     a CPU busy. Empty when nobody does.
     """
-    folder = bench.cache / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
+    own = bench.cache / "locks"
+    own.mkdir(parents=True, exist_ok=True)
     gpu = gpus().first if bench.device == "cuda" else None
+    waited = []
+    for folder in filter(None, (own, shared_locks())):  # In this order everywhere, so that nobody waits in a ring.
+        waited.append((yield from _hold(folder / (gpu.uuid if gpu else bench.device), stack)))
+    said = yield from warn_of_programs() if bench.device == "cpu" else warn_before(bench)
+    return "; ".join(filter(None, [*waited, said]))
+
+
+def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
+    """Hold a lock for as long as the stack lasts; for whom it waited, in words. A parent's lock is ours, too."""
+    begun, whom = time.monotonic(), ""
     while True:
         try:
-            stack.enter_context(locked(folder / (gpu.uuid if gpu else bench.device)))
+            stack.enter_context(locked(lock))
         except Held as held:
-            yield Tick(f"waiting for {held.holder} to finish measuring")
+            if held.pid in (os.getpid(), *(one.pid for one in psutil.Process().parents())):
+                return ""
+            first, whom = not whom, whom or _named(held)
+            yield Tick(f"waiting for {whom}, which measures", at_once=first)
             time.sleep(0.1)
         else:
-            cpu = bench.device == "cpu"
-            return (yield from warn_of_programs() if cpu else warn_before(bench))
+            return f"waited {time.monotonic() - begun:.0f} s for {whom}, which measured" if whom else ""
+
+
+def _named(held: Held) -> str:
+    """Which `loop` it is, by its command line."""
+    try:
+        words = psutil.Process(held.pid).cmdline() if held.pid else []
+    except psutil.Error:
+        words = []
+    command = next((["loop", *words[at + 1 :]] for at, word in enumerate(words) if Path(word).name == "loop"), [])
+    return f"{held.holder} ({shorten(shlex.join(command), 80)})" if command else held.holder
 
 
 def warnings(bench: Bench, before: str, timings: Timings) -> tuple[str, ...]:

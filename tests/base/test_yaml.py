@@ -295,3 +295,26 @@ def test_a_hostile_megabyte_is_not_much_work(text: str) -> None:
             said = error.message
     assert effort.calls < 3_000_000
     assert len(said) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: \u201ctext\u201d\n", "x.yaml:1:4: a: "),
+        ("a: 1\nb: [x, \u201e-O2\u201c]\n", "x.yaml:2:8: b.1: "),
+        ("a:\n  \u2018don\u2019t\u2019: 1\n", "x.yaml:2:3: a: "),
+    ],
+)
+def test_a_pair_of_curly_quotes_is_a_mistake(text: str, place: str) -> None:
+    """Around a value or a key, where it would be a part of the text."""
+    with pytest.raises(DefinitionError) as error:
+        load_yaml(text, "x.yaml")
+    assert str(error.value.complaints[0]).startswith(place)
+
+
+@pytest.mark.parametrize(
+    "value", ["\u201ca\u201d or \u201cb\u201d", "say \u201ca\u201d", "\u2019tis", "'\u201ca\u201d'", "a \u2033"]
+)
+def test_curly_quotes_within_a_text_are_text(value: str) -> None:
+    """So are those that straight quotes hold."""
+    assert value.strip("'") == load_yaml(f"a: {value}", "x.yaml").data["a"]

@@ -43,7 +43,8 @@ def test_nothing_is_written_unasked(folder: Path) -> None:
     before = content(folder)
     assert {SKILLS[0]: "made", SKILLS[1]: "made", "AGENTS.md": "updated"} == call("install", folder)
     done = CliRunner().invoke(app, ["agents", "install", str(folder)])
-    assert (0, True) == (done.exit_code, "--yes" in done.stderr)
+    assert (2, True) == (done.exit_code, "--yes" in done.stderr)
+    assert 3 == done.stdout.count("would be ")
     assert before == content(folder)
 
 

@@ -14,8 +14,8 @@ from loop.base.places import JOBS, Project, project, shipped, state_folder, task
 from loop.base.remarks import forget
 from loop.library import made_of
 from loop.library.trust import (
-    definition_files,
     definition_hash,
+    difference,
     flags_taken,
     grant,
     hosts_hash,
@@ -23,6 +23,7 @@ from loop.library.trust import (
     refusal,
     what_runs,
 )
+from loop.library.what_runs import definition_files
 from tests.conftest import ROOT
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
@@ -46,7 +47,7 @@ def test_what_is_allowed_is_what_was_shown(tmp_path: Path) -> None:
     """A definition that changes while the user reads is not allowed with the old one."""
     chosen = make_project(tmp_path / "one")
     shown = definition_hash(chosen)
-    edit("target.yaml")(chosen.target)
+    with_other("scale.cpp", "other.cpp")(chosen.target)
     grant(chosen, shown)
     assert not is_trusted(chosen)
 
@@ -72,6 +73,17 @@ def edit(name: str) -> Callable[[Path], object]:
     def change(folder: Path) -> None:
         path = folder / name
         path.write_text((path.read_text() if path.exists() else "") + "# edited\n")
+
+    return change
+
+
+def with_other(old: str, new: str) -> Callable[[Path], object]:
+    """Change the target's manifest."""
+
+    def change(folder: Path) -> None:
+        path = folder / "target.yaml"
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new, 1))
 
     return change
 
@@ -125,7 +137,7 @@ def test_a_copy_of_a_trusted_project_is_not_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        edit("target.yaml"),
+        with_other("scale.cpp", "other.cpp"),
         edit("patterns/own.yaml"),
         edit("patterns/new.yaml"),
         edit("plans/own.yaml"),
@@ -263,3 +275,85 @@ def test_a_foreign_target_does_not_say_what_to_type(tmp_path: Path, said: object
     (ours / made_of.FILE).write_text(json.dumps(said))
     believed = ["--", "--yes", "/evil folder"] if isinstance(said, dict) and "task" in said else [str(ours)]
     assert believed == made_of.called(ours)
+
+
+def placed(place: str, value: object) -> Callable[[Path], object]:
+    """Set a value of the target's manifest, or add it."""
+
+    def change(folder: Path) -> None:
+        path = folder / "target.yaml"
+        data = json.loads(path.read_text())
+        *above, last = place.split(".")
+        inner = data
+        for key in above:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+        path.write_text(json.dumps(data))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("tolerance.float32.rtol", 0.5),
+        ("workloads.some", [{"N": 7, "M": 1}]),
+        ("workloads.more", [{"N": 1, "M": 1}]),
+        ("values.big.x", {"scale": 100}),
+        ("dtypes.cpu", "float64"),
+        ("flops", "2 * N"),
+        ("variants.right.title", "unrolled"),
+        ("variants.right.takes", "N % 8 == 0"),
+    ],
+)
+def test_data_is_not_asked_about(place: str, value: object, tmp_path: Path) -> None:
+    """Nothing else runs than before; nor does a comment run, or another order of keys."""
+    chosen = make_project(tmp_path / "one")
+    grant_now(chosen)
+    placed(place, value)(chosen.target)
+    edit("target.yaml")(chosen.target)
+    assert is_trusted(chosen)
+    assert [] == difference(chosen)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("variants.right.build.flags", ["-O3"]),
+        ("variants.right.build.compiler", "clang++"),
+        ("variants.right.entry", "wrong"),
+        ("variants.more", {"kind": "command", "device": "cpu", "run": ["sh", "x.sh"]}),
+        ("variants.right.must_not_compile", [{"source": "a.cpp", "flags": ["-DX"]}]),
+        ("reference.python", "other:double"),
+        ("generator.python", "other:make"),
+        ("properties", ["other:holds"]),
+        ("devices.sm_90", {"name": "H100"}),
+        ("tuning.tile.best.cpu", {"rows": 4}),
+        ("components.part.flags", ["-wrapper", "x"]),
+        ("something.nobody", "knows"),
+        ("signature.parameters.file", {"kind": "text"}),
+    ],
+)
+def test_what_runs_is_asked_about_and_named(place: str, value: object, tmp_path: Path) -> None:
+    """The error has the line as it was allowed and as it is; put back, it is trusted again."""
+    chosen = make_project(tmp_path / "one")
+    grant_now(chosen)
+    before = chosen.manifest.read_bytes()
+    placed(place, value)(chosen.target)
+    assert not is_trusted(chosen)
+    assert any(line.startswith(f"+ target.yaml: {place}") for line in difference(chosen)) or "devices" in place
+    assert difference(chosen)[0] in refusal(chosen).message
+    chosen.manifest.write_bytes(before)
+    assert is_trusted(chosen)
+
+
+def test_a_text_that_a_workload_gives_the_generator_is_asked_about(tmp_path: Path) -> None:
+    """It may name a file."""
+    chosen = make_project(tmp_path / "one")
+    placed("signature.parameters.file", {"kind": "text"})(chosen.target)
+    placed("workloads.some", [{"N": 7, "M": 1, "file": ["a.bin", "b.bin"]}])(chosen.target)
+    grant_now(chosen)
+    placed("workloads.some", [{"N": 8, "M": 1, "file": ["a.bin", "b.bin"]}])(chosen.target)
+    assert is_trusted(chosen)
+    placed("workloads.some", [{"N": 8, "M": 1, "file": ["a.bin", "c.bin"]}])(chosen.target)
+    assert not is_trusted(chosen)

@@ -8,6 +8,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from loop.model.base import Model
+from loop.model.signature import Signature
 
 
 class Colour(enum.Enum):
@@ -67,3 +68,13 @@ def test_a_record_comes_back_from_json_the_same() -> None:
     assert outer == Outer.model_validate_json(text)
     assert outer == Outer.model_validate_json(text, strict=True)
     assert outer == Outer.model_validate(outer.model_dump(mode="json"))
+
+
+@pytest.mark.parametrize(
+    ("field", "names"), [("updates", {"new": "old"}), ("types", {"new": "float32"}), ("words", {"N": "rows"})]
+)
+def test_an_error_never_offers_an_empty_list(field: str, names: dict[str, str]) -> None:
+    """Where no name could stand, it says why."""
+    with pytest.raises(ValueError, match=f"{field}: expected an? ") as error:
+        Signature.model_validate({field: names})
+    assert "one of ," not in str(error.value)

@@ -38,6 +38,10 @@ SPECIAL = {
 
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 """Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
+CURLY = re.compile(
+    "[\u201c-\u201f\u2033][^\u201c-\u201f\u2033]*[\u201c-\u201f\u2033]\\Z|[\u2018\u201a\u201b][^\u2018\u201a\u201b]*[\u2018\u2019]\\Z"
+)
+"""One pair of quotes around a whole value, as word processors and web pages put it: YAML takes them for text."""
 DIRECTIVE = re.compile(r"%(?<![^\r\n]%)")
 
 GRAMMAR = (
@@ -271,6 +275,8 @@ class _Builder:
             if found:  # Escapes bring in what the file itself may not hold.
                 raise self._complain(event, place, "printable text", _named(found.group()))
             return text
+        if CURLY.match(text):
+            raise self._complain(event, place, "straight quotes, or none", f"curly ones: {quote(text)}")
         if text in SPECIAL:
             return SPECIAL[text]
         if not (INTEGER.match(text) or OTHER_INTEGER.match(text) or FLOAT.match(text)):
