@@ -389,9 +389,12 @@ def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
 
 
 def _status(cause: Cause, layout: Layout) -> str:
-    """What a refusal comes to: only inputs of another layout may be declined, and only in so many words."""
+    """What a refusal comes to: only inputs of another layout may be declined, and only in so many words.
+
+    An exception declines broadcast inputs: PyTorch raises one where a kernel would write to overlapping elements.
+    """
     if cause == "raised":
-        return "crashed"
+        return "unsupported" if layout == "broadcast" else "crashed"
     return "unsupported" if cause == "declined" and layout != "contiguous" else "refused"
 
 

@@ -90,7 +90,7 @@ def test_a_preempted_session_is_paused_and_resumed_to_the_same_record(
         assert 75 == process.returncode, f"after {after_s:.2f} s: {errors}"
         assert f"paused: {name}" in errors
         assert f"loop run session --resume {session.name}" in errors
-        assert f"Paused: {name}" in (session / "report.md").read_text()
+        assert f"is paused: {name}" in (session / "report.md").read_text()
         assert "paused" == json.loads((session / "record.json").read_text())["status"]
         flag.unlink()
         again = run(folder, "--resume", session.name, **servers(fake))

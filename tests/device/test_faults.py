@@ -52,7 +52,8 @@ def test_a_right_kernel_goes_all_the_way(bench: Bench) -> None:
     """Verified, strided inputs declined in its own words, and timed by replays of a graph."""
     (side,) = make_sides(bench, "right")
     (found,) = finish(verify.verify(bench, [Job(side, some(bench))]))
-    assert ["right", "unsupported", "right", "right", "right"] == [check.status for check in found.checks]
+    assert {"right"} == {check.status for check in found.checks if check.inputs == "contiguous"}
+    assert {"right", "unsupported"} == {check.status for check in found.checks}
     assert f"error 801: cudaErrorNotSupported on {SMALL} with strided inputs" == found.checks[1].message
     sides = [side, side.renamed("again")]
     timings = finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(2, 60.0, 1, 1e-3)))

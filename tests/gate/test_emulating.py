@@ -135,7 +135,7 @@ def test_what_does_not_compile_is_not_exercised(bench: Bench) -> None:
     output = found(bench, "broken", "right")
     assert not output.ok
     assert ("right",) == output.right
-    assert ("broken under the emulator: it has no build",) == output.not_exercised
+    assert "broken under the emulator: it has no build" in output.not_exercised
     assert "nonsense" in output.message
 
 
@@ -151,7 +151,7 @@ def test_work_that_would_take_too_long_is_left_out_and_said(bench: Bench) -> Non
         output = found(bench, "right")
     finally:
         bench.target = whole
-    assert ("N5 M3 float32 under the emulator: too much work for it",) == output.not_exercised
+    assert "N5 M3 float32 under the emulator: too much work for it" in output.not_exercised
     assert output.ok
 
 

@@ -52,7 +52,12 @@ def bench(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
         "double": importable("double"),
         "gpu": compiled("right", device="cuda", launch={"blocks": "N", "threads": 128, "registers": 32}),
     }
-    formulas = {"flops": "N * M", "bytes": "2 * itemsize * N * M", "devices": {"sm_89": L4}}
+    formulas = {
+        "flops": "N * M",
+        "bytes": "2 * itemsize * N * M",
+        "devices": {"sm_89": L4},
+        "dtypes": {"cpu": "float32", "cuda": "float32"},
+    }
     target = write_target(tmp_path / "tiny", variants, **formulas)
     with open_bench(tmp_path / "tiny", target, build_cache) as made:
         yield made

@@ -51,7 +51,7 @@ def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(
     found = record(tmp_path)
     assert ("aborted", "stopped at its budget of 1.8 s") == (found["status"], found["reason"])
     assert "step try/s3: the budget did not reach so far" in found["not_exercised"]
-    assert found["proposal"].startswith("Go on with the session that stopped: ")
+    assert found["proposal"].startswith("Go on with the session that stopped")
     (folder / "go").touch()
     again = loop("run", "session", "--resume", "last", "--target", str(folder))
     assert (0, "x\n") == (again.returncode, (folder / "one").read_text())
