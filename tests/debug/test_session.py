@@ -51,7 +51,7 @@ def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
     done = loop("run", "session", "mine", "--target", str(folder), "--seed", "3")
     assert 1 == done.returncode
     assert "check-first failed: defensive-debugging answers" in done.stderr
-    told = done.stderr.split("What is wrong with sum_twice:\n")[1]
+    told = done.stderr.split("defensive-debugging passed")[1]
     assert "Component: sum_twice_reduce (the ranges together) is wrong: " in told
     assert "Component: right by itself: sum_twice_partial" in told
     assert "Rule: wrong where Sk >= 2, right where Sk < 2" in told
@@ -59,7 +59,8 @@ def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
     again = "loop kernels verify sum_twice --workloads 'B=1 Sq=1 D=1 Sk=2 dtype=float32' --target "
     assert f"Again: {again}" in told
     report = loop("report", "last", "--target", str(folder)).stdout
-    assert report.index("What is wrong with `sum_twice`") < report.index("<summary>Evidence")
+    rule, then = report.index("wrong where Sk >= 2"), report.index("**Next:**")
+    assert rule < then < report.index("Smallest workload") < report.index("<summary>Evidence")
 
 
 @pytest.mark.slow

@@ -168,7 +168,9 @@ def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench, monkeypatch: p
     bench.device = "cuda"
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     here = make_finished(
-        "device", action="environment.device", output={"ok": True, "message": "", "capability": "8.9"}
+        "device",
+        action="environment.device",
+        output={"ok": True, "message": "", "capability": "8.9", "name": "NVIDIA L4"},
     )
     steps = measured(bench, 0.5, 0.9, 1.2, variant="gpu")
     context = only(make_context(bench, here, *steps), "gpu")
