@@ -57,7 +57,7 @@ def tallies(bench: Bench, *names: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_an_exception_is_a_crash_whatever_the_layout(bench: Bench) -> None:
-    """Only `NotImplementedError` declines, and only inputs that are not contiguous. An exception declines broadcast ones."""
+    """Only `NotImplementedError` declines, but for broadcast inputs, and never contiguous ones."""
     assert {
         "declines_strides": "right on 4, not supported on 3 (strided x1, transposed x1, broadcast x1)",
         "trips_on_strides": "right on 4, not supported on 1 (broadcast x1), crashed on 2",
