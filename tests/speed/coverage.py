@@ -538,7 +538,7 @@ def init_lines(folder: Path, loop: Path) -> list[str]:
     judged, told = (sum(row["outcome"] == outcome for row in rows) for outcome in ("judged", "told"))
     return [
         "",
-        f"`loop init` on {len(rows)} functions, modules and C++ files: {judged} judged at once, {told} told what is "
+        f"`loop init` on {len(rows)} functions, modules, C++ files: {judged} judged at once, {told} told what is "
         f"missing. Failed: {', '.join(failed) or 'none'}.",
     ]
 
