@@ -62,7 +62,7 @@ SLOW = (
     "targets judge",
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
-ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop", "kernels export", "job probe")
+ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop", "job probe")
 """They need what a recipe left, another machine, a task's format, or commits: tests of other rooms have them."""
 
 
