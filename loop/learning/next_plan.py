@@ -133,7 +133,7 @@ def _mended(variant: str, mine: Sequence[StandingFailure], rows: Sequence[Sessio
 def _good(variant: str, rows: Sequence[SessionRow]) -> SessionRow | None:
     """The last session that found a variant right at a commit, of a build that none found wrong."""
     bad = wrong_builds(rows)
-    right = (one for one in reversed(rows) if variant in (one.right or ()) and one.commit)
+    right = (one for one in reversed(rows) if variant in one.right and one.commit)
     return next((one for one in right if not one.has_build(variant, bad)), None)
 
 
