@@ -23,7 +23,7 @@ KNOWN = {
 def licence_of(path: Path) -> Licence:
     """The licence of a file or folder, searched upwards to the root of its repository."""
     for folder in (path, *path.parents) if path.is_dir() else path.parents:
-        found = sorted(one for one in folder.iterdir() if _is_licence(one))
+        found = sorted(path for path in folder.iterdir() if _is_licence(path))
         if found:
             return Licence(file=found[0], name=_name(found[0]))
         if (folder / ".git").exists():
@@ -38,5 +38,5 @@ def _is_licence(path: Path) -> bool:
 def _name(path: Path) -> str:
     with path.open(errors="replace") as file:
         text = " ".join(file.read(MOST_BYTES).lower().split())[:3000]
-    first = min((one for one in KNOWN if one in text), key=text.index, default="")
+    first = min((words for words in KNOWN if words in text), key=text.index, default="")
     return KNOWN.get(first, "unknown")

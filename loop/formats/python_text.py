@@ -69,7 +69,7 @@ class Module:
 
     def function(self, name: str) -> ast.FunctionDef | None:
         """A function at its top level; the last of that name."""
-        found = [one for one in self.tree.body if isinstance(one, ast.FunctionDef) and one.name == name]
+        found = [node for node in self.tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
         return found[-1] if found else None
 
     def defines(self, name: str) -> bool:
@@ -78,7 +78,9 @@ class Module:
 
     def class_of(self, name: str) -> ast.ClassDef | None:
         """A class at its top level."""
-        return next((one for one in self.tree.body if isinstance(one, ast.ClassDef) and one.name == name), None)
+        return next(
+            (node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name), None
+        )
 
     @property
     def imports(self) -> tuple[str, ...]:
@@ -230,10 +232,10 @@ def _elements(nodes: Sequence[ast.expr], names: Mapping[str, Any]) -> Iterator[A
 
 def _combined(node: Any, names: Mapping[str, Any]) -> Any:
     left, right = evaluate(node.left, names), evaluate(node.right, names)
-    tensors = [one for one in (left, right) if isinstance(one, Tensors)]
+    tensors = [value for value in (left, right) if isinstance(value, Tensors)]
     if tensors:
         widest = max(tensors, key=lambda one: len(one.shape))
-        return replace(widest, drawn=any(one.drawn for one in tensors))
+        return replace(widest, drawn=any(tensor.drawn for tensor in tensors))
     if type(node.op) not in OPERATORS or not _is_small(node.op, left, right):
         raise Unknown("operator")
     try:
@@ -255,15 +257,15 @@ def _called(node: Any, names: Mapping[str, Any]) -> Any:
     function = node.func
     if not isinstance(function, ast.Attribute):
         raise Unknown(ast.unparse(function)[:40])
-    keywords = {one.arg: one.value for one in node.keywords if one.arg}
+    keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     if isinstance(function.value, ast.Name) and function.value.id in ("torch", "th"):
         return _from_torch(function.attr, node.args, keywords, names)
     made = _made(evaluate(function.value, names))
     if function.attr in CASTS:
         return replace(made, dtype=CASTS[function.attr])
     if function.attr == "to":
-        types = [_dtype(one) for one in (*node.args, *keywords.values())]
-        return replace(made, dtype=next((one for one in types if one), made.dtype))
+        types = [_dtype(argument) for argument in (*node.args, *keywords.values())]
+        return replace(made, dtype=next((dtype for dtype in types if dtype), made.dtype))
     if function.attr in SAME_SHAPE:
         return made
     raise Unknown(function.attr)
@@ -301,7 +303,7 @@ def _dtype(node: ast.expr) -> str | None:
 
 def _shape(value: Any) -> tuple[int, ...]:
     sizes = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= MOST for one in sizes):
+    if not all(isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= MOST for size in sizes):
         raise Unknown("shape")
     return sizes
 
@@ -346,8 +348,8 @@ def _bind(target: ast.expr, value: Any, names: dict[str, Any]) -> None:
     if isinstance(target, ast.Name):
         names[target.id] = value
     elif isinstance(target, ast.Tuple) and isinstance(value, list | tuple) and len(value) == len(target.elts):
-        for one, inner in zip(target.elts, value, strict=True):
-            _bind(one, inner, names)
+        for element, inner in zip(target.elts, value, strict=True):
+            _bind(element, inner, names)
 
 
 def _targets(node: ast.expr) -> Iterator[str]:

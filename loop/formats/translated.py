@@ -58,7 +58,7 @@ def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
 def refuse(task: ForeignTask) -> None:
     """Raise UsageError for a task that loop cannot run on this machine, with all reasons."""
     here = Here(tuple(gpu.name for gpu in gpus().usable), 1 << 62, installed)
-    reasons = [one.what for one in hindrances(task, here) if one.kind in FOR_GOOD]
+    reasons = [need.what for need in hindrances(task, here) if need.kind in FOR_GOOD]
     if reasons:
         raise UsageError(
             f"{task.path}: not run here: it needs {'; '.join(reasons)}", f"loop targets inspect {task.path}"

@@ -108,8 +108,8 @@ ELSEWHERE = ("optimize", "tune", "bisect", "debug")
 def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
     """What failed stands until it passes on other sources: the next session runs exactly that again."""
     failures = now.failures(rows)
-    for variant in dict.fromkeys(one.judgement.variant for one in failures):
-        mine = [one for one in failures if one.judgement.variant == variant]
+    for variant in dict.fromkeys(failure.judgement.variant for failure in failures):
+        mine = [failure for failure in failures if failure.judgement.variant == variant]
         yield _mended(variant, mine, rows, now)
 
 
@@ -133,8 +133,8 @@ def _mended(variant: str, mine: Sequence[StandingFailure], rows: Sequence[Sessio
 def _good(variant: str, rows: Sequence[SessionRow]) -> SessionRow | None:
     """The last session that found a variant right at a commit, of a build that none found wrong."""
     bad = wrong_builds(rows)
-    right = (one for one in reversed(rows) if variant in one.right and one.commit)
-    return next((one for one in right if not one.has_build(variant, bad)), None)
+    right = (row for row in reversed(rows) if variant in row.right and row.commit)
+    return next((row for row in right if not row.has_build(variant, bad)), None)
 
 
 def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
@@ -190,7 +190,7 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     row = rows[-1] if rows else None
     if row is None or row.status != "failed" or row.incorrect or row.regressed:
         return
-    times = {one.signature: _count(rows, one.key or one.signature) for one in row.failures}
+    times = {failure.signature: _count(rows, failure.key or failure.signature) for failure in row.failures}
     for one in sorted(row.failures, key=lambda one: -times[one.signature])[:1]:
         often = times[one.signature]
         before = f" and {often - 1} before it" if often > 1 else ""
@@ -202,7 +202,7 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 
 def _count(rows: Iterable[SessionRow], key: str) -> int:
-    return sum(any(key in (one.key, one.signature) for one in row.failures) for row in rows)
+    return sum(any(key in (failure.key, failure.signature) for failure in row.failures) for row in rows)
 
 
 def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
@@ -224,7 +224,7 @@ def _slow(
     promised = _promised(rows)
     sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in now.compiled}
     behind = {name: _worth(name, row, now.weights, promised) for name, row in sure.items()}
-    behind = {name: one for name, one in behind.items() if one.ratio < AHEAD}
+    behind = {name: gain for name, gain in behind.items() if gain.ratio < AHEAD}
     for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
         one, given_up = behind[variant], lost.get(variant, 0)
         why = [one.why, f"{variant} ran at {plain_ratio(one.ratio)} of the baseline's speed in {sure[variant].id}"]
@@ -268,9 +268,9 @@ def _worth(
 
 def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
     """Variant and workload to what the last profile of the variant promises by now."""
-    last = {one.variant: one for row in rows for one in row.promises}
+    last = {promise.variant: promise for row in rows for promise in row.promises}
     came = outcomes(rows) if last else ()
-    return {(one.variant, one.workload): renewed(one.promise, came) for one in last.values()}
+    return {(promise.variant, promise.workload): renewed(promise.promise, came) for promise in last.values()}
 
 
 def _search(variant: str, *why: str) -> Idea:
@@ -348,7 +348,7 @@ def benefit(
 
 def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
     """What the last profile of a variant promised, by what has come of such advice since."""
-    made = [(workload, one) for (name, workload), one in _promised(rows).items() if name == variant]
+    made = [(workload, promise) for (name, workload), promise in _promised(rows).items() if name == variant]
     if not made:
         return Benefit(f"{variant} faster; no profile has promised how much", None, None)
     workload, promise = made[-1]

@@ -95,7 +95,7 @@ def quality(word: str, other: str) -> float:
 
 def pattern_fields(pattern: Pattern, failures: Iterable[str] = ()) -> tuple[Field, ...]:
     """Name, problem, occasions, failures, steps and evidence. `failures`: signatures that its steps ended with."""
-    steps = " ".join(f"{one.id} {one.title} {one.action} {one.mend or ''}" for one in pattern.steps)
+    steps = " ".join(f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps)
     seen = list(dict.fromkeys(failures))[-MOST_FAILURES:]
     return (
         (NAME, f"{pattern.name} {pattern.title}"),
@@ -111,6 +111,6 @@ def failures_of(rows: Iterable[SessionRow]) -> dict[str, list[str]]:
     """Signatures of the failures that sessions met, by the pattern whose step it was."""
     found: dict[str, list[str]] = {}
     for row in rows:
-        for one in row.failures:
-            found.setdefault(one.pattern, []).append(one.signature)
+        for failure in row.failures:
+            found.setdefault(failure.pattern, []).append(failure.signature)
     return found

@@ -22,7 +22,7 @@ def tries(root: Path, head: SessionHead) -> tuple[Try, ...]:
 
     Sessions after `head` do not count, so that a resumed session sees what it saw when it began.
     """
-    return tuple(one for folder in before(root, head.id) for one in _tries_in(folder, head))
+    return tuple(attempt for folder in before(root, head.id) for attempt in _tries_in(folder, head))
 
 
 def _tries_in(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
@@ -36,9 +36,9 @@ def _tries_in(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
         return
     checked = {c.variant: c for output in outputs_of(finished, VerifyOutput) for c in output.variants}
     small = {
-        one.variant: one.check.workload.name
+        case.variant: case.check.workload.name
         for output in outputs_of(finished, SmallestOutput)
-        for one in output.smallest
+        for case in output.smallest
     }
     yield from (_try(folder.id, then, checks, small.get(checks.variant, "")) for checks in checked.values())
 
@@ -88,7 +88,7 @@ def needed(root: Path) -> set[str]:
             last[repr(_ground(head))] = head
         except LoopError as error:
             left_out(error)
-    good = {one.session for head in last.values() for one in known_good(root, head).values()}
+    good = {good.session for head in last.values() for good in known_good(root, head).values()}
     targets = {head.target for head in last.values()}
     wrong = {session for target in targets for session in standing_in(index.rows(root, target=target))}
     return good | wrong | {head.id for head in last.values()}
@@ -108,9 +108,9 @@ def known_resources(
         if not new or row.commit is None or row.environment.cuda != head.machine.nvcc:
             continue
         try:
-            for one in _taken(SessionFolder(root / row.id)):
-                if (one.variant, one.device) in new:
-                    found[one.variant, one.device] = KnownResources(session=row.id, taken=one)
+            for resources in _taken(SessionFolder(root / row.id)):
+                if (resources.variant, resources.device) in new:
+                    found[resources.variant, resources.device] = KnownResources(session=row.id, taken=resources)
         except LoopError as error:
             left_out(error)
     return found
@@ -119,7 +119,11 @@ def known_resources(
 def _taken(folder: SessionFolder) -> Iterator[Taken]:
     """What a session recorded, the last of each variant last."""
     outputs = [record.output for record in latest_attempts(folder.finished()) if record.action == RESOURCES]
-    return (Taken.model_validate(one, strict=False) for output in outputs for one in output.get("taken", ()))
+    return (
+        Taken.model_validate(resources, strict=False)
+        for output in outputs
+        for resources in output.get("taken", ())
+    )
 
 
 def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, KnownGood]]:
@@ -143,13 +147,13 @@ def _builds(finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
 
 def lost_ideas(root: Path, head: SessionHead) -> tuple[LostIdea, ...]:
     """Changes that earlier sessions took back, oldest first; each change once, as it was judged last."""
-    found = [one for session, finished in _before(root, head) for one in _ideas(session, finished)]
+    found = [idea for session, finished in _before(root, head) for idea in _ideas(session, finished)]
     return tuple({one.digest or f"{one.session} {one.patch}": one for one in found}.values())
 
 
 def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     """Searches of earlier sessions, oldest first."""
-    return tuple(one for session, finished in _before(root, head) for one in _searches(session, finished))
+    return tuple(search for session, finished in _before(root, head) for search in _searches(session, finished))
 
 
 def environment(head: SessionHead) -> tuple[object, ...]:
@@ -197,7 +201,7 @@ def _ideas(session: str, finished: Sequence[Finished]) -> Iterator[LostIdea]:
 
 def _searches(session: str, finished: Sequence[Finished]) -> Iterator[PastSearch]:
     tried = {run: decision.tried for run, decision in by_run(finished, DecisionOutput)}
-    back = {run: one.reason for run, one in tried.items() if one and one.outcome == "reverted"}
+    back = {run: attempt.reason for run, attempt in tried.items() if attempt and attempt.outcome == "reverted"}
     for run, output in by_run(finished, TuneOutput):
         if output.trials:
             yield PastSearch(

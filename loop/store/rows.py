@@ -28,11 +28,11 @@ BUILDS, PROFILES, DECIDES = "kernel.build", "kernel.profile", "change.decide"
 
 def _advice(steps: Sequence[Finished]) -> dict[str, Any]:
     """Builds, promises and gains, by the names of their fields in a row."""
-    builds = {one["variant"]: one["build_id"] for one in _parts(steps, BUILDS, "builds")}
-    promises = {one["variant"]: _promised(one, builds) for one in _parts(steps, PROFILES, "profiles")}
+    builds = {build["variant"]: build["build_id"] for build in _parts(steps, BUILDS, "builds")}
+    promises = {profile["variant"]: _promised(profile, builds) for profile in _parts(steps, PROFILES, "profiles")}
     return {
         "builds": builds,
-        "promises": tuple(one for one in promises.values() if one),
+        "promises": tuple(promise for promise in promises.values() if promise),
         "gains": tuple(_gains(steps)),
     }
 
@@ -40,9 +40,9 @@ def _advice(steps: Sequence[Finished]) -> dict[str, Any]:
 def speeds(verdicts: Sequence[Verdict]) -> dict[str, dict[str, float]]:
     """Ratios against the baseline, by variant and workload, of what could be judged."""
     found: dict[str, dict[str, float]] = {}
-    for one in verdicts:
-        if one.ratio is not None and one.against == "baseline" and one.verdict != "inconclusive":
-            found.setdefault(one.variant, {})[one.workload] = one.ratio
+    for verdict in verdicts:
+        if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
+            found.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
     return found
 
 
@@ -66,9 +66,9 @@ def _promised(profile: dict[str, Any], builds: dict[str, str]) -> Promised | Non
 
 def _gains(steps: Sequence[Finished]) -> Iterator[GainOutcome]:
     tried = (step.output.get("tried") for step in steps if step.action == DECIDES)
-    for one in tried:
-        if one and one.get("promised"):
-            yield GainOutcome.model_validate(one["promised"])
+    for attempt in tried:
+        if attempt and attempt.get("promised"):
+            yield GainOutcome.model_validate(attempt["promised"])
 
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
@@ -118,7 +118,7 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         harness=head.harness,
         attended=head.attended,
         kept=kept(steps),
-        left=next((one.ground for one in reversed(outputs_of(steps, DecisionOutput)) if one.kept), ""),
+        left=next((output.ground for output in reversed(outputs_of(steps, DecisionOutput)) if output.kept), ""),
         commit=None if head.revision.dirty else head.revision.commit,
         base=head.revision.commit,
         loop_version=head.loop_version,
@@ -143,9 +143,9 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
 def _lasting(steps: Sequence[Finished]) -> dict[str, bool]:
     """What its own results rest on, and whether all that rest on the same were good."""
     found: dict[str, bool] = {}
-    for one in outputs_of(steps, Output):
-        if one.rests_on and not one.taken_from:
-            found[one.rests_on] = one.ok and found.get(one.rests_on, True)
+    for output in outputs_of(steps, Output):
+        if output.rests_on and not output.taken_from:
+            found[output.rests_on] = output.ok and found.get(output.rests_on, True)
     return found
 
 
@@ -159,18 +159,21 @@ def _right(steps: Sequence[Finished]) -> tuple[str, ...]:
 
 def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     """Variants of which a search named one commit, with that commit."""
-    for one in outputs_of(steps, BisectOutput):
-        if one.answer is not None and len(one.answer.culprits) == 1 and one.metric != "resources":
-            culprit = one.answer.culprits[0]
-            yield one.variant, f"{culprit.commit[:12]} ({culprit.subject})"
+    for output in outputs_of(steps, BisectOutput):
+        if output.answer is not None and len(output.answer.culprits) == 1 and output.metric != "resources":
+            culprit = output.answer.culprits[0]
+            yield output.variant, f"{culprit.commit[:12]} ({culprit.subject})"
 
 
 def _resources(steps: Sequence[Finished]) -> tuple[tuple[str, str], ...]:
     """Variants and kinds of GPU whose resources were recorded without a rise."""
     found: dict[tuple[str, str], bool] = {}
     for output in (step.output for step in steps if step.action == RESOURCES):
-        risen = {one["variant"] for one in output.get("risen", ())}
-        found |= {(one["variant"], one["device"]): one["variant"] in risen for one in output.get("taken", ())}
+        risen = {rise["variant"] for rise in output.get("risen", ())}
+        found |= {
+            (resources["variant"], resources["device"]): resources["variant"] in risen
+            for resources in output.get("taken", ())
+        }
     return tuple(key for key, rose in found.items() if not rose)
 
 
@@ -189,7 +192,7 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "unmeasured": bill.unmeasured,
         "energy_j": bill.energy_j,
         "notes": bill.notes,
-        "missed": "; ".join(one.words for one in record.objective.missed) if record.objective else "",
+        "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
         "speeds": speeds(record.verdicts),
         **judged(record.verdicts),
     }
@@ -212,14 +215,14 @@ def judged(verdicts: Sequence[Verdict]) -> Judged:
             ratios.setdefault(one.variant, []).append(one.ratio)
     return {
         "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
-        "unsure": _variants(one for one in verdicts if one.verdict == "inconclusive"),
+        "unsure": _variants(verdict for verdict in verdicts if verdict.verdict == "inconclusive"),
         "regressed": _variants(v for v in verdicts if v.against == "known_good" and v.verdict == "slower"),
-        "incorrect": _variants(one for one in verdicts if one.verdict == "incorrect"),
+        "incorrect": _variants(verdict for verdict in verdicts if verdict.verdict == "incorrect"),
     }
 
 
 def _variants(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.variant for one in verdicts))
+    return tuple(dict.fromkeys(verdict.variant for verdict in verdicts))
 
 
 def _environment(head: SessionHead, steps: Sequence[Finished]) -> Environment:
@@ -275,7 +278,9 @@ def _identity(steps: Iterable[Finished]) -> str:
 def _compiled(step: Finished) -> bool:
     """Whether a build step found its cache cold."""
     builds = step.output.get("builds")
-    return isinstance(builds, list) and any(isinstance(one, dict) and not one.get("cached") for one in builds)
+    return isinstance(builds, list) and any(
+        isinstance(build, dict) and not build.get("cached") for build in builds
+    )
 
 
 def _answered(steps: Sequence[Finished]) -> bool:
@@ -286,7 +291,7 @@ def _answered(steps: Sequence[Finished]) -> bool:
 
 def _tells(output: dict[str, Any]) -> bool:
     """Whether a step came to a verdict on another build, a culprit or a decision."""
-    words = {one["verdict"] for one in output.get("verdicts", ()) if one["against"] != "self"}
+    words = {verdict["verdict"] for verdict in output.get("verdicts", ()) if verdict["against"] != "self"}
     return bool(words - {"inconclusive"} or output.get("answer") or output.get("tried"))
 
 

@@ -115,8 +115,8 @@ class SessionFolder:
 
     def _write_order(self) -> None:
         """Store when it began, later than every session that is there, wherever the clock was set to."""
-        others = [one.order for one in every(self.path.parent)]
-        began = max([time.time_ns(), *(one + 1 for one in others[-1:])])
+        others = [folder.order for folder in every(self.path.parent)]
+        began = max([time.time_ns(), *(order + 1 for order in others[-1:])])
         write_atomic(self.path / ORDER, sums.sealed(json.dumps({"began_ns": began})))
 
     @property
@@ -215,7 +215,7 @@ def every(root: Path) -> list[SessionFolder]:
         return []
     folders = (SessionFolder(path) for path in root.iterdir() if path.name not in NOT_SESSIONS)
     return sorted(
-        (one for one in folders if (one.path / HEAD).is_file()), key=lambda one: (one.order, _age(one.id))
+        (folder for folder in folders if (folder.path / HEAD).is_file()), key=lambda one: (one.order, _age(one.id))
     )
 
 
