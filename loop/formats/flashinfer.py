@@ -138,6 +138,7 @@ def _task(
     cases = tuple(_case(definition, *workload) for workload in loaded)
     data = {root / origin.path for workload, *_ in loaded for origin in workload.inputs.values() if origin.path}
     specs = (*definition.inputs.values(), *definition.outputs.values())
+    called = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
     hardware = dict.fromkeys(itertools.chain.from_iterable(answer.spec.target_hardware for answer in answers))
     return ForeignTask(
         format=dialect.name,
@@ -145,7 +146,7 @@ def _task(
         name=definition.name,
         path=path,
         files=tuple(dict.fromkeys((file, *(lines for *_, lines in loaded), *solutions))),
-        entry="a solution's entry point, called as " + _call(definition),
+        entry=f"a solution's entry point, called as {called}",
         languages=dialect.languages,
         reference="run() of the definition",
         cases=cases,
@@ -158,10 +159,6 @@ def _task(
         needs_files=tuple(sorted(data)),
         hints=tuple(_hints(definition, loaded)),
     )
-
-
-def _call(definition: Definition) -> str:
-    return f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
 
 
 def _check(dialect: Dialect, definition: Definition, document: Document, file: Path) -> None:

@@ -98,10 +98,7 @@ def _write(path: Path, text: str) -> None:
 
 def _manifest(task: ForeignTask, fields: Mapping[str, Any]) -> str:
     """The target's manifest: JSON, which is YAML too."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
     content = hash_files(task.files, Path("/"))
     head = f"{origin.MADE} {task.path} ({task.format}), whose files have the content {content}.\n"
-    return head + to_json({"format": 2, "name": _slug(task), **fields}) + "\n"
-
-
-def _slug(task: ForeignTask) -> str:
-    return re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
+    return head + to_json({"format": 2, "name": name, **fields}) + "\n"

@@ -1,7 +1,7 @@
 """What should the next session do, and why? What is wrong comes first, then what was not measured, then speed."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -69,7 +69,8 @@ def ideas(
     """
     there = [row for row in rows if not row.recorded]
     own = [row for row in there if row.status is not None]
-    searchable = now.tunable if _usable("tuning", standings) else ()
+    tuning = standings.get("tuning")
+    searchable = now.tunable if tuning and tuning.status not in ("doubtful", "retired") else ()
     unmeasured = tuple(_unmeasured(own, now.ground))
     found = [
         *_waiting(own),
@@ -138,7 +139,10 @@ def _good(variant: str, rows: Sequence[SessionRow]) -> SessionRow | None:
 
 
 def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    for variant, row in _standing(rows, lambda row: row.regressed, lambda row: (*row.ratios, *row.regressed)):
+    last = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
+    for variant, row in last.items():
+        if variant not in row.regressed:
+            continue
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
         if variant in row.blamed:
             yield _blame(variant, row, "slower")
@@ -171,18 +175,6 @@ def _missed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
         if row.missed and row.otherwise and row.otherwise not in {run.pattern for run in row.runs}:
             why = f"{row.id} missed its objective: {row.missed}"
             yield Idea(row.otherwise, "Do what the plan names as the answer to a miss", (why,))
-
-
-def _standing(
-    rows: Sequence[SessionRow],
-    of: Callable[[SessionRow], Iterable[str]],
-    told: Callable[[SessionRow], Iterable[str]],
-) -> Iterator[tuple[str, SessionRow]]:
-    """Variants with a fault, each with the last session that told anything of such a one."""
-    judged: dict[str, SessionRow] = {}
-    for row in rows:
-        judged |= dict.fromkeys(told(row), row)
-    return ((variant, row) for variant, row in judged.items() if variant in of(row))
 
 
 def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
@@ -284,15 +276,6 @@ def _ran(plan: str, variant: str, rows: Iterable[SessionRow], ground: str) -> bo
     return any(variant in (*row.variants, *row.emulated) for row in ended)
 
 
-def _usable(pattern: str, standings: Mapping[str, PatternStatistics]) -> bool:
-    known = standings.get(pattern)
-    return known is not None and known.status not in ("doubtful", "retired")
-
-
-def _timed(rows: Iterable[SessionRow]) -> set[str]:
-    return {name for row in rows for name in row.ratios}
-
-
 def _unjudged(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
     """What no session judged on these files, unless `baseline` has tried to."""
     missing = {
@@ -315,7 +298,8 @@ def _nothing(rows: Sequence[SessionRow], now: Present, tunable: Collection[str])
     claim = now.claim(rows)
     if now.for_gpu and "kernels" not in {row.plan for row in here}:
         return Idea("kernels", "Widen the gate, for nothing is left to make faster here", claim)
-    untried = [name for name in _timed(measured).intersection(tunable) if not _ran("tune", name, rows, now.ground)]
+    timed = {name for row in measured for name in row.ratios}
+    untried = [name for name in timed.intersection(tunable) if not _ran("tune", name, rows, now.ground)]
     if untried:
         return _search(min(untried), "its values were not searched on these files; everything else was tried")
     return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", claim)

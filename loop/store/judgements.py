@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from loop.model.index import Judgement, SessionRow
-from loop.model.measurement import Check, PropertyCheck
+from loop.model.measurement import PropertyCheck
 from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, SessionHead
 from loop.model.sanitizing import SanitizeOutput
@@ -49,13 +49,12 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement,
         )
         checks = grouped.setdefault(judgement, {})
         checks[outcome.check] = outcome.passed and checks.get(outcome.check, True)
-    return tuple(_with(judgement, checks) for judgement, checks in grouped.items())
-
-
-def _with(judgement: Judgement, checks: Mapping[str, bool]) -> Judgement:
-    right = tuple(name for name, passed in checks.items() if passed)
-    wrong = tuple(name for name, passed in checks.items() if not passed)
-    return judgement.model_copy(update={"right": right, "wrong": wrong})
+    every = []
+    for judgement, checks in grouped.items():
+        right = tuple(name for name, passed in checks.items() if passed)
+        wrong = tuple(name for name, passed in checks.items() if not passed)
+        every.append(judgement.model_copy(update={"right": right, "wrong": wrong}))
+    return tuple(every)
 
 
 def _verified(steps: Sequence[Finished]) -> Iterator[Outcome]:
@@ -70,20 +69,17 @@ def _verified(steps: Sequence[Finished]) -> Iterator[Outcome]:
         for checks in output.variants:
             emulated = checks.emulated or step.action == "kernel.emulate"
             for check in checks.checks:
+                name = check.workload.name
                 if not check.passed or checks.variant in output.right or checks.first_failure:
                     yield Outcome(
                         variant=checks.variant,
-                        check=_name(check),
+                        check=name if check.inputs == "contiguous" else f"{name}, {check.inputs}",
                         passed=check.passed,
                         build=checks.build_id or "",
                         threads=check.threads,
                         seed=output.seed,
                         emulated=emulated,
                     )
-
-
-def _name(check: Check) -> str:
-    return check.workload.name if check.inputs == "contiguous" else f"{check.workload.name}, {check.inputs}"
 
 
 def _others(steps: Sequence[Finished]) -> Iterator[Outcome]:

@@ -108,22 +108,15 @@ def known_resources(
         if not new or row.commit is None or row.environment.cuda != head.machine.nvcc:
             continue
         try:
-            for resources in _taken(SessionFolder(root / row.id)):
+            steps = latest_attempts(SessionFolder(root / row.id).finished())
+            outputs = [step.output for step in steps if step.action == RESOURCES]
+            for taken in (taken for output in outputs for taken in output.get("taken", ())):
+                resources = Taken.model_validate(taken, strict=False)
                 if (resources.variant, resources.device) in new:
                     found[resources.variant, resources.device] = KnownResources(session=row.id, taken=resources)
         except LoopError as error:
             left_out(error)
     return found
-
-
-def _taken(folder: SessionFolder) -> Iterator[Taken]:
-    """What a session recorded, the last of each variant last."""
-    outputs = [record.output for record in latest_attempts(folder.finished()) if record.action == RESOURCES]
-    return (
-        Taken.model_validate(resources, strict=False)
-        for output in outputs
-        for resources in output.get("taken", ())
-    )
 
 
 def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, KnownGood]]:
@@ -132,17 +125,14 @@ def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, Kno
         return
     revision = record.head.revision
     commit = None if revision.dirty else revision.commit
-    for name, build_id in dict(_builds(folder.finished())).items():  # The last verification counts.
-        yield name, KnownGood(session=folder.id, build_id=build_id, commit=commit, branch=revision.branch)
+    outputs = outputs_of(folder.finished(), VerifyOutput)
+    checked = [checks for output in outputs for checks in output.variants if checks.right and checks.build_id]
+    for name, build_id in {checks.variant: checks.build_id for checks in checked}.items():  # The last one counts.
+        yield name, KnownGood(session=folder.id, build_id=build_id or "", commit=commit, branch=revision.branch)
 
 
 def _ground(head: SessionHead) -> tuple[object, ...]:
     return head.target, head.device, head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
-
-
-def _builds(finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
-    checked = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
-    yield from ((c.variant, c.build_id) for c in checked if c.right and c.build_id)
 
 
 def lost_ideas(root: Path, head: SessionHead) -> tuple[LostIdea, ...]:
