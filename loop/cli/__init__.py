@@ -33,7 +33,6 @@ from loop.cli.working import WORKING
 GROUPS = {
     "run": "Run a session or a single pattern.",
     "patterns": "Browse and check the pattern catalogue.",
-    "patterns drafts": "Patterns drafted from failures that came back.",
     "kernels": "Build, verify and measure kernels without a session.",
     "targets": "Look at tasks in other formats.",
     "sessions": "Look at recorded sessions.",
