@@ -265,6 +265,8 @@ def unknowns(
         data = _bytes(os.path.join(folder, name))
         if data.startswith(b"#!") and not name.startswith("/"):
             yield f"{name} is a script of the target's, which may read anything"
+        if data.startswith(b"!<thin>"):
+            yield f"{name} is a thin archive, which only names its objects"
         if CLOCK.search(data) and b"\0" not in data[:4096]:
             yield f"{name} asks for the date (__DATE__, __TIME__ or __TIMESTAMP__)"
         if LOADING.search(data) and not name.startswith("/"):

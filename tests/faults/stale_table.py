@@ -193,7 +193,7 @@ WAYS = (
     Way("an archive", *both(archive, "libh.a"), flags=LINKED, source=CALLS),
     Way("an archive by its name", *both(archive, "libh.a"), flags=("libh.a",), source=CALLS),
     Way("an archive of links", members, lambda s: s.change("value.o", s.built(s.after)),
-        flags=LINKED, source=CALLS),
+        flags=LINKED, source=CALLS, kept=False),
     Way("an archive earlier in the path", lambda s: (s.put("b/libh.a", s.archive(s.before)), s.put("a/x", "")),
         lambda s: s.put("a/libh.a", s.archive(s.after)), flags=("-La", "-Lb", "-lh"), source=CALLS),
     Way("a shared library before its archive", lambda s: s.put("libh.a", s.archive(s.before)),
