@@ -9,7 +9,7 @@ from types import MappingProxyType
 from loop.base.stats import geometric_mean
 from loop.model.change import standing
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
-from loop.model.output import MeasureOutput, OperatorSpeed, VerifyOutput, outputs_of
+from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
@@ -176,11 +176,10 @@ def speeds(
     rounds: Rounds = MappingProxyType({}),
     roof: Roof | None = None,
 ) -> tuple[VariantSpeed, ...]:
-    """Every timed variant, one row a workload, by the session's verdicts; then its calls as an operator."""
+    """Every timed variant, one row a workload, by the session's verdicts."""
     judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
     outputs = outputs_of(standing(finished), MeasureOutput)
     by_variant = _last_timed((one for output in outputs for one in output.measurements), judged)
-    operators = {(o.variant, o.workload): o for output in outputs for o in output.as_operator}.values()
     base, made = record.head.baseline, []
     for name, mine in by_variant.items():
         verdicts = [judged[name, one.workload.name] for one in mine]
@@ -192,7 +191,6 @@ def speeds(
             _speed_row(one, verdict, sparkline(rounds.get((name, one.workload.name), ())), roof)
             for one, verdict in zip(mine, verdicts, strict=True)
         ]
-        rows += [_operator_row(one, len(heads)) for one in operators if one.variant == name]
         made.append(VariantSpeed(name, _summary(mine, verdicts), filled(heads, rows)))
     return tuple(made)
 
@@ -263,11 +261,6 @@ def _speed_row(one: Measurement, verdict: SpeedVerdict, curve: str, roof: Roof |
         say.memory(one.candidate_peak_bytes),
         say.memory(one.reference_peak_bytes),
     )
-
-
-def _operator_row(one: OperatorSpeed, cells: int) -> tuple[str, ...]:
-    said = (f"{one.workload}, as an operator", "not judged", say.times(one.ratio), say.latency(one.us))
-    return (*said, *["-"] * (cells - len(said)))
 
 
 def reasons(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
