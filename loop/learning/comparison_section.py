@@ -1,13 +1,11 @@
 """Sessions beside each other, and ratios over sessions, as sections of a page."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.base.stats import geometric_mean
 from loop.learning.model import ComparedSession, Comparison, Judged, Point, Row, Series
 from loop.report import format as say
-from loop.report.format import block
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import shortened
 from loop.report.sections import Section
@@ -20,10 +18,6 @@ FILES = 10
 """Changed files that are named."""
 WORDS = {"higher": "higher", "lower": "lower", "within": "overlap"}
 UNKNOWN = "?"
-STILL = 0.02
-"""Ratios within 2 % are no movement: a flat line stands in the middle."""
-GAP = " | "
-MARKS = {"incorrect": "x", "none": "-", "unsure": "?"}
 STATES = {"incorrect": "incorrect: no speed", "none": "no speed", "unsure": "disturbed", "right": ""}
 
 
@@ -208,23 +202,11 @@ def trend_sections(series: Sequence[Series]) -> Iterator[Section]:
     """A section for each variant, device and choice of workloads."""
     for one in series:
         ratios = [point.ratio for point in one.points if point.ratio]
-        span = f", {say.times(min(ratios))} to {say.times(max(ratios))}" if ratios else ""
+        span = f"{say.times(min(ratios))} to {say.times(max(ratios))}" if ratios else "no ratio"
         where = f"{one.variant} on {one.device} against {one.baseline}, workloads {', '.join(one.sets)}"
         heads = columns("Session", "Commit", ">Ratio", ">Workloads", "Remark")
         rows = tuple(_trend_row(point) for point in one.points)
-        line = f"{sparkline(one.points)}{span}"
-        yield Section(where, (line,), filled(heads, rows), tuple(_legend(one.points)), wrap=-1)
-
-
-def sparkline(points: Sequence[Point]) -> str:
-    """`▁▃ | ▅█`: logarithms of ratios, lowest to highest; `x` is wrong, `?` disturbed, `|` a new baseline."""
-    ratios = [math.log(one.ratio) for one in points if one.ratio]
-    low, high = min(ratios, default=0.0), max(ratios, default=0.0)
-    line = ""
-    for one in points:
-        line += GAP if one.breaks else ""
-        line += block(math.log(one.ratio), low, high, flat=STILL) if one.ratio else MARKS[one.state]
-    return line.strip()
+        yield Section(where, (span,), filled(heads, rows), tuple(_legend(one.points)), wrap=-1)
 
 
 def _legend(points: Sequence[Point]) -> Iterator[str]:

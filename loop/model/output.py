@@ -178,10 +178,6 @@ class MeasureOutput(Output):
     """What disturbed it: others on the same GPU."""
     sensors: tuple[SideSensors, ...] = ()
     """What the GPU's sensors said, one a side; none on a CPU."""
-    energy_j: float | None = None
-    """Joules that the GPU took from the first timed call to the last; None where no counter told."""
-    energy_s: float = 0.0
-    """Seconds over which it took them."""
     threads: int = 0
     """Threads of each process on the CPU."""
     block_sd: float | None = None

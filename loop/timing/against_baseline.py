@@ -23,10 +23,10 @@ from loop.steps.context import Context, Result, Working
 from loop.timing import ratios, schedule
 from loop.timing.compiled import Compiled, time_compiled
 from loop.timing.doubts import doubts
-from loop.timing.energy import sensed, taken
 from loop.timing.operators import Offered, both_ways, time_operators
 from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
 from loop.timing.samples import Pair, Timings, log_ratios
+from loop.timing.sensors import sensed
 from loop.timing.terms import Terms
 from loop.timing.verdicts import by_interval
 from loop.timing.ways import EMPTY
@@ -126,7 +126,6 @@ def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutp
     floors = timings.floors.call_s if timings.floors else {}
     told = both_ways(speeds)
     verdicts = with_doubts([by_interval(one) for one in timed.measured], distrusted)
-    energy_j, energy_s = taken(timings.segments) or (None, 0.0)
     return MeasureOutput(
         ok=bool(timed.room.workloads) and not distrusted,
         message=with_warnings(timed.room.said_after(_describe(verdicts, told)), timed.warned),
@@ -151,8 +150,6 @@ def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutp
         block_sd=timed.block_sd,
         warnings=timed.warned,
         sensors=sensed(timings.segments),
-        energy_j=energy_j,
-        energy_s=energy_s,
     )
 
 

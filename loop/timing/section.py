@@ -1,4 +1,4 @@
-"""What a report says of timing: how each side was called, and a GPU's clocks, power and energy meanwhile."""
+"""What a report says of timing: how each side was called, and a GPU's clocks and power meanwhile."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,8 +6,6 @@ from loop.model.measurement import SideSensors
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
-
-UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
 
 
 def how_called(output: MeasureOutput) -> Iterator[str]:
@@ -31,14 +29,7 @@ def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]
 
 def _parts(one: SideSensors) -> Iterator[str]:
     yield _clock(one)
-    if one.power_w is None:
-        yield "power unknown"
-    else:
-        by = "by the energy counter" if one.power_by == "energy" else "by the power sensor"
-        yield f"{one.power_w:.0f} W {by}"
-    if one.call_j is not None:
-        ends = list(dict.fromkeys(energy(joules) for joules in one.call_j))
-        yield f"{' to '.join(ends)} a call"
+    yield "power unknown" if one.power_w is None else f"{one.power_w:.0f} W"
     if one.temperature_c is not None:
         yield f"{one.temperature_c} °C at most"
     yield _throttled(one)
@@ -50,12 +41,6 @@ def _clock(one: SideSensors) -> str:
         return "clock unknown"
     least, middle, most = one.sm_clock_mhz
     return f"{middle} MHz" if least == most else f"{middle} MHz ({least} to {most})"
-
-
-def energy(joules: float) -> str:
-    """`4.2 mJ`."""
-    size, unit = next(((size, unit) for size, unit in UNITS if joules >= size), UNITS[-1])
-    return f"{say.significant(joules / size, 2)} {unit}"
 
 
 def _throttled(one: SideSensors) -> str:

@@ -334,7 +334,7 @@ class Bench:
         state = sensors.read() if sensors else None
         if state is None:
             return None
-        fields = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle", "energy_j")
+        fields = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle")
         return DeviceReading(**{name: getattr(state, name) for name in fields}, at_s=time.monotonic())
 
     def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:

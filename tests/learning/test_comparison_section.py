@@ -82,11 +82,3 @@ def points(*ratios: float | None, breaks: int = -1) -> list[Point]:
         state = {"state": "right" if ratio else "incorrect", "breaks": ("torch",) if place == breaks else ()}
         made.append(Point.model_validate({**fields, **state}))
     return made
-
-
-def test_a_line_of_blocks_from_the_lowest_to_the_highest() -> None:
-    """In logarithms; wrong ones are crosses, a new baseline breaks it, and noise is flat."""
-    assert "▁█" == page.sparkline(points(1.0, 4.0))
-    assert "▁x | █" == page.sparkline(points(1.0, None, 4.0, breaks=2))
-    assert "▄▄" == page.sparkline(points(1.0, 1.005))
-    assert "" == page.sparkline([])
