@@ -64,8 +64,8 @@ LOOKING = (
         "loop.session.command:report",
         """Print a session's report, rendered again from its record.
 
-        html is one file that needs nothing else; trace opens in Perfetto (ui.perfetto.dev) and
-        chrome://tracing; csv has one row a sample that was timed; `loop patterns schema report` describes json.
+        html is one file that needs nothing else; csv has one row a sample that was timed;
+        `loop patterns schema report` describes json.
 
         A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
         which a workflow finds its own comment again.
@@ -77,7 +77,7 @@ LOOKING = (
         ),
         (
             argument("session_id ID", str, "An id, its beginning, or last.", "last", complete=names.sessions),
-            option("--format", str, "md, html, json, trace, csv or summary.", "md", name="form"),
+            option("--format", str, "md, html, json, csv or summary.", "md", name="form"),
             option("--output", Path | None, "Write this file instead; a report's figures beside it."),
             TARGET,
             option("--limit", int, "Of a summary, in bytes.", 65_536),
