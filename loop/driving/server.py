@@ -44,12 +44,10 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 def described(tool: Tool) -> types.Tool:
     """A tool as the protocol lists it."""
-    title, _, more = tool.command.help.partition("\n")
-    lines = [title, *(line.strip() for line in more.splitlines())]
     return types.Tool(
         name=tool.name,
-        title=title.rstrip("."),
-        description="\n".join(lines).strip(),
+        title=tool.command.summary.rstrip("."),
+        description=tool.command.help,
         input_schema=tool.input_schema,
         output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(open_world_hint=False, **HINTS[tool.command.agents]),
@@ -71,7 +69,7 @@ class Calls:
     def _warm_up(self) -> None:
         for tool in self.tools.values():
             if not tool.starts:
-                importlib.import_module(tool.command.story.partition(":")[0])
+                importlib.import_module(tool.command.result.partition(":")[0])
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """One call; what is wrong comes back as a result with `is_error`, a code and what to do next."""
