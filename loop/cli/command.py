@@ -23,6 +23,8 @@ from loop.cli.names import refuse_unknown
 
 BY_OPTION = "by_option"
 """Parameter of `--variant` where variants are named by their place, too: it is joined to `variants`."""
+ON_HOST = "loop.cli.on_host"
+"""Does a command on another machine, where `--on` names one. It knows commands, so it is imported by name."""
 HELP = {"help_option_names": ["-h", "--help"]}
 FIRST = (
     "run session",
@@ -187,9 +189,7 @@ class Command:
         """Do it, on the process's own screen by default; the exit code."""
         screen = screen or screen_for(bool(given.get("json") or given.get("events")))
         if given.get("on") or given.get("keep_until"):
-            from loop.cli.on_host import run
-
-            return run(self, given, screen)
+            return int(importlib.import_module(ON_HOST).run(self, given, screen))
         if BY_OPTION in given:
             both = [*(given["variants"] or ()), *(given[BY_OPTION] or ())]
             given = {**given, "variants": both, BY_OPTION: None}
