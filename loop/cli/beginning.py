@@ -92,7 +92,7 @@ def targets_inspect(
 ) -> int:
     """Say what a task of somebody else's is, what of it runs here, and what does not and why.
 
-    It reads KernelBench, GPU MODE, FlashInfer Trace, SOL-ExecBench, kernelbench.com hard and AgentKernelArena.
+    It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.
     Nothing of theirs is imported, run or changed. For a folder of tasks it lists all of them.
     """
     from loop.formats.command import inspect

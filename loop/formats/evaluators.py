@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.processes import Completed
-from loop.formats import commands, flashinfer, gpumode, kernelbench, python_text
+from loop.formats import flashinfer, gpumode, kernelbench, python_text
 from loop.formats.model import Case, ForeignTask
 from loop.formats.theirs import Asked, Evaluator, Step, Verdict, few
 
@@ -188,20 +188,6 @@ EVALUATORS = {
         files=lambda asked: _checkout(asked, "flashinfer_bench"),
         steps=_trace_steps,
         read=_traces_read,
-    ),
-    commands.HARD: Evaluator(
-        needs_cuda=lambda task: task.devices == ("cuda",),
-        needs_checkout=False,
-        files=lambda asked: [],
-        steps=commands.steps_hard,
-        read=commands.read_commands,
-    ),
-    commands.ARENA: Evaluator(
-        needs_cuda=lambda task: task.devices == ("cuda",),
-        needs_checkout=False,
-        files=lambda asked: [],
-        steps=commands.steps_arena,
-        read=commands.read_commands,
     ),
 }
 """By the name of the format."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from loop.base.documents import did_you_mean
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import MANIFEST
-from loop.formats import commands, flashinfer, flashinfer_target, gpumode, gpumode_target, kernelbench
+from loop.formats import flashinfer, flashinfer_target, gpumode, gpumode_target, kernelbench
 from loop.formats.licences import licence_of
 from loop.formats.model import ForeignTask
 from loop.formats.target import Made
@@ -27,8 +27,8 @@ class Format:
     """Why a file or folder looks like one of its tasks; None where it does not."""
     load: Callable[[Path, str], ForeignTask]
     """Reads one; raises DefinitionError with file and line."""
-    target: Callable[[ForeignTask, Mapping[str, Path]], Made] | None
-    """Makes a target of one, with the answers by name; None where its own commands alone judge."""
+    target: Callable[[ForeignTask, Mapping[str, Path]], Made]
+    """Makes a target of one, with the answers by name."""
     looks_for: str
     """What makes a path one of its tasks, in words."""
 
@@ -60,22 +60,6 @@ FORMATS = (
         flashinfer.load_sol,
         flashinfer_target.target,
         "a folder with definition.json and workload.jsonl",
-    ),
-    Format(
-        commands.HARD,
-        "kernelbench.com hard",
-        commands.claims_hard,
-        commands.load_hard,
-        commands.target_hard,
-        "a folder with problem.yaml and reference.py",
-    ),
-    Format(
-        commands.ARENA,
-        "AgentKernelArena",
-        commands.claims_arena,
-        commands.load_arena,
-        None,
-        "a folder with config.yaml that names commands",
     ),
 )
 

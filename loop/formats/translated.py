@@ -16,10 +16,9 @@ from typing import Any
 from loop.base.documents import content_hash, hash_files, to_json, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST, tasks_folder
-from loop.formats import commands, table
+from loop.formats import table
 from loop.formats.hindrances import Here, hindrances, installed
 from loop.formats.model import ForeignTask
-from loop.formats.target import Made
 from loop.library import made_of as origin
 from loop.machine.gpus import gpus
 
@@ -31,18 +30,14 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     """The folder of a task as a target, and the names of its answers there; answers are paths.
 
     Raises LoopError for a task that cannot be read, that loop cannot run here, and for an answer that does not
-    define what the format asks for. A task of commands alone is no target: its folder holds what one allows.
+    define what the format asks for.
     """
     task = table.load(path.absolute(), form)
     files = [Path(answer).absolute() for answer in answers]
     names = _names(files)
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, form, *files))))[:16]
-    adapter = table.of(task.format).target
-    if adapter is None or commands.judges_alone(task):
-        made = Made({"commands": commands.run_by(task)}, {})
-    else:
-        refuse(task)
-        made = adapter(task, dict(zip(names, files, strict=True)))
+    refuse(task)
+    made = table.of(task.format).target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     _write(folder / origin.FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
     _link(folder, made.links)
@@ -58,13 +53,6 @@ def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
     if said is None:
         return None
     return table.load(Path(said.task), said.format), {name: Path(path) for name, path in said.answers.items()}
-
-
-def only_commands(folder: Path) -> tuple[str, ...]:
-    """What a task runs that is judged by its own commands alone; empty for any target."""
-    said = origin.made_of(folder)
-    task = table.load(Path(said.task), said.format) if said else None
-    return commands.run_by(task) if task and commands.judges_alone(task) else ()
 
 
 def refuse(task: ForeignTask) -> None:

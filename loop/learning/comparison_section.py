@@ -1,13 +1,11 @@
-"""Sessions beside each other, and ratios over sessions, as sections of a page."""
+"""Sessions beside each other, as sections of a page."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.learning.model import ComparedSession, Comparison, Judged, Point, Row, Series
+from loop.learning.model import ComparedSession, Comparison, Judged, Row
 from loop.report import format as say
-from loop.report.format import block
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import shortened
 from loop.report.sections import Section
@@ -20,11 +18,6 @@ FILES = 10
 """Changed files that are named."""
 WORDS = {"higher": "higher", "lower": "lower", "within": "overlap"}
 UNKNOWN = "?"
-STILL = 0.02
-"""Ratios within 2 % are no movement: a flat line stands in the middle."""
-GAP = " | "
-MARKS = {"incorrect": "x", "none": "-", "unsure": "?"}
-STATES = {"incorrect": "incorrect: no speed", "none": "no speed", "unsure": "disturbed", "right": ""}
 
 
 def sections(found: Comparison, *, wide: bool = False) -> Iterator[Section]:
@@ -202,46 +195,3 @@ def _unmeasured(sessions: Sequence[ComparedSession]) -> Iterator[str]:
         for missing in one.unmeasured:
             reasons.setdefault(f"{missing.resource}: {missing.reason}", []).append(letter)
     return (f"no figure for {reason} ({say.listed(letters)})" for reason, letters in reasons.items())
-
-
-def trend_sections(series: Sequence[Series]) -> Iterator[Section]:
-    """A section for each variant, device and choice of workloads."""
-    for one in series:
-        ratios = [point.ratio for point in one.points if point.ratio]
-        span = f", {say.times(min(ratios))} to {say.times(max(ratios))}" if ratios else ""
-        where = f"{one.variant} on {one.device} against {one.baseline}, workloads {', '.join(one.sets)}"
-        heads = columns("Session", "Commit", ">Ratio", ">Workloads", "Remark")
-        rows = tuple(_trend_row(point) for point in one.points)
-        line = f"{sparkline(one.points)}{span}"
-        yield Section(where, (line,), filled(heads, rows), tuple(_legend(one.points)), wrap=-1)
-
-
-def sparkline(points: Sequence[Point]) -> str:
-    """`▁▃ | ▅█`: logarithms of ratios, lowest to highest; `x` is wrong, `?` disturbed, `|` a new baseline."""
-    ratios = [math.log(one.ratio) for one in points if one.ratio]
-    low, high = min(ratios, default=0.0), max(ratios, default=0.0)
-    line = ""
-    for one in points:
-        line += GAP if one.breaks else ""
-        line += block(math.log(one.ratio), low, high, flat=STILL) if one.ratio else MARKS[one.state]
-    return line.strip()
-
-
-def _legend(points: Sequence[Point]) -> Iterator[str]:
-    """What marks in the line mean, those that are in it."""
-    broken = sum(1 for point in points if point.breaks)
-    if broken:
-        yield f"|: {say.count(broken, 'new baseline')}; ratios are not connected across it"
-    if any(point.state == "unsure" for point in points):
-        yield "?: disturbed: an interval whose ends differ by more than a factor of 10 says nothing"
-    if any(point.state == "incorrect" for point in points):
-        yield "x: incorrect, so without a speed"
-
-
-def _trend_row(point: Point) -> tuple[str, ...]:
-    commit = (point.commit or "unknown")[:12] + (" + changes" if point.dirty else "")
-    ratio = say.times(point.ratio) if point.ratio else "-"
-    breaks = f"new baseline: {'; '.join(point.breaks)}" if point.breaks else ""
-    changes = (f"kept: {say.times(one.ratio)} what it replaced" for one in point.kept)
-    remark = "; ".join(filter(None, (STATES[point.state], *changes, breaks)))
-    return point.session, commit, ratio, str(point.workloads), remark

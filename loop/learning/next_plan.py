@@ -7,7 +7,7 @@ from typing import Literal
 
 from loop.base.ratios import plain_ratio
 from loop.learning.present import Present, never_judged, wrong
-from loop.learning.statistics import Statistics
+from loop.learning.statistics import PatternStatistics
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import Kept
 from loop.model.gain import Promise
@@ -60,7 +60,7 @@ class Benefit:
 
 
 def ideas(
-    rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int], standings: Mapping[str, Statistics]
+    rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int], standings: Mapping[str, PatternStatistics]
 ) -> tuple[Idea, ...]:
     """What could be done next, the most urgent first; the last one is for where nothing else can be run.
 
@@ -133,7 +133,7 @@ def _mended(variant: str, mine: Sequence[StandingFailure], rows: Sequence[Sessio
 def _good(variant: str, rows: Sequence[SessionRow]) -> SessionRow | None:
     """The last session that found a variant right at a commit, of a build that none found wrong."""
     bad = wrong_builds(rows)
-    right = (one for one in reversed(rows) if variant in (one.right or ()) and one.commit)
+    right = (one for one in reversed(rows) if variant in one.right and one.commit)
     return next((one for one in right if not one.has_build(variant, bad)), None)
 
 
@@ -284,9 +284,9 @@ def _ran(plan: str, variant: str, rows: Iterable[SessionRow], ground: str) -> bo
     return any(variant in (*row.variants, *row.emulated) for row in ended)
 
 
-def _usable(pattern: str, standings: Mapping[str, Statistics]) -> bool:
+def _usable(pattern: str, standings: Mapping[str, PatternStatistics]) -> bool:
     known = standings.get(pattern)
-    return known is not None and known.standing not in ("doubtful", "retired")
+    return known is not None and known.status not in ("doubtful", "retired")
 
 
 def _timed(rows: Iterable[SessionRow]) -> set[str]:
@@ -324,7 +324,7 @@ def _nothing(rows: Sequence[SessionRow], now: Present, tunable: Collection[str])
 def benefit(
     idea: Idea,
     chain: Sequence[str],
-    standings: Mapping[str, Statistics],
+    standings: Mapping[str, PatternStatistics],
     ground_is_new: bool,
     rows: Sequence[SessionRow] = (),
 ) -> Benefit:
@@ -335,11 +335,14 @@ def benefit(
         return _faster(idea.variant, rows)
     if not ground_is_new:
         return Benefit("an answer; what is repeated on the same files saves nothing", 0.0, "measured")
-    parts = [(known.saved, known) for name in chain if (known := standings.get(name)) and known.saved]
+    parts = [known for name in chain if (known := standings.get(name)) and known.saved_sessions]
     if not parts:
         return Benefit("an answer; no session shows what its patterns avoid", None, None)
-    minutes = sum(saved.minutes / saved.sessions * known.success.mean for saved, known in parts)
-    names = ", ".join(known.pattern for _, known in parts)
+    minutes = sum(
+        known.saved_minutes / known.saved_sessions * (known.success.mean if known.success else 0.5)
+        for known in parts
+    )
+    names = ", ".join(known.name for known in parts)
     return Benefit(f"{minutes:.1f} minutes that {names} spare, as measured here", minutes, "measured")
 
 

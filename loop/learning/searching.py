@@ -1,4 +1,4 @@
-"""Which things do a few words mean? Exact words before beginnings, parts and typing mistakes.
+"""Which things do a few words mean? Exact words before beginnings and parts.
 
 A word counts by the best it is found as (`QUALITY`), times the weight of the field it is found in, added up over
 fields. What has all words comes before what has some. The catalogue's page searches by the same rule (site.js).
@@ -12,9 +12,7 @@ from loop.model.index import SessionRow
 from loop.model.pattern import Pattern
 
 WORD = re.compile(r"[^\W_]+")
-QUALITY = {"exact": 1.0, "beginning": 0.8, "part": 0.5, "one_off": 0.4, "two_off": 0.25}
-SHORT, LONG = 4, 8
-"""Letters from which one mistake is allowed, and from which two are."""
+QUALITY = {"exact": 1.0, "beginning": 0.8, "part": 0.5}
 EMPTY = frozenset(
     (
         *("a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "i", "in", "is", "it", "no", "not"),
@@ -92,42 +90,18 @@ def quality(word: str, other: str) -> float:
         return QUALITY["beginning"]
     if len(word) >= 3 and word in other:
         return QUALITY["part"]
-    allowed = 0 if len(word) < SHORT else 1 if len(word) < LONG else 2
-    off = distance(word, other, allowed) if allowed else 1
-    return {1: QUALITY["one_off"], 2: QUALITY["two_off"]}.get(off, 0.0) if off <= allowed else 0.0
-
-
-def distance(one: str, other: str, most: int) -> int:
-    """Letters to change, add, leave out or swap with their neighbour, at most; `most + 1` where it is more.
-
-    Optimal string alignment: Damerau 1964, "A technique for computer detection and correction of spelling errors".
-    """
-    if abs(len(one) - len(other)) > most:
-        return most + 1
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, start=1):
-        before, above, row = row, before, [i]
-        for j, beside in enumerate(other, start=1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != beside))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == beside:
-                cost = min(cost, above[j - 2] + 1)
-            row.append(cost)
-        if min(row) > most:
-            return most + 1
-    return min(row[-1], most + 1)
+    return 0.0
 
 
 def pattern_fields(pattern: Pattern, failures: Iterable[str] = ()) -> tuple[Field, ...]:
     """Name, problem, occasions, failures, steps and evidence. `failures`: signatures that its steps ended with."""
     steps = " ".join(f"{one.id} {one.title} {one.action} {one.mend or ''}" for one in pattern.steps)
-    own = [pattern.failure.text] if pattern.failure else []
     seen = list(dict.fromkeys(failures))[-MOST_FAILURES:]
     return (
         (NAME, f"{pattern.name} {pattern.title}"),
         (PROBLEM, pattern.problem),
         (PROBLEM, " ".join(pattern.use_when)),
-        (PROBLEM, " ".join([*own, *seen])),
+        (PROBLEM, " ".join(seen)),
         (STEP, steps),
         (NOTE, " ".join(note.note for note in pattern.evidence)),
     )

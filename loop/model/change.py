@@ -207,7 +207,7 @@ class DecisionOutput(Output):
     incumbents: dict[str, str] = Field(default_factory=dict)
     """Variant to the build that the next change is held against."""
     ground: str = ""
-    """Hash of the target's files with what was kept; empty where nothing was, and in older sessions."""
+    """Hash of the target's files with what was kept; empty where nothing was."""
 
 
 class Confirmed(Model):

@@ -99,7 +99,7 @@ class PlannedPattern(Model):
     seconds: float
     """Predicted seconds."""
     low_s: float | None = None
-    """One run in ten is predicted to take less; None in sessions of older versions."""
+    """One run in ten is predicted to take less; None before it was predicted."""
     high_s: float | None = None
     """One run in ten is predicted to take more."""
     step_s: dict[str, float] = Field(default_factory=dict)

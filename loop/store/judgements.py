@@ -101,7 +101,6 @@ def _others(steps: Sequence[Finished]) -> Iterator[Outcome]:
         yield from (Outcome(name, "sanitizers", name in output.clean) for name in (*output.clean, *output.found))
 
 
-ANY = -1
 Key = tuple[str, str, int, int, bool, str]
 """Variant, check, threads, seed, whether it was emulated, and device."""
 
@@ -132,8 +131,7 @@ class Past:
         for place, row, judgement in past.judged:
             passed = Passed(place, row.sources(judgement), row.id)
             for check in judgement.right:
-                for key in {_key(row, judgement, check), _key(row, judgement, check, exactly=False)}:
-                    past.passed.setdefault(key, []).append(passed)
+                past.passed.setdefault(_key(row, judgement, check), []).append(passed)
             if not judgement.wrong:
                 past.clean.setdefault(judgement.variant, []).append(passed)
         return past
@@ -187,10 +185,9 @@ def standing(
     return tuple(found)
 
 
-def _key(row: SessionRow, judgement: Judgement, check: str, *, exactly: bool = True) -> Key:
-    """What has to pass again. Sessions of an older loop drew other seeds each time: of those the check counts."""
-    called_with = (judgement.threads, judgement.seed) if exactly and row.harness else (ANY, ANY)
-    return judgement.variant, check, *called_with, judgement.emulated, row.device
+def _key(row: SessionRow, judgement: Judgement, check: str) -> Key:
+    """What has to pass again."""
+    return judgement.variant, check, judgement.threads, judgement.seed, judgement.emulated, row.device
 
 
 def standing_in(rows: Sequence[SessionRow]) -> set[str]:

@@ -101,7 +101,6 @@ def make_hostile() -> Contents:
         use_when=(HOSTILE,),
         without={"minutes": 3.0, "evidence": HOSTILE},
         evidence=({"session": HOSTILE, "note": HOSTILE},),
-        failure={"signature": "0" * 12, "text": HOSTILE, "cured_by": (HOSTILE,), "diff": HOSTILE},
         next=({"when": HOSTILE, "pattern": "gone"},),
     )
     hostile = Step.model_validate({**step, "mend": HOSTILE, "with": {HOSTILE: [HOSTILE]}, "on_fail": "continue"})
