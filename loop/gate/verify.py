@@ -170,7 +170,8 @@ class Checker:
         self.found: list[Check] = []
         self.laid_out = laid_out(job.side, job.workloads) if job.layouts else {}
         """Of each type the workload on which other layouts are tried."""
-        self.again = checked_again(job.side, job.workloads) if job.layouts and not job.control else set()
+        is_again = job.layouts and not job.control
+        self.again = checked_again(job.side, job.workloads, self.bench.device) if is_again else set()
         """Workloads that are checked once more as the first call of a fresh process."""
         self.first_call_s = 0.0
         """Seconds that the last first call of a process took."""

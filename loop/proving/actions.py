@@ -1,15 +1,13 @@
 """The gate's own score: variants made to err on purpose, through verification and timing like real candidates."""
 
-import copy
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from time import monotonic
 
 from loop.base.processes import Tick
 from loop.gate.kernel import builds, unjudged_names
-from loop.machine.machine import cores
 from loop.model.dtypes import Dtype
 from loop.model.measurement import ControlResult
 from loop.model.target import PythonVariant, Target, Workload
@@ -17,9 +15,8 @@ from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand, operations
 from loop.proving import in_turn, prove
 from loop.proving.model import GateOutput
-from loop.proving.negative_controls import WRONG, Control, is_gross
+from loop.proving.negative_controls import GROSS, Control
 from loop.proving.prove import HONEST, Proof, erring, outcome
-from loop.proving.telling import SURE, Question
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
@@ -160,43 +157,18 @@ def _largest(target: Target, workloads: Iterable[Workload]) -> Workload | None:
 
 
 def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
-    """Time the controls of one variant; those that need a single thread have a process of their own."""
-    alone = [control for control in chosen if control.one_thread]
-    yield from _time_some(setup, [HONEST, *(control for control in chosen if control not in alone)], proof)
-    if cores() == 1:
-        proof.left_out += [f"{setup.side.name} {control.name}: there is one core" for control in alone]
-        return
-    lone = copy.copy(setup.bench)
-    lone.threads = 1
-    for control in alone:
-        yield from _time_some(replace(setup, bench=lone), [control], proof)
-
-
-def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
-    """Time these controls, and hold what was noticed against the rules for real candidates.
+    """Time these controls and the honest variant, and apply the rules for real candidates to what was noticed.
 
     What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
     """
     if monotonic() >= setup.ends:
-        proof.untried += [f"{setup.side.name}: {control.name}" for control in chosen if control is not HONEST]
+        proof.untried += [f"{setup.side.name}: {control.name}" for control in chosen]
         return
-    results = yield from _outcomes(setup, chosen, ROUNDS, proof)
-    again = [control for control in chosen if _unexpected(control, results[control.name])]
+    results = yield from _outcomes(setup, [HONEST, *chosen], ROUNDS, proof)
+    again = [control for control in (HONEST, *chosen) if _unexpected(control, results[control.name])]
     if again and monotonic() < setup.ends:
-        more = yield from _outcomes(setup, again, 2 * ROUNDS, proof)
-        results |= more
-    for control in chosen:
-        one = results[control.name]
-        if one is not None:
-            proof.results.append((yield from _fair(setup, control, one)))
-
-
-def _fair(setup: Setup, control: Control, found: ControlResult) -> Generator[Tick, None, ControlResult]:
-    """A control that passed, marked where its workload cannot tell it: other values have the same answer there."""
-    if found.killed or control.expected != WRONG:
-        return found
-    off = yield from Question(setup.bench, setup.side, control).excess(setup.workload)
-    return found.model_copy(update={"distinguishable": off >= SURE})
+        results |= yield from _outcomes(setup, again, 2 * ROUNDS, proof)
+    proof.results += [result for result in results.values() if result is not None]
 
 
 def _unexpected(control: Control, result: ControlResult | None) -> bool:
@@ -271,7 +243,6 @@ def _score(proof: Proof) -> GateOutput:
     killed, survived, rejected = _sorted(proof.results)
     total = len(killed) + len(survived)
     alike = tuple(_name(one) for one in proof.results if not one.distinguishable)
-    told = [one for one in killed if one.told_by]
     message = f"killed {len(killed)} of {total}{_remark(survived, rejected, alike)}"
     if not total and not alike and not rejected:
         message = "no control can be made of these variants"
@@ -279,7 +250,7 @@ def _score(proof: Proof) -> GateOutput:
     return GateOutput(
         ok=not survived and not rejected,
         message=message,
-        hint=_hint(survived, rejected, told),
+        hint=_hint(survived, rejected, alike),
         controls=tuple(proof.results),
         killed=len(killed),
         total=total,
@@ -288,7 +259,6 @@ def _score(proof: Proof) -> GateOutput:
         wrong_reasons=tuple(_with_reason(one) for one in killed if not one.right_reason),
         not_applicable=tuple(proof.left_out),
         indistinguishable=alike,
-        told_by_others=tuple(f"{_name(one)}: {one.told_by}" for one in told),
     )
 
 
@@ -317,15 +287,15 @@ def _remark(survived: Sequence[ControlResult], rejected: Sequence[ControlResult]
 
 
 def _hint(
-    survived: Sequence[ControlResult], rejected: Sequence[ControlResult], told: Sequence[ControlResult]
+    survived: Sequence[ControlResult], rejected: Sequence[ControlResult], alike: Sequence[str]
 ) -> str | None:
-    if any(is_gross(one.name) for one in survived):
+    """What to do next; None where all is well."""
+    if any(control.name == GROSS for control in survived):
         return "the tolerance is wider than every output, so that zeros pass: narrow it"
     if survived:
         return "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
     if rejected:
         return "the gate is too strict for this target: look at tolerance, reference and plain"
-    if told:
-        names = ", ".join(one.name for one in told[:3])
-        return f"no workload of the target tells {names}; this one would: {told[0].told_by}"
+    if alike:
+        return f"no input of the target tells {', '.join(alike[:3])}: add a workload with other values or sizes"
     return None
