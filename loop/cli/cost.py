@@ -10,17 +10,9 @@ COST = (
         "cost show",
         "loop.money.command:show_costs",
         "What sessions cost, and what was measurably spared; what nobody measured is `?`, in part `+`.",
-        (
-            "loop cost show",
-            "loop cost show --sessions last~4..last --json",
-            "loop cost show --sessions N+4 --against N   (of the imported history)",
-        ),
-        (
-            option("--sessions A..B", str | None, "From A to B, by id or its beginning; or one."),
-            option("--against A", str | None, "What each took less than this session, in percent too."),
-            TARGET,
-        ),
-        result="loop.money.answers:Costs",
+        ("loop cost show", "loop cost show --json"),
+        (TARGET,),
+        result="loop.money.model:Ledger",
         agents="reads",
     ),
     Command(
@@ -29,11 +21,11 @@ COST = (
         "Show the prices of the rate card, each with its source and age.",
         ("loop cost rates",),
         (TARGET,),
-        result="loop.money.answers:Prices",
+        result="loop.money.model:Prices",
     ),
     Command(
         "cost keep-or-stop",
-        "loop.money.decisions:keep_or_stop",
+        "loop.money.command:keep_or_stop",
         """Decide whether to keep an idle GPU or to stop it.
 
         Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of whoever waits).
@@ -42,7 +34,6 @@ COST = (
             "loop cost keep-or-stop --idle-hours 5",
             "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
             "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80..1.20",
-            "loop cost keep-or-stop --recorded",
         ),
         (
             option("--idle-hours", float | None, "Hours until the GPU is needed again."),
@@ -54,15 +45,14 @@ COST = (
                 str | None,
                 "Who waits for a restart: nobody, agent, engineer. Default: the card's, else nobody.",
             ),
-            option("--recorded", bool, "Judge the decisions of the recorded history."),
             TARGET,
         ),
         request="KeepRequest",
-        result="loop.money.answers:StopAnswer",
+        result="loop.money.model:KeptOrStopped",
     ),
     Command(
         "cost pivot",
-        "loop.money.decisions:pivot",
+        "loop.money.command:pivot",
         """Decide whether to go on or to try something else.
 
         An option without a probability or a value has no expected value: what it would need is shown instead.
@@ -79,12 +69,8 @@ COST = (
 
             - {name: rewrite, usd: [250, 350], value_usd: 600}
         """,
-        ("loop cost pivot --options pivot.yaml", "loop cost pivot --recorded"),
-        (
-            option("--options", Path | None, "YAML file with the options; without one, the stop rules."),
-            option("--recorded", bool, "The options that the recorded history had."),
-            TARGET,
-        ),
-        result="loop.money.answers:PivotAnswer",
+        ("loop cost pivot --options pivot.yaml",),
+        (option("--options", Path | None, "YAML file with the options; without one, the stop rules."), TARGET),
+        result="loop.money.model:Pivoted",
     ),
 )

@@ -8,7 +8,7 @@ from loop.base.errors import ExitCode
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
 from loop.cli.pattern_rows import show_rows, summary
-from loop.learning.model import PatternStatistics
+from loop.learning.statistics import PatternStatistics
 from loop.library import definitions
 from loop.model.base import Printed
 from loop.model.pattern import Pattern
@@ -21,6 +21,8 @@ LOOKED_BACK = 50
 class ShownPattern(Printed, Pattern):
     """A pattern in full."""
 
+    schema_version: int = 2
+    """Number of this schema."""
     file: str
     """Where it is defined."""
     statistics: PatternStatistics
@@ -64,23 +66,19 @@ def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *
 
 def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """One pattern in full."""
-    from loop.learning import statistics_command as statistics
+    from loop.learning import statistics
 
     read = definitions.choose(definitions.patterns(project(target, Path.cwd())), name, "pattern")
     pattern = read.value
     shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]
     if as_json:
-        told = statistics.as_fields(shown)
-        screen.data(to_json(ShownPattern(file=str(read.path), statistics=told, **dict(pattern))))
+        screen.data(to_json(ShownPattern(file=str(read.path), statistics=shown, **dict(pattern))))
         return ExitCode.OK
     screen.prose(
         f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n\n"
     )
     screen.prose(f"use when: {', '.join(pattern.use_when)}")
     screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}")
-    if pattern.without is not None:
-        minutes = f"{pattern.without.minutes:g} min" if pattern.without.minutes else "see the history"
-        screen.prose(f"without it: {minutes} ({pattern.without.evidence})")
     screen.data("")
     rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in pattern.steps]
     screen.table(("step", "action", "budget", "what"), rows)

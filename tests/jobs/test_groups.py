@@ -11,7 +11,6 @@ from loop.base.processes import finish
 from loop.jobs import executor, groups
 from loop.jobs.local import Local
 from loop.model.jobs import JobRun, Where
-from loop.report.figures.timeline import timeline
 from tests.jobs.small import Make, make
 from tests.jobs.test_local import slots
 
@@ -78,16 +77,6 @@ def test_two_results_of_a_job_agree_in_words_not_in_times() -> None:
     other = {"steps": [{"status": "failed", "seconds": 1.0, "output": {"right": [], "wrong": ["a"]}}]}
     assert "" == executor.disagreement(one, slower)
     assert "('status', 'passed') and ('status', 'failed')" in executor.disagreement(one, other)
-
-
-def test_the_picture_has_a_line_for_each_device() -> None:
-    """With how busy it was; jobs at the same time lie below each other."""
-    figure = timeline([ran("1"), ran("1", began=1.0), ran("2", began=0.5)])
-    assert figure is not None
-    assert "1 of h: 2 jobs, busy 100%" in figure.body
-    assert "2 of h: 1 job, busy 50%" in figure.body
-    assert 3 == figure.body.count('<rect class="h')
-    assert timeline([]) is None
 
 
 def test_the_anchor_of_this_processor_is_timed() -> None:
