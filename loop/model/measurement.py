@@ -378,3 +378,8 @@ class ControlResult(Model):
     def survived(self) -> bool:
         """Whether it passed although it should not."""
         return self.kind != "honest" and not self.killed and self.distinguishable
+
+    @property
+    def full_name(self) -> str:
+        """`cpu: ignores x`."""
+        return f"{self.base}: {self.name}"

@@ -1,6 +1,6 @@
 """What is the gate worth? Each control of a variant through the same checks as a real candidate."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -137,10 +137,10 @@ def erring(bench: Bench, base: Side, control: Control, dtype: Dtype) -> Side:
     return base.renamed(f"{base.name} {control.name}", mistake=control.mistake(bench.target, dtype))
 
 
-def base_dtypes(bench: Bench, base: Side) -> list[Dtype]:
-    """The element types of a variant: first the one that is measured on this device, where it takes that."""
+def base_dtype(bench: Bench, base: Side) -> Dtype:
+    """The element type that is measured on this device, where the variant takes that; else its first."""
     usual = bench.target.dtypes[bench.device]
-    return sorted(base.dtypes, key=lambda dtype: dtype != usual)
+    return usual if usual in base.dtypes else base.dtypes[0]
 
 
 def prove(
@@ -156,7 +156,10 @@ def prove(
     if shaped == []:
         proof.left_out.append(f"every control: {NO_NUMBERS}")
     try:
-        for group in _groups(_trials(shared, base, workloads, proof, shaped)):
+        trials = _trials(shared, base, workloads, proof, shaped)
+        workers = list(dict.fromkeys(trial.worker for trial in trials))
+        for first in range(0, len(workers), WORKERS_AT_ONCE):
+            group = [trial for trial in trials if trial.worker in workers[first : first + WORKERS_AT_ONCE]]
             yield from _hold(shared, group, ends)
             for trial in group:
                 trial.conclude(proof)
@@ -177,7 +180,7 @@ def of_shapes(
 
     The judge makes the inputs of a few small workloads, whose shapes tell.
     """
-    usual = base_dtypes(bench, base)[0]
+    usual = base_dtype(bench, base)
     size = partial(operations, bench.target)
     few = sorted(filter(size, _of_type(workloads, base, usual)), key=size)[:WORKLOADS]
     found: dict[str, tuple[Control, list[Workload]]] = {}
@@ -209,26 +212,19 @@ def _trials(
         shaped = [
             (control, telling(bench.target, some, control)) for control, some in applicable(bench, base, workloads)
         ]
-    trials = list(_of_controls(shared, base, list(one_of_each(shaped)), proof))
+    trials: list[Trial] = []
+    for control, chosen in one_of_each(shaped):
+        if chosen:  # What spoils its process has one of its own.
+            apart = base.kind in control.apart
+            worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
+            trials.append(Trial(worker, base, control, chosen))
+        else:
+            proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
     if not trials:
         return []
     honest = list({values_key(one): one for trial in trials for one in trial.job.workloads}.values())
     own = [Trial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
     return [*own, *_of_others(bench, base, workloads, honest), *trials]
-
-
-def _of_controls(
-    shared: SharedWorker, base: Side, shaped: Sequence[tuple[Control, Sequence[Workload]]], proof: Proof
-) -> Iterator[Trial]:
-    """Each control that can show on any workload; what spoils its process has one of its own."""
-    bench = shared.bench
-    for control, chosen in shaped:
-        if not chosen:
-            proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
-            continue
-        apart = base.kind in control.apart
-        worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
-        yield Trial(worker, base, control, chosen)
 
 
 def _of_others(
@@ -237,42 +233,25 @@ def _of_others(
     """The library and the plain implementation, which are honest too: where a worker has torch anyway."""
     if base.compiled:
         return
-    names = timed_names(bench, base)
-    usual = [one for one in workloads if one.name in names][:LIBRARY_WORKLOADS]
+    # Beyond the target's first set a library may have answers of its own.
+    first = expand(bench.target, [next(iter(bench.target.workloads))], base_dtype(bench, base))
+    names, library = {workload.name for workload in first}, bench.side(BASELINE)
+    usual = [workload for workload in workloads if workload.name in names][:LIBRARY_WORKLOADS]
     if usual:
-        library = bench.side(BASELINE)
         yield Trial(SharedWorker(bench, library), library, HONEST, usual)
-    for plain in _plain(bench):
+    if bench.target.plain is not None:
+        plain = library.renamed("plain", terms=FunctionTerms(bench.target.plain.python))
         yield Trial(SharedWorker(bench, plain), plain, HONEST, honest)
-
-
-def timed_names(bench: Bench, base: Side) -> set[str]:
-    """Workloads of the target's first set: beyond them a library may have answers of its own."""
-    first = next(iter(bench.target.workloads))
-    return {one.name for one in expand(bench.target, [first], base_dtypes(bench, base)[0])}
-
-
-def _plain(bench: Bench) -> list[Side]:
-    """The plain implementation as a side, where the target has one."""
-    if bench.target.plain is None:
-        return []
-    terms = FunctionTerms(bench.target.plain.python)
-    return [bench.side(BASELINE).renamed("plain", terms=terms)]
 
 
 def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Iterator[tuple[Control, list[Workload]]]:
     """Controls that this variant can make, with the workloads of the type that is measured that it takes then."""
-    some = _of_type(workloads, base, base_dtypes(bench, base)[0])
+    some = _of_type(workloads, base, base_dtype(bench, base))
     for control in controls(bench.target.signature, bench.device):
         if base.kind in control.kinds and (base.deterministic or not control.varies):
-            yield control, [one for one in some if _taken(base, control, one)]
-
-
-def _taken(base: Side, control: Control, workload: Workload) -> bool:
-    """Whether a control can show on a workload, and the variant takes what it leaves of that."""
-    return control.applies(workload) and accepts(base, control.left(workload))
+            yield control, [one for one in some if control.applies(one) and accepts(base, control.left(one))]
 
 
 def _of_type(workloads: Sequence[Workload], base: Side, dtype: Dtype) -> list[Workload]:
@@ -290,14 +269,6 @@ def telling(target: Target, workloads: Sequence[Workload], control: Control) -> 
 def seeded(workload: Workload) -> list[Workload]:
     """The workload with several sets of values."""
     return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
-
-
-def _groups(trials: Sequence[Trial]) -> Iterable[list[Trial]]:
-    """Trials of so many workers at a time."""
-    workers = list(dict.fromkeys(trial.worker for trial in trials))
-    for first in range(0, len(workers), WORKERS_AT_ONCE):
-        some = workers[first : first + WORKERS_AT_ONCE]
-        yield [trial for trial in trials if trial.worker in some]
 
 
 def _hold(shared: SharedWorker, trials: Sequence[Trial], ends: float) -> Generator[Tick, None, None]:
