@@ -104,17 +104,13 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
     telling = prober.failing.telling
     return Explanation(
         variant=prober.failing.variant,
-        cause=cause or _said(as_if) or by_gate,
+        cause=cause or (f"as if {', or '.join(as_if)}" if as_if else by_gate),
         as_if=as_if,
         rule=rule,
         held=held,
         where=common_place(prober.failures, prober.signature) or whereabouts(telling, prober.signature),
         workload=telling.workload.name,
     )
-
-
-def _said(as_if: Sequence[str]) -> str:
-    return f"as if {', or '.join(as_if)}" if as_if else ""
 
 
 def _by_gate(prober: Prober, texts: Mapping[str, str]) -> str:
@@ -205,9 +201,8 @@ def _search(prober: Prober) -> Search:
             key = tuple(_case(target, check).items())
             tried[key] = tried.get(key, False) or result == "fails"
             work.append(operations(target, check.workload))
-    cases = [
-        (dict(key), fails) for key, fails in sorted(tried.items(), key=lambda one: _size(dict(one[0]), target))
-    ]
+    cases = [(dict(key), fails) for key, fails in tried.items()]
+    cases.sort(key=lambda case: sum(int(case[0][name]) for name in target.signature.dimensions))
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
     seen = {
         name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in cases[0][0] if name not in sizes
@@ -225,10 +220,6 @@ def _search(prober: Prober) -> Search:
 
 LEAST_WORK = 1 << 18
 """Operations that a fresh workload may always have."""
-
-
-def _size(case: Mapping[str, Scalar], target: Target) -> int:
-    return sum(int(case[name]) for name in target.signature.dimensions)
 
 
 def _case(target: Target, check: Check) -> dict[str, Scalar]:

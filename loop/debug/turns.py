@@ -1,8 +1,7 @@
 """Turns of debugging: one hypothesis and one change at a time, and no build that was found wrong before."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from loop.base.processes import Tick
 from loop.base.ratios import times
 from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
@@ -12,7 +11,6 @@ from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
 from loop.model.dtypes import Device
 from loop.model.tuning import Value, Values
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.workers.bench import Side
 
 Point = tuple[tuple[str, Value], ...]
 """One choice of all values, as what can be looked up."""
@@ -20,13 +18,13 @@ Point = tuple[tuple[str, Value], ...]
 
 def repeated(tries: Sequence[Try], now: Mapping[str, str | None], ground: str) -> tuple[Try, ...]:
     """The last try of each variant whose very build was found wrong; without a build, the target's very files."""
-    return tuple({one.variant: one for one in tries if not one.right and _same(one, now, ground)}.values())
-
-
-def _same(one: Try, now: Mapping[str, str | None], ground: str) -> bool:
-    if one.build_id is None:
-        return now.get(one.variant) is None and bool(ground) and one.ground == ground
-    return one.build_id == now.get(one.variant)
+    last: dict[str, Try] = {}
+    for earlier in tries:
+        same_files = now.get(earlier.variant) is None and bool(ground) and earlier.ground == ground
+        same = same_files if earlier.build_id is None else earlier.build_id == now.get(earlier.variant)
+        if same and not earlier.right:
+            last[earlier.variant] = earlier
+    return tuple(last.values())
 
 
 def still_wrong(tries: Sequence[Try]) -> tuple[Try, ...]:
@@ -90,11 +88,14 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOu
     mine = tuple(one for one in context.past.tries if one.variant in now)
     again = repeated(mine, now, context.task.ground)
     missing = still_wrong(mine) if not context.task.hypothesis and not again else ()
+    hint = f"say what this change is to cure: {ASK}" if missing else None
+    if again:
+        hint = f"change its source first; what was found then: loop report {again[0].session}"
     return Result(
         HypothesesOutput(
             ok=not again and not missing,
             message=_describe_turn(context, mine, again, missing),
-            hint=_hint(again, missing),
+            hint=hint,
             identity=" ".join(f"{name}={build_id}" for name, build_id in now.items()),
             hypothesis=context.task.hypothesis,
             builds={name: build_id for name, build_id in now.items() if build_id},
@@ -118,19 +119,23 @@ def _describe_turn(context: Context, mine: Sequence[Try], repeated: Sequence[Try
     return f"{turn}: {context.task.hypothesis or 'nothing was tried before'}"
 
 
-def _hint(repeated: Sequence[Try], missing: Sequence[Try]) -> str | None:
-    if repeated:
-        return f"change its source first; what was found then: loop report {repeated[0].session}"
-    return f"say what this change is to cure: {ASK}" if missing else None
-
-
 def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
     """How many variants were changed since their known good, and whether the simplest of them is right."""
     names = (*context.task.variants, *context.task.emulated)
     made = yield from sides(context, names)
-    changed = tuple(name for name, side in made.items() if _is_changed(context, side))
+    good = context.past.known_good
+    changed = tuple(
+        name
+        for name, side in made.items()
+        if name in good and side.build_id is not None and good[name].build_id != side.build_id
+    )
     simple = changed[0] if len(changed) > 1 else ""
-    right = (yield from _is_right(context, made[simple])) if simple else True
+    right = True
+    if simple:
+        device: Device = "cuda" if simple in context.task.emulated else context.bench.device
+        checked = distinct(workloads(context, (*context.task.plan.workloads, *extra_sets(context)), device=device))
+        (checks,) = yield from verify(context.bench, [Job(made[simple], checked, enough=True)])
+        right = checks.right
     minutes = context.task.plan.budget.minutes * (1 if right else TIMES)
     return Result(
         ScopeOutput(
@@ -146,21 +151,6 @@ def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
             estimate_minutes=minutes,
         )
     )
-
-
-def _is_changed(context: Context, side: Side) -> bool:
-    """Whether a variant has a known good, and is another build now."""
-    known = context.past.known_good.get(side.name)
-    return known is not None and side.build_id is not None and known.build_id != side.build_id
-
-
-def _is_right(context: Context, side: Side) -> Generator[Tick, None, bool]:
-    """Whether a variant passes the whole gate."""
-    device: Device = "cuda" if side.name in context.task.emulated else context.bench.device
-    sets = (*context.task.plan.workloads, *extra_sets(context))
-    checked = distinct(workloads(context, sets, device=device))
-    (checks,) = yield from verify(context.bench, [Job(side, checked, enough=True)])
-    return checks.right
 
 
 def _describe_scope(changed: Sequence[str], right: bool, minutes: float) -> str:

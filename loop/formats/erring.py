@@ -18,18 +18,18 @@ import json
 import sys
 
 sys.path.append({root!r})
-from loop.mistakes import answers
+from loop.mistakes import functions
 
 TERMS = json.loads({terms!r})
 '''
 KERNELBENCH = """
 
-class ModelNew(answers.erring_module({task!r}, "Model", TERMS)):
+class ModelNew(functions.erring_module({task!r}, "Model", TERMS)):
     pass
 """
 GPUMODE = """from reference import ref_kernel
 
-erring = answers.erring(ref_kernel, TERMS)
+erring = functions.erring(ref_kernel, TERMS)
 
 
 def custom_kernel(data):
@@ -38,7 +38,7 @@ def custom_kernel(data):
 SOLUTION = """
 {reference}
 
-erring = answers.erring(run, TERMS)
+erring = functions.erring(run, TERMS)
 
 
 def erring_run(*inputs, **named):

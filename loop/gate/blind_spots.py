@@ -1,7 +1,6 @@
 """What a wrong kernel could do unnoticed: inputs that never vary, arguments that the reference does not read."""
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from functools import reduce
 
 from loop.base.processes import Tick
 from loop.model.target import Target, Workload
@@ -23,8 +22,18 @@ def blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, 
         looked.append((yield from bench.look(one)))
         if not any(getattr(looked[-1], name) for name in UNREAD):
             break
-    told = looked[-1].but(**{name: _in_all(looked, name) for name in UNREAD})
-    return (*_sentences(told, bench.target), *_zeros(list(bench.zeros_pass)))
+    unread = dict[str, tuple[str, ...]]()
+    for name in UNREAD:  # Unread is only what no look found to be read.
+        first, *others = (getattr(look, name) for look in looked)
+        unread[name] = tuple(one for one in first if all(one in other for other in others))
+    sentences = list(_sentences(looked[-1].but(**unread), bench.target))
+    if zeros := list(bench.zeros_pass):
+        more = f" and {len(zeros) - 3} more" if len(zeros) > 3 else ""
+        listed = f"{', '.join(zeros[:3])}{more}"
+        sentences.append(
+            f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"
+        )
+    return tuple(sentences)
 
 
 def _unlike(workloads: Iterable[Workload]) -> Iterator[Workload]:
@@ -37,11 +46,6 @@ def _unlike(workloads: Iterable[Workload]) -> Iterator[Workload]:
         if 0 not in one.sizes.values() and kind not in seen:
             seen.add(kind)
             yield one
-
-
-def _in_all(looked: Sequence[Looked], name: str) -> tuple[str, ...]:
-    """What every look told."""
-    return reduce(lambda one, other: tuple(x for x in one if x in other), (getattr(one, name) for one in looked))
 
 
 def _sentences(told: Looked, target: Target) -> Iterator[str]:
@@ -79,11 +83,3 @@ def _one_value(target: Target, ignored: Sequence[str]) -> Iterator[str]:
     if only:
         which = "it" if len(only) == 1 else "them"
         yield f"every workload has {', '.join(only)}: a kernel that ignores {which} would pass"
-
-
-def _zeros(names: Sequence[str]) -> Iterator[str]:
-    """Workloads whose right answer is no more than noise, or zero."""
-    if names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        listed = f"{', '.join(names[:3])}{more}"
-        yield f"the right output is zero within what is allowed on {listed}: a kernel that writes zeros would pass"

@@ -1,11 +1,9 @@
 """Kernels made for a GPU, run by the emulator on the processor: as right or wrong as they would be there."""
 
-from collections.abc import Iterator, Sequence
-
 from loop.gate.kernel import beyond, compile_all, distinct, extra_sets, other_sets, unverified, workloads
 from loop.gate.verification import Verification, untaken
 from loop.gate.verify import Job, verify
-from loop.model.measurement import BASELINE, Build
+from loop.model.measurement import BASELINE
 from loop.model.output import VerifyOutput
 from loop.model.target import Target, Workload
 from loop.model.workloads import counted
@@ -35,6 +33,8 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
     jobs = [Job(bench.side(one.variant, one, emulated=True), checked) for one in made]
     library = Job(bench.side(BASELINE), [one for one in checked if one.name in names], layouts=False)
     *found, control = yield from verify(bench, [*jobs, library])
+    built = {build.variant for build in made}
+    unbuilt = [name for name in context.task.emulated if name not in built]
     whole = Verification(
         found=tuple(checks.model_copy(update={"emulated": True}) for checks in found),
         control=control,
@@ -43,7 +43,7 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
         seed=context.task.seed,
         command=context.command,
         missing=(
-            *_unbuilt(context, made),
+            *(f"{name} under the emulator: it has no build" for name in unbuilt),
             *(f"{one.name} under the emulator: {LARGE}" for one in wanted if one not in checked),
             *(
                 f"under the emulator, {text}"
@@ -53,13 +53,6 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
         untaken={job.side.name: untaken(job.side, checked) for job in jobs},
     )
     return Result(whole.output(VerifyOutput).model_copy(update={"rests_on": ground}))
-
-
-def _unbuilt(context: Context, made: Sequence[Build]) -> Iterator[str]:
-    built = {one.variant for one in made}
-    for name in context.task.emulated:
-        if name not in built:
-            yield f"{name} under the emulator: it has no build"
 
 
 def too_much(target: Target, workload: Workload) -> bool:

@@ -221,7 +221,9 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         again = _on_other_threads(bench, [one for one in timed if one in room.workloads], jobs)
         library = Job(baseline, [one for one in timed if one in room.workloads], layouts=False, control=True)
         *found, control = yield from verify_sides(bench, [*jobs, *again, library], allowance)
-        found = [_joined([one for one in found if one.variant == name]) for name in names]
+        checks = {name: [check for one in found if one.variant == name for check in one.checks] for name in names}
+        first = {one.variant: one for one in reversed(found)}  # Of several numbers of threads.
+        found = [first[name].model_copy(update={"checks": tuple(checks[name])}) for name in names]
         spots = yield from blind_spots(bench, room.workloads)
     unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
     whole = Verification(
@@ -256,11 +258,6 @@ def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Jo
         replace(one, side=replace(one.side, threads=threads), workloads=timed, layouts=False, enough=True)
         for one in alone
     ]
-
-
-def _joined(parts: Sequence[VariantChecks]) -> VariantChecks:
-    """All checks of one variant, whatever the number of threads."""
-    return parts[0].model_copy(update={"checks": tuple(check for part in parts for check in part.checks)})
 
 
 def _untried_threads(bench: Bench, arguments: VerifyTerms) -> list[str]:

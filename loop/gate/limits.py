@@ -63,16 +63,12 @@ def shrunk(target: Target, variant: Takes, workload: Workload, work: float) -> W
         free = {name: size for name, size in small.sizes.items() if size > 1 and name not in stuck}
         if not free:
             break
-        name = max(free, key=lambda one: free[one])
-        halved = _with_sizes(target, small, {**small.sizes, name: free[name] // 2})
+        name = max(free, key=lambda name: free[name])
+        given = {name: value for name, value in small.attributes.items() if value is not None}
+        entry = {**small.sizes, name: free[name] // 2, **given, "values": small.values, "dtype": small.dtype}
+        halved = single(target, entry, small.dtype)
         if accepts(variant, halved):
             small = halved
         else:
             stuck.add(name)
     return small
-
-
-def _with_sizes(target: Target, workload: Workload, sizes: dict[str, int]) -> Workload:
-    given = {name: value for name, value in workload.attributes.items() if value is not None}
-    entry = {**sizes, **given, "values": workload.values, "dtype": workload.dtype}
-    return single(target, entry, workload.dtype)

@@ -4,12 +4,13 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
+from loop.model.dtypes import Device
 from loop.model.target import Workload
 from loop.model.workloads import accepts
 from loop.workers.bench import Side
 
 FIRST_CALLS = 2
-"""Further processes whose first call is checked: at most so many workloads are checked in a fresh one again."""
+"""Workloads that are checked once more as the first call of a fresh process. On a GPU one: CUDA starts slowly."""
 
 
 def values_key(workload: Workload) -> tuple[str, int]:
@@ -37,9 +38,10 @@ def _draw(workloads: Iterable[Workload]) -> random.Random:
     return random.Random(repr([values_key(one) for one in workloads]))
 
 
-def checked_again(side: Side, workloads: Sequence[Workload]) -> set[tuple[str, int]]:
+def checked_again(side: Side, workloads: Sequence[Workload], device: Device) -> set[tuple[str, int]]:
     """Some of a side's workloads; none of a program, which is a process each time, or of what is emulated."""
     if side.kind == "command" or side.emulated:
         return set()
     keys = [values_key(one) for one in workloads if accepts(side, one)]
-    return set(_draw(workloads).sample(keys, min(FIRST_CALLS, len(keys))))
+    most = 1 if device == "cuda" else FIRST_CALLS
+    return set(_draw(workloads).sample(keys, min(most, len(keys))))

@@ -16,6 +16,7 @@ from loop.model.signature import Signature
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, unsupported
+from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.workers.bench import Bench, Side
@@ -80,7 +81,10 @@ def _output(context: Context, names: Sequence[str], found: Sequence[PropertyChec
         for name in names
         if not any(check.property == name and check.status != "inapplicable" for check in found)
     ]
-    message = _held(len(names) - len(idle), len(held)) if found else "nothing to try them on: no variant runs here"
+    tried = len(names) - len(idle)
+    subject = "1 property holds" if tried == 1 else f"{tried} properties hold"
+    message = f"{subject} in {say.count(len(held), 'check')}"
+    message = message if found else "nothing to try them on: no variant runs here"
     hint = None
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
@@ -94,12 +98,6 @@ def _output(context: Context, names: Sequence[str], found: Sequence[PropertyChec
         checks=tuple(found),
         held=len(held),
     )
-
-
-def _held(properties: int, checks: int) -> str:
-    """`1 property holds in 3 checks`."""
-    subject = "1 property holds" if properties == 1 else f"{properties} properties hold"
-    return f"{subject} in {checks} {'check' if checks == 1 else 'checks'}"
 
 
 def _verdict(check: PropertyCheck) -> NoSpeedVerdict:

@@ -64,41 +64,30 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
     names = _candidates(context)
     why = _why_not(context)
     if why or not names:
-        return Result(_nothing(names, why))
+        if not names:
+            return Result(SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize"))
+        missing = (f"{listed(TOOLS)} of {', '.join(names)}: {why}",)
+        return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=missing))
     built, failures = yield from builds(context)
     made = [one for one in built if one.compiled]
     progress = Progress()
     progress.missing += [f"sanitizers on what does not compile: {one.message}" for one in failures]
-    calls = _calls_by_variant(context, made, arguments, progress)
+    chosen = [build.variant for build in made if _wanted(context, build, arguments, progress)]
+    calls = {name: _calls(context, name, arguments.calls) for name in chosen}
+    progress.missing += [f"sanitizers on {name}: no workload is for it" for name, own in calls.items() if not own]
     ids = [f"{one.variant} {one.build_id}" for one in made if calls.get(one.variant)]
     terms = (compute_sanitizer.version(), str(arguments.calls), str(arguments.wrong))
     ground = rests_on(context, "kernel.sanitize", *terms, *ids)
     earlier = None if failures else take_over(context, SanitizeOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
-    yield from _sanitize(context, made, calls, progress)
+    for workload in {one.name: one for own in calls.values() for one in own}.values():
+        yield from context.bench.expect(workload)
+    jobs = [(tool, build) for tool in TOOLS for build in made if calls.get(build.variant)]
+    yield from together((_job(context, *job, calls, progress) for job in jobs), min(AT_ONCE, cores()))
     return Result(
         _output(context, progress, calls).model_copy(update={"rests_on": ground if progress.whole else ""})
     )
-
-
-def _sanitize(
-    context: Context, made: Sequence[Build], calls: Mapping[str, tuple[Workload, ...]], progress: Progress
-) -> Generator[Tick, None, None]:
-    for workload in {one.name: one for own in calls.values() for one in own}.values():
-        yield from context.bench.expect(workload)
-    jobs = [(tool, one) for tool in TOOLS for one in made if calls.get(one.variant)]
-    yield from together((_job(context, *job, calls, progress) for job in jobs), min(AT_ONCE, cores()))
-
-
-def _calls_by_variant(
-    context: Context, made: Sequence[Build], arguments: SanitizeTerms, progress: Progress
-) -> dict[str, tuple[Workload, ...]]:
-    """The workloads of each variant that is to be sanitized; those without any are said."""
-    chosen = [one.variant for one in made if _wanted(context, one, arguments, progress)]
-    calls = {name: _calls(context, name, arguments.calls) for name in chosen}
-    progress.missing += [f"sanitizers on {name}: no workload is for it" for name, own in calls.items() if not own]
-    return calls
 
 
 def _candidates(context: Context) -> tuple[str, ...]:
@@ -121,14 +110,6 @@ def _why_not(context: Context) -> str:
     if not compute_sanitizer.version():
         return f"there is no {compute_sanitizer.PROGRAM} on the PATH: {compute_sanitizer.INSTALL}"
     return ""
-
-
-def _nothing(names: Sequence[str], why: str) -> SanitizeOutput:
-    """Nothing was run, and nothing is claimed."""
-    if not names:
-        return SanitizeOutput(ok=True, message="no compiled variant for a GPU to sanitize")
-    missing = tuple(f"{tool} of {', '.join(names)}: {why}" for tool in (listed(TOOLS),))
-    return SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=missing)
 
 
 def _wanted(context: Context, build: Build, arguments: SanitizeTerms, progress: Progress) -> bool:
@@ -163,17 +144,13 @@ def few(
     with most work, in which loops go round more often. Shapes that differ in their values alone are one. Where all
     are too much, the least is taken. `work`: by the name of the workload.
     """
-    unlike = {_shape(one): one for one in reversed(candidates)}
+    # What the course of a kernel may depend on: not the values.
+    unlike = {(one.dtype, *one.sizes.items(), *_traits(one)): one for one in reversed(candidates)}
     ordered = sorted(unlike.values(), key=lambda one: (-work[one.name], one.name))
     small = [one for one in ordered if work[one.name] <= most] or ordered[-1:]
     chosen = _covering(small)[:count]
     chosen += [one for one in small if one not in chosen][: count - len(chosen)]
     return tuple(sorted(chosen, key=lambda one: (work[one.name], one.name)))
-
-
-def _shape(one: Workload) -> tuple[object, ...]:
-    """What the course of a kernel may depend on: not the values."""
-    return one.dtype, *one.sizes.items(), *_traits(one)
 
 
 def _traits(one: Workload) -> list[Trait]:
@@ -261,10 +238,16 @@ def _output(context: Context, progress: Progress, calls: Mapping[str, Sequence[W
     bad = [one for one in runs if one.status == "found"]
     unknown = [(one.variant, one.tool, one.why) for one in runs if one.status == "unknown"]
     unknown += [(*one, f"the step's {context.budget_s:g} s were over") for one in progress.late]
-    clean = tuple(name for name in calls if _all_clean([one for one in runs if one.variant == name]))
+    cleared = [run.variant for run in runs if run.status == "clean"]
+    clean = tuple(name for name in calls if cleared.count(name) == len(TOOLS))
+    message = _describe(runs, clean)
+    if bad:
+        who = [f"{run.tool} of {run.variant}" for run in bad]
+        more = f"; so {'does' if len(bad) == 2 else 'do'} {listed(who[1:])}" if bad[1:] else ""
+        message = f"{who[0]} finds something: {bad[0].told}{more}"
     return SanitizeOutput(
         ok=not bad,
-        message=_problems(bad) if bad else _describe(runs, clean),
+        message=message,
         hint=_replay(context, bad[0], calls) if bad else None,
         verdicts=tuple(_verdicts(bad)),
         not_exercised=(*progress.missing, *_unseen(unknown)),
@@ -286,20 +269,6 @@ def _unseen(unknown: Sequence[tuple[str, SanitizerTool, str]]) -> Iterator[str]:
         alike.setdefault((listed(sorted(own, key=TOOLS.index)), why), []).append(variant)
     for (named, why), variants in alike.items():
         yield f"{named} of {', '.join(variants)}: {why}"
-
-
-def _all_clean(mine: Sequence[SanitizerRun]) -> bool:
-    return len(mine) == len(TOOLS) and all(one.status == "clean" for one in mine)
-
-
-def _problems(bad: Sequence[SanitizerRun]) -> str:
-    """The first finding, and how many others there are."""
-    more = f"; so {'does' if len(bad) == 2 else 'do'} {listed([_who(one) for one in bad[1:]])}" if bad[1:] else ""
-    return f"{_who(bad[0])} finds something: {bad[0].told}{more}"
-
-
-def _who(one: SanitizerRun) -> str:
-    return f"{one.tool} of {one.variant}"
 
 
 def _verdicts(bad: Sequence[SanitizerRun]) -> Iterator[NoSpeedVerdict]:

@@ -88,12 +88,18 @@ class Verification:
     @property
     def message(self) -> str:
         """One line, the most telling thing first."""
-        wrong = [(checks, checks.first_failure) for checks in self.found if checks.first_failure]
+        wrong = [(checks, first) for checks in self.found if (first := checks.first_failure)]
         if self.control.first_failure:
             also = f"; {wrong[0][0].variant} as well: {wrong[0][1].message}" if wrong else ""
-            return f"the control failed: {self._doubt}: {self.control.first_failure.message}{also}"
+            doubt = "baseline, reference or tolerance is not to be trusted there"
+            if self.control.first_failure.status in VERBS:
+                doubt = "the baseline computes nothing, so that nothing can be held against it"
+            return f"the control failed: {doubt}: {self.control.first_failure.message}{also}"
         if wrong:
-            return _wrong(*wrong[0], [one.variant for one, _ in wrong[1:]])
+            (checks, first), others = wrong[0], [other.variant for other, _ in wrong[1:]]
+            counted = f" ({checks.tally})" if len(checks.checks) > 1 else ""
+            too = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
+            return f"{checks.variant} {VERBS.get(first.status, 'is incorrect')}: {first.message}{counted}{too}"
         if self.failures:
             return f"no build: {self.failures[0].message}"
         idle = [checks.variant for checks in self.found if not checks.count("right")]
@@ -103,13 +109,6 @@ class Verification:
             )
             return f"nothing was checked of {idle[0]}: {why}"
         return ", ".join(map(_right, self.found)) or "no variant to verify"
-
-    @property
-    def _doubt(self) -> str:
-        """What a control that failed says of the others."""
-        if self.control.first_failure and self.control.first_failure.status in VERBS:
-            return "the baseline computes nothing, so that nothing can be held against it"
-        return "baseline, reference or tolerance is not to be trusted there"
 
     @property
     def hint(self) -> str | None:
@@ -130,13 +129,6 @@ class Verification:
             return None
         types = f"`{self.command('kernels', 'list')}` shows the types of each"
         return f"{types}: say dtype=... in --workloads, or name another set"
-
-
-def _wrong(checks: VariantChecks, first: Check, others: Sequence[str]) -> str:
-    """The first failure of the first variant that is wrong, and which others are."""
-    counted = f" ({checks.tally})" if len(checks.checks) > 1 else ""
-    too = f"; so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
-    return f"{checks.variant} {VERBS.get(first.status, 'is incorrect')}: {first.message}{counted}{too}"
 
 
 def _right(checks: VariantChecks) -> str:

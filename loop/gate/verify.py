@@ -170,7 +170,8 @@ class Checker:
         self.found: list[Check] = []
         self.laid_out = laid_out(job.side, job.workloads) if job.layouts else {}
         """Of each type the workload on which other layouts are tried."""
-        self.again = checked_again(job.side, job.workloads) if job.layouts and not job.control else set()
+        is_again = job.layouts and not job.control
+        self.again = checked_again(job.side, job.workloads, self.bench.device) if is_again else set()
         """Workloads that are checked once more as the first call of a fresh process."""
         self.first_call_s = 0.0
         """Seconds that the last first call of a process took."""
@@ -443,11 +444,14 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         outputs = f"; {wrong}" if finding.wrong else ""
         return "outside", f"reads outside {reply.reads}: other bytes there change the output on {place}{outputs}"
     if finding.worst is not None:
-        stale = side.kind == "python" and _all_lost(finding, finding.worst)
+        is_lost = finding.worst.got is None and finding.worst.expected is not None
+        # All of it is NaN that should be none, as results of earlier calls are once they are read.
+        stale = side.kind == "python" and is_lost and finding.wrong == finding.total
         again = STALE if stale else "; a second run gave another output: flaky" if reply.flaky else ""
         worst = where(finding.worst) + "; by the stated tolerance zeros would be right" * finding.loose
         worst += TIES * finding.tied
-        return _cause(finding, finding.worst), f"{wrong} on {place}; worst {worst}{again}"
+        cause: Cause = "NaN" if finding.worst.got is None else "loose tolerance" if finding.loose else "elements"
+        return cause, f"{wrong} on {place}; worst {worst}{again}"
     return _less_telling(side, reply, finding, place)
 
 
@@ -465,15 +469,6 @@ def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> 
     if side.deterministic and reply.flaky:
         return "two outputs", f"the same inputs gave two different outputs on {place}"
     return "", ""
-
-
-def _cause(finding: Finding, worst: Mismatch) -> Cause:
-    return "NaN" if worst.got is None else "loose tolerance" if finding.loose else "elements"
-
-
-def _all_lost(finding: Finding, worst: Mismatch) -> bool:
-    """Whether all of it is NaN that should be none, as results of earlier calls are once they are read."""
-    return worst.got is None and worst.expected is not None and finding.wrong == finding.total
 
 
 def where(mismatch: Mismatch) -> str:

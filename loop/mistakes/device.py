@@ -1,10 +1,11 @@
-"""Tensors in a device's memory, for the mistakes of compiled CUDA variants and of Python variants on a GPU.
+"""Tensors in a device's memory, and the mistakes that only a device allows: other streams, graphs, the cache.
 
 Work is queued on a stream by the driver, in order with the variant's own, so that a graph can hold it. A mistake
 that looks at single values goes through the host instead (`through_host`): verification finds it.
 """
 
 import ctypes
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import EllipsisType
@@ -13,13 +14,20 @@ from typing import Any
 import numpy
 
 from loop.calls.cuda.call import the_device
-from loop.calls.cuda.driver import Driver, Event, Owned
-from loop.calls.cuda.graph import MAPPED, PORTABLE
+from loop.calls.cuda.driver import ACCESS_POLICY_WINDOW, AccessPolicyWindow, Driver, Event, Stream
+from loop.calls.cuda.graph import Gate
 from loop.calls.tensors import LoopTensor, describe, strides_of
-from loop.mistakes.arrays import NAMES, RAW, Attributes, Mistake, array_in, as_tensor
+from loop.mistakes.arrays import NAMES, RAW, Attributes, Call, Maker, Mistake, array_in, as_tensor, maker
 
 RELAXED = 2
 """CU_STREAM_CAPTURE_MODE_RELAXED: this thread may allocate while one of its streams is captured."""
+
+LATE_S = 0.01
+"""Late work comes so long after the call's own stream is done. From 20 ms on the gate says that work went on."""
+TAIL = 8
+"""A tail is the last eighth of an output."""
+PERSISTING_L2_LIMIT, PERSISTING = 6, 2
+"""CU_LIMIT_PERSISTING_L2_CACHE_SIZE, CU_ACCESS_PROPERTY_PERSISTING."""
 
 Allocate = Callable[[int], tuple[int, Any]]
 """Bytes to the address of new device memory, and what has to live as long."""
@@ -107,15 +115,6 @@ class DeviceArray:
     def contents(self, elements: int | None = None) -> bytes:
         """The bytes, or those of the first elements."""
         return self.queue.read(self.address, self.nbytes if elements is None else self.itemsize * elements)
-
-
-class Pinned(Owned):
-    """Memory of the host that the device writes to as if it were its own."""
-
-    def __init__(self, driver: Driver, size: int) -> None:
-        handle = driver.make("cuMemHostAlloc", ctypes.c_void_p, max(size, 1), PORTABLE | MAPPED)
-        super().__init__(driver, handle, "cuMemFreeHost")
-        self.address = driver.make("cuMemHostGetDevicePointer_v2", ctypes.c_uint64, handle, 0)
 
 
 def allocate(size: int) -> tuple[int, Any]:
@@ -211,3 +210,80 @@ def _upload(queue: Queue, address: int, array: Any) -> None:
     if data:
         queue.driver.call("cuMemcpyHtoDAsync_v2", address, data, len(data), queue.stream)
         queue.driver.call("cuStreamSynchronize", queue.stream)
+
+
+def _room(call: Call, name: str = "") -> DeviceArray:
+    """Private memory of a mistake in the form of the output, the same for every call of that form."""
+    key = (name, call.output.shape, call.output.dtype)
+    if key not in call.kept:
+        call.kept[key] = call.output.like()
+    room: DeviceArray = call.kept[key].on(call.output.queue)
+    return room
+
+
+def _second(call: Call) -> tuple[Stream, Gate]:
+    """A second stream of a mistake's own, and what holds up the work on it."""
+    if "second" not in call.kept:
+        driver = call.output.queue.driver
+        call.kept["second"] = Stream(driver), Gate(driver)
+    second: tuple[Stream, Gate] = call.kept["second"]
+    return second
+
+
+def side_stream(call: Call) -> None:
+    """All work goes to a stream of its own, and nobody waits for it there."""
+    stream, _ = _second(call)
+    call.compute(output=call.output.on(call.output.queue.other(stream.handle)))
+
+
+def default_stream(call: Call) -> None:
+    """The stream that it is given is left alone: work goes to the legacy default stream."""
+    call.compute(output=call.output.on(call.output.queue.other(0)))
+
+
+def second_tail(call: Call) -> None:
+    """A second stream computes and writes the tail some milliseconds from now, and nobody waits for it."""
+    stream, gate = _second(call)
+    gate.shut(stream)
+    timer = threading.Timer(LATE_S, gate.open)
+    timer.daemon = True
+    timer.start()
+    queue = call.output.queue.other(stream.handle)
+    head = call.output.nbytes - max(1, call.output.size // TAIL) * call.output.itemsize
+    call.compute(output=_room(call, "head"))
+    call.output.take(_room(call, "head"), 0, head)
+    room = _room(call, "tail").on(queue)
+    call.compute(output=room)
+    call.output.on(queue).take(room, head, call.output.nbytes)
+
+
+def keep_l2(call: Call) -> None:
+    """It has lines of its input stay in the second-level cache, and leaves that so on the stream it was given."""
+    driver, stream, lines = call.output.queue.driver, call.output.queue.stream, call.inputs[0]
+    driver.attempt("cuCtxSetLimit", PERSISTING_L2_LIMIT, lines.nbytes)
+    window = AccessPolicyWindow(lines.address, lines.nbytes, 1.0, PERSISTING, 0)
+    driver.call("cuStreamSetAttribute", stream, ACCESS_POLICY_WINDOW, ctypes.byref(window))
+    call.compute()
+
+
+def nothing_captured(call: Call) -> None:
+    """While a graph is made it does nothing but a fill of memory of its own."""
+    queue = call.output.queue
+    if not queue.capturing:
+        _room(call)
+        call.compute()
+    else:
+        queue.fill(_room(call).address, call.output.nbytes, 0)
+
+
+def only_captured(call: Call) -> None:
+    """It computes only while a graph is made: what is looked at is replayed, it hopes."""
+    if call.output.queue.capturing:
+        call.compute()
+
+
+ON_DEVICE: dict[str, Maker] = {
+    function.__name__: maker(function)
+    for function in (side_stream, default_stream, second_tail, keep_l2, nothing_captured, only_captured)
+}
+"""Mistakes that only a device allows, by name."""

@@ -1,5 +1,11 @@
-"""Python variants whose calls go through a mistake, on arrays of the host or in a device's own memory."""
+"""Python functions of any structure that err: tensors one by one, tuples and dicts of them, modules with weights.
 
+A mistake sees the floating-point tensors among the inputs, in order, and the first of those among the outputs.
+Everything else passes by: whole numbers, other outputs, the structure around them.
+"""
+
+import copy
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
@@ -9,37 +15,140 @@ import numpy
 import torch
 from torch import Tensor
 
+from loop.calls.callee import put_together, take_apart
 from loop.calls.tensors import POISON
-from loop.mistakes.arrays import Array, Attributes, Mistake
-from loop.mistakes.device import DeviceArray, Queue
+from loop.calls.torch_side import Function, import_file
+from loop.mistakes import tampering
+from loop.mistakes.arrays import Array, Attributes, Mistake, Terms
+from loop.mistakes.device import ON_DEVICE, DeviceArray, Queue
+from loop.mistakes.table import BY_VALUE, MAKERS
 
-Function = Callable[..., Any]
+FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+EXACT = "exact"
+"""No mistake: the same in float64, whose result is rounded."""
+
+
+def floating(tensors: tuple[Tensor, ...]) -> list[int]:
+    """Places of the tensors that mistakes are put into."""
+    return [place for place, tensor in enumerate(tensors) if tensor.dtype in FLOATING]
+
+
+def erring(function: Function, terms: Terms, kept: dict[str, Any] | None = None) -> Function:
+    """The same function, erring as `terms` says. `kept`: what several functions remember together."""
+    if terms["make"] == EXACT:
+        return widened(function)
+    kept = {} if kept is None else kept
+    names = terms.get("attributes", ())
+
+    def honest(*tensors: Tensor, **attributes: Any) -> Tensor:
+        given = kept["given"]
+        placed = dict(zip(floating(given.tensors), tensors, strict=True))
+        inputs = [placed.get(place, tensor) for place, tensor in enumerate(given.tensors)]
+        positional, keywords = put_together(given.rest, inputs)
+        result = kept["result"] = take_apart(kept["function"](*positional, **{**keywords, **attributes}))
+        return result.tensors[floating(result.tensors)[0]]
+
+    def called(*positional: Any, **keywords: Any) -> Any:
+        given = kept["given"] = take_apart((positional, keywords))
+        kept["function"] = function
+        tensors = [given.tensors[place] for place in floating(given.tensors)]
+        attributes = {name: keywords[name] for name in names if name in keywords}
+        if "mistake" not in kept:
+            kept["mistake"] = _of_tensors(honest, tensors[0].device.type, terms)
+        wrong = kept["mistake"](*tensors, **attributes)
+        if "result" not in kept:  # The structure is known only once it was computed.
+            honest(*tensors, **attributes)
+        result = kept["result"]
+        outputs = list(result.tensors)
+        outputs[floating(result.tensors)[0]] = wrong
+        return put_together(result.rest, outputs)
+
+    return called
+
+
+def widened(function: Function) -> Function:
+    """The same function of floating-point tensors in float64; its floating-point outputs are rounded back."""
+
+    def called(*positional: Any, **keywords: Any) -> Any:
+        given = take_apart((positional, keywords))
+        wide = [tensor.double() if tensor.dtype in FLOATING else tensor for tensor in given.tensors]
+        dtype = next((tensor.dtype for tensor in given.tensors if tensor.dtype in FLOATING), torch.float32)
+        inputs, named = put_together(given.rest, wide)
+        result = take_apart(function(*inputs, **named))
+        outputs = [tensor.to(dtype) if tensor.dtype in FLOATING else tensor for tensor in result.tensors]
+        return put_together(result.rest, outputs)
+
+    return called
+
+
+def erring_class(base: Any, terms: Terms) -> Any:
+    """A class derived from one whose objects are called: they err, and remember together."""
+    kept: dict[str, Any] = {}
+    name = "forward" if issubclass(base, torch.nn.Module) else "__call__"
+
+    def init(self: Any, *positional: Any, **keywords: Any) -> None:
+        base.__init__(self, *positional, **keywords)
+        own = functools.partial(getattr(base, name), self)
+        self.erring = erring(functools.partial(in_double, self) if terms["make"] == EXACT else own, terms, kept)
+        self.wide = []
+
+    def in_double(self: Any, *positional: Any, **keywords: Any) -> Any:
+        self.wide = self.wide or [copy.deepcopy(self).double()]  # Weights are those of the first call.
+        return getattr(base, name)(self.wide[0], *positional, **keywords)
+
+    def called(self: Any, *positional: Any, **keywords: Any) -> Any:
+        return self.erring(*positional, **keywords)
+
+    return type(base.__name__, (base,), {"__init__": init, name: called})
+
+
+def erring_module(path: str, name: str, terms: Terms) -> Any:
+    """A class of a file that errs."""
+    return erring_class(getattr(import_file(path), name), terms)
+
+
+def _of_tensors(function: Function, device: str, terms: Terms) -> Function:
+    """A function of tensors to a tensor that errs, on the host's arrays or in a device's own memory."""
+    make = terms["make"]
+    if make in tampering.MAKERS:
+        return tampering.MAKERS[make](function, terms)
+    if make in BY_VALUE or device != "cuda":
+        return through_function(function, MAKERS[make](terms))
+    return through_device(function, {**MAKERS, **ON_DEVICE}[make](terms))
 
 
 def through_function(function: Function, mistake: Mistake) -> Function:
-    """A function of tensors, each of its calls by way of `mistake`; its output starts as NaN."""
+    """A function of tensors, each of its calls by way of `mistake` on the host; its output starts as NaN."""
     form = _forms(function)
 
-    def erring(*tensors: Tensor, **attributes: Any) -> Tensor:
+    def called(*tensors: Tensor, **attributes: Any) -> Tensor:
+        device = tensors[0].device
+
+        def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
+            result[...] = array_of(function(*(tensor_of(array).to(device) for array in arrays), **attributes))
+
         shape, dtype = form(tensors, attributes)
         arrays = [array_of(tensor) for tensor in tensors]
-        output = poisoned(shape, array_of(torch.empty(0, dtype=dtype)).dtype)
-        mistake(_honest(function, tensors[0].device), arrays, output, attributes)
-        _give_back(tensors, arrays)
-        return tensor_of(output).to(tensors[0].device)
+        output = numpy.empty(tuple(shape), array_of(torch.empty(0, dtype=dtype)).dtype)
+        output.reshape(-1).view(numpy.uint8)[...] = POISON
+        mistake(honest, arrays, output, attributes)
+        if device.type != "cpu":  # The arrays are copies: what was written to them has to reach the tensors.
+            for tensor, array in zip(tensors, arrays, strict=True):
+                tensor.copy_(tensor_of(array))
+        return tensor_of(output).to(device)
 
-    return erring
+    return called
 
 
 def _forms(function: Function) -> Callable[[Sequence[Tensor], dict[str, Any]], tuple[torch.Size, torch.dtype]]:
-    """Shape and type of a function's result, by those of what it is given; found out once for each."""
+    """Shape and type of a function's result, by those of its inputs; found out once for each."""
     known: dict[tuple[tuple[torch.Size, torch.dtype], ...], tuple[torch.Size, torch.dtype]] = {}
 
     def form(tensors: Sequence[Tensor], attributes: dict[str, Any]) -> tuple[torch.Size, torch.dtype]:
         given = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
         if given not in known:
-            once = function(*tensors, **attributes)
-            known[given] = once.shape, once.dtype
+            result = function(*tensors, **attributes)
+            known[given] = result.shape, result.dtype
         return known[given]
 
     return form
@@ -49,7 +158,7 @@ def through_device(function: Function, mistake: Mistake) -> Function:
     """The same for mistakes on device memory: all work is queued on torch's current stream."""
     form = _forms(function)
 
-    def erring(*tensors: Tensor, **attributes: Any) -> Tensor:
+    def called(*tensors: Tensor, **attributes: Any) -> Tensor:
         device = tensors[0].device
 
         def allocate(size: int) -> tuple[int, Any]:
@@ -58,8 +167,8 @@ def through_device(function: Function, mistake: Mistake) -> Function:
 
         def honest(arrays: Sequence[Any], result: Any, attributes: Attributes) -> None:
             with _on(result.queue.stream, device):
-                made = function(*map(_tensor_on_device, arrays), **attributes).contiguous()
-                result.queue.copy(result.address, made.data_ptr(), result.nbytes)
+                right = function(*map(_tensor_on_device, arrays), **attributes).contiguous()
+                result.queue.copy(result.address, right.data_ptr(), result.nbytes)
 
         queue = Queue(_current(device), allocate)
         shape, dtype = form(tensors, attributes)
@@ -70,7 +179,7 @@ def through_device(function: Function, mistake: Mistake) -> Function:
         mistake(honest, arrays, result, attributes)
         return output
 
-    return erring
+    return called
 
 
 def _current(device: torch.device) -> int:
@@ -98,27 +207,6 @@ def _tensor_on_device(array: DeviceArray) -> Tensor:
         dtype = tensor_of(numpy.empty(0, array.dtype)).dtype
         return owner[: prod(array.shape) * array.itemsize].view(dtype).reshape(array.shape)
     return owner
-
-
-def _honest(function: Function, device: torch.device) -> Callable[[Sequence[Array], Array, Attributes], None]:
-    def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-        result[...] = array_of(function(*(tensor_of(array).to(device) for array in arrays), **attributes))
-
-    return honest
-
-
-def _give_back(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> None:
-    """On a device the arrays are copies: what was written to them has to reach the tensors."""
-    for tensor, array in zip(tensors, arrays, strict=True):
-        if tensor.device.type != "cpu":
-            tensor.copy_(tensor_of(array))
-
-
-def poisoned(shape: Sequence[int], raw: Any) -> Array:
-    """An output that nobody has written: NaN everywhere."""
-    output = numpy.empty(tuple(shape), raw)
-    output.reshape(-1).view(numpy.uint8)[...] = POISON
-    return output
 
 
 def array_of(tensor: Tensor) -> Array:

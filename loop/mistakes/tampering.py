@@ -125,14 +125,10 @@ def leave_unwritten(function: Function, terms: Terms) -> Function:
 
 
 MAKERS: dict[str, Callable[[Function, Terms], Function]] = {
-    "patch_clock": patch_clock,
-    "patch_events": patch_events,
-    "patch_comparison": patch_comparison,
-    "patch_reading": patch_reading,
-    "give_promise": give_promise,
-    "other_type": other_type,
-    "give_input": give_input,
-    "keep_result": keep_result,
-    "leave_unwritten": leave_unwritten,
+    function.__name__: function
+    for function in (
+        *(patch_clock, patch_events, patch_comparison, patch_reading),
+        *(give_promise, other_type, give_input, keep_result, leave_unwritten),
+    )
 }
-"""Mistakes that only a Python variant can make."""
+"""Mistakes that only a Python variant can make, by name."""

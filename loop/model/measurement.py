@@ -372,11 +372,14 @@ class ControlResult(Model):
     right_reason: bool
     """Whether it was rejected for one of them."""
     distinguishable: bool = True
-    """False where it changes nothing beyond what is allowed, on any inputs that were tried: no mistake to find."""
-    told_by: str = ""
-    """The inputs that tell it, as words of `--workloads`, where none of the target's own do."""
+    """False where its outputs stay within what is allowed on the target's inputs: nothing tells it from right."""
 
     @property
     def survived(self) -> bool:
         """Whether it passed although it should not."""
         return self.kind != "honest" and not self.killed and self.distinguishable
+
+    @property
+    def full_name(self) -> str:
+        """`cpu: ignores x`."""
+        return f"{self.base}: {self.name}"

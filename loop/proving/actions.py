@@ -1,25 +1,22 @@
 """The gate's own score: variants made to err on purpose, through verification and timing like real candidates."""
 
-import copy
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from math import prod
 from time import monotonic
 
 from loop.base.processes import Tick
 from loop.gate.kernel import builds, unjudged_names
-from loop.machine.machine import cores
-from loop.model.dtypes import Dtype
 from loop.model.measurement import ControlResult
 from loop.model.target import PythonVariant, Target, Workload
 from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand, operations
 from loop.proving import in_turn, prove
 from loop.proving.model import GateOutput
-from loop.proving.negative_controls import WRONG, Control, is_gross
+from loop.proving.negative_controls import GROSS, Control
 from loop.proving.prove import HONEST, Proof, erring, outcome
-from loop.proving.telling import SURE, Question
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
@@ -59,83 +56,75 @@ class Setup:
 
 def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
     """Every control of the selected variants: each has to be rejected, and the honest variant has to pass."""
-    bench = context.bench
-    in_python = arguments.python or not bench.compiled(context.task.variants)
+    bench, variants = context.bench, context.task.variants
+    in_python = arguments.python or not bench.compiled(variants)
     sources = context.task.ground if in_python else ""  # A Python variant may compile files of its own.
     ground = rests_on(context, "kernel.prove_gate", sources)
     earlier = take_over(context, GateOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     bench.warm_up()
-    made, failures = yield from builds(context)
+    built, failures = yield from builds(context)
     if failures:
         return Result(GateOutput(ok=False, message=f"no build: {failures[0].message}", hint=failures[0].hint))
-    by_name = {one.variant: one for one in made}
+    by_name = {build.variant: build for build in built}
+    compiled = [build.variant for build in built if build.compiled]
     proof, begun, tried = Proof(), monotonic(), list[str]()
-    compiled = [one.variant for one in made if one.compiled]
-    for name in context.task.variants if arguments.python else compiled or context.task.variants:
+    for name in variants if arguments.python else compiled or variants:
         if tried and monotonic() - begun > context.budget_s:
             break
         tried.append(name)
         ends = begun + PROOF_SHARE * context.kill_after_s
         yield from _prove(context, bench.side(name, by_name.get(name)), proof, ends)
     output = _score(proof)
-    missing = (*_missing(context, tried), *_untried(context, proof))
-    if not output.total:
-        missing = (*missing, f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
-    return Result(output.model_copy(update={"not_exercised": missing, "rests_on": ground}))
-
-
-def _missing(context: Context, tried: Sequence[str]) -> Iterator[str]:
-    """Variants whose controls were not tried, and the command that does."""
-    for name in context.task.variants:
-        if name not in tried:
-            command = context.command("kernels", "prove-gate", name)
-            yield f"the gate's controls of {name}: `{command}` tries them"
-
-
-def _untried(context: Context, proof: Proof) -> Iterator[str]:
-    """What is said of controls for which no time was left."""
+    missing = [
+        f"the gate's controls of {name}: `{context.command('kernels', 'prove-gate', name)}` tries them"
+        for name in variants
+        if name not in tried
+    ]
     if proof.untried:
         some = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
         command = context.command("kernels", "prove-gate")
-        yield f"{len(proof.untried)} controls of the gate, for want of time ({some}): `{command}` has more"
+        missing.append(
+            f"{len(proof.untried)} controls of the gate, for want of time ({some}): `{command}` has more"
+        )
+    if not output.total:
+        missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
+    return Result(output.model_copy(update={"not_exercised": tuple(missing), "rests_on": ground}))
 
 
 def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator[Tick, None, None]:
     """Verify the controls of one variant, time those that timing has to find, and add it all to `proof`."""
-    target = context.bench.target
-    dtype = prove.base_dtypes(context.bench, side)[0]
-    workloads = _judged(context, dtype)
+    target, unjudged = context.bench.target, unjudged_names(context)
+    dtype = prove.base_dtype(context.bench, side)
+    every = expand(target, target.workloads, dtype, context.task.seed)
+    workloads = [workload for workload in every if workload.name not in unjudged]
     why_none = _why_none(target, side, workloads)
     if why_none:
         proof.left_out.append(f"every control of {side.name}: {why_none}")
         return
-    found = yield from prove.prove(context.bench, side, workloads, ends)
-    proof.results += found.results
-    proof.untried += [f"{side.name}: {name}" for name in found.untried]
-    proof.left_out += [f"{side.name} {reason}" for reason in found.left_out]
-    if any(one.kind == "honest" and one.base == side.name and one.killed for one in found.results):
+    verified = yield from prove.prove(context.bench, side, workloads, ends)
+    proof.results += verified.results
+    proof.untried += [f"{side.name}: {name}" for name in verified.untried]
+    proof.left_out += [f"{side.name} {reason}" for reason in verified.left_out]
+    if any(one.kind == "honest" and one.base == side.name and one.killed for one in verified.results):
         return  # A gate is proved on an honest variant.
     if not target.is_plain:
         proof.left_out.append(f"{side.name} controls that only timing finds: inputs are draws of a generator")
-        if not found.timed:
+        if not verified.timed:
             return
-    largest = _largest(target, [one for one in workloads if one.dtype == dtype and accepts(side, one)])
-    if largest is None:
-        proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in found.timed]
+    # A cheat gains most on the largest workload for which there is time.
+    size = partial(operations, target)
+    fitting = [
+        one for one in workloads if one.values == "normal" and 0 < size(one) <= LARGEST and accepts(side, one)
+    ]
+    if not fitting:
+        proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in verified.timed]
         return
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
-        setup = Setup(context.bench, side, largest, ends, context.task.seed)
-        yield from _time(setup, found.timed, proof)
-
-
-def _judged(context: Context, dtype: Dtype) -> list[Workload]:
-    """All workloads of the target in a type, but for those that could not be judged."""
-    target, left = context.bench.target, unjudged_names(context)
-    every = expand(target, target.workloads, dtype, context.task.seed)
-    return [one for one in every if one.name not in left]
+        setup = Setup(context.bench, side, max(fitting, key=size), ends, context.task.seed)
+        yield from _time(setup, verified.timed, proof)
 
 
 def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
@@ -148,62 +137,28 @@ def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
         return "it changes its inputs in place"
     if not target.is_plain and not isinstance(variant, PythonVariant):
         return "controls of compiled variants are made for tensors one by one and one output"
-    if not any(prod(one.sizes.values()) and accepts(side, one) for one in workloads):
+    if not any(prod(workload.sizes.values()) and accepts(side, workload) for workload in workloads):
         return "it takes no workload that is not empty"
     return ""
 
 
-def _largest(target: Target, workloads: Iterable[Workload]) -> Workload | None:
-    """The workload on which a cheat gains most, in the time there is."""
-    sized = [(operations(target, one), one) for one in workloads if one.values == "normal"]
-    return max((pair for pair in sized if 0 < pair[0] <= LARGEST), key=lambda pair: pair[0], default=(0, None))[1]
-
-
 def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
-    """Time the controls of one variant; those that need a single thread have a process of their own."""
-    alone = [control for control in chosen if control.one_thread]
-    yield from _time_some(setup, [HONEST, *(control for control in chosen if control not in alone)], proof)
-    if cores() == 1:
-        proof.left_out += [f"{setup.side.name} {control.name}: there is one core" for control in alone]
-        return
-    lone = copy.copy(setup.bench)
-    lone.threads = 1
-    for control in alone:
-        yield from _time_some(replace(setup, bench=lone), [control], proof)
-
-
-def _time_some(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Tick, None, None]:
-    """Time these controls, and hold what was noticed against the rules for real candidates.
+    """Time these controls and the honest variant, and apply the rules for real candidates to what was noticed.
 
     What does not come out as it should is timed once more, in more processes: the machine may have been disturbed.
     """
     if monotonic() >= setup.ends:
-        proof.untried += [f"{setup.side.name}: {control.name}" for control in chosen if control is not HONEST]
+        proof.untried += [f"{setup.side.name}: {control.name}" for control in chosen]
         return
-    results = yield from _outcomes(setup, chosen, ROUNDS, proof)
-    again = [control for control in chosen if _unexpected(control, results[control.name])]
+    results = yield from _outcomes(setup, [HONEST, *chosen], ROUNDS, proof)
+    again = [
+        control
+        for control in (HONEST, *chosen)
+        if (result := results[control.name]) and (result.killed if control is HONEST else not result.right_reason)
+    ]
     if again and monotonic() < setup.ends:
-        more = yield from _outcomes(setup, again, 2 * ROUNDS, proof)
-        results |= more
-    for control in chosen:
-        one = results[control.name]
-        if one is not None:
-            proof.results.append((yield from _fair(setup, control, one)))
-
-
-def _fair(setup: Setup, control: Control, found: ControlResult) -> Generator[Tick, None, ControlResult]:
-    """A control that passed, marked where its workload cannot tell it: other values have the same answer there."""
-    if found.killed or control.expected != WRONG:
-        return found
-    off = yield from Question(setup.bench, setup.side, control).excess(setup.workload)
-    return found.model_copy(update={"distinguishable": off >= SURE})
-
-
-def _unexpected(control: Control, result: ControlResult | None) -> bool:
-    """Whether an honest candidate was rejected, or one that errs was not, or not for its own reason."""
-    if result is None:
-        return False
-    return result.killed if control is HONEST else not result.right_reason
+        results |= yield from _outcomes(setup, again, 2 * ROUNDS, proof)
+    proof.results += [result for result in results.values() if result is not None]
 
 
 def _outcomes(
@@ -216,17 +171,19 @@ def _outcomes(
     timings, doubts = yield from _doubts(setup, [*beside, *sides], rounds)
     results: dict[str, ControlResult | None] = {}
     timed = {segment.side for segment in timings.segments}
-    for control, one in zip(chosen, sides, strict=True):
-        doubt = _reason(doubts, one, control)
-        if not doubt and one.name not in timed:
+    for control, side in zip(chosen, sides, strict=True):
+        mine = [doubt for doubt in doubts if doubt.variant == side.name]
+        expected = [doubt for doubt in mine if doubt.cause in control.expected]  # It counts before the others.
+        doubt = next(iter([*expected, *mine]), None)
+        if not doubt and side.name not in timed:
             proof.untried += [] if control is HONEST else [f"{base.name}: {control.name}"]
             results[control.name] = None
             continue
-        pointless = "" if doubt else _pointless(timings, control, one, base)
+        pointless = "" if doubt else _pointless(timings, control, side, base)
         if pointless:
             proof.left_out.append(f"{base.name} {control.name}: {pointless}")
-        told = (doubt.workload, doubt.cause, doubt.reason) if doubt else ()
-        results[control.name] = None if pointless else outcome(base, control, "measure", *told)
+        why = (doubt.workload, doubt.cause, doubt.reason) if doubt else ()
+        results[control.name] = None if pointless else outcome(base, control, "measure", *why)
     return results
 
 
@@ -236,29 +193,20 @@ def _doubts(
     """Timings of these sides, and why they cannot be trusted."""
     terms = Terms(rounds, setup.ends - monotonic(), setup.seed)
     timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
-    place = setup.workload.name
-    pairs = [Pair(one, one.name, one.name, "self") for one in sides]
+    pairs = [Pair(side, side.name, side.name, "self") for side in sides]
     doubts = yield from every_doubt(setup.bench, timings, (), pairs)
-    return timings, [
-        *(verdicts.invalid(error.side, place, "self", error.cause, error.message) for error in refused),
-        *doubts,
-    ]
+    place = setup.workload.name
+    untimed = [verdicts.invalid(error.side, place, "self", error.cause, error.message) for error in refused]
+    return timings, [*untimed, *doubts]
 
 
-def _reason(found: Iterable[NoSpeedVerdict], one: Side, control: Control) -> NoSpeedVerdict | None:
-    """Why a side is doubted: for the reason that was expected, if that is among several."""
-    doubts = [doubt for doubt in found if doubt.variant == one.name]
-    right = [doubt for doubt in doubts if doubt.cause in control.expected]
-    return next(iter([*right, *doubts]), None)
-
-
-def _pointless(timings: Timings, control: Control, one: Side, base: Side) -> str:
+def _pointless(timings: Timings, control: Control, side: Side, base: Side) -> str:
     """Why remembering is no cheat here: it gains too little over computing. Empty when it would pay."""
     if not control.remembers:
         return ""
-    probes = timings.probes.items()
-    again = [each.again_s for (name, _), found in probes if name == one.name for each in found]
-    fresh = [each.fresh_s for (name, _), found in probes if name == base.name for each in found]
+    probes = [(name, probe) for (name, _), some in timings.probes.items() for probe in some]
+    again = [probe.again_s for name, probe in probes if name == side.name]
+    fresh = [probe.fresh_s for name, probe in probes if name == base.name]
     if not again or not fresh:
         return "a call takes too long to be made on values that it has seen"
     again_s, fresh_s = min(again), min(fresh)
@@ -268,64 +216,37 @@ def _pointless(timings: Timings, control: Control, one: Side, base: Side) -> str
 
 
 def _score(proof: Proof) -> GateOutput:
-    killed, survived, rejected = _sorted(proof.results)
-    total = len(killed) + len(survived)
-    alike = tuple(_name(one) for one in proof.results if not one.distinguishable)
-    told = [one for one in killed if one.told_by]
-    message = f"killed {len(killed)} of {total}{_remark(survived, rejected, alike)}"
-    if not total and not alike and not rejected:
+    """What all controls came to, with the score as message and what to do next as hint."""
+    killed = [one for one in proof.results if one.kind != "honest" and one.killed]
+    survived = [one for one in proof.results if one.survived]
+    rejected = [one for one in proof.results if one.kind == "honest" and one.killed]
+    alike = tuple(one.full_name for one in proof.results if not one.distinguishable)
+    survivors, total = tuple(one.full_name for one in survived), len(killed) + len(survived)
+    message, hint = f"killed {len(killed)} of {total}", None
+    if survived:
+        message += f"; survived: {', '.join(survivors)}"
+        hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
+        if any(one.name == GROSS for one in survived):
+            hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
+    elif rejected:
+        message += f"; an honest candidate was rejected: {rejected[0].full_name}: {rejected[0].reason}"
+        hint = "the gate is too strict for this target: look at tolerance, reference and plain"
+    elif alike:
+        message += f"; not distinguishable here: {', '.join(alike)}"
+        hint = f"no input of the target tells {', '.join(alike[:3])}: add a workload with other values or sizes"
+    elif not total:
         message = "no control can be made of these variants"
         message = "no control was tried, for want of time" if proof.untried else message
     return GateOutput(
         ok=not survived and not rejected,
         message=message,
-        hint=_hint(survived, rejected, told),
+        hint=hint,
         controls=tuple(proof.results),
         killed=len(killed),
         total=total,
-        survivors=tuple(map(_name, survived)),
-        rejected=tuple(map(_with_reason, rejected)),
-        wrong_reasons=tuple(_with_reason(one) for one in killed if not one.right_reason),
+        survivors=survivors,
+        rejected=tuple(f"{one.full_name}: {one.reason}" for one in rejected),
+        wrong_reasons=tuple(f"{one.full_name}: {one.reason}" for one in killed if not one.right_reason),
         not_applicable=tuple(proof.left_out),
         indistinguishable=alike,
-        told_by_others=tuple(f"{_name(one)}: {one.told_by}" for one in told),
     )
-
-
-def _sorted(results: Sequence[ControlResult]) -> tuple[list[ControlResult], ...]:
-    """Controls that were killed, controls that survived, and honest candidates that were rejected."""
-    killed = [one for one in results if one.kind != "honest" and one.killed and one.distinguishable]
-    survived = [one for one in results if one.survived]
-    return killed, survived, [one for one in results if one.kind == "honest" and one.killed]
-
-
-def _name(one: ControlResult) -> str:
-    return f"{one.base}: {one.name}"
-
-
-def _with_reason(one: ControlResult) -> str:
-    return f"{_name(one)}: {one.reason}"
-
-
-def _remark(survived: Sequence[ControlResult], rejected: Sequence[ControlResult], alike: Sequence[str]) -> str:
-    """What is said beside the score."""
-    if survived:
-        return f"; survived: {', '.join(map(_name, survived))}"
-    if rejected:
-        return f"; an honest candidate was rejected: {_with_reason(rejected[0])}"
-    return f"; not distinguishable here: {', '.join(alike)}" if alike else ""
-
-
-def _hint(
-    survived: Sequence[ControlResult], rejected: Sequence[ControlResult], told: Sequence[ControlResult]
-) -> str | None:
-    if any(is_gross(one.name) for one in survived):
-        return "the tolerance is wider than every output, so that zeros pass: narrow it"
-    if survived:
-        return "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
-    if rejected:
-        return "the gate is too strict for this target: look at tolerance, reference and plain"
-    if told:
-        names = ", ".join(one.name for one in told[:3])
-        return f"no workload of the target tells {names}; this one would: {told[0].told_by}"
-    return None

@@ -24,6 +24,4 @@ class GateOutput(Output):
     not_applicable: tuple[str, ...] = ()
     """Controls that cannot be made here, and why."""
     indistinguishable: tuple[str, ...] = ()
-    """Controls that change nothing beyond what is allowed, on any inputs that were tried. They are not counted."""
-    told_by_others: tuple[str, ...] = ()
-    """Controls that no workload of the target tells, and the inputs that do."""
+    """Controls whose outputs stay within what is allowed on the target's inputs. They are not counted."""

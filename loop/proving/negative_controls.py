@@ -4,7 +4,7 @@ A control is an honest variant with a mistake put in (`loop.mistakes` makes it).
 it, in the stage and for the reason that stand here.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -61,8 +61,6 @@ class Control:
     """Whether its outputs differ from run to run: no mistake in a variant whose bits may vary."""
     remembers: bool = False
     """Whether it saves time by what it remembers: no cheat where computing is as quick."""
-    one_thread: bool = False
-    """Whether it is timed on a single thread, so that there are cores that it was not given."""
     terms: Mapping[str, Any] = field(default_factory=dict)
     """What else the worker has to know."""
 
@@ -81,18 +79,19 @@ class Control:
             if tolerance
             else {"atol": 0.0, "rtol": 0.0},
             "attributes": list(target.signature.attributes),
-            **({} if target.is_plain else {"structured": "class" if target.modules else "function"}),
+            **({"is_class": True} if target.modules else {}),
             **self.terms,
         }
 
 
 GROSS = "zeros"
-"""Where this mistake passes the tolerance is wider than every output: no other inputs make up for that."""
-
-
-def is_gross(name: str) -> bool:
-    """Whether a control is that mistake, in any element type."""
-    return name.partition(",")[0] == GROSS
+"""Where this mistake passes the tolerance is wider than every output."""
+MAY_BE_WITHIN = (
+    *("ignore", "swap", "cut", "round_inputs", "set_attribute", "wrong_number"),
+    *("one_off", "growing"),
+)
+"""Mistakes that the target's inputs may not tell: their error depends on the function. Or it is a multiple of the
+stated tolerance, and what rounding costs this function is more."""
 
 
 WAY = Control("honest, by way of a control", "none", expected=(), theme="honest")
@@ -109,17 +108,25 @@ def ways(device: Device) -> tuple[Control, ...]:
 
 
 def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...]:
-    """All controls of a target on a device."""
-    made = (
+    """All that a target on a device allows, several of a kind among them: `one_of_each` chooses."""
+    every = (
         *_attributes(signature),
         *_wrong_results(signature),
         *_remembering(),
         *_effects(signature),
         *_tampering(signature),
-        *_streams(),
-        *_graphs(),
+        *_on_a_gpu(),
     )
-    return tuple(one for one in made if device in one.devices)
+    return tuple(control for control in every if device in control.devices)
+
+
+def one_of_each(pairs: Iterable[tuple[Control, list[Workload]]]) -> Iterator[tuple[Control, list[Workload]]]:
+    """Of controls that make the same mistake the first that can show on a workload: about forty differ in kind."""
+    kinds: dict[str, tuple[Control, list[Workload]]] = {}
+    for control, shows_on in pairs:
+        if control.make not in kinds or not kinds[control.make][1]:
+            kinds[control.make] = control, shows_on
+    yield from kinds.values()
 
 
 UNKNOWN = ("cut",)
@@ -142,13 +149,12 @@ def of_structure(
         texts[name] = " ".join(axes)
     signature = Signature.model_construct(inputs=texts, outputs={OUTPUT: texts.pop(OUTPUT)}, attributes={})
     workload = Workload(name="shapes", sizes=sizes, dtype="float32")
-    for one in controls(signature, device):
-        fits = "python" in one.kinds and one.stage == "verify" and not one.apart and "replaced" not in one.expected
-        if (
-            fits and one.make not in UNKNOWN
-        ):  # What is not computed may show as any wrong value: of another output.
-            known = replace(one, expected=WRONG) if one.expected == ("NaN",) else one
-            yield known, one.applies(workload)
+    for control in controls(signature, device):
+        found_by_verify = control.stage == "verify" and "replaced" not in control.expected
+        if found_by_verify and "python" in control.kinds and not control.apart and control.make not in UNKNOWN:
+            # What is not computed may show as any wrong value: of another output.
+            known = replace(control, expected=WRONG) if control.expected == ("NaN",) else control
+            yield known, control.applies(workload)
 
 
 REASONS: dict[str, Causes] = {"leave_tail": ("NaN",), "one_nan": ("NaN",), "nothing": ("NaN",)}
@@ -216,8 +222,6 @@ def _effects(signature: Signature) -> Iterator[Control]:
             yield Control(f"answers in {name}", "answer_in_input", CHANGED, "cheat", applies=alike, terms=terms)
     yield Control("not deterministic", "vary", ("two outputs",), "cheat", varies=True)
     yield Control("writes later, in a thread", "come_late", ("NaN",), "cheat", apart=("c_abi",))
-    timed: dict[str, Any] = {"theme": "cheat", "stage": "measure", "apart": EVERYWHERE, "one_thread": True}
-    yield Control("leaves its cores", "leave_cores", ("cores",), **timed)
 
 
 def _tampering(signature: Signature) -> Iterator[Control]:
@@ -236,34 +240,13 @@ def _tampering(signature: Signature) -> Iterator[Control]:
             yield Control(f"gives {name} back", "give_input", applies=alike, terms={"input": place}, **only)
 
 
-def _streams() -> Iterator[Control]:
-    """Work that is not on the stream that was given, parts of an output that are left out, other memory."""
+def _on_a_gpu() -> Iterator[Control]:
+    """Work that is not on the stream that was given, or that differs while a CUDA graph is made of it."""
     only: dict[str, Any] = {"theme": "cheat", "devices": ON_A_GPU}
-    yield Control("skips every third tile", "skip_tiles", ("NaN",), **only)
-    yield Control("every third tile is of the call before", "stale_tiles", **only)
-    yield Control("gives the other of two buffers", "double_buffer", **only)
-    yield Control("works on a stream that is done late", "side_stream", ("NaN",), terms={"late": True}, **only)
-    yield Control(
-        "writes its tail on a stream that is done late", "second_tail", ("NaN",), terms={"late": True}, **only
-    )
-    yield Control("computes into memory of the host, copied late", "host_memory", ("NaN",), **only)
+    yield Control("writes its tail on a stream that is done late", "second_tail", ("NaN",), **only)
     yield Control("keeps lines of L2", "keep_l2", ("cache kept",), kinds=("c_abi",), **only)
-    only["stage"] = "measure"
-    soon = {"late": False}
-    yield Control("works on a stream of its own", "side_stream", ELSEWHERE, terms=soon, **only)
-    yield Control("works on the default stream", "default_stream", ELSEWHERE, **only)
-    yield Control("writes its tail on a stream of its own", "second_tail", ELSEWHERE, terms=soon, **only)
-    yield Control("joins its second stream at the next call", "joined_late", ELSEWHERE, **only)
-
-
-def _graphs() -> Iterator[Control]:
-    """What tells a call that is captured from one that is made at once, and computes less in one of them."""
-    only: dict[str, Any] = {"theme": "cheat", "devices": ON_A_GPU}
     yield Control("computes only while captured", "only_captured", ("NaN",), **only)
     only["stage"] = "measure"
-    nothing, other = {"instead": False}, {"instead": True}
-    yield Control("does nothing while captured", "nothing_captured", MISSING, terms=nothing, **only)
-    yield Control("does something else while captured", "nothing_captured", terms=other, **only)
-    yield Control("leaves its tail out while captured", "less_captured", **only)
-    yield Control("repeats itself while captured", "repeat_captured", **only)
-    yield Control("computes one call of those captured", "first_captured", MISSING, **only)
+    yield Control("works on a stream of its own", "side_stream", ELSEWHERE, **only)
+    yield Control("works on the default stream", "default_stream", ELSEWHERE, **only)
+    yield Control("does something else while captured", "nothing_captured", MISSING, **only)

@@ -1,6 +1,6 @@
 """What is the gate worth? Each control of a variant through the same checks as a real candidate."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -15,8 +15,7 @@ from loop.model.dtypes import Dtype, Layout
 from loop.model.measurement import BASELINE, ControlResult
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, expand, operations
-from loop.proving.negative_controls import Control, controls, is_gross, of_structure, ways
-from loop.proving.telling import SURE, Question, words
+from loop.proving.negative_controls import MAY_BE_WITHIN, WRONG, Control, controls, of_structure, one_of_each, ways
 from loop.workers.bench import Bench, Side
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
@@ -34,6 +33,7 @@ HONEST = Control("honest", "", expected=(), theme="honest")
 NO_WORKLOAD = "no workload on which it could show"
 NO_NUMBERS = "no floating-point numbers among both inputs and outputs"
 IDLE = "makes no difference to this function"
+SAME = "other values have the same answer"
 
 
 @dataclass
@@ -71,7 +71,6 @@ class Trial(Checker):
         self.base, self.control = base, control
         self.idle = True
         """Whether so far every output was that of the honest variant, bit by bit."""
-        self.distinguishable, self.told_by = True, ""
         self.over = False
         """Whether all was done that tells what it is worth."""
 
@@ -90,61 +89,25 @@ class Trial(Checker):
         """Nothing of a wrong value: what is tried is the tolerance, not what several calls tell."""
         return "" if self.control.theme == "value" else super().before(workload, layout, call, reply)
 
-    def explain(self, honest: SharedWorker) -> Generator[Tick, None, None]:
-        """Where a wrong result passed: see whether these inputs tell it, else try it on others that do."""
-        asked = Question(self.bench, self.base, self.control)
-        if self.checks.first_failure or not asked.of_values or self.control.stage == "measure":
-            return
-        own = 0.0
-        for workload in (one for one in self.job.workloads if values_key(one) in self.keys):
-            own = max(own, (yield from asked.excess(workload)))
-        if own >= SURE or (is_gross(self.control.name) and not self.idle):
-            return
-        self.distinguishable = False
-        if not self.bench.target.is_plain:
-            return  # Its generator decides what inputs there are.
-        for workload in (yield from asked.search(self.job.workloads)):
-            if (yield from self._try_on(workload, honest)):
-                self.distinguishable, self.told_by = True, words(self.bench, workload)
-                return
-
-    def _try_on(self, workload: Workload, honest: SharedWorker) -> Generator[Tick, None, bool]:
-        """Go through verification on other inputs too, where the honest variant is right on them."""
-        more = seeded(workload)
-        way = Trial(honest, self.base, HONEST, more)
-        for trial in (way, self):
-            trial.keys |= {values_key(one) for one in more}
-            for one in more:
-                try:
-                    yield from self.bench.expect(one)
-                except Unjudged:
-                    return False
-                yield from trial.check(one)
-            if way.checks.first_failure:
-                return False
-        return True
-
-    @property
-    def _is_pointless(self) -> bool:
-        """Whether what made no difference cannot: wrong values on no inputs, or where the inputs are given."""
-        if not self.bench.target.is_plain:
-            return self.control.theme != "honest"
-        return not self.distinguishable and self.control.theme == "value"
-
     def conclude(self, proof: Proof) -> None:
         """Add to the proof what came of this control."""
-        failure = self.checks.first_failure
+        control, failure = self.control, self.checks.first_failure
+        is_honest = control.theme == "honest"
         if failure is None and not self.over:
-            proof.untried += [] if self.control.theme == "honest" else [self.control.name]
-        elif failure is None and self.idle and self._is_pointless:
-            proof.left_out.append(f"{self.control.name}: {IDLE}")
-        elif failure is None and (self.control.stage == "measure" or self.control.theme == "cheat"):
-            proof.timed.append(self.control)  # Calls that come quickly after each other may meet it yet.
+            proof.untried += [] if is_honest else [control.name]
+        elif (
+            failure is None
+            and self.idle
+            and (control.theme == "value" or not (is_honest or self.bench.target.is_plain))
+        ):
+            proof.left_out.append(f"{control.name}: {IDLE}")
+        elif failure is None and (control.stage == "measure" or control.theme == "cheat"):
+            proof.timed.append(control)  # Calls that come quickly after each other may meet it yet.
         else:
-            told = (failure.workload.name, failure.cause, failure.message) if failure else ()
-            found = outcome(self.base, self.control, "verify", *told)
-            more = {"distinguishable": self.distinguishable, "told_by": self.told_by}
-            proof.results.append(found.model_copy(update=more))
+            said = (failure.workload.name, failure.cause, failure.message) if failure else ()
+            result = outcome(self.base, control, "verify", *said)
+            is_within = failure is None and control.make in MAY_BE_WITHIN
+            proof.results.append(result.model_copy(update={"distinguishable": not is_within}))
 
 
 def outcome(
@@ -174,10 +137,10 @@ def erring(bench: Bench, base: Side, control: Control, dtype: Dtype) -> Side:
     return base.renamed(f"{base.name} {control.name}", mistake=control.mistake(bench.target, dtype))
 
 
-def base_dtypes(bench: Bench, base: Side) -> list[Dtype]:
-    """The element types of a variant: first the one that is measured on this device, where it takes that."""
+def base_dtype(bench: Bench, base: Side) -> Dtype:
+    """The element type that is measured on this device, where the variant takes that; else its first."""
     usual = bench.target.dtypes[bench.device]
-    return sorted(base.dtypes, key=lambda dtype: dtype != usual)
+    return usual if usual in base.dtypes else base.dtypes[0]
 
 
 def prove(
@@ -193,12 +156,20 @@ def prove(
     if shaped == []:
         proof.left_out.append(f"every control: {NO_NUMBERS}")
     try:
-        for group in _groups(_trials(shared, base, workloads, proof, shaped)):
+        trials = _trials(shared, base, workloads, proof, shaped)
+        workers = list(dict.fromkeys(trial.worker for trial in trials))
+        for first in range(0, len(workers), WORKERS_AT_ONCE):
+            group = [trial for trial in trials if trial.worker in workers[first : first + WORKERS_AT_ONCE]]
             yield from _hold(shared, group, ends)
             for trial in group:
                 trial.conclude(proof)
     finally:
         shared.close()
+    if any(control.make == "stale" for control in proof.timed):
+        # The answer to other values is right too: nothing tells what is remembered from what is computed.
+        alike = [control for control in proof.timed if control.expected == WRONG]
+        proof.timed = [control for control in proof.timed if control not in alike]
+        proof.left_out += [f"{control.name}: {SAME}" for control in alike]
     return proof
 
 
@@ -209,7 +180,7 @@ def of_shapes(
 
     The judge makes the inputs of a few small workloads, whose shapes tell.
     """
-    usual = base_dtypes(bench, base)[0]
+    usual = base_dtype(bench, base)
     size = partial(operations, bench.target)
     few = sorted(filter(size, _of_type(workloads, base, usual)), key=size)[:WORKLOADS]
     found: dict[str, tuple[Control, list[Workload]]] = {}
@@ -241,26 +212,19 @@ def _trials(
         shaped = [
             (control, telling(bench.target, some, control)) for control, some in applicable(bench, base, workloads)
         ]
-    trials = list(_of_controls(shared, base, shaped, proof))
+    trials: list[Trial] = []
+    for control, chosen in one_of_each(shaped):
+        if chosen:  # What spoils its process has one of its own.
+            apart = base.kind in control.apart
+            worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
+            trials.append(Trial(worker, base, control, chosen))
+        else:
+            proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
     if not trials:
         return []
     honest = list({values_key(one): one for trial in trials for one in trial.job.workloads}.values())
     own = [Trial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
     return [*own, *_of_others(bench, base, workloads, honest), *trials]
-
-
-def _of_controls(
-    shared: SharedWorker, base: Side, shaped: Sequence[tuple[Control, Sequence[Workload]]], proof: Proof
-) -> Iterator[Trial]:
-    """Each control that can show on any workload; what spoils its process has one of its own."""
-    bench = shared.bench
-    for control, chosen in shaped:
-        if not chosen:
-            proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
-            continue
-        apart = base.kind in control.apart
-        worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
-        yield Trial(worker, base, control, chosen)
 
 
 def _of_others(
@@ -269,52 +233,25 @@ def _of_others(
     """The library and the plain implementation, which are honest too: where a worker has torch anyway."""
     if base.compiled:
         return
-    names = timed_names(bench, base)
-    usual = [one for one in workloads if one.name in names][:LIBRARY_WORKLOADS]
+    # Beyond the target's first set a library may have answers of its own.
+    first = expand(bench.target, [next(iter(bench.target.workloads))], base_dtype(bench, base))
+    names, library = {workload.name for workload in first}, bench.side(BASELINE)
+    usual = [workload for workload in workloads if workload.name in names][:LIBRARY_WORKLOADS]
     if usual:
-        library = bench.side(BASELINE)
         yield Trial(SharedWorker(bench, library), library, HONEST, usual)
-    for plain in _plain(bench):
+    if bench.target.plain is not None:
+        plain = library.renamed("plain", terms=FunctionTerms(bench.target.plain.python))
         yield Trial(SharedWorker(bench, plain), plain, HONEST, honest)
-
-
-def timed_names(bench: Bench, base: Side) -> set[str]:
-    """Workloads of the target's first set: beyond them a library may have answers of its own."""
-    first = next(iter(bench.target.workloads))
-    return {one.name for one in expand(bench.target, [first], base_dtypes(bench, base)[0])}
-
-
-def _plain(bench: Bench) -> list[Side]:
-    """The plain implementation as a side, where the target has one."""
-    if bench.target.plain is None:
-        return []
-    terms = FunctionTerms(bench.target.plain.python)
-    return [bench.side(BASELINE).renamed("plain", terms=terms)]
 
 
 def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Iterator[tuple[Control, list[Workload]]]:
-    """Controls that this variant can make, with the workloads of one type; wrong values in every type it takes."""
-    made = [
-        one
-        for one in controls(bench.target.signature, bench.device)
-        if base.kind in one.kinds and (base.deterministic or not one.varies)
-    ]
-    usual, *others = base_dtypes(bench, base)
-    for control in made:
-        yield control, [one for one in _of_type(workloads, base, usual) if _taken(base, control, one)]
-    for dtype in others:
-        some = _of_type(workloads, base, dtype)
-        for control in made if some else ():
-            if control.theme == "value":
-                taken = [one for one in some if _taken(base, control, one)]
-                yield replace(control, name=f"{control.name}, {dtype}"), taken
-
-
-def _taken(base: Side, control: Control, workload: Workload) -> bool:
-    """Whether a control can show on a workload, and the variant takes what it leaves of that."""
-    return control.applies(workload) and accepts(base, control.left(workload))
+    """Controls that this variant can make, with the workloads of the type that is measured that it takes then."""
+    some = _of_type(workloads, base, base_dtype(bench, base))
+    for control in controls(bench.target.signature, bench.device):
+        if base.kind in control.kinds and (base.deterministic or not control.varies):
+            yield control, [one for one in some if control.applies(one) and accepts(base, control.left(one))]
 
 
 def _of_type(workloads: Sequence[Workload], base: Side, dtype: Dtype) -> list[Workload]:
@@ -334,33 +271,22 @@ def seeded(workload: Workload) -> list[Workload]:
     return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
 
 
-def rejected(trials: Sequence[Trial]) -> bool:
-    """Whether the honest variant itself failed: nothing can be said of mistakes in it then."""
-    return any(
-        trial.control is HONEST and trial.side is trial.base and trial.checks.first_failure for trial in trials
-    )
-
-
-def _groups(trials: Sequence[Trial]) -> Iterable[list[Trial]]:
-    """Trials of so many workers at a time."""
-    workers = list(dict.fromkeys(trial.worker for trial in trials))
-    for first in range(0, len(workers), WORKERS_AT_ONCE):
-        some = workers[first : first + WORKERS_AT_ONCE]
-        yield [trial for trial in trials if trial.worker in some]
-
-
 def _hold(shared: SharedWorker, trials: Sequence[Trial], ends: float) -> Generator[Tick, None, None]:
-    """Start all workers, then go through the workloads, each as long as it concerns anybody.
-
-    What passed is asked about last, and only where the honest variant did not fail.
-    """
+    """Start all workers, then go through the workloads, each as long as it concerns a trial."""
+    workloads = {values_key(one): one for trial in trials for one in trial.job.workloads}
     try:
         for trial in trials if monotonic() < ends else ():
             trial.worker.start()
-        for work in _work(shared, trials):
-            if monotonic() >= ends:
-                return
-            yield from work
+        for workload in workloads.values():
+            concerned = [trial for trial in trials if trial.concerns(workload)]
+            if concerned:
+                yield from _expected(shared.bench, workload, concerned)
+            for trial in concerned:
+                if monotonic() >= ends:
+                    return
+                yield from trial.check(workload)
+        for trial in trials:
+            trial.over = True
     finally:
         for trial in trials:
             trial.worker.close()
@@ -373,18 +299,3 @@ def _expected(bench: Bench, workload: Workload, trials: Sequence[Trial]) -> Gene
     except Unjudged:
         for trial in trials:
             trial.keys.discard(values_key(workload))
-
-
-def _work(shared: SharedWorker, trials: Sequence[Trial]) -> Iterator[Generator[Tick, None, None]]:
-    """What is to be done, piece by piece: every trial on each workload, then those that passed once more."""
-    wanted = {values_key(one): one for trial in trials for one in trial.job.workloads}
-    for workload in wanted.values():
-        concerned = [trial for trial in trials if trial.concerns(workload)]
-        if concerned:
-            yield _expected(shared.bench, workload, concerned)
-        for trial in concerned:
-            yield trial.check(workload)
-    for trial in trials:
-        if not rejected(trials):
-            yield trial.explain(shared)
-        trial.over = True

@@ -48,9 +48,7 @@ def _score(output: GateOutput) -> str:
     if output.survivors:
         score += f"; survived: {', '.join(output.survivors)}"
     if output.indistinguishable:
-        score += f"; not distinguishable on any inputs tried: {', '.join(output.indistinguishable)}"
-    if output.told_by_others:
-        score += f"; told only by inputs that the target does not have: {', '.join(output.told_by_others)}"
+        score += f"; not told by any input of the target: {', '.join(output.indistinguishable)}"
     wrong = f"; {len(output.wrong_reasons)} of them for another reason than theirs" if output.wrong_reasons else ""
     earlier = f"; in {output.taken_from}, nothing that it rests on has changed" if output.taken_from else ""
     return f"{score}{wrong}{earlier}"

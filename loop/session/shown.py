@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from loop.base.ratios import plain_ratio, times
 from loop.base.screen import Screen
 from loop.model.debugging import ExplainOutput
-from loop.model.dtypes import ITEM_SIZES
 from loop.model.measurement import ControlResult, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished
@@ -119,23 +118,16 @@ def _show_choices(output: ChooseOutput, screen: Screen) -> None:
 
 
 def _show_gate(output: GateOutput, screen: Screen) -> None:
-    for base in dict.fromkeys(one.base for one in output.controls):
+    for base in dict.fromkeys(control.base for control in output.controls):
         screen.data(f"{base}:")
-        groups: dict[tuple[str, str], list[ControlResult]] = {}
-        for one in output.controls:
-            if one.base == base:
-                groups.setdefault((_without_type(one.name), _fate(one)), []).append(one)
-        for (name, word), same in groups.items():
-            times = f" ({len(same)} types)" if len(same) > 1 else ""
-            screen.data(f"  {word:<8} {name + times:<42} {same[0].reason}".rstrip()[:COLUMNS])
-    left_out = dict.fromkeys(_without_type(line.partition(":")[0]) for line in output.not_applicable)
+        for control in output.controls:
+            if control.base == base:
+                screen.data(f"  {_fate(control):<8} {control.name:<42} {control.reason}".rstrip()[:COLUMNS])
+    left_out = dict.fromkeys(line.partition(":")[0] for line in output.not_applicable)
     if left_out:
         screen.data(f"not applicable: {', '.join(left_out)}")
     if output.indistinguishable:
-        names = ", ".join(dict.fromkeys(map(_without_type, output.indistinguishable)))
-        screen.data(f"not distinguishable on any inputs tried: {names}")
-    for line in output.told_by_others:
-        screen.data(f"told by inputs that the target does not have: {line}")
+        screen.data(f"not told by any input of the target: {', '.join(output.indistinguishable)}")
     for line in output.wrong_reasons:
         screen.data(f"rejected for another reason than its own: {line}")
     screen.data(f"killed {output.killed} of {output.total}")
@@ -146,12 +138,6 @@ def _fate(one: ControlResult) -> str:
     if one.killed:
         return "killed"
     return "SURVIVED" if one.survived else "passed" if one.kind == "honest" else "alike"
-
-
-def _without_type(name: str) -> str:
-    """`zeros` for `zeros, float16`."""
-    head, _, last = name.rpartition(", ")
-    return head if last in ITEM_SIZES else name
 
 
 def _show_resources(output: ResourcesOutput, screen: Screen) -> None:

@@ -27,8 +27,6 @@ from loop.workers.truth import (
     Truth,
     apart,
     doubt,
-    errors,
-    excess_of,
     loose,
     outside,
     rounding_may_explain,
@@ -62,7 +60,6 @@ class Judge:
             messages.Expect: self.expect,
             messages.Compare: self.compare,
             messages.Discard: self.discard,
-            messages.Tell: self.tell,
             messages.Look: self.look,
             messages.Relate: self.relations.begin,
             messages.GiveOutput: self.relations.go_on,
@@ -314,55 +311,6 @@ class Judge:
         """Whether what rounding does is still to be allowed for; a tolerance of zero asks for the exact answer."""
         asked = truth.tolerance.atol or truth.tolerance.rtol
         return not truth.rounded and not truth.is_whole and bool(asked)
-
-    def tell(self, request: messages.Tell) -> messages.Told:
-        """How many times what is allowed a mistake is off on a call, in float64.
-
-        `other`: it gives the answer to that call. No variant is asked: so a gate that overlooks a mistake is told
-        from inputs on which there is nothing to see.
-        """
-        return self._with_room(request.call, lambda answer: self._told(request, answer))
-
-    def _told(self, request: messages.Tell, answer: Answer) -> messages.Told:
-        from loop.workers.telling_inputs import mistaken
-
-        call, n = answer.given.call, next((n for n, one in enumerate(answer.truths) if not one.is_whole), 0)
-        truth = answer.truths[n]
-        try:
-            if request.other:
-                output = self.answers[request.other].truths[n].reference.to(truth.reference.device)
-            elif self.asking.is_plain(call):
-                output = self._formed(mistaken(self.reference, call, answer.given.tensors, request.mistake), call)
-            else:
-                output = self._formed(
-                    self._mistaken(call, answer.given.tensors, request.mistake)[n].double(), call
-                )
-            excess = self._excess(truth, output)
-            if 1 < excess and self._may_round(truth) and rounding_may_explain(truth, [output]):
-                truth = answer.truths[n] = self.rounding.allowed(answer, n)
-                excess = self._excess(truth, output)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception:  # The reference cannot be called so: what the mistake is cannot be said.
-            return messages.Told(0.0)
-        return messages.Told(excess)
-
-    def _mistaken(self, call: Call, inputs: list[Tensor], terms: dict[str, Any]) -> list[Tensor]:
-        """The outputs of a reference of any structure with a mistake, in float64."""
-        from loop.workers.telling_inputs import of_structure
-
-        wrong = of_structure(self.reference, call, terms)
-        return list(self.asking.outputs("reference", wrong, inputs, call, exact=True)[0].values())
-
-    def _excess(self, truth: Truth, output: Tensor) -> float:
-        """How many times what is allowed an output is off: in its worst element, the largest error or the mean."""
-        differ = outside(output, truth.reference, torch.zeros_like(truth.allowed))
-        if not bool(differ.any()):
-            return 0.0
-        found = float(excess_of(output, truth.facing(output))[differ].max())
-        if self.plain is None:
-            return found
-        return max(found, *(e / m for e, m in zip(errors(output, truth.reference), truth.most, strict=True)))
 
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""

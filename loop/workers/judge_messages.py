@@ -169,21 +169,6 @@ class Compare(ToJudge[Finding]):
     """Key of a call with other values to which the same output was given; empty for none."""
 
 
-class Told(Plain):
-    """How many times what is allowed a mistake is off; 0 where that cannot be said."""
-
-    excess: float
-
-
-class Tell(ToJudge[Told]):
-    """Put a mistake into the reference: do these inputs tell it from the right answer?"""
-
-    call: Call
-    other: str
-    """Key of the call whose answer the mistake gives; empty for none."""
-    mistake: dict[str, Any]
-
-
 class Looked(Plain):
     """What could not show, whatever a variant does with it: names of inputs, attributes, outputs and weights."""
 

@@ -20,7 +20,6 @@ from loop.workers.judge_messages import (
     GiveOutput,
     Look,
     Relate,
-    Tell,
 )
 from loop.workers.serving import PR_SET_DUMPABLE, answer, prctl, serve
 from loop.workers.wire import Done, Request
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str]) -> None:
     keep_freed_memory()
     sys.dont_write_bytecode = True  # Nothing is written beside what judges.
     seat = Seat()
-    judged = dict.fromkeys((Expect, Compare, Discard, Tell, Look, Relate, GiveOutput), seat.ask)
+    judged = dict.fromkeys((Expect, Compare, Discard, Look, Relate, GiveOutput), seat.ask)
     serve({Examine: examine, Begin: seat.begin, **judged}, int(arguments[0]), answer)
 
 

@@ -26,7 +26,7 @@ from loop.calls import torch_side
 from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apart
 from loop.calls.own_modules import OWN
 from loop.calls.torch_side import same_bits
-from loop.mistakes.answers import floating
+from loop.mistakes.functions import floating
 from loop.workers.asking import as_given, drawn, said_of
 
 SEED = 42

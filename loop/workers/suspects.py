@@ -17,8 +17,8 @@ from torch import Tensor
 from loop.calls import torch_side
 from loop.calls.call import Call
 from loop.calls.refusal import Refused
-from loop.mistakes import MAKERS
 from loop.mistakes.arrays import Array, Attributes, Terms
+from loop.mistakes.table import MAKERS
 from loop.mistakes.wrong_results import wrong_results
 from loop.workers.asking import Asking, Given
 from loop.workers.judge_messages import Shapes

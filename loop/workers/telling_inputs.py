@@ -1,53 +1,20 @@
-"""Do these inputs tell a mistake from the right answer? The mistake is put into the float64 reference itself.
-
-Some mistakes no values of the target tell: of inputs that never vary, or that the reference does not read.
-"""
+"""What the inputs of a target cannot show: inputs that never vary, or that the reference does not read."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import numpy
 import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Value
 from loop.calls.refusal import Refused
 from loop.calls.torch_side import Function, bytes_of, same_bits
-from loop.mistakes import MAKERS
-from loop.mistakes.answers import structured
-from loop.mistakes.arrays import Array, Attributes
 from loop.workers.asking import Asking, Given
 from loop.workers.judge_messages import Look, Looked
 
-MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
-"""Bits behind the point of an element type."""
 AS_WITH = " (as with "
 SAMPLE = 1 << 16
 """Elements of an input that are looked at first: where they show a negative one, the others are not."""
-
-
-def mistaken(reference: Function, call: Call, inputs: list[Tensor], terms: dict[str, Any]) -> Tensor:
-    """The float64 reference with a control's mistake; NaN where it would write nothing."""
-    if terms["make"] == "give_input":
-        given: Tensor = inputs[terms["input"]].double()
-        return given.reshape(call.output.shape)
-
-    def honest(arrays: Any, result: Array, attributes: Attributes) -> None:
-        result[...] = reference(*(torch.from_numpy(array) for array in arrays), **attributes).numpy()
-
-    output = numpy.full(call.output.shape, numpy.nan)
-    arrays = [tensor.double().contiguous().numpy().copy() for tensor in inputs]
-    mistake = MAKERS[terms["make"]]({**terms, "mantissa": MANTISSA[call.dtype]})
-    mistake(honest, arrays, output, dict(call.attributes))
-    made: Tensor = torch.from_numpy(output)
-    return made
-
-
-def of_structure(reference: Function, call: Call, terms: dict[str, Any]) -> Function:
-    """A reference of any structure that makes a control's mistake."""
-    wrong: Function = structured(reference, {**terms, "mantissa": MANTISSA[call.dtype]})
-    return wrong
 
 
 class Drawn:

@@ -99,7 +99,11 @@ class Worker:
         self.seal = Seal()
         loaded = variants.load(request.variant, request.folder, request.device)
         self.slow = request.slow
-        self.candidates[""] = Candidate(_mistaken(loaded, request.mistake) if request.mistake else loaded)
+        if request.mistake:
+            from loop import mistakes
+
+            loaded = mistakes.wrap(loaded, request.mistake)
+        self.candidates[""] = Candidate(loaded)
         return Done()
 
     def compute(self, request: messages.Compute) -> messages.Computed:
@@ -130,7 +134,7 @@ class Worker:
 
         mistakes.clean()
         if mistake["name"] not in self.candidates:
-            self.candidates[mistake["name"]] = Candidate(_mistaken(self.candidates[""].loaded, mistake))
+            self.candidates[mistake["name"]] = Candidate(mistakes.wrap(self.candidates[""].loaded, mistake))
         return self.candidates[mistake["name"]]
 
     def stage(self, request: messages.Stage) -> messages.Staged:
@@ -215,16 +219,6 @@ class Worker:
 
     def _broken(self) -> tuple[str, ...]:
         return tuple(self.seal.broken()) if self.seal else ()
-
-
-def _mistaken(loaded: Loaded, mistake: messages.Mistake) -> Loaded:
-    if "structured" in mistake and isinstance(loaded, variants.Importable):
-        from loop.mistakes import answers
-
-        return answers.wrap(loaded, mistake)
-    from loop import mistakes
-
-    return mistakes.wrap(loaded, mistake)
 
 
 LOSING = (messages.Load, messages.Compute, messages.Stage, messages.Obey, messages.Prepare, messages.CountCalls)

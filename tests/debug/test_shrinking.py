@@ -128,7 +128,7 @@ def wrong_on(**sizes: int) -> object:
 
 def test_nothing_wrong_is_nothing_to_look_into() -> None:
     """Not even what was declined in another layout."""
-    assert checked(make_check(), make_check(status="declined", inputs="strided")) is None
+    assert checked(make_check(), make_check(status="unsupported", inputs="strided")) is None
 
 
 def test_the_kind_that_most_show_is_looked_into() -> None:

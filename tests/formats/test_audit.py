@@ -12,7 +12,7 @@ from loop.cli import app
 from loop.cli.auditing import chosen_controls
 from loop.formats import erring, table
 from loop.formats.translated import as_target
-from loop.mistakes import answers
+from loop.mistakes import functions
 from loop.workers.stated import Task
 from tests.formats import tasks
 
@@ -47,7 +47,7 @@ def test_a_mistake_in_a_function_of_any_structure() -> None:
         return data["places"] + 1, 2.0 * data["values"]
 
     given = {"places": torch.arange(3), "values": torch.ones(3)}
-    whole, wrong = answers.erring(honest, {"make": "zeros", "tolerance": TOLERANCE})(given)
+    whole, wrong = functions.erring(honest, {"make": "zeros", "tolerance": TOLERANCE})(given)
     assert ([1, 2, 3], [0.0, 0.0, 0.0]) == (whole.tolist(), wrong.tolist())
 
 

@@ -12,16 +12,17 @@ from loop.base.places import project
 from loop.base.processes import finish
 from loop.gate.kernel import builds
 from loop.library.definitions import read_file
-from loop.mistakes import MAKERS
 from loop.mistakes.arrays import store, values
 from loop.mistakes.functions import through_function
+from loop.mistakes.table import MAKERS
 from loop.model.measurement import ControlResult
 from loop.model.signature import Signature
-from loop.model.target import Target
+from loop.model.target import Target, Workload
 from loop.proving import actions
 from loop.proving import negative_controls as table
 from loop.proving.actions import ProofTerms, prove_gate
 from loop.proving.model import GateOutput
+from loop.proving.negative_controls import Control
 from loop.proving.prove import Proof
 from loop.workers.bench import Bench
 from tests.session.mix import SIGNATURE, make_context, write_mix
@@ -32,40 +33,29 @@ REMEMBERING = ("cached by value", "cached by a sample of the values")
 """Where computing is as quick they are no cheats."""
 FOUND_BY = {
     ("verify", WRONG): (
-        *("ignores a", "ignores b", "swaps a and b", "low precision", "drops relu", "drops sign", "wrong scale"),
         *(
+            "ignores a",
+            "swaps a and b",
+            "low precision",
+            "drops relu",
+            "wrong scale",
             "cuts K",
             "zeros",
             "constant",
-            "transposed",
-            "one element off",
-            "stale output",
-            "repeats every other call",
         ),
-        *("cached by address", "keeps a copy of its inputs", "slackens after a while"),
-        *(f"zeros in tail of {name}" for name in "BNM"),
-        *(f"one slice wrong of {name}" for name in "BNM"),
-        *(f"error grows along {name}" for name in "BNM"),
+        *("transposed", "one element off", "zeros in tail of B", "one slice wrong of B", "error grows along B"),
+        *("stale output", "repeats every other call", "cached by address", "keeps a copy of its inputs"),
+        "slackens after a while",
     ),
     ("verify", NAN): (
         *("nothing written", "one element NaN", "skips every other call", "writes later, in a thread"),
-        *(f"skips tail of {name}" for name in "BNM"),
+        "skips tail of B",
     ),
     ("verify", "outside"): ("writes beyond the end", "writes before the beginning"),
-    ("verify", "changed input"): (
-        *(
-            "writes to a",
-            "uses a as workspace",
-            "answers in a",
-            "writes to b",
-            "uses b as workspace",
-            "answers in b",
-        ),
-    ),
+    ("verify", "changed input"): ("writes to a", "uses a as workspace", "answers in a"),
     ("verify", "two outputs"): ("not deterministic",),
     ("measure", "remembers"): REMEMBERING,
-    ("measure", WRONG): (*("computes only what it has met before", "computes at its first address only"),),
-    ("measure", "cores"): ("leaves its cores",),
+    ("measure", WRONG): ("computes only what it has met before", "computes at its first address only"),
 }
 """Where controls have to be found, for what, and which ones those are."""
 EXPECTED = {name: expected for expected, names in FOUND_BY.items() for name in names}
@@ -77,11 +67,10 @@ PYTHON_ONLY = {
     "replaces the check of results": ("verify", "replaced"),
     **dict.fromkeys(("gives a promise", "gives another type"), ("verify", "wrong result")),
     **dict.fromkeys(("keeps its result", "leaves every other result unwritten"), ("verify", WRONG)),
-    **dict.fromkeys(("gives a back", "gives b back"), ("verify", WRONG)),
+    "gives a back": ("verify", WRONG),
 }
 OUTSIDE = ("writes beyond the end", "writes before the beginning")
 """Python variants have no memory of ours to write beside."""
-NEEDS_CORES = "leaves its cores"
 
 
 def score(bench: Bench, *variants: str) -> GateOutput:
@@ -116,20 +105,27 @@ def python_score(bench: Bench) -> GateOutput:
     return score(bench, "py_mix")
 
 
-def test_the_tables_name_every_control() -> None:
-    """A new control has to say here what it is found by."""
-    made = table.controls(Signature.model_validate(SIGNATURE))
-    assert {*EXPECTED, *PYTHON_ONLY} == {one.name for one in made}
-    assert set(PYTHON_ONLY) == {one.name for one in made if "c_abi" not in one.kinds}
-    assert set(REMEMBERING) == {one.name for one in made if one.remembers}
+def test_the_tables_name_a_control_of_every_kind() -> None:
+    """A new kind has to say here what it is found by; there are about forty, on a GPU as well."""
+    signature = Signature.model_validate(SIGNATURE)
+    kinds = {control.make: control for control in reversed(table.controls(signature))}
+    assert {*EXPECTED, *PYTHON_ONLY} == {control.name for control in kinds.values()}
+    assert set(PYTHON_ONLY) == {control.name for control in kinds.values() if "c_abi" not in control.kinds}
+    assert set(REMEMBERING) == {control.name for control in kinds.values() if control.remembers}
+    on_a_gpu = {control.make for control in table.controls(signature, "cuda") if "c_abi" in control.kinds}
+    assert 33 <= len([one for one in kinds.values() if "c_abi" in one.kinds]) <= len(on_a_gpu) <= 42
 
 
-def held_against(
-    expected: tuple[str, str], found: dict[str, ControlResult], name: str, output: GateOutput
-) -> None:
-    """Killed where and for what it should be, unless it was left out for want of cores."""
-    if name not in found and name == NEEDS_CORES and any("one core" in line for line in output.not_applicable):
-        pytest.skip("there is one core")
+def test_of_a_kind_the_first_that_can_show_is_tried() -> None:
+    """The others of its kind are left."""
+    small = Workload(name="small", sizes={"N": 1}, dtype="float32")
+    kinds = [Control("ignores x", "ignore"), Control("ignores y", "ignore"), Control("zeros", "zeros")]
+    pairs = zip(kinds, ([], [small], []), strict=True)
+    assert ["ignores y", "zeros"] == [control.name for control, _ in table.one_of_each(pairs)]
+
+
+def held_against(expected: tuple[str, str], found: dict[str, ControlResult], name: str) -> None:
+    """Killed where and for what it should be."""
     stage, causes = expected
     one = found[name]
     assert (True, True, stage) == (one.killed, one.right_reason, one.stage), one.reason
@@ -137,21 +133,19 @@ def held_against(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPECTED)
-def test_a_control_of_a_compiled_variant_is_killed_for_the_right_reason(
-    name: str, compiled_score: GateOutput
-) -> None:
+def test_each_control_of_a_compiled_variant_is_killed_for_the_right_reason(compiled_score: GateOutput) -> None:
     """Each of them by the same checks as a real candidate."""
-    held_against({**EXPECTED, **FOUND_SOONER}[name], named(compiled_score), name, compiled_score)
+    for name, expected in {**EXPECTED, **FOUND_SOONER}.items():
+        held_against(expected, named(compiled_score), name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in {**EXPECTED, **PYTHON_ONLY} if name not in OUTSIDE])
-def test_a_control_of_a_python_variant_is_killed_for_the_right_reason(name: str, python_score: GateOutput) -> None:
+def test_each_control_of_a_python_variant_is_killed_for_the_right_reason(python_score: GateOutput) -> None:
     """Python variants can also replace what they are judged with, and give back what they like."""
-    if name in REMEMBERING and any(name in line for line in python_score.not_applicable):
-        pytest.skip("a product this small is quicker than remembering it")
-    held_against({**EXPECTED, **PYTHON_ONLY}[name], named(python_score), name, python_score)
+    quicker = [name for name in REMEMBERING if any(name in line for line in python_score.not_applicable)]
+    for name, expected in {**EXPECTED, **PYTHON_ONLY}.items():
+        if name not in OUTSIDE and name not in quicker:  # A product this small is quicker than remembering it.
+            held_against(expected, named(python_score), name)
 
 
 @pytest.mark.slow
@@ -192,19 +186,25 @@ def test_a_gate_that_is_too_wide_is_told_so(tmp_path: Path, build_cache: Path) -
 
 
 @pytest.mark.slow
-def test_a_mistake_that_changes_nothing_is_no_control(tmp_path: Path, build_cache: Path) -> None:
-    """Inputs that may be swapped cannot be swapped by mistake."""
-    signature = {"inputs": {"x": "N M", "z": "N M"}, "outputs": {"output": "N M"}}
-    ignorant = {"python": "tiny_functions:first"}
-    target = write_target(
-        tmp_path, {"right": compiled()}, signature=signature, reference=ignorant, plain=ignorant, baseline=ignorant
-    )
-    (tmp_path / "tiny_functions.py").write_text("def first(x, z):\n    return x * 2\n")
-    with open_bench(tmp_path, target, build_cache) as bench:
-        output = score(bench, "right")
-    assert "right ignores z: makes no difference to this function" in output.not_applicable
-    assert "swaps x and z" in named(output)
-    assert "right: ignores z" not in output.survivors
+def test_what_no_input_of_the_target_tells_is_reported_and_fails_nothing(
+    tmp_path: Path, build_cache: Path
+) -> None:
+    """An attribute that moves the result by less than is allowed; a function with one answer for all values."""
+    signature = {
+        "inputs": {"x": "N M"},
+        "output": "N M",
+        "attributes": {"nudge": {"kind": "number", "default": 1.0}},
+    }
+    function = {"python": "nudged:nudged"}
+    fields = {"signature": signature, **dict.fromkeys(("reference", "plain", "baseline"), function)}
+    target = write_target(tmp_path, {"right": compiled()}, **fields)
+    (tmp_path / "nudged.py").write_text("def nudged(x, *, nudge):\n    return x * 2 + x * (nudge * 1e-12)\n")
+    with open_bench(tmp_path, target, build_cache) as made:
+        output = score(made, "right")
+    assert output.ok, output.message
+    assert () == output.survivors
+    assert any("wrong nudge" in text for text in (*output.indistinguishable, *output.not_applicable))
+    assert "wrong nudge" not in {one.name for one in output.controls if one.killed}
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
 
 @pytest.mark.slow
 def test_attention_on_a_cpu(tmp_path: Path, build_cache: Path) -> None:
-    """The bundled kernel, every control, in every element type it takes."""
+    """The bundled kernel, every control."""
     folder = project(None, tmp_path).target
     target = read_file(folder / "target.yaml", Target).value
     with open_bench(tmp_path, target, build_cache) as made:
@@ -234,8 +234,8 @@ def test_attention_on_a_cpu(tmp_path: Path, build_cache: Path) -> None:
     assert output.ok, output.message
     assert ((), ()) == (output.survivors, output.wrong_reasons)
     found = named(output)
-    assert {"swaps k and v", "cuts Sk", "drops causal", "one slice wrong of Hq", "cached by address"} <= set(found)
-    assert {"ignores q, float16", "wrong scale, bfloat16", "low precision, float16"} <= set(found)
+    assert {"ignores q", "drops causal", "wrong scale", "cached by address"} <= set(found)
+    assert any(name.startswith("cuts ") for name in found)
 
 
 @pytest.mark.parametrize("number", [1.0, -2.5, 3.140625, 0.0, 65280.0])

@@ -1,11 +1,13 @@
-"""Cheats that remember: an earlier output comes back instead of being computed."""
+"""Cheats on whole tensors, on the host and on a device: earlier outputs instead of new ones, writes elsewhere."""
 
+import threading
+import time
 import zlib
 from collections.abc import Callable, Hashable
 from time import perf_counter
 from typing import Any
 
-from loop.mistakes.arrays import Call, address, contents
+from loop.mistakes.arrays import Call, address, contents, scribble, unset_last
 
 KEPT = 64
 """Outputs that are remembered at a time."""
@@ -17,6 +19,10 @@ SLACKENING = 2
 """Calls after a pause that are made in full."""
 WHILE = 6
 """Different inputs that a cheat computes before it becomes choosy."""
+OUTSIDE = 3
+"""Bytes that are written outside an output."""
+LATE_S = 0.02
+"""A thread writes so long after the call has returned."""
 
 
 def stale(call: Call) -> None:
@@ -111,3 +117,35 @@ def known_only(call: Call) -> None:
     if len(known) < WHILE or asked in known:
         call.compute()
     known.add(asked)
+
+
+def nothing(call: Call) -> None:
+    """Nothing is written at all."""
+
+
+def beyond(call: Call) -> None:
+    """A few bytes behind the end are written too."""
+    call.compute()
+    scribble(call.output, call.output.nbytes, OUTSIDE)
+
+
+def before(call: Call) -> None:
+    """A few bytes before the beginning are written too."""
+    call.compute()
+    scribble(call.output, -OUTSIDE, OUTSIDE)
+
+
+def write_input(call: Call) -> None:
+    """Once it has computed, it writes to an input."""
+    call.compute()
+    unset_last(call.inputs[call.terms["input"]])
+
+
+def come_late(call: Call) -> None:
+    """It returns at once, and a thread writes the output a moment later."""
+
+    def later() -> None:
+        time.sleep(LATE_S)
+        call.compute()
+
+    threading.Thread(target=later, daemon=True).start()

@@ -1,0 +1,28 @@
+"""Mistakes by name: those that can be made on any device."""
+
+from loop.mistakes import cheats, values
+from loop.mistakes.arrays import Call, Maker, maker
+
+SPOILING = (
+    *(values.zeros, values.mean, values.transpose, values.one_off, values.one_nan, values.growing),
+    *(values.zero_tail, values.neighbour, values.roll),
+)
+ON_VALUES = (
+    *(values.ignore, values.swap, values.read_for, values.cut, values.set_attribute, values.wrong_number),
+    *(values.round_inputs, values.leave_tail, values.use_input, values.answer_in_input, values.vary),
+)
+ON_TENSORS = (
+    *(cheats.nothing, cheats.beyond, cheats.before),
+    *(cheats.stale, cheats.skip_every_other, cheats.repeat_every_other, cheats.keeps_inputs),
+    *(cheats.by_address, cheats.by_value, cheats.by_sample),
+    *(cheats.at_first_address, cheats.known_only, cheats.slackens),
+    *(cheats.write_input, cheats.come_late),
+)
+BY_VALUE: dict[str, Maker] = {
+    "none": maker(Call.compute),
+    **{spoil.__name__: maker(values.spoiling(spoil)) for spoil in SPOILING},
+    **{err.__name__: maker(err) for err in ON_VALUES},
+}
+"""Mistakes that look at single values, by name."""
+MAKERS = BY_VALUE | {"none, whole": BY_VALUE["none"], **{err.__name__: maker(err) for err in ON_TENSORS}}
+"""Mistakes that can be made on any device, by name."""
