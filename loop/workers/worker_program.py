@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from loop.calls import lost, variants
-from loop.calls.bell import WorkerBell
 from loop.calls.call import Call
+from loop.calls.control import WorkerBell
 from loop.calls.counters import Counters
 from loop.calls.orders import Nothing, Shared, obey
 from loop.calls.orders import Stage as StagedCall
@@ -207,9 +207,10 @@ class Worker:
 
     def launches(self, request: messages.Launches) -> messages.Launched:
         """Which kernels a call would launch, by an emulated library in a dry run: load nothing else here."""
-        from loop.workers import dry
 
-        self.dry = self.dry or dry.DryRun(request)
+        from loop.workers import watched
+
+        self.dry = self.dry or watched.DryRun(request)
         launched: messages.Launched = self.dry.launches(request.call)
         return launched
 

@@ -18,9 +18,9 @@ from loop.model.functions import Fill
 from loop.model.target import Target
 from loop.model.target import Workload as Shaped
 from loop.model.workloads import expand, fills, shape
+from loop.workers.asking import make_values
 from loop.workers.attention import eager
 from loop.workers.truth import errors, most_lost
-from loop.workers.values import make_values
 from tests.mutants.workloads import Array, Workload, inputs, rounded, save, widened, workloads
 
 TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
