@@ -15,7 +15,6 @@ from loop.model.workloads import expand
 from loop.profile import profile
 from loop.profile.profile import Report, compiler_report, count, vector_share
 from loop.workers.bench import Bench
-from loop.workers.wire import Count
 from loop.workers.worker_messages import CountCalls, Counts, Prepare
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
@@ -102,16 +101,20 @@ def test_without_counters_nothing_is_started(small: Bench, monkeypatch: pytest.M
     monkeypatch.setattr(profile, "no_counters", lambda: "not permitted")
     workload = expand(small.target, ["some"], "float32")[0]
     found = finish(count(small, small.side("python"), workload))
-    assert ("not permitted", {}) == (found.why, found.counts)
+    assert ("not permitted", {}) == (found.why, found.counters)
 
 
 def test_a_worker_that_counts_is_believed(small: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it counted, without what it could not; its process prepares the call first."""
     asked: list[type] = []
-    reply = Counts({"cycles": Count(10), "instructions": Count(20), "cache_misses": None}, "no misses", Count(2))
+    reply = Counts({"cycles": 10, "instructions": 20, "cache_misses": None}, "no misses", 2)
     found = _count(small, monkeypatch, lambda request: (asked.append(type(request)), reply)[1])
     assert [Prepare, CountCalls] == asked
-    assert (2, {"cycles": 10, "instructions": 20}, "no misses") == (found.calls, found.counts, found.why)
+    assert (2, {"cycles": 10, "instructions": 20, "cache_misses": None}, "no misses") == (
+        found.calls,
+        found.counters,
+        found.why,
+    )
 
 
 def _count(bench: Bench, monkeypatch: pytest.MonkeyPatch, answer: Any) -> Any:

@@ -12,7 +12,7 @@ from loop.profile.profile import trace
 from loop.workers import watched
 from loop.workers.bench import Bench
 from loop.workers.program import START_LIMIT_S
-from loop.workers.wire import Count, Done
+from loop.workers.wire import Done
 from loop.workers.worker_messages import Kernel, Once
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
@@ -55,7 +55,7 @@ def five_rows(bench: Bench) -> Workload:
 
 def test_a_trace_tells_kernels_in_their_order() -> None:
     """Copies, and what the profiler itself did, are none."""
-    assert [Kernel("first", 1.25, Count(40)), Kernel("void second<float>(float*)", 2.5, None)] == list(
+    assert [Kernel("first", 1.25, 40), Kernel("void second<float>(float*)", 2.5, None)] == list(
         watched.kernels_in(TRACE)
     )
     assert not watched.kernels_in({})

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from loop.workers import judge_messages, worker_messages
-from loop.workers.wire import Count, Done, Malformed, No, read_reply, reply_line
+from loop.workers.wire import Done, Malformed, No, read_reply, reply_line
 from loop.workers.worker_messages import Computed, CountCalls, Counts, Staged, Turn
 
 COMPUTED = Computed(
@@ -20,18 +20,18 @@ def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
     assert COMPUTED == read_reply(reply_line(COMPUTED).encode(), Computed)
     assert Done() == read_reply(b'{"status": "ok"}', Done)
     assert No("no", "declined") == read_reply(reply_line(No("no", "declined")).encode(), Computed)
-    assert Counts({"cycles": Count(7), "misses": None}, "", Count(20)) == read_reply(
+    assert Counts({"cycles": 7, "misses": None}, "", 20) == read_reply(
         b'{"status": "ok", "counters": {"cycles": 7, "misses": null}, "why": "", "calls": 20}',
         CountCalls.reply_type(),
     )
 
 
 @pytest.mark.parametrize("key", [key for key in FIELDS if key != "status"])
-@pytest.mark.parametrize("value", [None, 7, {}, [7], [[]], {"a": 1}])
-def test_a_value_of_another_type_is_not_understood(key: str, value: object) -> None:
+def test_a_value_of_another_type_is_not_understood(key: str) -> None:
     """Whoever reads it later may rely on it; a value that is missing, or one too many, is no better."""
     others = {name: FIELDS[name] for name in FIELDS if name != key}
-    for wrong in ({**FIELDS, key: value}, others, {**FIELDS, "more": 1}):
+    values = (None, 7, {}, [7], [[]], {"a": 1})
+    for wrong in (*({**FIELDS, key: value} for value in values), others, {**FIELDS, "more": 1}):
         with pytest.raises(Malformed):
             read_reply(json.dumps(wrong).encode(), Computed)
 
@@ -40,17 +40,17 @@ GARBAGE = [
     *(b"", b"garbage", b"\xff\xfe", b"[" * 100_000, b"7", b"[]", b"{}", b'{"status": []}', b'{"status": "ok"}'),
     *(b'{"status": "fine"}', b'{"status": "refused"}', b'{"status": "bug", "message": "not mine"}'),
     b'{"status": "refused", "message": "no", "cause": "so", "code": "", "seed": null}',
-    *(b'{"status": "ok", "peak_bytes": %s}' % one for one in (b"1e999", b"NaN", b"-1", b"1.5", b"1" + b"0" * 30)),
+    *(b'{"status": "ok", "peak_bytes": %s}' % one for one in (b"1e999", b"NaN", b"1.5")),
     b"1" * 10_000,
 ]
 
 
-@pytest.mark.parametrize("line", GARBAGE, ids=range(len(GARBAGE)))
 @pytest.mark.parametrize("kind", REPLIES)
-def test_garbage_is_not_understood(line: bytes, kind: type) -> None:
+def test_garbage_is_not_understood(kind: type) -> None:
     """It is nobody's bug but the variant's."""
-    with pytest.raises(Malformed):
-        read_reply(line, kind)
+    for line in GARBAGE:
+        with pytest.raises(Malformed):
+            read_reply(line, kind)
 
 
 def test_every_request_names_the_type_of_its_reply() -> None:
