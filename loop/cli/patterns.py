@@ -1,4 +1,4 @@
-"""`loop patterns show|search` and `loop plan ...`: look at definitions. Nothing here executes anything."""
+"""`loop patterns list WORD`, `loop patterns show`, `loop plan list`: look at definitions; nothing executes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from loop.base.errors import ExitCode
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
 from loop.cli.pattern_rows import show_rows, summary
-from loop.learning.model import PatternStatistics
+from loop.learning.statistics import PatternStatistics
 from loop.library import definitions
 from loop.model.base import Printed
 from loop.model.pattern import Pattern
@@ -21,6 +21,8 @@ LOOKED_BACK = 50
 class ShownPattern(Printed, Pattern):
     """A pattern in full."""
 
+    schema_version: int = 2
+    """Number of this schema."""
     file: str
     """Where it is defined."""
     statistics: PatternStatistics
@@ -32,13 +34,6 @@ class PlanList(Printed):
 
     plans: tuple[Plan, ...]
     """By name."""
-
-
-class ShownPlan(Printed, Plan):
-    """A plan."""
-
-    file: str
-    """Where it is defined."""
 
 
 def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -64,23 +59,19 @@ def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *
 
 def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """One pattern in full."""
-    from loop.learning import statistics_command as statistics
+    from loop.learning import statistics
 
     read = definitions.choose(definitions.patterns(project(target, Path.cwd())), name, "pattern")
     pattern = read.value
     shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]
     if as_json:
-        told = statistics.as_fields(shown)
-        screen.data(to_json(ShownPattern(file=str(read.path), statistics=told, **dict(pattern))))
+        screen.data(to_json(ShownPattern(file=str(read.path), statistics=shown, **dict(pattern))))
         return ExitCode.OK
     screen.prose(
         f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n\n"
     )
     screen.prose(f"use when: {', '.join(pattern.use_when)}")
     screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}")
-    if pattern.without is not None:
-        minutes = f"{pattern.without.minutes:g} min" if pattern.without.minutes else "see the history"
-        screen.prose(f"without it: {minutes} ({pattern.without.evidence})")
     screen.data("")
     rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in pattern.steps]
     screen.table(("step", "action", "budget", "what"), rows)
@@ -102,21 +93,4 @@ def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> int:
         return ExitCode.OK
     rows = [(p.name, len(p.patterns), f"{p.budget.minutes:g}", p.title) for p in (r.value for r in found.values())]
     screen.table(("plan", "patterns", "min", "objective"), rows)
-    return ExitCode.OK
-
-
-def show_plan(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """One plan."""
-    read = definitions.choose(definitions.plans(project(target, Path.cwd())), name, "plan")
-    plan = read.value
-    if as_json:
-        screen.data(to_json(ShownPlan(file=str(read.path), **dict(plan))))
-        return ExitCode.OK
-    screen.prose(f"{plan.name}: {plan.title}\n\n")
-    screen.table(("#", "pattern"), list(enumerate(plan.patterns, start=1)))
-    sets = f"workloads {', '.join(plan.workloads)}; checks {', '.join(plan.checks) or 'none'}"
-    screen.prose("\n" + sets)
-    for line in (f"budget: {plan.budget.minutes:g} min", *plan.aims()):
-        screen.prose(line)
-    screen.data(f"{read.path}\nrun it: loop run session {plan.name}")
     return ExitCode.OK

@@ -51,17 +51,6 @@ class Estimate(Model):
     """Minutes."""
 
 
-class Without(Model):
-    """The cost of not doing it: what the same result took where the pattern was not used."""
-
-    minutes: Positive | None = None
-    """Minutes, as its author credited them: a prior."""
-    history: Literal["environment_minutes", "debugging_build_minutes", "time_to_baseline_minutes"] | None = None
-    """Which rows of the recorded history say so; better evidence than `minutes`."""
-    evidence: Text
-    """Where the figure comes from."""
-
-
 class Next(Model):
     """Which pattern answers an outcome of this one."""
 
@@ -80,19 +69,6 @@ class Evidence(Model):
     """Session of the recorded history, or an id of this project's own."""
     note: Text
     """What was seen."""
-
-
-class Failure(Model):
-    """The failure that a pattern answers, as it was seen in this project's own sessions."""
-
-    signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")]
-    """Hash of its signature: a step that fails so names this pattern."""
-    text: Text
-    """The signature in words."""
-    cured_by: tuple[Text, ...] = ()
-    """What had changed when it was gone, the last cure first."""
-    diff: str = ""
-    """What the last cure changed in the target's files; empty where that is not known."""
 
 
 class Pattern(Model):
@@ -114,13 +90,9 @@ class Pattern(Model):
     """Occasions for it, for people and for search."""
     estimate: Estimate
     """Time a run is thought to take."""
-    without: Without | None = None
-    """Cost of not doing it; absent when it saves no countable time."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     """What is done, in order."""
     next: tuple[Next, ...] = ()
     """Answers to outcomes; the first whose `when` holds is taken."""
     evidence: tuple[Evidence, ...] = ()
     """Where the pattern comes from."""
-    failure: Failure | None = None
-    """The failure that it answers; for patterns that began as a draft of `loop patterns drafts`."""

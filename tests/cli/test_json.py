@@ -10,17 +10,14 @@ from typer.testing import CliRunner
 from loop.cli import ALL, app
 from loop.formats.translated import as_target
 from loop.jobs.folder import Job, prepare
-from tests.cli.test_drafts import three
 from tests.formats.tasks import ANSWER, kernelbench
 from tests.projects import add_commands, loop, make_project
 from tests.session.test_command import make_session
 
 WITHOUT = {
     "patterns schema": "what it prints is JSON",
-    "catalog serve": "it serves pages until Ctrl-C",
     "mcp": "it answers in JSON until its client closes",
     "jobs follow": "it prints what the job's command prints",
-    "jobs cancel": "it prints what the job's command prints",
 }
 """Commands that have no `--json`, and why."""
 WORDS = {
@@ -29,14 +26,8 @@ WORDS = {
     "catalog build": "--out pages",
     "init": "mine --command true --like x=N",
     "job run": "JOB",
-    "kernels show": "ours",
     "optimize": "PROJECT --dry-run",
-    "patterns drafts accept": "DRAFT",
-    "patterns drafts dismiss": "DRAFT",
-    "patterns drafts show": "DRAFT",
-    "patterns search": "link error",
     "patterns show": "baseline-first",
-    "plan show": "quick",
     "run pattern": "mine --dry-run",
     "run step": "session.audit",
     "run session": "mine --dry-run",
@@ -53,7 +44,6 @@ SLOW = (
     "bisect",
     "doctor",
     "kernels check",
-    "kernels choose",
     "kernels measure",
     "kernels prove-gate",
     "kernels resources",
@@ -62,8 +52,8 @@ SLOW = (
     "targets judge",
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
-ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop", "kernels export", "job probe")
-"""They need what a recipe left, another machine, a task's format, or commits: tests of other rooms have them."""
+ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop")
+"""They need what a recipe left, or another machine: tests of other rooms have them."""
 
 
 def answers(folder: Path, named: list[str]) -> list[str]:
@@ -86,7 +76,7 @@ def test_every_command_has_it() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A trusted project with two sessions, a draft, a plan and a pattern."""
+    """A trusted project with two sessions, a plan and a pattern."""
     made = make_project(tmp_path / "project")
     add_commands(made, "mine", ["true"])
     for name in ("passed", "incorrect"):
@@ -107,10 +97,8 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
     """Of the type that the table names, no field more or less; whatever a command says besides is on stderr."""
     (command,) = [one for one in ALL if one.words == words]
     named = ["PROJECT"] if words == "trust" else WORDS.get(words, "").split()
-    if "DRAFT" in named:
-        named = [three(tmp_path / "sessions")]
     if "JOB" in named:
-        named = [str(prepare(Job(id="one", words=("cache", "--json"))).path)]
+        named = [str(prepare(Job(id="one", words=("kernels", "header", "--json"))).path)]
     if "TASK" in named:
         named = [str(kernelbench(tmp_path)), *answers(tmp_path, named)]
         assert 0 == CliRunner().invoke(app, ["trust", named[0]]).exit_code

@@ -99,9 +99,7 @@ def make_hostile() -> Contents:
         title=HOSTILE,
         problem=HOSTILE,
         use_when=(HOSTILE,),
-        without={"minutes": 3.0, "evidence": HOSTILE},
         evidence=({"session": HOSTILE, "note": HOSTILE},),
-        failure={"signature": "0" * 12, "text": HOSTILE, "cured_by": (HOSTILE,), "diff": HOSTILE},
         next=({"when": HOSTILE, "pattern": "gone"},),
     )
     hostile = Step.model_validate({**step, "mend": HOSTILE, "with": {HOSTILE: [HOSTILE]}, "on_fail": "continue"})
@@ -128,7 +126,7 @@ def make_hostile() -> Contents:
         runs=(PatternRun(pattern=HOSTILE, status="failed", seconds=1, started=NOON, whole=True),),
         steps=(StepRun(pattern=HOSTILE, step=HOSTILE, status="failed", seconds=1),),
         charges=(Charge(resource="ai", rate=HOSTILE, seconds=0, usd=1),),
-        unmeasured=(Unmeasured(resource="energy", reason=HOSTILE),),
+        unmeasured=(Unmeasured(resource="ai", reason=HOSTILE),),
         savings=(saving,),
         failures=(failure,),
         notes=(HOSTILE,),
