@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-coverage bench-scale bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz soak clean
+.PHONY: bench-coverage bench-scale bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -150,6 +150,9 @@ bench-faults: $(VENV)/.tools  ## faults in real sessions (an hour): CLASSES="ran
 fuzz: $(VENV)/.tools  ## the long runs of the fuzz tests
 	LOOP_FUZZ=10000 $(BIN)/python -m pytest tests/base/test_parse_fuzz.py tests/base/test_yaml_fuzz.py tests/base/test_expressions.py
 	LOOP_FUZZ=200 $(BIN)/python -m pytest tests/bisect/test_random_histories.py tests/bisect/test_dirty.py
+
+mutants: $(VENV)/.tools  ## put mistakes into the CUDA kernels, see which are found; writes tests/mutants/RESULTS.md
+	$(BIN)/python -m tests.mutants
 
 soak: $(VENV)/.tools  ## the tests that take longest
 	LOOP_SOAK=1 $(BIN)/python -m pytest -m soak

@@ -5,7 +5,6 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from loop.calls.bell import WorkerBell
 from loop.calls.control import (
     CAPTURED,
     COLD,
@@ -21,6 +20,7 @@ from loop.calls.control import (
     ROTATIONS,
     RUN,
     SETTLE,
+    WorkerBell,
 )
 
 Windows = Sequence[Sequence[int]]

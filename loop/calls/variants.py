@@ -6,10 +6,9 @@ import os
 from typing import Any
 
 from loop.calls.call import Call, FunctionTerms, LibraryTerms, Terms
-from loop.calls.compiled_call import CompiledCall
 from loop.calls.external import External
 from loop.calls.own_modules import OWN
-from loop.calls.prepared import Loaded, Prepared
+from loop.calls.prepared import CompiledCall, Loaded, Prepared
 from loop.calls.refusal import Refused
 from loop.calls.tensors import LoopTensor
 from loop.model.dtypes import Device

@@ -52,6 +52,6 @@ Cause = Literal[
   work, or keeps lines of the second-level cache
 - `unusable`, `sanitizer`, `device lost`: anything else that cannot be called, a sanitizer's finding, a lost GPU
 - `remembers`, `defers`, `foresees`: while it is timed it gives old results, or computes later or sooner
-- `clock`, `cores`: its clock disagrees with ours; it left its cores or its turn, or meddled with other processes
+- `clock`, `cores`: its clock disagrees with ours; it left its cores
 - `impossible`, `held back`, `differs from itself`: the figures cannot be true, or this machine does not allow them
 """

@@ -23,6 +23,7 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.timing.readiness import hold_device, ready
 from loop.timing.roof import measure_roof
+from loop.workers.worker_messages import Counts
 
 COUNTED = ("instructions", "ipc", "cache_misses")
 Known = tuple[Reach, str]
@@ -182,12 +183,15 @@ def _look_at_device(
     notes.silent("counted on a processor only", *COUNTED)
 
 
-def _per_call(seen: outside.Counted) -> dict[str, Fact]:
-    counts, calls = seen.counts, max(seen.calls, 1)
-    cycles = counts.get("cycles")
-    names = [name for name in ("instructions", "cache_misses") if name in counts]
-    facts: dict[str, Fact] = {name: counts[name] / calls for name in names}
-    return {**facts, "ipc": counts["instructions"] / cycles} if cycles and "instructions" in counts else facts
+def _per_call(seen: Counts) -> dict[str, Fact]:
+    """Counters of one call, and instructions a cycle; what the processor did not give is missing."""
+    counts = {name: value for name, value in seen.counters.items() if value is not None}
+    facts: dict[str, Fact] = {
+        name: counts[name] / max(seen.calls, 1) for name in ("instructions", "cache_misses") if name in counts
+    }
+    if counts.get("cycles") and "instructions" in counts:
+        facts["ipc"] = counts["instructions"] / counts["cycles"]
+    return facts
 
 
 def _output(profiles: Sequence[Profile]) -> ProfileOutput:

@@ -8,14 +8,16 @@ from loop.builds import build, resources
 from loop.builds.binaries import demangle
 from loop.gate.kernel import compile_all
 from loop.machine.machine import cores
+from loop.model.base import Model
 from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build
-from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunches
+from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunches, short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile.launch_limits import Reports
+from loop.profile.model import ChooseOutput
 from loop.profile.taking import ask_launches, calls_of, code_for, shape_of
-from loop.steps.context import Context
+from loop.steps.context import Context, Result, Working
 
 NO_REPORT = "its compiler was not asked what kernels take"
 DRY = "in a dry run no tensor may be touched by the host"
@@ -168,3 +170,41 @@ def _hear(name: str, told: tuple[WorkloadLaunches, ...], found: Findings) -> Non
         found.told[name] = told
     elif not declined and all(one.status == "told" for one in told):
         found.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
+
+
+class ChooseTerms(Model):
+    """Whose values decide."""
+
+    device: str = "sm_89"
+    """A key of the manifest's `devices`, which need not be at hand."""
+
+
+def choose(context: Context, arguments: ChooseTerms) -> Working[ChooseOutput]:
+    """Ask the host code of each variant, built for the emulator, what it launches on the plan's workloads."""
+    found = Findings(arguments.device, None)
+    yield from ask_host_code(context, cuda_variants(context), found, built=False, timed=True)
+    calls = {name: tuple(_named(one, found.names) for one in told) for name, told in found.told.items()}
+    count = sum(len(told) for told in calls.values())
+    missing = [*found.problems, *found.missing]
+    message = (
+        f"{count} calls on {arguments.device}"
+        if calls
+        else "; ".join(missing) or "no variant that can be emulated"
+    )
+    return Result(
+        ChooseOutput(
+            ok=bool(calls) and not found.problems,
+            message=message,
+            hint=found.hints[0] if found.hints else None,
+            not_exercised=tuple(found.missing),
+            device=arguments.device,
+            calls=calls,
+        )
+    )
+
+
+def _named(told: WorkloadLaunches, names: Mapping[str, str]) -> WorkloadLaunches:
+    launches = [
+        one.model_copy(update={"kernel": short_name(names.get(one.kernel, one.kernel))}) for one in told.launches
+    ]
+    return told.model_copy(update={"launches": tuple(launches)})

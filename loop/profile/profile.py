@@ -4,7 +4,7 @@ import json
 import re
 import tempfile
 from collections.abc import Generator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from loop.base.documents import sums
@@ -43,16 +43,6 @@ class Report:
     vector_share: float | None = None
     """Share of the floating-point instructions in its listing that work on whole vectors."""
     why: str = ""
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What the processor counted over some calls; a counter it did not give is missing."""
-
-    calls: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-    why: str = ""
-    """Why something is missing."""
 
 
 def compiler_report(
@@ -116,30 +106,24 @@ def no_counters() -> str:
         return "" if counters.open() else counters.why_not
 
 
-def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, Counted]:
+def count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, Counts]:
     """What the processor counts while one side computes a workload, in a process of its own.
 
     Everything that goes wrong is a reason, not an error: a profile does without counters.
     """
     why = no_counters()
     if why:
-        return Counted(why=why)
+        return Counts({}, why, 0)
     if not side.compiled:
-        return Counted(why="counted for compiled variants only")
+        return Counts({}, "counted for compiled variants only", 0)
     yield from bench.expect(workload, wide=True)
     try:
-        reply = yield from _count(bench, side, workload)
+        note = f"counting {side.name} on {workload.name}"
+        with bench.open(side) as worker:
+            yield from prepare(bench, worker, side, workload, note, COUNT_LIMIT_S)
+            return (yield from worker.ask(CountCalls(), limit_s=COUNT_LIMIT_S, note=note))
     except (Refusal, WorkerLost, LoopError) as error:
-        return Counted(why=f"{side.name} could not be counted: {error}")
-    known: dict[str, int] = {name: value for name, value in reply.counters.items() if value is not None}
-    return Counted(reply.calls, known, reply.why)
-
-
-def _count(bench: Bench, side: Side, workload: Workload) -> Generator[Tick, None, Counts]:
-    note = f"counting {side.name} on {workload.name}"
-    with bench.open(side) as worker:
-        yield from prepare(bench, worker, side, workload, note, COUNT_LIMIT_S)
-        return (yield from worker.ask(CountCalls(), limit_s=COUNT_LIMIT_S, note=note))
+        return Counts({}, f"{side.name} could not be counted: {error}", 0)
 
 
 def prepare(

@@ -9,17 +9,21 @@ import math
 import random
 import time
 from array import array
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 
 from loop.base.processes import Tick
 from loop.calls.arena import Values
-from loop.calls.call import Call, LibraryTerms
+from loop.calls.call import Call, LibraryTerms, TensorFile, step_of
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE
 from loop.calls.waits import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
-from loop.timing import replays
 from loop.timing.samples import Probed, disturbed
 from loop.timing.segment import (
+    GPU_PROBED_S,
+    GPU_SAMPLE_S,
+    GPU_SEGMENT_S,
+    LAUNCH_S,
     MIN_SAMPLES,
     SLOW_CALL_S,
     WARM_UP_CALLS,
@@ -28,12 +32,81 @@ from loop.timing.segment import (
     Sampled,
     WarmUp,
     begin_filling,
+    replays_of,
 )
-from loop.timing.windows import Grid, Windows
 from loop.workers.bench import Side
 from loop.workers.judge_clock import Orders
 from loop.workers.worker import Worker
 from loop.workers.worker_messages import Mistake, Stage, Unstage
+
+Windows = list[tuple[int, ...]]
+"""Where the windows of each call begin: for each call one offset an input, in elements."""
+
+
+class Grid:
+    """Where windows into each input may begin; of a generator all inputs of a call are of the same draw."""
+
+    def __init__(self, call: Call, device: Device, draw: random.Random) -> None:
+        self.call, self.draw = call, draw
+        steps = [self._step(tensor, device) for tensor in call.inputs]
+        self.places = [range(0, one.room + 1, step) for one, step in zip(call.inputs, steps, strict=True)]
+        """Of each input, in elements."""
+        self.is_few = bool(call.structure) and device == "cpu"
+        """Whether values come in few draws, of a generator's. On a GPU a graph has no memory of them."""
+        self._first = draw.randrange(call.draws)
+        self._only: int | None = None
+        """The draw that is met first, and the only one that all calls get now, at one address; None: any."""
+
+    def _step(self, tensor: TensorFile, device: Device) -> int:
+        if self.call.draws > 1:
+            return max(1, (tensor.elements + tensor.room) // self.call.draws)
+        return step_of(tensor.dtype, device)
+
+    def windows(self, calls: int) -> Windows:
+        """Windows for so many calls, drawn anew."""
+        if self._only is not None:
+            return [self._of_draw(0)] * calls
+        if self.call.structure:
+            return [self._of_draw(place) for place in self.draw.choices(range(self.call.draws), k=calls)]
+        drawn = [self.draw.choices(places, k=calls) for places in self.places]
+        return list(zip(*drawn, strict=True)) if drawn else [()] * calls
+
+    def _of_draw(self, number: int) -> tuple[int, ...]:
+        return tuple(places[number] if len(places) > number else 0 for places in self.places)
+
+    @contextmanager
+    def only(self, number: int) -> Iterator[None]:
+        """While it lasts, all calls get one draw of few: the first, or so many after it."""
+        self._only = (self._first + number) % self.call.draws if self.is_few else None
+        try:
+            yield
+        finally:
+            self._only = None
+
+    def turns(self, window: Sequence[int] | None) -> list[int]:
+        """Elements by which inputs are rotated, so that `window` holds the values whose answer is known.
+
+        None: any, from the same distribution, so that nothing tells one from the other. Rotations go by
+        elements, windows by steps, so that values seldom come back. Draws go by whole ones, all inputs alike.
+        """
+        if self.call.structure:
+            turn = self._draws_between(window) if self._only is None else self._only
+            return list(self._of_draw(turn))
+        turns = []
+        for n, tensor in enumerate(self.call.inputs):
+            size = tensor.elements + tensor.room
+            known = tensor.offset if window else self.draw.randrange(tensor.room + 1)
+            place = window[n] if window else self.draw.choice(self.places[n])
+            turns.append((known - place) % size if size else 0)
+        return turns
+
+    def _draws_between(self, window: Sequence[int] | None) -> int:
+        """Draws from a window to the one whose answer is known; any number where there is no window."""
+        for tensor, places, offset in zip(self.call.inputs, self.places, window or (), strict=False):
+            if len(places) > 1:
+                return (places.index(tensor.offset) - places.index(offset)) % self.call.draws
+        return self.draw.randrange(self.call.draws)
+
 
 SAMPLE_S, SLEPT_SAMPLE_S = 250e-6, 2e-3
 """A sample holds as many calls as fill this: an order costs a microsecond, some fifty where the judge sleeps."""
@@ -122,7 +195,7 @@ class TimedCall:
         is `judged`: no early or late call is safe, and a process that met the values twice could know them.
         """
         found, waits = Sampled(), Waits(self.worker.child.process.pid)
-        seconds = min(seconds, replays.SEGMENT_S) if self.replays else seconds
+        seconds = min(seconds, GPU_SEGMENT_S) if self.replays else seconds
         self.orders.begin()
         try:
             with self.orders.aside():
@@ -212,7 +285,7 @@ class TimedCall:
         if self.replays:
             own_s = self.arena.words[OWN_NS] / 1e9
             if not disturbed(whole, waited):
-                found.clocks.append((max(whole - replays.LAUNCH_S * self._passes(), own_s), own_s))
+                found.clocks.append((max(whole - LAUNCH_S * self._passes(), own_s), own_s))
             whole = min(own_s, whole) or whole
         found.seconds.append(whole / made)
         if waited is not None:
@@ -271,7 +344,7 @@ class TimedCall:
         """Calls of the first sample of a warm-up that fills so many seconds."""
         return self._calls_at_once(self._once, cold=False) if self._once and seconds else 1
 
-    def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = replays.SAMPLE_S) -> int:
+    def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = GPU_SAMPLE_S) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
         most, target = len(self.arena.slots), SLEPT_SAMPLE_S if self.worker.bell else SAMPLE_S
         if cold or self.one_memory or self.call.updates:  # What a call changes is written anew before the next.
@@ -279,7 +352,7 @@ class TimedCall:
             return 1
         if not self.replays:
             return max(1, min(math.ceil(target / once), most))
-        calls, self._replays = replays.replays_of(once, replayed_s, most)
+        calls, self._replays = replays_of(once, replayed_s, most)
         return calls
 
     def _run_program(self, found: Sampled, waits: Waits) -> Generator[Tick, None, None]:
@@ -308,7 +381,7 @@ class TimedCall:
             with self.orders.aside():
                 with self.grid.only(0):
                     once = yield from self._warm_up(waits, WARM_UP_S / 5)
-                calls = self._calls_at_once(once, cold=self.grid.is_few, replayed_s=replays.PROBED_S)
+                calls = self._calls_at_once(once, cold=self.grid.is_few, replayed_s=GPU_PROBED_S)
                 self._replays = 1  # A second pass would be on values that were seen.
                 for number in range(0 if once > SLOW_CALL_S else 1 + PROBES):
                     with self.grid.only(number):

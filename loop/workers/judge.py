@@ -19,14 +19,15 @@ from loop.model.functions import Tolerance
 from loop.workers import judge_messages as messages
 from loop.workers import suspects
 from loop.workers.asking import Asking, Given, place_of
-from loop.workers.findings import are_ties, finding
 from loop.workers.relations import Relations
 from loop.workers.rounded import Answer, Rounding
 from loop.workers.telling_inputs import Drawn, looked
 from loop.workers.truth import (
     Truth,
     apart,
+    are_ties,
     doubt,
+    finding,
     loose,
     outside,
     rounding_may_explain,

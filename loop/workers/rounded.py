@@ -11,7 +11,6 @@ from loop.calls.call import Call
 from loop.calls.refusal import Refused
 from loop.calls.rounding import moved, noise, roundings, terms_of
 from loop.workers.asking import Asking, Given
-from loop.workers.tails import tail_of
 from loop.workers.truth import (
     IMPLAUSIBLE,
     MAX_SLACK,
@@ -22,6 +21,7 @@ from loop.workers.truth import (
     largest_of,
     outside,
     overflows,
+    tail_of,
 )
 
 NOISY = 1e-9

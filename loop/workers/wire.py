@@ -8,19 +8,13 @@ import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
-from typing import Any, Generic, Literal, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from loop.calls.plain import Plain
 from loop.model.causes import Cause
 
 MOST_BYTES = 64 << 20
 """No reply is as long: memory of ours that a stream without end may take."""
-LARGEST = 2**64
-"""No number on the wire is as large."""
-MOST_COUNTED = 2**53
-"""No count is as large."""
-Count = NewType("Count", int)
-"""A number of things, which is never negative."""
 R = TypeVar("R")
 
 
@@ -118,10 +112,8 @@ def _no(kind: Any, value: Any) -> Malformed:
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    """Whether a value is of a type without parts."""
-    if type(value) is int:
-        return 0 <= value <= MOST_COUNTED if kind is Count else kind in (int, float) and abs(value) < LARGEST
-    return type(value) is kind
+    """Whether a value is of a type without parts; a whole number is a float, too."""
+    return type(value) is kind or (type(value) is int and kind is float)
 
 
 def _read_fields(kind: Any, value: Any) -> Any:

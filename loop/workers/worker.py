@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from loop.base.linux import is_stopped
 from loop.calls.arena import Arena
-from loop.calls.bell import Bell
+from loop.calls.control import Bell
 from loop.calls.waits import tasks_of
 from loop.workers.nursery import Nursery
 from loop.workers.program import Program, thread_environment

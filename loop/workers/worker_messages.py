@@ -5,7 +5,7 @@ from typing import Any
 from loop.calls.call import Call, Terms
 from loop.calls.plain import Plain
 from loop.model.dtypes import Device, Layout
-from loop.workers.wire import Count, Done, R, Request
+from loop.workers.wire import Done, R, Request
 
 Mistake = dict[str, Any]
 """The mistake that a control makes on purpose, in the words of `loop.proving.negative_controls`."""
@@ -30,8 +30,8 @@ class Load(ToWorker[Done]):
 class Turn(Plain):
     """The first and the last call of a check that gave an output."""
 
-    first: Count
-    last: Count
+    first: int
+    last: int
 
 
 class Computed(Plain):
@@ -74,7 +74,7 @@ class Compute(ToWorker[Computed]):
 class Staged(Plain):
     """A call is staged."""
 
-    peak_bytes: Count | None
+    peak_bytes: int | None
     """Memory that the first call took at its peak; None where the system does not tell."""
 
 
@@ -123,14 +123,14 @@ class Prepare(ToWorker[Done]):
 class Counts(Plain):
     """Hardware counters over some calls."""
 
-    counters: dict[str, Count | None]
+    counters: dict[str, int | None]
     why: str
     """Why there are none."""
-    calls: Count
+    calls: int
 
 
 class CountCalls(ToWorker[Counts]):
-    """Count some calls of the prepared call."""
+    """int some calls of the prepared call."""
 
 
 class Mark(ToWorker[Done]):
@@ -142,7 +142,7 @@ class Kernel(Plain):
 
     kernel: str
     us: float | None
-    registers: Count | None
+    registers: int | None
 
 
 class Kernels(Plain):

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from loop.calls import lost, variants
-from loop.calls.bell import WorkerBell
 from loop.calls.call import Call
+from loop.calls.control import WorkerBell
 from loop.calls.counters import Counters
 from loop.calls.orders import Nothing, Shared, obey
 from loop.calls.orders import Stage as StagedCall
@@ -26,7 +26,7 @@ from loop.calls.waits import tasks_of
 from loop.workers import checking
 from loop.workers import worker_messages as messages
 from loop.workers.serving import Answers, answer, serve
-from loop.workers.wire import Count, Done, No, Request
+from loop.workers.wire import Done, No, Request
 
 COUNTED_CALLS = 20
 
@@ -116,7 +116,7 @@ class Worker:
         return messages.Computed(
             outputs=tuple(paths),
             digests=tuple(found.outputs),
-            turns=tuple(messages.Turn(*map(Count, found.turns[digest])) for digest in outputs),
+            turns=tuple(messages.Turn(*found.turns[digest]) for digest in outputs),
             changed=tuple(sorted(found.changed)),
             writes=tuple(found.writes),
             reads=found.reads,
@@ -146,7 +146,7 @@ class Worker:
         self.inputs = len(request.call.inputs)
         loaded = self._candidate(request.mistake).loaded
         self.stage_, peak = staging.stage(loaded, self.shared, request, self.slow)
-        return messages.Staged(None if peak is None else Count(peak))
+        return messages.Staged(peak)
 
     def obey(self, request: messages.Obey) -> messages.Obeyed:
         """Carry out the judge's orders about the staged call until it says to leave."""
@@ -182,12 +182,11 @@ class Worker:
         run()
         with Counters() as counters:
             if not counters.open():
-                return messages.Counts({}, counters.why_not, Count(0))
+                return messages.Counts({}, counters.why_not, 0)
             counters.start()
             for _ in range(COUNTED_CALLS):
                 run()
-            counted = {name: None if n is None else Count(n) for name, n in counters.stop().items()}
-            return messages.Counts(counted, "", Count(COUNTED_CALLS))
+            return messages.Counts(counters.stop(), "", COUNTED_CALLS)
 
     def mark(self, request: messages.Mark) -> Done:
         """One call between the marks that a profiler waits for."""
@@ -211,9 +210,10 @@ class Worker:
 
     def launches(self, request: messages.Launches) -> messages.Launched:
         """Which kernels a call would launch, by an emulated library in a dry run: load nothing else here."""
-        from loop.workers import dry
 
-        self.dry = self.dry or dry.DryRun(request)
+        from loop.workers import watched
+
+        self.dry = self.dry or watched.DryRun(request)
         launched: messages.Launched = self.dry.launches(request.call)
         return launched
 

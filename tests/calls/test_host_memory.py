@@ -17,16 +17,6 @@ def write_at(address: int, data: bytes) -> None:
     ctypes.memmove(address, data, len(data))
 
 
-@pytest.mark.parametrize("size", [0, 1, 4, 63, 64, 65, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE + 100])
-@pytest.mark.parametrize("shift", [0, 1])
-def test_a_buffer_is_aligned_unless_it_is_to_be_misaligned(size: int, shift: int) -> None:
-    """To 64 bytes, and close to the zone behind it; nothing but poison around it."""
-    buffer = Buffer(size, shift)
-    assert shift == buffer.address % 64
-    assert not buffer.stray
-    assert size == len(buffer.read())
-
-
 @pytest.mark.parametrize("place", [-1, -64, -PAGE, 0, 60, PAGE - 64])
 def test_a_byte_outside_a_buffer_is_seen(place: int) -> None:
     """In front of it or behind it, next to it or almost a page away."""
@@ -65,15 +55,6 @@ def test_a_rotation_goes_round_the_end_and_stays_inside() -> None:
         assert not buffer.changed
 
 
-def test_what_is_filled_anew_is_rotated_anew() -> None:
-    """Not what was there before."""
-    buffer = Buffer(2 * STEP)
-    for fill in (b"a", b"b"):
-        buffer.fill(fill * STEP + bytes(STEP))
-        buffer.rotate(STEP)
-        assert bytes(STEP) + fill * STEP == buffer.read()
-
-
 def test_poison_reads_as_nan_in_every_type() -> None:
     """An element that nobody writes shows, whatever the type."""
     buffer = Buffer(64)
@@ -84,12 +65,3 @@ def test_poison_reads_as_nan_in_every_type() -> None:
     upper_half = numpy.frombuffer(buffer.read(), numpy.uint16).astype(numpy.uint32) << 16
     assert numpy.isnan(upper_half.view(numpy.float32)).all(), "bfloat16 is the upper half of float32"
     assert not buffer.stray
-
-
-def test_a_buffer_of_nothing_holds_nothing() -> None:
-    """It can be filled, poisoned and turned like any other."""
-    buffer = Buffer(0)
-    buffer.fill(b"")
-    buffer.rotate(0)
-    buffer.poison()
-    assert (b"", False, True) == (buffer.read(), buffer.changed, not buffer.stray)

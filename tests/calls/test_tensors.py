@@ -8,17 +8,7 @@ import numpy
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from loop.calls.tensors import (
-    DTYPES,
-    POISON,
-    ROW_PADDING,
-    byte_size,
-    describe,
-    extent,
-    gather,
-    scatter,
-    strides_of,
-)
+from loop.calls.tensors import POISON, ROW_PADDING, describe, extent, gather, scatter, strides_of
 
 LAYOUTS = ("contiguous", "strided", "misaligned")
 NUMPY = {4: numpy.uint32, 2: numpy.uint16, 8: numpy.uint64}
@@ -53,16 +43,6 @@ def test_every_element_has_a_place_of_its_own(layout: str) -> None:
         assert all(stride > 0 for stride in strides), shape
 
 
-def test_contiguous_strides_are_those_of_numpy() -> None:
-    """C order; where a dimension has one element or none its stride says nothing."""
-    for shape in shapes(3):
-        strides = strides_of(shape, "contiguous")
-        assert strides == strides_of(shape, "misaligned")
-        if 0 not in shape:
-            expected = numpy.empty(shape, numpy.uint8).strides
-            assert expected == strides, shape
-
-
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
@@ -95,13 +75,6 @@ def test_scattered_elements_are_where_numpy_looks_for_them(layout: str, item: in
         if 0 not in shape:
             view[...] = ~numpy.zeros_like(view)
             assert set(memory.tobytes()) <= {POISON}, shape
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_sizes_count_bytes(dtype: str) -> None:
-    """Also of tensors without elements."""
-    assert 6 * DTYPES[dtype][1] == byte_size((2, 3), dtype)
-    assert 0 == byte_size((2, 0), dtype)
 
 
 def test_a_tensor_is_described_as_the_c_interface_has_it() -> None:

@@ -38,21 +38,6 @@ class Closed(Large):
         return self.calls
 
 
-class Drawing(Large):
-    """One that draws from the numbers of the whole process, by an object that it holds."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.source = torch.default_generator
-
-
-class Told(Large):
-    """One whose state is more than tensors."""
-
-    def get_extra_state(self) -> dict[str, int]:
-        return {"version": 1}
-
-
 def test_a_module_is_no_copy_where_its_own_function_would_ask_the_first_one() -> None:
     maker, x = Maker(), torch.ones(1)
     first = maker.made(Closed, None, 7)
@@ -61,12 +46,6 @@ def test_a_module_is_no_copy_where_its_own_function_would_ask_the_first_one() ->
     again = maker.made(Closed, None, 7).act(x)
     assert again.dtype == torch.float32
     assert torch.equal(again, expected)
-
-
-def test_a_module_that_draws_from_the_process_does_so_each_time() -> None:
-    maker = Maker()
-    for _ in range(2):
-        assert maker.made(Drawing, None, 7).source is torch.default_generator
 
 
 def test_a_large_module_of_a_file_is_drawn_once(tmp_path: Path) -> None:
@@ -79,11 +58,6 @@ def test_a_large_module_of_a_file_is_drawn_once(tmp_path: Path) -> None:
     module, maker = import_file(str(path)), Maker()
     maker.made(module.Model, None, 7), maker.made(module.Model, None, 7)
     assert module.MADE == [1]
-
-
-def test_state_that_is_no_tensor_has_no_weights() -> None:
-    maker = Maker()
-    assert torch.equal(maker.made(Told, None, 7).weights, maker.made(Told, None, 7).weights)
 
 
 def test_a_large_module_is_drawn_once_and_each_has_its_own_weights() -> None:
@@ -102,13 +76,6 @@ def test_random_numbers_go_on_after_a_copy_as_after_the_module_itself() -> None:
     for _ in range(2):
         maker.made(Large, None, 7)
         assert torch.equal(torch.rand(3), expected)
-
-
-def test_another_seed_or_class_is_made_anew() -> None:
-    maker = Maker()
-    first = maker.made(Large, None, 7)
-    assert not torch.equal(maker.made(Large, None, 8).weights, first.weights)
-    assert type(maker.made(Unlike, None, 8)) is Unlike
 
 
 def test_what_cannot_be_copied_is_made_each_time() -> None:

@@ -1,26 +1,18 @@
 """Who else uses the GPU is said before and after a measurement. On a fake GPU."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from loop.base.processes import Child, finish
-from loop.gate.verify import Job, verify
-from loop.model.output import MeasureOutput, VerifyOutput
-from loop.model.workloads import expand
+from loop.base.processes import finish
+from loop.model.output import MeasureOutput
 from loop.proving.section import trust
-from loop.steps.context import Context
-from loop.timing import against_known_good
-from loop.timing.against_known_good import CompareTerms
 from loop.timing.model import CompareOutput
-from loop.timing.readiness import warn_after, warn_before, warnings, with_warnings
-from loop.timing.samples import Timings
+from loop.timing.readiness import warn_after, warn_before
 from loop.workers.bench import Bench
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_bench
 from tests.makers import make_finished
-from tests.targets import make_context, make_sides
 
 NOISY = "numbers will be noisy; end it, or take another GPU: CUDA_VISIBLE_DEVICES names it"
 
@@ -34,37 +26,11 @@ def bench(fake: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_a_quiet_gpu_needs_no_word(bench: Bench) -> None:
-    """Nobody there, nothing taken."""
-    assert ("", "") == (finish(warn_before(bench)), warn_after(bench))
-
-
-@pytest.mark.slow
 def test_another_process_is_named_with_its_memory(fake: FakeMachine, bench: Bench) -> None:
     """The first process of this system, say, holds 10 GiB; it is there before and after."""
     fake.load(f"0 1:{10 * GIB}")
     expected = f"NVIDIA H200 is not ours alone: another process (pid 1) holds 10240 MiB of it: {NOISY}"
     assert (expected, expected) == (finish(warn_before(bench)), warn_after(bench))
-
-
-def test_one_that_came_meanwhile_is_told_too(fake: FakeMachine, bench: Bench) -> None:
-    """It was not there at first."""
-    before = finish(warn_before(bench))
-    fake.load(f"0 1:{GIB}")
-    (said,) = warnings(bench, before, Timings())
-    assert "another process (pid 1) holds 1024 MiB of it" in said
-    assert f"fine; warning: {said}" == with_warnings("fine", (said,))
-    assert "fine" == with_warnings("fine", ())
-
-
-def test_our_own_processes_disturb_nobody(fake: FakeMachine, bench: Bench) -> None:
-    """A child of this process, as a judge with torch is; also where NVML has its number outside a container."""
-    with Child(["sleep", "60"]) as child:
-        for pid in (child.process.pid, 4194999):
-            fake.load(f"0 {pid}:{GIB}")
-            assert "" == finish(warn_before(bench))
-        fake.load(f"0 {child.process.pid}:{GIB} {os.getppid()}:{GIB}")
-        assert f"(pid {os.getppid()})" in finish(warn_before(bench))
 
 
 def test_memory_that_nobody_seems_to_hold_is_somebodys(fake: FakeMachine, bench: Bench) -> None:
@@ -86,26 +52,6 @@ def test_a_gpu_that_computes_is_waited_for_then_told(fake: FakeMachine, bench: B
     said = finish(warn_before(bench))
     assert f"somebody computes on it, 97 % of the time before anything was timed: {NOISY}" in said
     assert "" == warn_after(bench)
-
-
-def ready(bench: Bench, **fields: object) -> Context:
-    """A session in which `right` was found right."""
-    sides = make_sides(bench, "right")
-    found = finish(verify(bench, [Job(sides[0], expand(bench.target, ["some"], "float32"), layouts=False)]))
-    output = VerifyOutput(ok=True, message="verified", variants=found, right=("right",))
-    return make_context(bench, "right", finished=[make_finished(output=output)], **fields)
-
-
-@pytest.mark.slow
-def test_a_comparison_says_it_in_its_line_and_its_record(fake: FakeMachine, bench: Bench) -> None:
-    """The warning stands beside the verdicts, not in place of them."""
-    context = ready(bench, budget_s=5.0)
-    fake.load(f"0 1:{10 * GIB}")
-    output = finish(against_known_good.compare(context, CompareTerms(rounds=10))).output
-    assert isinstance(output, CompareOutput)
-    assert "another process (pid 1) holds 10240 MiB of it" in output.warnings[0]
-    assert f"; warning: {output.warnings[0]}" in output.message
-    assert output.null_controls[0].comparisons == 3
 
 
 def test_the_report_has_it_among_the_controls() -> None:

@@ -59,12 +59,6 @@ def test_an_error_says_where_what_and_what_to_do(fake: FakeMachine, does: str, e
     assert expected == said(fake, does)
 
 
-def test_a_device_that_is_not_there_is_told_so(fake: FakeMachine) -> None:
-    """With the number of those that are."""
-    expected = "NoDevice no GPU 3 here: the driver shows 1 (CUDA_VISIBLE_DEVICES hides others)"
-    assert expected == said(fake, "", index=3)
-
-
 def test_a_driver_that_does_not_start_is_told_with_its_reason(fake: FakeMachine) -> None:
     """And what mends it."""
     fake.driver("580.65.06", 13000, init=803)

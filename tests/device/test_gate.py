@@ -1,7 +1,6 @@
 """The gate on a GPU: compiled CUDA variants and torch functions, verified and timed for real."""
 
 import shutil
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -91,24 +90,6 @@ def test_a_fault_is_named_where_it_happened_and_nowhere_else(bench: Bench, name:
     assert all(said in check.message for check in found.checks[2:])
     assert all("N64" in check.message for check in found.checks[2:])
     assert right.right
-
-
-def test_a_fault_a_hang_and_a_right_kernel_in_one_verification(bench: Bench) -> None:
-    """The process that hangs is killed and named; the GPU is free for the next, with its memory."""
-    names = ("stumbles", "hangs", "right")
-    before, begun = Device().free_bytes, time.monotonic()
-    jobs = [Job(side(bench, name), some(bench), layouts=False, call_limit_s=5.0) for name in names]
-    stumbles, hangs, right = finish(verify(bench, jobs))
-    print(f"{time.monotonic() - begun:.1f} s", [check.message for check in hangs.checks])
-    assert ["right", "right", "crashed", "crashed"] == [check.status for check in stumbles.checks]
-    assert ["right", "right", "hung", "hung"] == [check.status for check in hangs.checks]
-    assert hangs.checks[2].message.startswith("no answer for 5 s: killed on N64")
-    assert right.right
-    (again,) = finish(verify(bench, [Job(side(bench, "right"), some(bench))]))
-    assert again.right
-    assert Device().free_bytes > before - 2**28
-    sides = [side(bench, "right"), side(bench, "right").renamed("again")]
-    assert 2 == finish(schedule.measure(bench, sides, some(bench), Terms(2, 60.0, 1))).rounds
 
 
 @pytest.mark.parametrize("name", ["stumbles", "torch_asserts"])

@@ -93,15 +93,6 @@ def test_verification_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -
 
 
 @pytest.mark.slow
-def test_a_gpu_without_any_room_verifies_nothing(fake: FakeMachine, bench: Bench) -> None:
-    """It is not called right."""
-    leave(fake, 0)
-    output = finish(kernel.verify(make_context(bench, "right"), kernel.VerifyTerms())).output
-    assert (False, ()) == (output.ok, output.right)
-    assert f"left out: {SMALL}: inputs and outputs" in output.message
-
-
-@pytest.mark.slow
 def test_timing_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -> None:
     """Timed inputs take twice the room: what could be verified may be too large for it."""
     sides = make_sides(bench, "right")
@@ -116,18 +107,3 @@ def test_timing_goes_on_with_the_others(fake: FakeMachine, bench: Bench) -> None
     leave(fake, 0)
     output = finish(against_known_good.compare(context, CompareTerms(rounds=10))).output
     assert (True, "no compiled variant to compare") == (output.ok, output.message)
-
-
-@pytest.mark.slow
-def test_what_the_driver_refuses_all_the_same_is_told_in_bytes(fake: FakeMachine, bench: Bench) -> None:
-    """Where nobody tells what is free, the allocation does, and only that workload is lost."""
-    bench._sensors = (None,)
-    leave(fake, HUGE_BYTES)
-    (right,) = make_sides(bench, "right")
-    (found,) = finish(verify(bench, [Job(right, both(bench), layouts=False)]))
-    assert ["right", "refused"] == [check.status for check in found.checks]
-    said = found.checks[1].message
-    assert f"cannot have {HUGE_BYTES} bytes of device memory, " in said
-    assert (
-        "are free: cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; end what else uses the GPU" in said
-    )

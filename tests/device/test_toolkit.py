@@ -11,7 +11,7 @@ from loop.gate.model import TorchOutput
 from loop.profile import inspection
 from loop.profile.inspection import Findings
 from loop.steps.context import NoArguments
-from tests.device.fakes import CPU_TORCH, FakeGpu, FakeMachine, fake_bench, fake_target
+from tests.device.fakes import FakeGpu, FakeMachine, fake_bench, fake_target
 from tests.projects import loop
 from tests.targets import make_context
 
@@ -61,19 +61,6 @@ def test_the_environment_refuses_it_and_runs_nothing(old_driver: FakeMachine, tm
             extension = finish(environment.extension(context, NoArguments())).output
             assert (False, f"right needs a build: {NEWER}") == (extension.ok, extension.message)
         assert bench._judge._program is None
-
-
-@pytest.mark.slow
-@CPU_TORCH
-def test_the_device_is_looked_at_when_no_variant_is_compiled(old_driver: FakeMachine, tmp_path: Path) -> None:
-    """A toolkit that nothing here uses is nobody's trouble; this torch, though, has no CUDA."""
-    with fake_bench(old_driver, tmp_path / "target", "right") as bench, old_driver.here():
-        context = make_context(bench, "torch")
-        found = finish(environment.device(context, NoArguments())).output
-        assert "is a CPU build: it computes nothing on a GPU" in found.message
-        wanted = environment.Requirement(at_least="2.0")
-        torch = finish(environment.torch(context, wanted)).output
-        assert (False, True) == (torch.ok, "is a CPU build, the session runs on cuda" in torch.message)
 
 
 def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) -> None:
@@ -150,22 +137,6 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
             extension.ok,
             extension.message,
         )
-
-
-def test_flags_for_another_gpu_are_left_to_the_compiler(fake: FakeMachine, tmp_path: Path) -> None:
-    """An old toolkit that is told to compile for an older GPU may do so; what it does not know it says itself."""
-    fake.nvcc("11.7", unknown="sm_89")
-    with fake_bench(fake, tmp_path / "target", "right") as bench, fake.here():
-        variant = bench.compiled(["right"])["right"]
-        recipe = variant.build
-        for flag, problem in (("-arch=sm_80", False), ("-arch=native", True), ("-arch=sm_90", True)):
-            flags = {"flags": (flag, "-ldl")}
-            other = variant.model_copy(update={"build": recipe.model_copy(update=flags)})
-            assert problem == (toolkit.misfit(other) is not None)
-        wrong = variant.model_copy(update={"build": recipe.model_copy(update={"flags": ("-arch=sm_89",)})})
-        (failed,) = finish(kernel.compile_all(make_context(bench), {"right": wrong}))[1]
-    assert "right: nvcc fatal   : Unsupported gpu architecture 'sm_89'" == failed.message
-    assert "this nvcc does not know the GPU: take a toolkit that does" == failed.hint
 
 
 @pytest.mark.slow

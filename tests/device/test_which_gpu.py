@@ -6,14 +6,11 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.places import include_folder
-from loop.gate.model import DeviceOutput
 from loop.machine.gpus import gpus, no_gpu
 from loop.machine.machine import machine
-from loop.session.course import environment
 from loop.steps import setting
 from loop.workers.bench import Bench
 from tests.device.fakes import GIB, FakeGpu, FakeMachine, fake_target
-from tests.makers import make_finished, make_session_head
 from tests.projects import loop, make_project
 
 L4 = FakeGpu("NVIDIA L4", "8.9", 24 * GIB)
@@ -55,16 +52,6 @@ def test_variants_are_compiled_for_the_gpu_that_is_used(fake: FakeMachine, tmp_p
             assert f"-arch={expected}" in bench.compiled(["right"])["right"].build.flags
 
 
-def test_the_sensors_are_those_of_the_gpu_that_is_used(fake: FakeMachine) -> None:
-    """Found by UUID: NVML numbers by slots."""
-    fake.has(FakeGpu("NVIDIA L4", "8.9", 24 * GIB, taken=GIB), FakeGpu(taken=5 * GIB))
-    first = gpus().first
-    assert first is not None
-    assert FakeGpu().uuid(1) == first.uuid
-    assert 135 * GIB == fake.sensors(1).free_bytes()
-    assert 23 * GIB == fake.sensors(0).free_bytes()
-
-
 def test_the_chosen_one_of_several_is_named(fake: FakeMachine) -> None:
     """By name, UUID and what chose it; where there is only one, its name is enough."""
     assert "NVIDIA H200" == gpus().chosen
@@ -73,18 +60,6 @@ def test_the_chosen_one_of_several_is_named(fake: FakeMachine) -> None:
         assert f"NVIDIA H200 (the first that CUDA shows of 2: {H200.uuid(1)})" == gpus().chosen
     with fake.here(CUDA_VISIBLE_DEVICES="1"):
         assert f"of 2, CUDA_VISIBLE_DEVICES=1: {L4.uuid(0)})" in gpus().chosen
-
-
-def test_the_report_says_which_gpu_it_was() -> None:
-    """The name of the first, how many there are, and the UUID that the environment's check found."""
-    machine = make_session_head().machine.model_copy(
-        update={"gpus": ("NVIDIA L4", "NVIDIA H200"), "driver": "580.1"}
-    )
-    head = make_session_head(machine=machine, device="cuda")
-    output = DeviceOutput(ok=True, message="", device="cuda", uuid="GPU-0", cuda="13.0", capability="8.9")
-    rows = dict(environment(head, [make_finished("hardware", action="environment.device", output=output)]))
-    assert "NVIDIA L4, the first of 2 that CUDA shows (then NVIDIA H200), driver 580.1" == rows["GPU"]
-    assert "8.9, GPU-0, its driver runs CUDA 13.0" == rows["Compute capability"]
 
 
 @pytest.mark.parametrize(
@@ -141,12 +116,3 @@ def test_a_command_for_a_gpu_without_one_exits_with_2(fake: FakeMachine, tmp_pat
         assert "run with --device cpu" in done.stderr
     done = loop("kernels", "build", "ours", "--target", str(project), **hidden)
     assert 0 == done.returncode, done.stderr
-
-
-def test_a_bench_on_a_gpu_that_is_gone_is_refused(fake: FakeMachine, tmp_path: Path) -> None:
-    """A session that is resumed has chosen its device before."""
-    chosen = setting.read_setting(make_project(tmp_path / "project"))
-    with setting.open_bench(chosen, "cuda", 1):
-        pass
-    with fake.here(CUDA_VISIBLE_DEVICES=""), pytest.raises(LoopError, match="no GPU"):
-        setting.open_bench(chosen, "cuda", 1)

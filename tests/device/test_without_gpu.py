@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from loop.calls.cuda import driver as cuda
-from loop.calls.cuda import functions as cuda_functions
+from loop.calls.cuda import driver as cuda_functions
 from loop.calls.cuda import graph as cuda_graph
 from loop.calls.cuda.driver import NoDevice
-from loop.calls.cuda.errors import FAULTS, HINTS, with_hint
-from loop.calls.refusal import Refused
+from loop.calls.cuda.errors import FAULTS, HINTS
 from loop.calls.tensors import LoopTensor
 from loop.machine import nvml
 from loop.machine.nvml import open_sensors
@@ -25,12 +24,6 @@ def test_a_machine_without_a_driver_is_told_so() -> None:
     """The library that is missing is named, and it is no finding about a variant."""
     with pytest.raises(NoDevice, match=r"no NVIDIA driver here: libnowhere\.so\.1 cannot be loaded"):
         cuda.load("libnowhere.so.1")
-
-
-def test_a_library_that_is_no_driver_is_told_so() -> None:
-    """A driver without a function that is needed is named with that function."""
-    with pytest.raises(Refused, match="too old: it has no cuInit"):
-        cuda.load("libc.so.6")
 
 
 def test_there_are_no_sensors_without_a_driver() -> None:
@@ -68,11 +61,6 @@ def test_visible_devices_are_renumbered(index: int, visible: str | None, expecte
 def test_throttling_is_said_in_words(bits: int, words: tuple[str, ...]) -> None:
     """An idle GPU and clocks that somebody set are no throttling; an unknown reason is shown as it came."""
     assert words == nvml.in_words(bits)
-
-
-def test_a_memory_reading_has_three_numbers() -> None:
-    """As `nvmlMemory_t`: total, free and used."""
-    assert 24 == ctypes.sizeof(nvml.MemoryInfo)
 
 
 CONSTANTS = {
@@ -152,13 +140,6 @@ def test_errors_and_faults_are_those_of_the_header(tmp_path: Path) -> None:
     ending = {number for number, said in words.items() if "terminated and relaunched" in said.replace(" * ", " ")}
     assert {700, 702, 714, 715, 716, 717, 718, 719} <= ending <= FAULTS
     assert {214, 220, 709, 710, 999} >= FAULTS - ending
-
-
-def test_a_hint_stands_after_the_drivers_words() -> None:
-    """Where there is one."""
-    said = with_hint("CUDA_ERROR_OUT_OF_MEMORY (2): out of memory", 2)
-    assert said.startswith("CUDA_ERROR_OUT_OF_MEMORY (2): out of memory; end what else uses the GPU")
-    assert "whatever" == with_hint("whatever", 12345)
 
 
 @pytest.mark.slow

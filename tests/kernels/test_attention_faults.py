@@ -15,9 +15,9 @@ from loop.calls import torch_side
 from loop.library.definitions import read_file
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand, fills
+from loop.workers.asking import make_tensor
 from loop.workers.attention import eager
 from loop.workers.suspects import Suspect
-from loop.workers.values import make_tensor
 from loop.workers.workload_call import make_call
 from tests.workers.test_suspects import SMALL as SMALL_TARGETS
 from tests.workers.test_suspects import Case

@@ -24,7 +24,7 @@ from loop.timing.roof import Roof
 from loop.workers.bench import Bench
 from tests import tiny_cuda
 from tests.fake_tools import FakeTool
-from tests.makers import make_finished, make_machine, make_measured, make_measurement, make_no_speed, make_verify
+from tests.makers import make_finished, make_machine, make_measured, make_measurement, make_verify
 from tests.projects import TARGET, make_project
 from tests.recorded import COUNTERS, STALLS, log_of
 from tests.targets import compiled, importable, make_builds, open_bench, write_target
@@ -150,18 +150,6 @@ def test_a_roof_that_is_exceeded_is_unknown(bench: Bench, monkeypatch: pytest.Mo
     assert profile.unknown["flops_share"].startswith(said), profile.unknown
 
 
-def test_flags_that_are_tuned_reach_the_compilers_report(tmp_path: Path, build_cache: Path) -> None:
-    """`{tuned}` is no file."""
-    variant = compiled("right", build={"compiler": "g++", "flags": ["-std=c++17", "-O2", "{tuned}"]})
-    tuned: dict[str, Any] = {"title": "t", "variant": "right", "macro": "WORK", "values": {"again": [1, 2]}}
-    tuning = {"work": {**tuned, "best": {"cpu": {"again": 1}}, "workloads": [{"N": 2, "M": 3}]}}
-    target = write_target(tmp_path / "tiny", {"right": variant}, flops="N * M", bytes="N * M", tuning=tuning)
-    with open_bench(tmp_path / "tiny", target, build_cache) as made:
-        context = only(make_context(made, *measured(made, 0.5, 0.9, 1.2)), "right")
-        (profile,) = run("kernel.profile", context, RULES).profiles
-    assert isinstance(profile.facts["vectorised"], int), profile.unknown
-
-
 @pytest.mark.slow
 def test_on_a_gpu_the_manifest_says_what_it_reaches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Peaks of the datasheet for the GPU at hand; its counters stay unknown where no profiler could look."""
@@ -236,20 +224,6 @@ def test_the_leaf_says_what_to_do_and_what_was_not_decided(bench: Bench) -> None
     assert ["stalls"] == [text.partition(":")[0] for text in profile.undecided]
 
 
-@pytest.mark.parametrize("speeds", [(), (make_no_speed("w", "invalid", variant="right"),)])
-def test_what_has_no_speed_has_no_profile(speeds: tuple[Any, ...], bench: Bench) -> None:
-    """Nothing is said of a timing that cannot be trusted."""
-    context = make_context(bench, *measured(bench, 0.5, 0.9, 1.2, verdicts=speeds))
-    found = run("kernel.profile", context, RULES)
-    assert (False, "nothing to profile: no variant has a speed") == (found.ok, found.message)
-
-
-def test_nothing_measured_is_nothing_to_profile(bench: Bench) -> None:
-    """It says what to do first."""
-    found = run("kernel.profile", make_context(bench), RULES)
-    assert (False, True) == (found.ok, "measure first" in (found.hint or ""))
-
-
 def test_an_edited_source_is_not_profiled(bench: Bench) -> None:
     """The compiler's report would be of something else than what was measured."""
     steps = measured(bench, 0.5, 0.9, 1.2)
@@ -271,12 +245,6 @@ def test_every_launch_is_held_against_its_device(bench: Bench) -> None:
     )
     assert "gpu on NVIDIA L4, which is not at hand: not filled on 3 of 3 workloads" in found.message
     assert pytest.approx(2 / 58 / 12) == found.least_share
-
-
-def test_a_device_that_the_manifest_lacks_is_not_reckoned_with(bench: Bench) -> None:
-    """Nothing is made up."""
-    found = run("kernel.parallelism", make_context(bench), {"device": "sm_75"})
-    assert "parallelism of gpu: the manifest has no device sm_75" in found.not_exercised
 
 
 @pytest.mark.parametrize(

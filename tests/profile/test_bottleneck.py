@@ -32,12 +32,6 @@ def test_shares_are_of_what_the_device_reaches() -> None:
     assert pytest.approx((0.5, 1.0)) == (found["flops_share"], found["bandwidth_share"])
 
 
-@pytest.mark.parametrize(("moved", "expected"), [(1e5, "compute"), (1.0001e5, "memory")])
-def test_the_ridge_belongs_to_compute(moved: float, expected: str) -> None:
-    """10 operations a byte are enough for 100 GFLOP/s at 10 GB/s."""
-    assert expected == roofline(1e6, moved, 1.0, REACH)["roof"]
-
-
 @pytest.mark.parametrize(
     ("flops", "moved", "reach", "unknown"),
     [
@@ -63,11 +57,6 @@ def test_the_first_rule_that_matches_is_taken() -> None:
     assert "mixed" == first(rules, facts(flops_share=0.5)).rule.bottleneck  # type: ignore[union-attr]
 
 
-def test_where_no_rule_matches_there_is_no_leaf() -> None:
-    """A tree need not end in a rule for everything."""
-    assert first([leaf("ratio < 1")], facts(ratio=2.0)).rule is None
-
-
 @pytest.mark.parametrize(
     "when", ["dram > 0.7", "dram < 0.7", "not dram > 0.7", "dram == 0", "dram != 0", "dram is none"]
 )
@@ -81,13 +70,6 @@ def test_an_and_ends_at_its_first_false_part() -> None:
     """A rule for GPUs is decided on a CPU, and not listed."""
     found = first([leaf("device == 'cuda' and dram > 0.7"), leaf("true", "mixed")], facts(device="cpu"))
     assert {} == found.undecided
-
-
-def test_a_condition_may_ask_whether_a_fact_is_known() -> None:
-    """`is defined` is an answer, not a reading."""
-    rules = [leaf("ipc is defined and ipc < 1", "stalls"), leaf("true", "mixed")]
-    assert {} == first(rules, facts()).undecided
-    assert "stalls" == first(rules, facts(ipc=0.5)).rule.bottleneck  # type: ignore[union-attr]
 
 
 def test_a_condition_without_an_answer_is_an_error() -> None:
@@ -113,14 +95,6 @@ def test_a_profile_says_what_it_rests_on() -> None:
     assert ("stalls: cache_misses and ipc unknown",) == made.undecided
     assert set(FACTS) == set(made.facts)
     assert ("no counters", "not told") == (made.unknown["ipc"], made.unknown["dram"])
-
-
-def test_what_no_rule_calls_urgent_may_be_left_alone() -> None:
-    """No severity is none."""
-    made = profile(
-        make_measurement("w", 2.0), Notes({"ratio": 2.0}, {}, {}), [leaf("true")], [urgency("ratio < 1")]
-    )
-    assert (None, None, "it") == (made.severity, made.tool, made.bottleneck)
 
 
 @pytest.mark.parametrize(

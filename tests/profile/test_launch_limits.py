@@ -29,31 +29,10 @@ def test_registers_come_from_the_compiler_and_the_rest_from_the_launch() -> None
     assert (128, 160, 5120) == (one.block.threads, one.block.registers, one.block.shared_bytes)
 
 
-def test_without_a_compiler_registers_are_unknown() -> None:
-    """The emulator may know what is declared static; more than that nobody says."""
-    (one,) = placed(call(make_launch(shared=4096, shared_static=512)), libraries=[])
-    assert (12, ("registers",), 4608) == (one.held.blocks, one.held.unknown, one.block.shared_bytes)
-
-
-def test_kernels_meet_by_symbol_or_by_name() -> None:
-    """A kernel of internal linkage has another symbol under another compiler, and the same name."""
-    launch = make_launch("_ZL1kPf")
-    (one,) = placed(call(launch), names={"_ZL1kPf": "k(float*)"})
-    assert ("k", "_Zk", 160) == (one.name, one.symbol, one.block.registers)
-    (lost,) = placed(call(launch), names={"_ZL1kPf": "other(float*)"})
-    assert ("other", "_ZL1kPf", None) == (lost.name, lost.symbol, lost.block.registers)
-
-
 def test_a_launch_that_no_compiler_reported_is_named() -> None:
     """Unless there is no report on its variant at all, which is another matter."""
     told = {"v": [call(make_launch("_Zlost"))], "w": [call(make_launch("_Zother"))]}
     assert ["_Zlost"] == list(Reports(libraries=[make_library(KERNEL)], told=told).unreported())
-
-
-def test_a_kernel_of_another_variants_library_does_not_count() -> None:
-    """Its flags may be others."""
-    (one,) = placed(call(make_launch()), libraries=[make_library(KERNEL, variants=["other"])])
-    assert one.block.registers is None
 
 
 @pytest.mark.parametrize(
@@ -89,14 +68,3 @@ def test_a_call_fills_a_gpu_by_its_largest_launch() -> None:
     (one,) = fillings(placed(*calls), L4, at_hand=False)
     assert ("k", 87, 58, 3, 0.5) == (one.kernel, one.items, one.units, one.resident, one.waves)
     assert ("NVIDIA L4", False, ()) == (one.on, one.at_hand, one.unknown)
-
-
-def test_a_filling_without_a_compiler_says_so() -> None:
-    """With registers fewer blocks may fit."""
-    (one,) = fillings(placed(call(make_launch()), libraries=[]), L4, at_hand=True)
-    assert (("registers",), True) == (one.unknown, one.at_hand)
-
-
-def test_a_call_that_launches_nothing_fills_nothing() -> None:
-    """An empty workload."""
-    assert () == fillings(placed(call()), L4, at_hand=False)

@@ -65,17 +65,3 @@ def test_host_code_that_touches_a_tensor_is_found_out(bench: Bench) -> None:
 def test_a_build_that_knows_no_protocol_tells_nothing(bench: Bench) -> None:
     """That is for the caller to notice."""
     assert [("told", ())] * 3 == [(one.status, one.launches) for one in told(bench, "silent")]
-
-
-def test_a_line_that_is_no_launch_is_refused(bench: Bench) -> None:
-    """An emulator that writes something else is no emulator of ours."""
-    (one,) = told(bench, "garbles")
-    assert "lost" == one.status
-    assert "what it tells of a launch cannot be read: Field required" == one.why
-
-
-def test_a_library_without_the_entry_cannot_be_asked(bench: Bench) -> None:
-    """As in verification."""
-    (one,) = told(bench, "nowhere")
-    assert "lost" == one.status
-    assert "the library exports no `nowhere`" in one.why

@@ -7,22 +7,11 @@ import pytest
 
 from loop.base.processes import finish
 from loop.model.workloads import expand
-from loop.profile import device_counters
-from loop.profile.device_counters import (
-    CONFLICTS,
-    ISSUES,
-    METRICS,
-    STALL,
-    WAITS,
-    WAVEFRONTS,
-    count,
-    number,
-    read_log,
-)
+from loop.profile.device_counters import METRICS, STALL, WAVEFRONTS, count, read_log
 from loop.profile.profile import Watched
 from loop.workers.bench import Bench
 from tests.fake_tools import FakeTool
-from tests.recorded import COUNTERS, STALLS, WAITED, log_of
+from tests.recorded import COUNTERS, STALLS, log_of
 from tests.targets import compiled as compiled_variant
 from tests.targets import external, importable, make_sides, open_bench, write_target
 
@@ -79,47 +68,6 @@ def test_what_ncu_does_not_know_is_unknown_and_never_zero() -> None:
     assert run.sm is not None
 
 
-@pytest.mark.parametrize("reason", sorted(device_counters.NOT_EVERYWHERE))
-def test_a_reason_that_a_gpu_has_not_leaves_the_others(reason: str) -> None:
-    """An L4 has no warp groups that wait for their matrix units."""
-    (run,) = read_log(log_of({**STALLS, STALL.format(reason): ("", "n/a")}))
-    assert pytest.approx(1.69 / 7.01, abs=1e-3) == run.stalls["loads from device memory"]
-
-
-def test_no_shared_memory_is_no_conflict() -> None:
-    """Nothing of nothing: that is known."""
-    (run,) = read_log(log_of({CONFLICTS: ("", "0"), WAVEFRONTS: ("", "0")}))
-    assert 0.0 == run.bank_conflicts
-
-
-@pytest.mark.parametrize(
-    ("text", "unit", "expected"),
-    [
-        ("3,936", "ns", 3936.0),
-        ("3.52", "us", 3520.0),
-        ("1.5", "msecond", 1.5e6),
-        ("1,024", "", 1024.0),
-        ("n/a", "", None),
-        ("", "%", None),
-    ],
-)
-def test_numbers_are_read_as_they_are_printed(text: str, unit: str, expected: float | None) -> None:
-    """With commas; times in nanoseconds whatever their unit."""
-    assert pytest.approx(expected) == number(text, unit)
-
-
-def test_a_log_without_launches_has_none() -> None:
-    """Only talk, or nothing at all."""
-    assert () == read_log("==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n")
-    assert () == read_log("")
-
-
-def test_every_reason_that_is_asked_for_has_words() -> None:
-    """And is asked for once."""
-    assert len(METRICS) == len(set(METRICS))
-    assert {*WAITS, ISSUES} == {*WAITED}
-
-
 @pytest.mark.slow
 def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
     """The worker behind it runs for real and ends by itself; what the log says is believed."""
@@ -132,26 +80,10 @@ def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
 
 
 @pytest.mark.slow
-def test_a_call_of_very_many_kernels_is_cut(bench: Bench, tool: FakeTool) -> None:
-    """And that is said."""
-    tool.says(log_of(*[COUNTERS] * device_counters.MOST_LAUNCHES))
-    assert counted(bench).cut
-
-
-@pytest.mark.slow
 def test_a_python_variant_is_counted_too(bench: Bench, tool: FakeTool) -> None:
     """In the same way: its worker imports torch under ncu."""
     tool.says(log_of(COUNTERS))
     assert 1 == len(counted(bench, "python").runs)
-
-
-def test_a_program_of_its_own_is_not(bench: Bench, tool: FakeTool) -> None:
-    """Nobody knows which of its launches are the call."""
-    assert ((), "a program of its own is not profiled") == (
-        counted(bench, "program").runs,
-        counted(bench, "program").why,
-    )
-    assert [] == tool.calls
 
 
 def test_without_ncu_it_is_said_where_to_get_it(

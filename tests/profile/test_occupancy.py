@@ -51,22 +51,6 @@ def test_resident_blocks_follow_the_limits(block: Block, blocks: int, limited_by
     assert (blocks, limited_by) == (found.blocks, found.limited_by)
 
 
-def test_what_nobody_declared_is_named() -> None:
-    """With registers fewer blocks may fit: the figure is an upper bound."""
-    assert ("registers", "shared memory") == resident(Block(128), L4).unknown
-    assert () == resident(Block(128, 32, 0), L4).unknown
-
-
-def test_the_historys_two_blocks_use_a_fraction_of_an_l4() -> None:
-    """2 blocks on 58 multiprocessors: 3.4 % of them even if each held a single one."""
-    launch = Launch(blocks="(Sq + 31) // 32 * B * H", threads=1024)
-    found = on_gpu("old", launch, make_workload(), L4, at_hand=False)
-    assert found is not None
-    assert (2, 58, 1, False) == (found.items, found.units, found.resident, found.at_hand)
-    assert pytest.approx(2 / 58) == found.share == found.used == found.waves
-    assert found.starved
-
-
 def test_the_last_wave_counts() -> None:
     """1.5 waves leave a quarter of the places of two waves empty."""
     found = on_gpu("v", Launch(blocks=87, threads=1024), make_workload(), L4, at_hand=True)
@@ -80,22 +64,6 @@ def test_a_block_that_does_not_fit_has_no_place() -> None:
     found = on_gpu("v", launch, make_workload(), L4, at_hand=True)
     assert found is not None
     assert (0, 0.0, 0.0, "shared memory") == (found.resident, found.share, found.used, found.limited_by)
-
-
-def test_threads_take_pieces_one_at_a_time() -> None:
-    """On a processor a place is a thread; `lanes` and `cores` may be read."""
-    launch = Launch(blocks="B * H * ((Sq + lanes - 1) // lanes)")
-    found = on_host("cpu", launch, make_workload(), Host(cores=8, lanes=16))
-    assert found is not None
-    assert (4, 8, 1, 0.5, "8 threads") == (found.items, found.units, found.resident, found.share, found.on)
-    alone = on_host("cpu", Launch(blocks="cores"), make_workload(), Host(cores=1, lanes=1))
-    assert alone is not None
-    assert (1, "1 thread") == (alone.items, alone.on)
-
-
-def test_a_launch_without_blocks_is_nothing_to_fill_with() -> None:
-    """An empty workload needs no device."""
-    assert on_host("cpu", Launch(blocks="Sq - 64"), make_workload(), Host(2, 4)) is None
 
 
 def test_a_formula_without_an_answer_is_an_error() -> None:

@@ -123,28 +123,6 @@ def test_without_any_compiler_nothing_is_claimed(bench: Bench) -> None:
     assert said.startswith(f"what must not compile of nothing_at_hand: {LACKS}; install it")
 
 
-def test_a_source_line_that_is_quoted_says_nothing(bench: Bench) -> None:
-    """Compilers show the line of an error: the promised words stand in it whatever is wrong with it."""
-    found = finish(must_not_compile(make_context(bench, "host"), NoArguments())).output
-    assert isinstance(found, MustNotCompileOutput)
-    assert [("host", "other")] == [(one.variant, one.status) for one in found.checks]
-    assert found.message.startswith("host, quoted: refused for another reason: quoted.cpp:1:")
-    assert "mend `says` in target.yaml" in str(found.hint)
-
-
-def test_a_manifest_may_name_nothing(bench: Bench) -> None:
-    """Then there is nothing to do."""
-    assert (True, "the manifest names nothing that must not compile") == (
-        refused(bench, "plain").ok,
-        refused(bench, "plain").message,
-    )
-    assert (True, "the manifest promises no instances") == (
-        looked_up(bench, "plain").ok,
-        looked_up(bench, "plain").message,
-    )
-    assert (True, True) == (refused(bench, "plain").nothing_done, looked_up(bench, "plain").nothing_done)
-
-
 @pytest.mark.nvcc
 @NEEDS_NVCC
 @pytest.mark.slow
@@ -184,15 +162,3 @@ def test_without_a_compiler_or_nm_nothing_is_looked_up(bench: Bench, monkeypatch
     found = looked_up(bench, "holds_emulated")
     assert (True, 0) == (found.ok, found.promised)
     assert "there is no nm to read the library with; install binutils" in found.not_exercised[-1]
-
-
-@pytest.mark.nvcc
-@NEEDS_NVCC
-@pytest.mark.slow
-def test_a_variant_that_does_not_compile_has_no_instances(bench: Bench) -> None:
-    """The compiler's error comes first."""
-    found = looked_up(bench, "broken", "holds")
-    assert not found.ok
-    assert found.message.startswith("broken: ")
-    assert "oops" in found.message
-    assert 2 == found.promised, "the others are looked at all the same"

@@ -1,6 +1,5 @@
 """`kernel.resources` as a step: real nvcc and g++, spills, budgets, launches, and machines that lack the tools."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,14 +119,6 @@ def test_a_spill_fails_the_step(bench: Bench) -> None:
     assert told.spilled == found.spilled
 
 
-@pytest.mark.nvcc
-@NEEDS_NVCC
-@pytest.mark.slow
-def test_a_spilling_kernel_is_allowed_by_any_variant_of_its_library(bench: Bench) -> None:
-    """They are one binary."""
-    assert looked(bench, "crowded", "allowed").ok
-
-
 @pytest.mark.slow
 @pytest.mark.nvcc
 @NEEDS_NVCC
@@ -222,16 +213,6 @@ def test_a_gpu_that_the_manifest_does_not_know_has_no_occupancy(bench: Bench) ->
     assert "occupancy on sm_80: the manifest has no such device under `devices`" in missing(found)
 
 
-@pytest.mark.slow
-@pytest.mark.nvcc
-@NEEDS_NVCC
-def test_a_library_without_kernels_has_none_that_spill(bench: Bench) -> None:
-    """Host code that calls others' kernels: nothing is claimed of those."""
-    found = looked(bench, "host_only")
-    assert (True, ()) == (found.ok, found.libraries)
-    assert "compiler's report for sm_89: host_only has no kernel of its own" in missing(found)
-
-
 def test_without_nvcc_the_step_passes_and_says_what_it_did_not_do(bench: Bench) -> None:
     """Launches are asked all the same; nothing is claimed of registers and spills."""
     found = looked(bench, "no_nvcc")
@@ -244,13 +225,6 @@ def test_without_nvcc_the_step_passes_and_says_what_it_did_not_do(bench: Bench) 
     assert "apt-get install nvidia-cuda-toolkit" in said
 
 
-def test_without_nvcc_a_launch_may_still_be_impossible(bench: Bench) -> None:
-    """Its shared memory is the host code's own figure."""
-    found = looked(bench, "no_nvcc_wide")
-    assert not found.ok
-    assert f"{ROWS} cannot be launched on NVIDIA L4" in found.message
-
-
 def test_without_any_compiler_the_declared_launch_is_all_there_is(bench: Bench) -> None:
     """And where nothing is declared, nothing."""
     found = looked(bench, "no_nvcc_alone")
@@ -259,31 +233,6 @@ def test_without_any_compiler_the_declared_launch_is_all_there_is(bench: Bench) 
     found = looked(bench, "no_nvcc_at_all", "no_compiler")
     assert (True, "nothing was compiled for sm_89", ()) == (found.ok, found.message, found.fillings)
     assert any(text.startswith("launches: no_compiler: no-such-compiler: no such") for text in missing(found))
-
-
-def test_a_path_without_nvcc_is_noticed(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The compiler is looked for anew, on the PATH as it is."""
-    for name in ("g++", "as", "ld", "sh", "nm", "c++filt"):
-        found = shutil.which(name)
-        assert found is not None
-        (tmp_path / name).symlink_to(os.path.realpath(found))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    said = looked(bench, "plain")
-    assert (True, ()) == (said.ok, said.libraries)
-    assert any("plain: nvcc: no such compiler on the PATH" in text for text in said.not_exercised)
-
-
-def test_a_session_without_cuda_variants_has_nothing_to_look_at(bench: Bench) -> None:
-    """A variant for the processor is none."""
-    found = finish(resources(make_context(bench, "host"), ResourceTerms())).output
-    assert (True, "none of the variants is compiled by nvcc", ()) == (found.ok, found.message, found.not_exercised)
-
-
-def test_a_silent_emulated_build_is_named(bench: Bench) -> None:
-    """It follows no protocol, or launches nothing on any workload."""
-    found = looked(bench, "silent")
-    assert "launches of silent: its emulated build tells of none in a dry run" in missing(found)
-    assert () == found.fillings
 
 
 def test_parallelism_takes_the_launches_that_were_told(bench: Bench) -> None:

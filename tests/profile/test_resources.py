@@ -61,26 +61,12 @@ def test_a_spill_needs_no_budget_to_be_wrong() -> None:
     assert [] == list(spilling(library, [budget("crowded", spill_bytes=144)]))
 
 
-def test_loads_without_stores_are_a_spill() -> None:
-    """Whichever of the two there is."""
-    kernel = make_kernel(spill_loads=4)
-    assert [(kernel, 0)] == list(spilling(make_library(kernel), []))
-
-
 def test_the_first_budget_that_fits_is_a_kernels_own() -> None:
     """So the special stands before the general."""
     special, general = budget(r"rows<float, \d+>", spill_bytes=8), budget("tiny::")
     kernel = make_kernel(spill_stores=8, spill_loads=8)
     assert [] == list(spilling(make_library(kernel), [special, general]))
     assert [(kernel, 0)] == list(spilling(make_library(kernel), [general, special]))
-
-
-def test_a_name_may_hold_what_no_expression_may() -> None:
-    """A part of a demangled name need not be a regular expression; what is neither is refused."""
-    assert budget("crowded<(ns::Mask)1>(").fits(SPILLS.name)
-    assert not budget("rows<(").fits(SPILLS.name)
-    with pytest.raises(ValueError, match="expected a name or a regular expression"):
-        budget("rows[")
 
 
 def test_budgets_that_are_not_kept_are_named_with_both_figures() -> None:
@@ -134,19 +120,6 @@ def test_the_roofline_is_the_larger_of_two_times() -> None:
     memory = bound(formulas("Sq", "itemsize * 300000"), workload, L4)
     assert memory is not None
     assert ("memory", pytest.approx(2.0)) == (memory.by, memory.us)
-
-
-@pytest.mark.parametrize(
-    ("flops", "moved", "dtype"), [(None, "Sq", "float16"), ("Sq", None, "float16"), ("Sq", "Sq", "float64")]
-)
-def test_without_formulas_or_a_peak_there_is_no_bound(flops: str | None, moved: str | None, dtype: str) -> None:
-    """Half a roofline is none."""
-    assert bound(formulas(flops, moved), make_workload(dtype=dtype), L4) is None
-
-
-def test_a_call_without_work_has_no_bound() -> None:
-    """Nothing takes no time."""
-    assert bound(formulas("Sq - 64", "Sq - 64"), make_workload(dtype="float16"), L4) is None
 
 
 def test_the_share_of_a_loop_is_of_its_own_instructions() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from loop.model.resources import Bound, HotLoop, KernelResources
 from loop.profile.model import ResourcesOutput
-from loop.profile.resources_section import MOST_ROWS, chapter, kernel_rows
+from loop.profile.resources_section import chapter
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.profile.test_section import make_filling
 from tests.session.test_report_page import HOSTILE, record_of, report, rows, section
@@ -41,13 +41,6 @@ def test_the_compilers_report_the_waves_and_the_roofline_are_a_line_each() -> No
     assert [f"{least}; compute binds on 1 and memory binds on 1 of 2"] == lines[2:]
 
 
-def test_only_kernels_that_timed_calls_launch_have_a_row() -> None:
-    """Registers, spills, shared memory, resident blocks, and the share of matrix instructions."""
-    table = [[cell.strip() for cell in row] for row in rows(shown(make_resources()))]
-    assert ["rows&lt;float, 128>", "160", "0 B", "16 KiB", "3", "14 %"] == table[2]
-    assert 3 == len(table)
-
-
 def test_kernels_in_trouble_come_first() -> None:
     """Though nothing launches them."""
     output = make_resources(MAIN, SPILLS, OTHER)
@@ -56,44 +49,12 @@ def test_kernels_in_trouble_come_first() -> None:
     assert "at most 255 registers, 1 of them spills" in shown(output)
 
 
-def test_a_long_table_is_cut_and_says_so() -> None:
-    """The whole of it is in the journal, and `loop kernels resources` prints it."""
-    many = [make_kernel(f"void tiny::k{n}(float*)", spill_stores=4) for n in range(MOST_ROWS + 5)]
-    text = shown(make_resources(*many))
-    assert MOST_ROWS + 2 == len(rows(text))
-    assert "5 more kernels of them not shown" in text
-    assert MOST_ROWS + 5 == len(kernel_rows(make_resources(*many)))
-
-
 def test_without_a_compiler_nothing_is_said_of_registers() -> None:
     """What the host code told remains."""
     placed = make_placement(MAIN, registers=None, shared_bytes=2560, resident=12)
     text = shown(make_resources(libraries=(), placements=(placed, placed.model_copy(update={"resident": 9}))))
     assert "- nothing was compiled for sm_89: registers and spills are not known" in text
     assert ["rows&lt;float, 128>", "-", "-", "2.5 KiB", "9 to 12", "-"] == [c.strip() for c in rows(text)[2]]
-
-
-def test_a_declared_launch_is_said_to_be_declared() -> None:
-    """Static arithmetic is no answer of the host code."""
-    text = shown(make_resources(libraries=(), placements=(), fillings=(make_filling(variant="v"),)))
-    assert "- v: 0.034 waves, filled on 0 of 1 workload, by the launch that the manifest declares" in text
-    assert [] == rows(text)
-
-
-def test_kernels_of_one_name_in_two_libraries_are_two() -> None:
-    """Their flags differ, and one may spill where the other does not."""
-    spilling = MAIN.model_copy(update={"spill_stores": 8})
-    libraries = (make_library(MAIN), make_library(spilling, variants=["w"]))
-    found = kernel_rows(make_resources(libraries=libraries))
-    assert [("8 B", "-"), ("0 B", "3")] == [(row.figures[1], row.figures[3]) for row in found]
-
-
-def test_the_same_kernel_in_two_libraries_is_one() -> None:
-    """With the launches of both; a namespace that all share is left out, one that some share is not."""
-    placements = (make_placement(MAIN, resident=3), make_placement(MAIN, variant="w", resident=2))
-    libraries = (make_library(MAIN), make_library(MAIN, make_kernel("other::k(int)"), variants=["w"]))
-    found = kernel_rows(make_resources(libraries=libraries, placements=placements))
-    assert [("tiny::rows<float, 128>", "2 to 3")] == [(row.name, row.figures[3]) for row in found]
 
 
 def test_a_session_that_looked_at_nothing_has_no_section() -> None:

@@ -6,7 +6,6 @@ from loop.model.device_profile import DeviceProfile, KernelProfile
 from loop.model.profile import FACTS, Filling, Profile
 from loop.model.record import Finished
 from loop.profile.model import ParallelismOutput, ProfileOutput
-from loop.profile.section import MOST_KERNELS
 from loop.report.markdown import code, prose
 from tests.makers import make_finished
 from tests.session.test_report_page import HOSTILE, record_of, report, rows, section
@@ -60,22 +59,6 @@ def test_facts_stand_in_a_table_and_unknown_ones_below() -> None:
     assert "- cpu, flops_share: measured\n- cpu, ipc and dram unknown: no counters" in text
 
 
-def test_without_a_match_nothing_is_urgent() -> None:
-    """No leaf, no fix, and no empty line for them."""
-    nothing = dict.fromkeys(("severity", "tool", "bottleneck", "when", "fix", "gain"))
-    text = shown(profiled(make_profile(**nothing)))
-    assert "Severity: stop, it may be left alone. What holds it back: not decided.\n" in text
-    assert not {"Look with", "Fix", "None"} & {word for word in ("Look with", "Fix", "None") if word in text}
-
-
-def test_of_each_variant_the_emptiest_launch_is_shown() -> None:
-    """With the device that it was reckoned with."""
-    fuller = make_filling(workload="w1", items=58, share=1.0, waves=1.0, used=1.0)
-    text = shown(filled(fuller, make_filling()))
-    expected = ["split", "NVIDIA L4 (not at hand)", "w0", "2", "58 x 1", "3 %", "0.0345", "threads"]
-    assert [expected] == [[cell.strip() for cell in row] for row in rows(text)[2:]]
-
-
 def make_watched(*names: str, **fields: Any) -> DeviceProfile:
     """A call of these kernels under ncu."""
     shares = {"dram": 0.0027, "sm": 0.61, "warps_active": 0.25, "registers": 105, "stalls": {"loads": 0.241}}
@@ -93,16 +76,6 @@ def test_what_a_profiler_saw_stands_in_a_table() -> None:
     expected = ["cpu", "first", "1", "3.52 µs", "0.27 %", "61 %", "25 %", "105", "loads 24 %"]
     assert (expected, "second") == ([cell.strip() for cell in first], second[1].strip())
     assert "- cpu, by ncu: 2 launches of 2 kernels in one call, 7.04 µs together\n" in text
-
-
-def test_a_call_of_many_kernels_is_shown_in_part() -> None:
-    """The longest of them; that there are others is said."""
-    text = shown(profiled(make_profile(watched=make_watched(*"abcdef", us=None, cut=True))))
-    assert 2 + MOST_KERNELS == len([row for row in rows(text) if len(row) == 9])
-    assert (
-        "6 launches of 6 kernels in one call, the first ones, for it may launch more, 2 more kernels not shown"
-        in text
-    )
 
 
 def test_a_session_that_profiled_nothing_says_so() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.promises import ResourceBudget
-from loop.model.resources import CompiledLibrary, Held, KernelTakes, Rise, Taken
+from loop.model.resources import CompiledLibrary, Held, KernelTakes, Taken
 from loop.profile.launch_limits import Reports
 from loop.profile.taking import rises, taken
 from tests.makers import make_kernel
@@ -54,12 +54,6 @@ def test_shared_memory_counts_likewise_at_the_call_that_loses_most() -> None:
     assert [text] == risen(takes(held=before), takes(held=now))
 
 
-def test_a_launch_of_other_threads_is_no_rise() -> None:
-    """Fewer warps are held, and no resource is to blame."""
-    assert [] == risen(takes(), takes(held={"some": held(24, by="threads")}))
-    assert [] == risen(takes(), takes(held={"some": held(24)})), "with as many registers as before"
-
-
 def test_a_budget_accepts_what_keeps_it() -> None:
     """For spills, or for blocks a multiprocessor."""
     now = takes(registers=72, spill_stores=8, held={"some": held(28)})
@@ -82,10 +76,3 @@ def test_without_host_code_a_block_of_128_threads_is_reckoned_with(registers: in
     assert found is not None
     assert {"": warps} == {call: one.warps for call, one in found.kernels[0].held.items()}
     assert taken("theirs", Reports(libraries=[library]), "13.0", L4) is None
-
-
-def test_a_rise_is_known_by_kernel_and_resource() -> None:
-    """Whatever the figures."""
-    one = Rise(variant="ours", kernel="rows", resource="spill loads", before=0, now=4)
-    assert ("rows", "spill loads") == one.key
-    assert one.spilled

@@ -4,7 +4,6 @@ import pytest
 
 from loop.model.dtypes import Dtype
 from loop.timing.bounds import (
-    PER_CYCLE,
     Ceiling,
     Moved,
     below_empty_call,
@@ -38,12 +37,6 @@ MEASURED = Ceiling(10 * GB, 2.0, "measured here on 1 thread, from 4 MB")
 def moved(megabytes: float, *, declared: bool = True) -> Moved:
     """So many million bytes, which the manifest declares."""
     return Moved(megabytes * 1e6, declared)
-
-
-@pytest.mark.parametrize("seconds", [0.3 * US, 0.2 * US, 0.15 * US])
-def test_a_call_as_short_as_an_empty_one_is_possible(seconds: float) -> None:
-    """Clocks move: up to half of what was measured is believed."""
-    assert "" == below_empty_call(seconds, 0.3 * US, "through C")
 
 
 def test_a_call_shorter_than_an_empty_one_is_not() -> None:
@@ -125,8 +118,3 @@ def test_a_gpu_without_facts_has_the_roof_of_its_generation(
     roof = gpu_arithmetic(capability, make_device(sms=sms, clock_hz=clock_hz), dtype)
     assert roof is not None
     assert 1.9 * datasheet < roof.most < 20 * datasheet
-
-
-def test_wider_types_are_never_faster() -> None:
-    """The table holds two-byte types, float32 and float64, in that order."""
-    assert all(two >= single >= double > 0 for two, single, double in PER_CYCLE.values())

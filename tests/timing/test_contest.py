@@ -8,7 +8,7 @@ import pytest
 from loop.calls.call import LibraryTerms
 from loop.model.measurement import Segment
 from loop.model.target import Workload
-from loop.timing.contest import Contest, Rival, hopeful, itself, slowed, together
+from loop.timing.contest import Contest, Rival, itself, slowed, together
 from loop.timing.samples import Timings
 from loop.timing.verdicts import MAX_BLOCKS, MIN_BLOCKS, MORE_BLOCKS, by_evidence
 from loop.workers.bench import Side
@@ -41,24 +41,6 @@ def make_timings(
     return timings
 
 
-def test_who_takes_part() -> None:
-    """The candidate, the same binary twice more, one of them slower, and the known good."""
-    contest = make_contest()
-    assert ["new", "new again", "new slowed by 5%", "new known good"] == [side.name for side in contest.sides]
-    assert [0, 0, 0.05, 0] == [side.slow for side in contest.sides]
-    assert {"abc"} == {side.build_id for side in contest.sides[:3]}
-    assert [ONE, TWO] == contest.workloads
-
-
-def test_a_few_blocks_decide_nothing() -> None:
-    """Everything is still to be timed: the slowed side where it is tried, the others on both workloads."""
-    everything = {
-        "one": ["new", "new again", "new known good"],
-        "two": ["new", "new again", "new slowed by 5%", "new known good"],
-    }
-    assert everything == make_contest().pending(make_timings(MIN_BLOCKS - 1, {}))
-
-
 def test_what_is_decided_is_not_timed_any_more() -> None:
     """Beside whom it was decided: the rest goes on, and without a rival the candidate rests too."""
     contest = make_contest()
@@ -67,14 +49,6 @@ def test_what_is_decided_is_not_timed_any_more() -> None:
     found = contest.pending(make_timings(MIN_BLOCKS + 4, {"new known good": 1.015}, noise=0.006))
     assert found
     assert all({"new", "new known good"} == set(names) for names in found.values())
-
-
-def test_what_is_decided_stays_so() -> None:
-    """Later blocks, which are only taken for other pairs, change nothing."""
-    contest = make_contest()
-    contest.pending(make_timings(30, {"new known good": 1.2}))
-    later = make_timings(40, {"new known good": 0.8})
-    assert {"faster"} == {contest.decision(later, workload, contest.rivals[2]).verdict for workload in (ONE, TWO)}
 
 
 def test_a_pair_that_is_never_clear_ends_at_the_limit() -> None:
@@ -112,15 +86,6 @@ def test_what_is_told_from_itself_is_not_timed_further() -> None:
     late = make_timings(40, {"new known good": 1.02, "new again": 1.2}, 0.04)
     assert {} == contest.pending(late, again=True)
     assert {"faster"} == {*contest.told_apart(late, contest.controls[0]).values()}
-
-
-def test_what_is_faster_on_one_workload_and_slower_on_another_is_not_timed_further() -> None:
-    """No block more would keep it."""
-    blocks = [[0.03, 0.05, 0.01] * 6]
-    assert hopeful(["inconclusive", "same"], blocks * 2)
-    assert not hopeful(["inconclusive", "slower"], blocks * 2)
-    assert not hopeful(["inconclusive", "faster"], blocks * 2)
-    assert not hopeful(["same", "same"], blocks * 2)
 
 
 def test_evidence_goes_on_where_a_candidate_is_timed_further() -> None:
@@ -167,14 +132,6 @@ def test_the_null_control_counts_what_came_of_it() -> None:
     assert 1e-4 < null.block_sd < 1e-2
 
 
-def test_a_null_control_that_fires_names_the_workload() -> None:
-    """A binary that is slower than itself says something of the machine."""
-    contest, timings = make_contest(), make_timings(30, {"new again": 0.9}, only=TWO)
-    contest.pending(timings)
-    null = contest.null_control(timings, contest.rivals[0])
-    assert (("slower on two",), 0, 1) == (null.false, null.same, null.inconclusive)
-
-
 def test_the_positive_control_sees_the_slowdown() -> None:
     """The slowed side is the one that comes out slower, on the workload where it was tried."""
     contest, timings = make_contest(), make_timings(30, {})
@@ -182,14 +139,6 @@ def test_the_positive_control_sees_the_slowdown() -> None:
     positive = contest.positive_control(timings, contest.rivals[1])
     assert ("slower", True, "two", 0.05) == (positive.verdict, positive.seen, positive.workload, positive.slowdown)
     assert positive.blocks == 30
-
-
-def test_a_slowdown_that_is_not_there_is_not_seen() -> None:
-    """Where something swallows it the control says so."""
-    contest, timings = make_contest(), make_timings(30, {"new slowed by 5%": 1.0})
-    contest.pending(timings)
-    positive = contest.positive_control(timings, contest.rivals[1])
-    assert ("same", False) == (positive.verdict, positive.seen)
 
 
 def test_contests_share_a_round() -> None:

@@ -11,10 +11,8 @@ from loop.timing.samples import (
     charged,
     counted,
     held_back,
-    log_time,
     spoilt_by_gpu,
     spoilt_by_others,
-    waiting,
     warning,
 )
 
@@ -35,30 +33,9 @@ def test_samples_that_waited_are_left_out() -> None:
     assert [[1.0, 1.0, 7.0, 1.1]] == seconds(one)
 
 
-def test_a_segment_that_was_spoilt_leaves_the_other_to_its_side() -> None:
-    """One slice of another program can take a whole segment; the side's other one is sound."""
-    spoilt = make_segment((8.0, 9.0, 7.0), (7.0, 8.0, 6.0))
-    sound = make_segment((1.0, 1.1, 0.9, 5.0), (0.0, 0.0, 0.0, 4.0))
-    assert [[1.0, 1.1, 0.9]] == seconds(spoilt, sound)
-    assert pytest.approx(0.0) == log_time([spoilt, sound])
-
-
-def test_clean_samples_of_two_segments_count_together_where_each_has_few() -> None:
-    """Two of one and one of the other make a median."""
-    few = make_segment((1.0, 1.1, 7.0), (0.0, 0.0, 6.0))
-    fewer = make_segment((8.0, 9.0, 1.2), (7.0, 8.0, 0.0))
-    assert [[1.0, 1.1, 1.2]] == seconds(few, fewer)
-
-
 def test_where_too_few_are_clean_the_least_disturbed_count() -> None:
     """As they were measured: no wait is subtracted, for a variant could make its own threads wait."""
     assert [[3.0, 4.0, 2.0]] == seconds(make_segment((2.0, 3.0, 4.0, 5.0), (1.0, 0.0, 1.0, 4.0)))
-
-
-def test_what_tells_nothing_counts_as_it_is() -> None:
-    """Sessions from before waits were read, and GPUs; both turns of a side, however few samples they have."""
-    segment = make_segment((1.0, 2.0))
-    assert ([[1.0, 2.0]] * 2, 0.0, "") == (seconds(segment, segment), waiting([segment]), warning([segment]))
 
 
 @pytest.mark.parametrize(("theirs", "ours", "side"), [(0.4, 0.3, "reference"), (0.0, 0.2, "candidate")])
@@ -99,11 +76,6 @@ QUIET = make_spans(1980, 1980)
 THROTTLED = make_spans(1980, 1980, throttle=("power cap",))
 
 
-def test_a_quiet_block_counts() -> None:
-    """Equal clocks and nothing that holds them back."""
-    assert spoilt_by_gpu(QUIET, QUIET) is None
-
-
 @pytest.mark.parametrize("side", ["reference", "candidate"])
 def test_a_block_with_one_side_throttled_is_dropped(side: str) -> None:
     """One reading of one segment is enough; the reason is told."""
@@ -113,26 +85,10 @@ def test_a_block_with_one_side_throttled_is_dropped(side: str) -> None:
     assert f"the {side} was throttled (power cap)" in found.reason
 
 
-def test_a_block_with_both_sides_throttled_counts() -> None:
-    """Both pay the same; a GPU at its power limit is the rule for large matrix products."""
-    assert spoilt_by_gpu(THROTTLED, make_spans(1980, throttle=("heat",))) is None
-
-
 def test_clocks_more_than_one_per_cent_apart_drop_the_block() -> None:
     """The slower side is the one that was held back, and both clocks are told."""
     expected = "median SM clocks differ by 1.5%: 1950 MHz for the reference, 1980 MHz for the candidate"
     assert Drop("reference", expected) == spoilt_by_gpu(make_spans(1950, 1950), QUIET)
-
-
-def test_clocks_up_to_one_per_cent_apart_count() -> None:
-    """A GPU's clock moves in steps of 15 MHz, and one step is no difference."""
-    assert spoilt_by_gpu(make_spans(1965, 1965), QUIET) is None
-    assert spoilt_by_gpu(make_spans(990), make_spans(1000)) is None
-
-
-def test_the_median_of_the_clocks_decides() -> None:
-    """One odd reading among several moves nothing."""
-    assert spoilt_by_gpu(make_spans(1980, 1200, 1980), QUIET) is None
 
 
 def test_clocks_that_nobody_tells_drop_nothing() -> None:
@@ -159,13 +115,6 @@ def test_a_side_dropped_in_most_rounds_is_a_result() -> None:
     )
     expected = "the candidate was throttled (cap), the reference was not"
     assert f"the candidate was held back in 3 of 5 blocks: {expected}" == found
-
-
-def test_half_of_the_rounds_is_no_result() -> None:
-    """Half of four for a side is chance; no round at all is none either."""
-    quiet, cap = (DeviceReading(sm_clock_mhz=1980, throttle=why) for why in ((), ("cap",)))
-    assert held_back(make_rounds((cap, cap), (quiet, cap), (quiet, quiet), (quiet, quiet)), "ref", "new") is None
-    assert held_back([], "ref", "new") is None
 
 
 US = 1e-6

@@ -1,7 +1,6 @@
 """Timing with real processes: turn about, in fresh processes, and never silent about a loss."""
 
 import dataclasses
-import random
 import time
 from collections.abc import Sequence
 from statistics import median
@@ -21,10 +20,10 @@ from loop.model.workloads import expand
 from loop.timing import round as round_
 from loop.timing import schedule
 from loop.timing.doubts import remembers
-from loop.timing.replays import replays_of
-from loop.timing.round import Round, fresh_values, turns
+from loop.timing.round import Round
 from loop.timing.samples import Timings, log_ratios
 from loop.timing.schedule import batches, measure
+from loop.timing.segment import replays_of
 from loop.timing.terms import Pending, Shift, Terms
 from loop.workers.bench import Bench, Side
 from loop.workers.worker import Worker
@@ -55,23 +54,6 @@ def timed(
     made = Terms(**{"rounds": 2, "limit_s": 60.0, "seed": 1, **terms})
     found: Timings = finish(measure(bench, sides, chosen, made, pending))
     return found
-
-
-@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c"]])
-def test_turns_read_the_same_backwards(names: list[str]) -> None:
-    """Each side twice, so that a drift that grows steadily costs all sides alike."""
-    shuffle = random.Random(5)
-    for _ in range(20):
-        order = turns(names, shuffle)
-        assert order == order[::-1]
-        assert sorted(names) == sorted(order[: len(names)])
-
-
-def test_turns_are_shuffled_anew() -> None:
-    """No side is always first, and a seed gives the same orders again."""
-    orders = [[turns(["a", "b"], shuffle) for _ in range(20)] for shuffle in (random.Random(1), random.Random(1))]
-    assert orders[0] == orders[1]
-    assert {"a", "b"} == {order[0] for order in orders[0]}
 
 
 def singles(*numbers: int) -> list[range]:
@@ -205,16 +187,6 @@ def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.Mon
     timed(bench, make_sides(bench, "right"), chosen, rounds=3)
     timed(bench, make_sides(bench, "right"), chosen, rounds=3, seed=2)
     assert 6 == len({*seeds, chosen[0].seed}) - 1
-
-
-def test_fresh_values_are_another_seed_of_the_same_workload(bench: Bench) -> None:
-    """The same seed and round give the same values again."""
-    workload = workloads(bench)[0]
-    seeds = {fresh_values(workload, seed, number).seed for seed in range(50) for number in range(50)}
-    assert 2500 == len(seeds)
-    again = fresh_values(workload, 3, 4)
-    assert fresh_values(workload, 3, 4) == again
-    assert workload == again.model_copy(update={"seed": workload.seed})
 
 
 def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:

@@ -3,7 +3,7 @@
 import random
 
 from loop.calls.call import Call, TensorFile
-from loop.timing.windows import Grid
+from loop.timing.timed_call import Grid
 
 STEP = {"x": 64, "ids": 32}
 """Elements from one draw to the next."""

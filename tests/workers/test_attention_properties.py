@@ -17,10 +17,10 @@ from loop.library.definitions import read_file
 from loop.model.dtypes import Dtype
 from loop.model.functions import Fill
 from loop.model.target import Target, Workload
+from loop.workers.asking import make_tensor
 from loop.workers.attention import eager, torch_sdpa, visible
 from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Shapes
 from loop.workers.relations import Relations
-from loop.workers.values import make_tensor
 from loop.workers.workload_call import make_call
 
 Function = Callable[..., Tensor]

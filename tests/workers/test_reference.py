@@ -62,14 +62,6 @@ def test_a_reference_that_the_plain_implementation_contradicts_judges_nothing(do
     )
 
 
-def test_after_a_refusal_the_judge_goes_on(doubtful: Bench) -> None:
-    """The same process answers the next request, and no answer of a doubtful workload is kept."""
-    for _ in range(2):
-        with pytest.raises(LoopError, match="one of them is wrong"):
-            checks_of(doubtful, rows(9))
-    assert checks_of(doubtful, rows(5)).right
-
-
 def test_a_workload_that_does_not_fit_is_refused_before_it_is_tried(
     doubtful: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,12 +73,6 @@ def test_a_workload_that_does_not_fit_is_refused_before_it_is_tried(
     assert not list(doubtful.scratch.glob("8_rows*")), "no input was made"
     monkeypatch.setattr(room, "available_memory", lambda: 1000 * 8 * 4)
     assert checks_of(doubtful, rows(8)).right
-
-
-def test_a_target_without_a_formula_is_not_held_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody said what it needs."""
-    monkeypatch.setattr(room, "available_memory", lambda: 0)
-    assert checks_of(bench, rows(4)).right
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

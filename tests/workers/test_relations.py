@@ -71,18 +71,6 @@ def test_a_property_without_meaning_does_not_apply(bench: Bench) -> None:
     assert f"does not apply to {SMALL}" == found[0].message
 
 
-def test_a_property_may_ask_for_other_shapes(bench: Bench) -> None:
-    """One row, and one row more than the workload has: the output's shape follows."""
-    found = tried(bench, "right", "row_by_row")
-    assert dict.fromkeys((SMALL, LARGE, MIDDLE), "holds") == statuses(found)
-
-
-def test_each_call_may_be_off_by_the_tolerance(bench: Bench) -> None:
-    """Two calls went into it: twice as much is allowed, and what is off by less holds."""
-    (one, *_) = tried(bench, "sloppy", "half_twice")
-    assert ("holds", "off by 5.0e-05 at most") == (one.status, one.message)
-
-
 def test_properties_are_tried_in_every_type_the_side_takes(bench: Bench) -> None:
     """And in no other."""
     assert {"holds"} == {one.status for one in tried(bench, "both_types", "half_twice", dtype="float64")}
@@ -105,24 +93,9 @@ def test_a_variant_that_refuses_fails(bench: Bench) -> None:
     assert f"error 3: no such shape on {LARGE}" == found[1].message
 
 
-def test_after_a_crash_the_remaining_properties_are_tried(bench: Bench) -> None:
-    """The process is replaced, and the judge takes up the next property."""
-    found = tried(bench, "crashes", "half_twice", "thrice")
-    assert ["holds", "failed", "failed", "failed", "holds", "failed"] == [one.status for one in found]
-    assert f"crashed with SIGSEGV on {LARGE}" == found[2].message == found[3].message
-
-
 def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs its limit."""
     monkeypatch.setattr(relating, "CALL_LIMIT_S", 0.3)
     found = tried(bench, "hangs", "half_twice")
     assert {SMALL: "holds", LARGE: "failed", MIDDLE: "holds"} == statuses(found)
     assert f"no answer for 0.3 s: killed on {LARGE}" == found[1].message
-
-
-def test_what_cannot_be_loaded_fails_every_property(bench: Bench) -> None:
-    """Once a property, with what the library lacks."""
-    found = tried(bench, "no_entry", "half_twice", "thrice")
-    assert {"failed"} == {one.status for one in found}
-    assert 6 == len(found)
-    assert found[0].message.startswith("the library exports no `nowhere`")

@@ -1,13 +1,11 @@
 """What an output may be off, where the stated tolerance tells nothing."""
 
-import pytest
 import torch
 
 from loop.calls.call import TensorFile
 from loop.model.functions import Tolerance
-from loop.workers.findings import finding
 from loop.workers.judge_messages import Finding
-from loop.workers.truth import tightened, truth_of
+from loop.workers.truth import finding, tightened, truth_of
 
 SOFTMAX = torch.softmax(torch.randn(8, 4096, generator=torch.Generator().manual_seed(1)).double(), dim=1)
 STATED = Tolerance(atol=1e-2, rtol=1e-2)
@@ -49,28 +47,7 @@ def test_a_tolerance_that_rejects_zeros_is_applied_as_stated() -> None:
     assert kept(STATED, SOFTMAX.where(SOFTMAX < SOFTMAX.max(), -torch.inf))
 
 
-def test_noise_alone_may_be_as_large_as_the_tolerance_says() -> None:
-    """Also where nothing was computed in float64: then nobody knows what is noise."""
-    assert kept(STATED, SOFTMAX, lost=1e-4)
-    assert kept(STATED, SOFTMAX, lost=0.0)
-    assert kept(STATED, torch.zeros(3))
-
-
 def test_a_tolerance_that_lets_zeros_pass_in_any_case_is_applied_as_stated() -> None:
     """Relative errors of 1; an infinite one, by which nothing is judged; values that a GPU flushes to zero."""
     assert kept(Tolerance(atol=1e-2, rtol=1.0), SOFTMAX)
     assert kept(STATED, SOFTMAX * 1e-35, lost=1e-44)
-
-
-def test_among_many_zeros_the_other_values_count() -> None:
-    """A hundred values of 0.001 in a million may be off by a sixteenth of that."""
-    sparse = torch.zeros(1_000_000).double()
-    sparse[:100] = 1e-3
-    assert pytest.approx(1e-3 / 16) == tightened(Tolerance(atol=1e-2, rtol=0.0), sparse, 1e-9, "float32").atol
-
-
-def test_whole_numbers_may_be_off_as_stated() -> None:
-    """An int8 that is rounded the other way is one off, however small the values are."""
-    whole = torch.tensor([0.0, 1.0, -1.0, 1.0]).double()
-    truth = truth_of(TensorFile("q", "", (4,), "int8"), ["N"], whole, whole, Tolerance(atol=1.0, rtol=0.0))
-    assert (1.0, None) == (truth.tolerance.atol, truth.stated)

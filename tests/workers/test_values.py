@@ -8,7 +8,7 @@ from torch import Tensor
 from loop.calls.call import TensorFile
 from loop.calls.torch_side import bytes_of
 from loop.model.functions import Fill
-from loop.workers.values import make_tensor
+from loop.workers.asking import make_tensor
 
 NORMAL = Fill()
 
@@ -38,12 +38,6 @@ def test_a_loop_that_leaves_an_end_out_shows(seed: int) -> None:
     assert any(along)
 
 
-def test_values_of_timed_calls_stay_as_they_were_drawn() -> None:
-    """They stand in windows of a longer row."""
-    stream = numpy.random.RandomState(9 * 64).standard_normal(12).astype(numpy.float32)
-    assert stream.tolist() == drawn(9, 2, 3, room=6).tolist()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 def test_bytes_do_not_depend_on_strides(dtype: torch.dtype) -> None:
     """Also of a size of one with an odd stride, of transposed, negated and empty tensors."""
@@ -51,12 +45,3 @@ def test_bytes_do_not_depend_on_strides(dtype: torch.dtype) -> None:
     for tensor in (wide, wide.T, wide[:1, ::2], wide[:, -1:][:1], wide[:, 3][:1], torch._neg_view(wide), wide[:0]):
         again = torch.tensor(tensor.flatten().tolist(), dtype=dtype)
         assert (again.view(torch.uint8).numpy().tobytes() if again.numel() else b"") == bytes_of(tensor)
-
-
-def test_an_offset_is_the_mean() -> None:
-    """The same normals, around another value."""
-    file = TensorFile("x", "", (4096,), "float32")
-    moved = make_tensor(Fill(scale=2.0, offset=1000.0), 8, 0, file)
-    plain = make_tensor(Fill(scale=2.0), 8, 0, file)
-    assert torch.allclose(moved, plain + 1000)
-    assert 999 < float(moved.mean()) < 1001

@@ -1,34 +1,17 @@
 """What stands on the wire: messages of the two programs, and nothing else."""
 
 import json
-from typing import Any
 
 import pytest
 
-from loop.calls.call import Call, CommandTerms, FunctionTerms, LibraryTerms, TensorFile, Terms
 from loop.workers import judge_messages, worker_messages
-from loop.workers.judge_messages import Compare, Related
-from loop.workers.wire import (
-    Count,
-    Done,
-    Malformed,
-    No,
-    Request,
-    read,
-    read_reply,
-    read_request,
-    reply_line,
-    request_line,
-)
-from loop.workers.worker_messages import Compute, Computed, CountCalls, Counts, Load, Obey, Staged, Turn
+from loop.workers.wire import Done, Malformed, No, read_reply, reply_line
+from loop.workers.worker_messages import Computed, CountCalls, Counts, Staged, Turn
 
 COMPUTED = Computed(
     outputs=("/tmp/y.0",), changed=(), writes=("a",), broken=(), digests=("d",), reads="x", turns=(Turn(1, 2),)
 )
 FIELDS = {**json.loads(reply_line(COMPUTED))}
-X = TensorFile("x", "/tmp/x", (2, 0, 3), "float16", 64, 5)
-CALL = Call("w #7", "float32", (X,), X, {"flag": True, "n": -1, "s": 0.5, "w": "top", "none": None}, (None, 1.0))
-KNOWN = {kind.__name__: kind for kind in (Load, Compute, Compare, Obey)}
 REPLIES = [worker_messages.Obeyed, Computed, Staged, Counts, worker_messages.Kernels, judge_messages.Finding]
 
 
@@ -37,41 +20,18 @@ def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
     assert COMPUTED == read_reply(reply_line(COMPUTED).encode(), Computed)
     assert Done() == read_reply(b'{"status": "ok"}', Done)
     assert No("no", "declined") == read_reply(reply_line(No("no", "declined")).encode(), Computed)
-    assert Counts({"cycles": Count(7), "misses": None}, "", Count(20)) == read_reply(
+    assert Counts({"cycles": 7, "misses": None}, "", 20) == read_reply(
         b'{"status": "ok", "counters": {"cycles": 7, "misses": null}, "why": "", "calls": 20}',
         CountCalls.reply_type(),
     )
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        Load(LibraryTerms("cpu", "f", "/l.so", "abc"), "/f", 2, "cuda", 0.5, {"make": "zeros", "axis": [1]}),
-        Load(FunctionTerms("m:f"), "/f", 2, "cpu"),
-        Load(CommandTerms(("./run", "x"), {"x": "N M"}), "/f", 2, "cpu"),
-        Compute(CALL, "strided", hurried=True),
-        Compare(CALL, ("/tmp/a", "/tmp/b")),
-        Obey(2**63 - 1, "torch"),
-    ],
-)
-def test_a_request_arrives_as_it_was_sent(request_: Request[Any]) -> None:
-    """Also shapes without elements, attributes of any kind, and numbers of 63 bits."""
-    assert request_ == read_request(request_line(request_), KNOWN)
-
-
-def test_one_of_several_types_is_told_by_its_fields() -> None:
-    """Three kinds of variant; a next call, a finding, or neither."""
-    for terms in (LibraryTerms("cpu", "f", "", ""), FunctionTerms("m:f"), CommandTerms((), {})):
-        assert terms == read(Terms, json.loads(json.dumps(vars(terms))))
-    assert Related() == read_reply(b'{"status": "ok", "call": null, "agreement": null}', Related)
-
-
 @pytest.mark.parametrize("key", [key for key in FIELDS if key != "status"])
-@pytest.mark.parametrize("value", [None, 7, {}, [7], [[]], {"a": 1}])
-def test_a_value_of_another_type_is_not_understood(key: str, value: object) -> None:
+def test_a_value_of_another_type_is_not_understood(key: str) -> None:
     """Whoever reads it later may rely on it; a value that is missing, or one too many, is no better."""
     others = {name: FIELDS[name] for name in FIELDS if name != key}
-    for wrong in ({**FIELDS, key: value}, others, {**FIELDS, "more": 1}):
+    values = (None, 7, {}, [7], [[]], {"a": 1})
+    for wrong in (*({**FIELDS, key: value} for value in values), others, {**FIELDS, "more": 1}):
         with pytest.raises(Malformed):
             read_reply(json.dumps(wrong).encode(), Computed)
 
@@ -80,17 +40,17 @@ GARBAGE = [
     *(b"", b"garbage", b"\xff\xfe", b"[" * 100_000, b"7", b"[]", b"{}", b'{"status": []}', b'{"status": "ok"}'),
     *(b'{"status": "fine"}', b'{"status": "refused"}', b'{"status": "bug", "message": "not mine"}'),
     b'{"status": "refused", "message": "no", "cause": "so", "code": "", "seed": null}',
-    *(b'{"status": "ok", "peak_bytes": %s}' % one for one in (b"1e999", b"NaN", b"-1", b"1.5", b"1" + b"0" * 30)),
+    *(b'{"status": "ok", "peak_bytes": %s}' % one for one in (b"1e999", b"NaN", b"1.5")),
     b"1" * 10_000,
 ]
 
 
-@pytest.mark.parametrize("line", GARBAGE, ids=range(len(GARBAGE)))
 @pytest.mark.parametrize("kind", REPLIES)
-def test_garbage_is_not_understood(line: bytes, kind: type) -> None:
+def test_garbage_is_not_understood(kind: type) -> None:
     """It is nobody's bug but the variant's."""
-    with pytest.raises(Malformed):
-        read_reply(line, kind)
+    for line in GARBAGE:
+        with pytest.raises(Malformed):
+            read_reply(line, kind)
 
 
 def test_every_request_names_the_type_of_its_reply() -> None:

@@ -10,9 +10,75 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from loop.calls.cuda.errors import with_hint
-from loop.calls.cuda.functions import ADDRESS, ENUM, HANDLE, OLDER, SIGNATURES, SIZE
 from loop.calls.refusal import Refused
 from loop.calls.tensors import POISON
+
+HANDLE, ADDRESS, SIZE, FLAGS, ENUM = (
+    ctypes.c_void_p,
+    ctypes.c_uint64,
+    ctypes.c_size_t,
+    ctypes.c_uint,
+    ctypes.c_int,
+)
+OUT = ctypes.POINTER
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "cuInit": (FLAGS,),
+    "cuDriverGetVersion": (OUT(ctypes.c_int),),
+    "cuGetErrorName": (ENUM, OUT(ctypes.c_char_p)),
+    "cuGetErrorString": (ENUM, OUT(ctypes.c_char_p)),
+    "cuDeviceGetCount": (OUT(ctypes.c_int),),
+    "cuDeviceGet": (OUT(ctypes.c_int), ctypes.c_int),
+    "cuDeviceGetName": (ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
+    "cuDeviceGetUuid_v2": (HANDLE, ctypes.c_int),
+    "cuDeviceGetAttribute": (OUT(ctypes.c_int), ENUM, ctypes.c_int),
+    "cuDeviceTotalMem_v2": (OUT(SIZE), ctypes.c_int),
+    "cuDevicePrimaryCtxRetain": (OUT(HANDLE), ctypes.c_int),
+    "cuCtxSetCurrent": (HANDLE,),
+    "cuCtxSynchronize": (),
+    "cuCtxResetPersistingL2Cache": (),
+    "cuCtxSetLimit": (ENUM, SIZE),
+    "cuMemGetInfo_v2": (OUT(SIZE), OUT(SIZE)),
+    "cuMemAlloc_v2": (OUT(ADDRESS), SIZE),
+    "cuMemFree_v2": (ADDRESS,),
+    "cuMemcpyHtoDAsync_v2": (ADDRESS, HANDLE, SIZE, HANDLE),
+    "cuMemcpyDtoHAsync_v2": (HANDLE, ADDRESS, SIZE, HANDLE),
+    "cuMemcpyDtoDAsync_v2": (ADDRESS, ADDRESS, SIZE, HANDLE),
+    "cuMemsetD8Async": (ADDRESS, ctypes.c_ubyte, SIZE, HANDLE),
+    "cuMemHostAlloc": (OUT(HANDLE), SIZE, FLAGS),
+    "cuMemFreeHost": (HANDLE,),
+    "cuMemHostGetDevicePointer_v2": (OUT(ADDRESS), HANDLE, FLAGS),
+    "cuStreamCreate": (OUT(HANDLE), FLAGS),
+    "cuStreamDestroy_v2": (HANDLE,),
+    "cuStreamSynchronize": (HANDLE,),
+    "cuStreamWaitValue32_v2": (HANDLE, ADDRESS, ctypes.c_uint32, FLAGS),
+    "cuStreamWaitEvent": (HANDLE, HANDLE, FLAGS),
+    "cuStreamGetAttribute": (HANDLE, ENUM, HANDLE),
+    "cuStreamSetAttribute": (HANDLE, ENUM, HANDLE),
+    "cuStreamIsCapturing": (HANDLE, OUT(ctypes.c_int)),
+    "cuThreadExchangeStreamCaptureMode": (OUT(ctypes.c_int),),
+    "cuStreamBeginCapture_v2": (HANDLE, ENUM),
+    "cuStreamEndCapture": (HANDLE, OUT(HANDLE)),
+    "cuEventCreate": (OUT(HANDLE), FLAGS),
+    "cuEventDestroy_v2": (HANDLE,),
+    "cuEventRecord": (HANDLE, HANDLE),
+    "cuEventSynchronize": (HANDLE,),
+    "cuEventElapsedTime_v2": (OUT(ctypes.c_float), HANDLE, HANDLE),
+    "cuModuleLoadData": (OUT(HANDLE), ctypes.c_char_p),
+    "cuModuleGetFunction": (OUT(HANDLE), HANDLE, ctypes.c_char_p),
+    "cuLaunchKernel": (HANDLE, *[FLAGS] * 7, HANDLE, HANDLE, HANDLE),
+    "cuGraphInstantiateWithFlags": (OUT(HANDLE), HANDLE, ctypes.c_uint64),
+    "cuGraphUpload": (HANDLE, HANDLE),
+    "cuGraphLaunch": (HANDLE, HANDLE),
+    "cuGraphDestroy": (HANDLE,),
+    "cuGraphExecDestroy": (HANDLE,),
+    "cuGraphGetNodes": (HANDLE, OUT(HANDLE), OUT(SIZE)),
+    "cuGraphNodeGetType": (HANDLE, OUT(ctypes.c_int)),
+    "cuGraphChildGraphNodeGetGraph": (HANDLE, OUT(HANDLE)),
+}
+"""Arguments of every function used, by the name that the library exports; each returns a CUresult."""
+OLDER = {"cuEventElapsedTime_v2": "cuEventElapsedTime"}
+"""The same function, in drivers before CUDA 12.8."""
+
 
 LIBRARY = "libcuda.so.1"
 RED_ZONE = 4096
