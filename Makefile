@@ -107,9 +107,9 @@ bench-scale: $(VENV)/.tools  ## many jobs on many machines, with machines killed
 bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/speed/STORE.md
 	$(BIN)/python -m tests.speed.store
 
-FORMATS = $(foreach one,KERNELBENCH GPUMODE FLASHINFER SOL HARD ARENA,$(if $($(one)),--$(shell echo $(one) | tr A-Z a-z) $($(one))))
+FORMATS = $(foreach one,KERNELBENCH GPUMODE FLASHINFER SOL,$(if $($(one)),--$(shell echo $(one) | tr A-Z a-z) $($(one))))
 
-bench-formats: $(VENV)/.tools  ## read checkouts of tasks in other formats: KERNELBENCH=path GPUMODE=path FLASHINFER= SOL= HARD= ARENA=
+bench-formats: $(VENV)/.tools  ## read checkouts of tasks in other formats: KERNELBENCH=path GPUMODE=path FLASHINFER= SOL=
 	$(BIN)/python -m tests.speed.formats $(FORMATS)
 
 JUDGED ?=

@@ -4,8 +4,7 @@ Begin with `beginning`, `looking`, `working` and `cost`, the table of commands: 
 function to call. `table` says how help, the reference and dispatch follow from it. `options` holds what several
 commands share. The other modules are the functions that commands call, where these need several rooms.
 
-`main` is the one door where errors become exit codes. Commands that start processes fork first: the first process
-only watches, and ends what is left.
+`main` is the one door where errors become exit codes. Commands that start processes end what a killed one left.
 """
 
 import contextlib
@@ -33,7 +32,6 @@ from loop.cli.working import WORKING
 GROUPS = {
     "run": "Run a session or a single pattern.",
     "patterns": "Browse and check the pattern catalogue.",
-    "patterns drafts": "Patterns drafted from failures that came back.",
     "kernels": "Build, verify and measure kernels without a session.",
     "targets": "Look at tasks in other formats.",
     "sessions": "Look at recorded sessions.",
@@ -50,7 +48,7 @@ app = group("Run GPU-kernel optimisation sessions, and learn from them.", comple
 ALL = (*BEGINNING, *LOOKING, *WORKING, *HOSTING, *COST)
 """Every command."""
 STARTING = {one.words.split()[0] for one in ALL if any(each.name == "device" for each in one.parameters)}
-"""First words of commands that start processes, as those on a device do: they are watched by one of their own."""
+"""First words of commands that start processes, as those on a device do: they end what a killed one left."""
 build(app, GROUPS, ALL)
 
 
@@ -84,9 +82,9 @@ def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
     _guarded(open_streams)
     if set(sys.argv[1:2]) & STARTING and not {"--help", "-h"} & set(sys.argv):
-        from loop.base.supervisor import supervise
+        from loop.base.processes import leave_nothing_behind
 
-        _guarded(supervise)
+        _guarded(leave_nothing_behind)
     for name in SIGNALS:
         signal.signal(name, _interrupted)
     try:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from loop.cli import names
-from loop.cli.options import DEVICE, EVALUATOR, FORM, SEED, SETS, TARGET, THREADS
+from loop.cli.options import DEVICE, EVALUATOR, FORM, SEED, TARGET, THREADS
 from loop.cli.table import Command, argument, option
 
 AGENTS = (
@@ -159,30 +159,6 @@ BEGINNING = (
         ),
         request="JudgeRequest",
         result="loop.cli.judging:TwoVerdicts",
-    ),
-    Command(
-        "kernels export",
-        "loop.cli.exporting:export",
-        """Write a variant as an answer in another format, with the task that it answers.
-
-        Formats: kernelbench, gpumode, flashinfer-trace, sol-execbench. The files need nothing of loop. What a
-        format has no word for is refused or told. With --session, a FlashInfer Trace holds what that session
-        verified and timed.
-        """,
-        (
-            "loop kernels export mine --as kernelbench --output out",
-            "loop kernels export mine --as flashinfer-trace --session last --output out",
-        ),
-        (
-            argument("variant", str, "Name of a variant.", complete=names.variants),
-            option("--as FORMAT", str, "The format.", name="form"),
-            option("--output DIR", Path, "Folder for the files."),
-            TARGET,
-            SETS,
-            option("--session ID", str | None, "The session whose measurements go with it."),
-        ),
-        request="ExportRequest",
-        result="loop.cli.exporting:WrittenAnswer",
     ),
     Command(
         "targets audit",

@@ -1,4 +1,4 @@
-"""`loop sessions compare` and `trend`: sessions beside each other, by what they state themselves."""
+"""`loop sessions compare`: sessions beside each other, by what they state themselves."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -6,22 +6,20 @@ from pathlib import Path
 from typing import Literal
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed
+from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.cli.pages import print_page
-from loop.cli.sessions import say_damage
 from loop.learning import comparison_section as page
-from loop.learning.comparison import compare, trends
-from loop.learning.model import ComparedSession, Comparison, Judged, Series
-from loop.library import targets
+from loop.learning.comparison import compare
+from loop.learning.model import ComparedSession, Comparison, Judged
 from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
 from loop.repository import between
 from loop.repository.between import Revisions
 from loop.session import recorded
-from loop.store import index, sessions
+from loop.store import sessions
 from loop.store.rows import row_of
 from loop.store.sessions import SessionFolder
 
@@ -33,17 +31,6 @@ class Compared(Printed, Comparison):
 
     schema_version: Literal[2] = 2
     """Number of this schema."""
-
-
-class Trend(Printed):
-    """How the ratios of a target changed over its sessions."""
-
-    schema_version: Literal[2] = 2
-    """Number of this schema."""
-    target: str
-    """Name of the target."""
-    series: tuple[Series, ...]
-    """A variant's ratios on one device, each."""
 
 
 def compare_sessions(
@@ -69,29 +56,6 @@ def compare_sessions(
     return ExitCode.OK
 
 
-def show_trend(
-    target: Path | None, variant: str | None, last: int, screen: Screen, *, as_json: bool, as_markdown: bool
-) -> int:
-    """The ratios of the target's variants, session by session."""
-    chosen = project(target, Path.cwd())
-    name = targets.target(chosen).value.name
-    seen = _ended(chosen.sessions, name, last)
-    series = trends(seen, variant)
-    if variant is not None and not series:
-        known = sorted({word for one in seen for word in (*one.verdicts, *one.incorrect)})
-        hint = f"one of {', '.join(known)}" if known else "`loop run session` measures"
-        raise UsageError(f"no session of {name} has judged a variant {variant!r}", hint=hint)
-    if as_json:
-        screen.data(to_json(Trend(target=name, series=tuple(series))))
-    elif not series:
-        screen.say(f"no session of {name} in {chosen.sessions} has a ratio; `loop run session` measures")
-    else:
-        title = f"Ratios of {name} over sessions"
-        print_page(title, page.trend_sections(series), screen, as_markdown=as_markdown)
-    say_damage(index.damaged(chosen.sessions), screen)
-    return ExitCode.OK
-
-
 def _find(root: Path, name: str) -> ComparedSession:
     """A session by id, beginning of an id, `last` or `last~1`. Raises LoopError for one recorded elsewhere."""
     known = recorded.find(root, name)
@@ -105,18 +69,6 @@ def _find(root: Path, name: str) -> ComparedSession:
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")
     return _seen(folder, row)
-
-
-def _ended(root: Path, target: str, last: int) -> list[ComparedSession]:
-    """The last sessions of a target that ended; one whose record cannot be read is named in lists."""
-    found = []
-    for row in index.rows(root, last=last, target=target):
-        if row.status and not row.recorded:
-            try:
-                found.append(_seen(SessionFolder(root / row.id), row))
-            except LoopError:
-                continue
-    return found
 
 
 def _seen(folder: SessionFolder, row: SessionRow) -> ComparedSession:

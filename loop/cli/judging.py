@@ -5,18 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, UsageError
-from loop.base.places import project
+from loop.base.errors import UsageError
 from loop.base.processes import finish
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_first
 from loop.formats import table
 from loop.formats.theirs import LIMIT_S
-from loop.formats.translated import as_target, only_commands
+from loop.formats.translated import as_target
 from loop.model.base import Printed
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
-from loop.steps.setting import allow
 from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, reasons, two, verdict_of
 
 
@@ -61,16 +59,11 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load(request.path.absolute(), request.form)
     folder, names = as_target(request.path, request.answers, request.form)
-    if runs := only_commands(folder):
-        allow(project(folder, Path.cwd()), lambda: runs, screen)
-        screen.say("not judged by us: its own commands make inputs and check outputs")
-    finished, code = ((), 0) if runs else _ours(request, folder, names, screen)
+    finished, code = _ours(request, folder, names, screen)
     both = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
         both.append(two(task, name, finished, finish(verdict_of(task, Path(answer), request.terms))))
-    if runs and any(one.theirs.status != "right" for one in both):
-        code = ExitCode.GATE_FAILED
     if request.json:
         verdicts = tuple(JudgedAnswer(**dict(one), agree=one.same) for one in both)
         screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))

@@ -6,7 +6,6 @@ from loop.cli import names
 from loop.cli.options import MARKDOWN, TARGET
 from loop.cli.table import Command, argument, option
 
-DRAFT = argument("name", str, "Name of a draft; see `loop patterns drafts`.")
 YES = option("--yes", bool, "Do it without asking.")
 PATTERN = argument("name", str, "Name of a pattern; see `loop patterns list`.", complete=names.patterns)
 
@@ -106,24 +105,11 @@ LOOKING = (
         agents="reads",
     ),
     Command(
-        "patterns stats",
-        "loop.learning.statistics_command:show_statistics",
-        "Show how often patterns work, how long they take, and what they save.",
-        ("loop patterns stats", "loop patterns stats baseline-first --json"),
-        (
-            argument(
-                "name", str | None, "One pattern, in full. Default: all, a row each.", complete=names.past_patterns
-            ),
-            TARGET,
-        ),
-        result="loop.learning.statistics_command:PatternsStatistics",
-    ),
-    Command(
         "patterns search",
         "loop.cli.patterns:search_patterns",
         """Find patterns by the problem that they solve, the best first.
 
-        Typing mistakes are forgiven. Where no pattern has all words, those with the most of them are shown.
+        Where no pattern has all words, those with the most of them are shown.
         """,
         ('loop patterns search "link error"', "loop patterns search undefined symbol"),
         (argument("words WORD", list[str], "A problem, an error, a name."), TARGET),
@@ -156,38 +142,6 @@ LOOKING = (
             argument("name", str, "pattern, plan, target, rates, history, report or commands.", "pattern"),
             option("--write", bool, "Write all of them into the package."),
         ),
-    ),
-    Command(
-        "patterns drafts",
-        "loop.cli.drafts:list_drafts",
-        "List patterns drafted from failures that at least three sessions met.",
-        ("loop patterns drafts",),
-        (TARGET,),
-        result="loop.cli.drafts:DraftList",
-    ),
-    Command(
-        "patterns drafts show",
-        "loop.cli.drafts:show_draft",
-        "Show one draft, as the file that it would become.",
-        ("loop patterns drafts show undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET),
-        result="loop.cli.drafts:ShownDraft",
-    ),
-    Command(
-        "patterns drafts accept",
-        "loop.cli.drafts:accept_draft",
-        "Write a draft into the project's own patterns, once it passes every check. Nothing is overwritten.",
-        ("loop patterns drafts accept undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET),
-        result="loop.cli.drafts:DraftAccepted",
-    ),
-    Command(
-        "patterns drafts dismiss",
-        "loop.cli.drafts:dismiss_draft",
-        "Do not offer a draft again.",
-        ("loop patterns drafts dismiss undefined-symbol-foo-1a2b3c",),
-        (DRAFT, TARGET),
-        result="loop.cli.drafts:DraftDismissed",
     ),
     Command(
         "plan list",
@@ -284,19 +238,6 @@ LOOKING = (
         ),
         result="loop.cli.comparing:Compared",
         agents="reads",
-    ),
-    Command(
-        "sessions trend",
-        "loop.cli.comparing:show_trend",
-        "Show how the ratios of a target changed over its sessions.",
-        ("loop sessions trend --variant cpu",),
-        (
-            TARGET,
-            option("--variant", str | None, "Only this one. Default: all.", complete=names.past_variants),
-            option("--last", int, "Sessions to look back on.", 50, min=1, max=1000),
-            MARKDOWN,
-        ),
-        result="loop.cli.comparing:Trend",
     ),
     Command(
         "catalog build",

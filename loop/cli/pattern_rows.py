@@ -75,5 +75,5 @@ def show_rows(rows: Iterable[PatternRow], screen: Screen, *, as_json: bool) -> i
         return ExitCode.OK
     cells = [(row["number"], row["priority"], row["name"], row["steps"], row["problem"]) for row in rows]
     screen.table(("#", "", "pattern", "steps", "answers"), cells)
-    screen.say("how each stands, and by which runs: loop patterns stats")
+    screen.say("how one stands, and by which runs: loop patterns show NAME")
     return ExitCode.OK

@@ -8,7 +8,7 @@ from loop.base.errors import ExitCode
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
 from loop.cli.pattern_rows import show_rows, summary
-from loop.learning.model import PatternStatistics
+from loop.learning.statistics import PatternStatistics
 from loop.library import definitions
 from loop.model.base import Printed
 from loop.model.pattern import Pattern
@@ -66,14 +66,13 @@ def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *
 
 def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """One pattern in full."""
-    from loop.learning import statistics_command as statistics
+    from loop.learning import statistics
 
     read = definitions.choose(definitions.patterns(project(target, Path.cwd())), name, "pattern")
     pattern = read.value
     shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]
     if as_json:
-        told = statistics.as_fields(shown)
-        screen.data(to_json(ShownPattern(file=str(read.path), statistics=told, **dict(pattern))))
+        screen.data(to_json(ShownPattern(file=str(read.path), statistics=shown, **dict(pattern))))
         return ExitCode.OK
     screen.prose(
         f"{pattern.number}. {pattern.title} ({pattern.name}, {pattern.priority})\n\n{pattern.problem}\n\n"

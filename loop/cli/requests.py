@@ -10,9 +10,9 @@ from loop.agents import results
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.locks import held
-from loop.base.places import Project, project
+from loop.base.places import Project
 from loop.base.screen import Screen
-from loop.formats.translated import made_of, only_commands
+from loop.formats.translated import made_of
 from loop.jobs import executor
 from loop.learning.predicting import Foreseen
 from loop.library import trust
@@ -199,8 +199,6 @@ def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen
     """Show every command of a project or a stored session, and allow it. Saying so by name is the consent."""
     if target is not None and (target / sessions.HEAD).is_file():
         return trust_session(sessions.SessionFolder(target.resolve()), screen, as_json=as_json)
-    if target is not None and (runs := only_commands(target)):
-        return _granted(project(target, Path.cwd()), runs, screen, as_json=as_json)
     setting = read_setting(target)
     if unknown := [name for name in variants if name not in setting.target.variants]:
         raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")

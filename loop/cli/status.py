@@ -10,7 +10,7 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.locks import held
 from loop.base.places import Project, project
 from loop.base.screen import Screen
-from loop.cli import clean, drafts
+from loop.cli import clean
 from loop.cli.next_plan import where_of
 from loop.cli.pages import print_page
 from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
@@ -64,7 +64,7 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
         running=tuple(running),
         waiting=tuple(_waiting(one, here.sessions, card) for one in reversed(waiting[-SHOWN:])),
         more_waiting=max(0, len(waiting) - SHOWN),
-        left=tuple(_left(setting, here, listed)),
+        left=tuple(_left(here, listed)),
         gpu=_gpu(setting, here, card, now, running=bool(running)),
         sessions=sum(one.readable for one in listed),
         usd=sum(one.usd or 0.0 for one in listed) + sum(one.usd for one in running),
@@ -146,11 +146,8 @@ def _waiting(one: Listed, root: Path, card: RateCard) -> Waiting:
     return Waiting(one.folder, status, why, head.resume_command, usd)
 
 
-def _left(setting: Setting | None, here: Project, listed: Sequence[Listed]) -> Iterator[Left]:
-    """Drafts, worktrees and damaged folders."""
-    found = drafts.offered(setting) if setting else ()
-    if found:
-        yield Left(f"{_some(found, 'draft')} of a pattern to read", f"loop patterns drafts show {found[0]}")
+def _left(here: Project, listed: Sequence[Listed]) -> Iterator[Left]:
+    """Worktrees and damaged folders."""
     trees = clean.left_over(here.sessions)
     if trees:
         names = _some([one.name for one in trees], "worktree")
@@ -161,7 +158,7 @@ def _left(setting: Setting | None, here: Project, listed: Sequence[Listed]) -> I
 
 
 def _some(names: Sequence[str], noun: str) -> str:
-    """`2 drafts (one, other)`."""
+    """`2 worktrees (one, other)`."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return f"{len(names)} {noun}{'s' * (len(names) != 1)} ({', '.join(names[:NAMED])}{more})"
 

@@ -16,10 +16,9 @@ from typing import Any
 from loop.base.documents import content_hash, hash_files, to_json, write_atomic
 from loop.base.errors import UsageError
 from loop.base.places import MANIFEST, tasks_folder
-from loop.formats import commands, table
+from loop.formats import table
 from loop.formats.hindrances import Here, hindrances, installed
 from loop.formats.model import ForeignTask
-from loop.formats.target import Made
 from loop.library import made_of as origin
 from loop.machine.gpus import gpus
 
@@ -31,18 +30,14 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     """The folder of a task as a target, and the names of its answers there; answers are paths.
 
     Raises LoopError for a task that cannot be read, that loop cannot run here, and for an answer that does not
-    define what the format asks for. A task of commands alone is no target: its folder holds what one allows.
+    define what the format asks for.
     """
     task = table.load(path.absolute(), form)
     files = [Path(answer).absolute() for answer in answers]
     names = _names(files)
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, form, *files))))[:16]
-    adapter = table.of(task.format).target
-    if adapter is None or commands.judges_alone(task):
-        made = Made({"commands": commands.run_by(task)}, {})
-    else:
-        refuse(task)
-        made = adapter(task, dict(zip(names, files, strict=True)))
+    refuse(task)
+    made = table.of(task.format).target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     _write(folder / origin.FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
     _link(folder, made.links)
@@ -60,17 +55,10 @@ def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
     return table.load(Path(said.task), said.format), {name: Path(path) for name, path in said.answers.items()}
 
 
-def only_commands(folder: Path) -> tuple[str, ...]:
-    """What a task runs that is judged by its own commands alone; empty for any target."""
-    said = origin.made_of(folder)
-    task = table.load(Path(said.task), said.format) if said else None
-    return commands.run_by(task) if task and commands.judges_alone(task) else ()
-
-
 def refuse(task: ForeignTask) -> None:
     """Raise UsageError for a task that loop cannot run on this machine, with all reasons."""
     here = Here(tuple(gpu.name for gpu in gpus().usable), 1 << 62, installed)
-    reasons = [one.what for one in hindrances(task, here) if one.kind in FOR_GOOD]
+    reasons = [need.what for need in hindrances(task, here) if need.kind in FOR_GOOD]
     if reasons:
         raise UsageError(
             f"{task.path}: not run here: it needs {'; '.join(reasons)}", f"loop targets inspect {task.path}"
@@ -110,10 +98,7 @@ def _write(path: Path, text: str) -> None:
 
 def _manifest(task: ForeignTask, fields: Mapping[str, Any]) -> str:
     """The target's manifest: JSON, which is YAML too."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
     content = hash_files(task.files, Path("/"))
     head = f"{origin.MADE} {task.path} ({task.format}), whose files have the content {content}.\n"
-    return head + to_json({"format": 2, "name": _slug(task), **fields}) + "\n"
-
-
-def _slug(task: ForeignTask) -> str:
-    return re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
+    return head + to_json({"format": 2, "name": name, **fields}) + "\n"

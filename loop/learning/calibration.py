@@ -10,6 +10,7 @@ from loop.base.stats import beta_quantile, median
 from loop.learning.durations import LEVEL
 from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
+from loop.model.plan import Predicted
 from loop.profile.promised import held, outcomes
 
 RECENT = 40
@@ -49,38 +50,25 @@ class Calibration:
     """Median of |log(actual / predicted)|: 0.1 is 10 %."""
 
     @property
-    def share(self) -> float:
-        """Inside of all."""
-        return self.inside / self.count
-
-    @property
     def text(self) -> str:
         """`33 % [6, 75]`: the share with its 90 % interval."""
-        return f"{100 * self.share:.0f} % [{100 * self.low:.0f}, {100 * self.high:.0f}]"
+        return f"{100 * self.inside / self.count:.0f} % [{100 * self.low:.0f}, {100 * self.high:.0f}]"
 
 
-def judged(rows: Sequence[SessionRow]) -> list[SessionRow]:
-    """Sessions that can be held against their prediction: it was stored, and they ended with their plan."""
-    return [row for row in rows if row.predicted is not None and row.complete and row.seconds > 0]
+def judged(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
+    """Prediction and seconds of each session that stored a prediction and ended with its plan."""
+    return [(row.predicted, row.seconds) for row in rows if row.predicted and row.complete and row.seconds > 0]
 
 
 def times(rows: Sequence[SessionRow]) -> list[Outcome]:
     """The times of sessions beside their predictions."""
-    pairs = [(row.predicted, row.seconds) for row in judged(rows)]
-    return [Outcome(known.low_s, known.seconds, known.high_s, seconds) for known, seconds in pairs if known]
+    return [Outcome(known.low_s, known.seconds, known.high_s, seconds) for known, seconds in judged(rows)]
 
 
 def gains(found: Sequence[GainOutcome]) -> list[Outcome]:
     """What advice came to, beside the intervals that its rules state."""
     stated = [(*one.promise.stated, one.actual) for one in found]
     return [Outcome(low, math.sqrt(low * high), high, actual) for low, high, actual in stated]
-
-
-def by_advice(found: Sequence[GainOutcome]) -> dict[str, Calibration]:
-    """How each advice held, by its name."""
-    names = dict.fromkeys(one.promise.advice for one in found)
-    held = {name: calibration(gains([one for one in found if one.promise.advice == name])) for name in names}
-    return {name: one for name, one in held.items() if one}
 
 
 def calibration(found: Sequence[Outcome]) -> Calibration | None:
@@ -98,33 +86,23 @@ def in_words(rows: Sequence[SessionRow]) -> str:
 
     `rows`: oldest first. What the last one made of earlier advice is said in full.
     """
-    return " ".join(filter(None, (_times(rows), _gains(rows))))
-
-
-def _gains(rows: Sequence[SessionRow]) -> str:
+    told = []
+    if found := calibration(times(rows)):
+        many = f"the last {found.count} predicted sessions"
+        count = many if found.count > 1 else "the one predicted session so far"
+        told.append(
+            f"Of {count}, {found.inside} took a time inside the 80 % interval: {found.text}; half of the "
+            f"predictions were off by less than {100 * math.expm1(found.error):.0f} %."
+        )
     came = outcomes(rows)
-    found = calibration(gains(came))
-    if found is None:
-        return ""
-    count = f"Of {found.count} gains that advice promised, {found.inside} lay inside the interval: {found.text}."
-    here = (one for one in came if one.session == rows[-1].id and one.basis == "later session")
-    return " ".join([count, *(_came(one) for one in here)])
-
-
-def _came(one: GainOutcome) -> str:
-    """What a session made of the advice before it."""
-    return f"Advice on {one.promise.advice} for {one.variant} on {one.workload} promised {held(one)}."
-
-
-def _times(rows: Sequence[SessionRow]) -> str:
-    found = calibration(times(rows))
-    if found is None:
-        return ""
-    count = f"the last {found.count} predicted sessions" if found.count > 1 else "the one predicted session so far"
-    return (
-        f"Of {count}, {found.inside} took a time inside the 80 % interval: {found.text}; half of the predictions "
-        f"were off by less than {100 * math.expm1(found.error):.0f} %."
-    )
+    if found := calibration(gains(came)):
+        inside = f"{found.inside} lay inside the interval: {found.text}"
+        told.append(f"Of {found.count} gains that advice promised, {inside}.")
+    for outcome in came:
+        if outcome.session == rows[-1].id and outcome.basis == "later session":
+            advice = f"Advice on {outcome.promise.advice} for {outcome.variant} on {outcome.workload}"
+            told.append(f"{advice} promised {held(outcome)}.")
+    return " ".join(told)
 
 
 def widening(rows: Sequence[SessionRow]) -> float:
@@ -134,25 +112,17 @@ def widening(rows: Sequence[SessionRow]) -> float:
     are few, the scores of a normal distribution stand beside them (Vovk et al., Algorithmic Learning in a Random
     World, section 2.2, for the rule; the prior scores are ours).
     """
-    scores = [score for row in judged(rows)[-RECENT:] if (score := _score(row)) is not None]
-    ordered = sorted([*scores, *_prior_scores()])
+    normal = NormalDist()
+    edge = normal.inv_cdf(0.5 + LEVEL / 2)
+    prior = [normal.inv_cdf(0.5 + (k + 0.5) / PRIOR / 2) / edge for k in range(PRIOR)]
+    scores = [
+        abs(math.log(seconds / known.seconds)) / (math.log(known.high_s / known.low_s) / 2 / known.widened)
+        for known, seconds in judged(rows)[-RECENT:]
+        if 0 < known.low_s < known.high_s
+    ]
+    ordered = sorted([*scores, *prior])
     place = LEVEL * (len(ordered) + 1)
     below = min(int(place), len(ordered)) - 1
     above = min(below + 1, len(ordered) - 1)
     factor = ordered[below] + (place - int(place)) * (ordered[above] - ordered[below])
     return min(max(factor, NARROWEST), WIDEST)
-
-
-def _score(row: SessionRow) -> float | None:
-    known = row.predicted
-    if known is None or not 0 < known.low_s < known.high_s:
-        return None
-    half = math.log(known.high_s / known.low_s) / 2 / known.widened
-    return abs(math.log(row.seconds / known.seconds)) / half
-
-
-def _prior_scores() -> list[float]:
-    """Evenly spread over a normal distribution whose interval of LEVEL has a half width of 1."""
-    normal = NormalDist()
-    edge = normal.inv_cdf(0.5 + LEVEL / 2)
-    return [normal.inv_cdf(0.5 + (k + 0.5) / PRIOR / 2) / edge for k in range(PRIOR)]

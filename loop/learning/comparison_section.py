@@ -1,10 +1,10 @@
-"""Sessions beside each other, and ratios over sessions, as sections of a page."""
+"""Sessions beside each other, as sections of a page."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.learning.model import ComparedSession, Comparison, Judged, Point, Row, Series
+from loop.learning.model import ComparedSession, Comparison, Judged, Row
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import shortened
@@ -18,7 +18,6 @@ FILES = 10
 """Changed files that are named."""
 WORDS = {"higher": "higher", "lower": "lower", "within": "overlap"}
 UNKNOWN = "?"
-STATES = {"incorrect": "incorrect: no speed", "none": "no speed", "unsure": "disturbed", "right": ""}
 
 
 def sections(found: Comparison, *, wide: bool = False) -> Iterator[Section]:
@@ -28,7 +27,7 @@ def sections(found: Comparison, *, wide: bool = False) -> Iterator[Section]:
     for variant in dict.fromkeys(row.variant for row in found.rows):
         yield _variant(variant, found, wide or len(found.sessions) <= ROOM)
     yield Section("Environment", tuple(_environment(found)))
-    yield Section("Sources", tuple(line for one in found.revisions for line in _sources(one, found.sessions)))
+    yield Section("Sources", tuple(line for pair in found.revisions for line in _sources(pair, found.sessions)))
     yield Section("Cost and time", table=_costs(found.sessions), after=tuple(_unmeasured(found.sessions)))
 
 
@@ -42,8 +41,14 @@ def _heads(sessions: Sequence[ComparedSession]) -> tuple[str, ...]:
 
 def _sessions(sessions: Sequence[ComparedSession]) -> Table | None:
     rows = tuple(
-        (letter, one.id, ", ".join(filter(None, (one.status, one.grade))), one.target, _device(one))
-        for letter, one in _lettered(sessions)
+        (
+            letter,
+            session.id,
+            ", ".join(filter(None, (session.status, session.grade))),
+            session.target,
+            _device(session),
+        )
+        for letter, session in _lettered(sessions)
     )
     return filled(columns("", "Session", "Ended", "Target", "Device"), rows)
 
@@ -55,7 +60,7 @@ def _device(one: ComparedSession) -> str:
 
 def _variant(variant: str, found: Comparison, wide: bool) -> Section:
     rows = [row for row in found.rows if row.variant == variant]
-    baseline = next(one.baseline for one in found.sessions if one.baseline)
+    baseline = next(session.baseline for session in found.sessions if session.baseline)
     heads = columns("Workload", *_heads(found.sessions), "Change")
     cells = tuple((row.workload, *(_cell(cell, wide) for cell in row.cells), _change(row)) for row in rows)
     return Section(
@@ -112,8 +117,8 @@ def _verdicts(rows: Sequence[Row], sessions: Sequence[ComparedSession]) -> Itera
 
 def _kept(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[str]:
     """What a session's kept changes brought, and on which workloads."""
-    for letter, one in _lettered(sessions):
-        for kept in (kept for kept in one.kept if kept.variant == variant):
+    for letter, session in _lettered(sessions):
+        for kept in (kept for kept in session.kept if kept.variant == variant):
             on = "; ".join(
                 f"{name} {say.ratio(mid, (low, high))}" for name, (low, mid, high) in kept.workloads.items()
             )
@@ -121,8 +126,8 @@ def _kept(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[str]:
 
 
 def _regressions(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[str]:
-    for letter, one in _lettered(sessions):
-        if variant in one.regressed:
+    for letter, session in _lettered(sessions):
+        if variant in session.regressed:
             yield f"{letter}: slower than its known good of then"
 
 
@@ -132,9 +137,9 @@ def _vague(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _environment(found: Comparison) -> Iterator[str]:
-    for one in found.environment:
-        pairs = zip(LETTERS, one.values, strict=False)
-        yield f"{one.fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"
+    for difference in found.environment:
+        pairs = zip(LETTERS, difference.values, strict=False)
+        yield f"{difference.fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"
     if not found.environment:
         yield "nothing that is on record differs"
     if found.same:
@@ -144,10 +149,10 @@ def _environment(found: Comparison) -> Iterator[str]:
 
 
 def _sources(one: Revisions, sessions: Sequence[ComparedSession]) -> Iterator[str]:
-    letters = {seen.id: letter for letter, seen in _lettered(sessions)}
+    letters = {session.id: letter for letter, session in _lettered(sessions)}
     pair = f"{letters[one.older]} to {letters[one.newer]}"
     yield f"{pair}: {_relation(one)}"
-    dirty = [letters[seen.id] for seen in sessions if seen.dirty and seen.id in (one.older, one.newer)]
+    dirty = [letters[session.id] for session in sessions if session.dirty and session.id in (one.older, one.newer)]
     if dirty:
         yield f"{pair}: {say.listed(dirty)} had changes that were not committed"
     for text in one.commits:
@@ -178,10 +183,13 @@ def _files(files: dict[str, tuple[int, int]]) -> Iterator[str]:
 
 
 def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
-    resources = dict.fromkeys(one.resource for seen in sessions for one in seen.charges)
-    took = ("took", *(UNKNOWN if one.seconds is None else say.seconds(one.seconds) for one in sessions))
-    cost = ("cost", *(UNKNOWN if one.usd is None else say.billed(one.usd) for one in sessions))
-    parts = tuple((f"of it {name}", *(_charged(one, name) for one in sessions)) for name in resources)
+    resources = dict.fromkeys(charge.resource for session in sessions for charge in session.charges)
+    took = (
+        "took",
+        *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions),
+    )
+    cost = ("cost", *(UNKNOWN if session.usd is None else say.billed(session.usd) for session in sessions))
+    parts = tuple((f"of it {name}", *(_charged(session, name) for session in sessions)) for name in resources)
     return filled(columns("", *_heads(sessions)), (took, cost, *parts))
 
 
@@ -192,38 +200,7 @@ def _charged(one: ComparedSession, resource: str) -> str:
 
 def _unmeasured(sessions: Sequence[ComparedSession]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
-    for letter, one in _lettered(sessions):
-        for missing in one.unmeasured:
+    for letter, session in _lettered(sessions):
+        for missing in session.unmeasured:
             reasons.setdefault(f"{missing.resource}: {missing.reason}", []).append(letter)
     return (f"no figure for {reason} ({say.listed(letters)})" for reason, letters in reasons.items())
-
-
-def trend_sections(series: Sequence[Series]) -> Iterator[Section]:
-    """A section for each variant, device and choice of workloads."""
-    for one in series:
-        ratios = [point.ratio for point in one.points if point.ratio]
-        span = f"{say.times(min(ratios))} to {say.times(max(ratios))}" if ratios else "no ratio"
-        where = f"{one.variant} on {one.device} against {one.baseline}, workloads {', '.join(one.sets)}"
-        heads = columns("Session", "Commit", ">Ratio", ">Workloads", "Remark")
-        rows = tuple(_trend_row(point) for point in one.points)
-        yield Section(where, (span,), filled(heads, rows), tuple(_legend(one.points)), wrap=-1)
-
-
-def _legend(points: Sequence[Point]) -> Iterator[str]:
-    """What marks in the line mean, those that are in it."""
-    broken = sum(1 for point in points if point.breaks)
-    if broken:
-        yield f"|: {say.count(broken, 'new baseline')}; ratios are not connected across it"
-    if any(point.state == "unsure" for point in points):
-        yield "?: disturbed: an interval whose ends differ by more than a factor of 10 says nothing"
-    if any(point.state == "incorrect" for point in points):
-        yield "x: incorrect, so without a speed"
-
-
-def _trend_row(point: Point) -> tuple[str, ...]:
-    commit = (point.commit or "unknown")[:12] + (" + changes" if point.dirty else "")
-    ratio = say.times(point.ratio) if point.ratio else "-"
-    breaks = f"new baseline: {'; '.join(point.breaks)}" if point.breaks else ""
-    changes = (f"kept: {say.times(one.ratio)} what it replaced" for one in point.kept)
-    remark = "; ".join(filter(None, (STATES[point.state], *changes, breaks)))
-    return point.session, commit, ratio, str(point.workloads), remark

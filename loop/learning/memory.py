@@ -1,8 +1,7 @@
 """What earlier sessions say of a failure, at the moment it happens; and what is kept so that later ones can."""
 
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from loop.base.errors import LoopError
@@ -28,8 +27,6 @@ class Recall:
     project: Project
     session: str
     """Id of the session that asks: what came after it does not count."""
-    answers: dict[str, str] = field(default_factory=dict)
-    """Key of a signature to the pattern that was accepted as its answer."""
 
     @cached_property
     def rows(self) -> list[SessionRow]:
@@ -38,17 +35,14 @@ class Recall:
         return [row for row in rows if not row.recorded and row.id < self.session]
 
     def lines(self, record: Finished) -> tuple[str, ...]:
-        """What was seen before of a step that failed, and which pattern answers it; nothing of any other step."""
+        """What was seen before of a step that failed; nothing of any other step."""
         keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
         try:
             memories = [memory for key in keys if (memory := remembered(self.rows, key)) is not None]
             said = [sentence(memory, change_of(self.project, memory.cure)) for memory in memories]
         except LoopError as error:
             said = [f"earlier sessions could not be asked: {error.message}"]
-        named = dict.fromkeys(self.answers[key] for key in keys if key in self.answers)
-        where = [] if self.project.bundled else ["--target", str(self.project.target)]
-        answers = (shlex.join(["loop", "run", "pattern", name, *where]) for name in named)
-        return (*said, *(f"answered by: {answer}" for answer in answers))
+        return tuple(said)
 
 
 def change_of(project: Project, cure: Cure | None) -> Change | None:

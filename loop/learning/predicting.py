@@ -22,7 +22,9 @@ def foresee(head: SessionHead, setting: Setting) -> SessionHead:
     """The head with what its plan is expected to take and to cost."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
     found = forecast_of(head, rows)
-    plan = ResolvedPlan(plan=head.plan.plan, patterns=tuple(_planned(one, found) for one in head.plan.patterns))
+    plan = ResolvedPlan(
+        plan=head.plan.plan, patterns=tuple(_planned(pattern, found) for pattern in head.plan.patterns)
+    )
     whole = plan_forecast(head, rows)
     return head.model_copy(update={"plan": plan, "predicted": priced(whole, rates(setting.project), head)})
 

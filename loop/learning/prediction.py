@@ -7,23 +7,14 @@ day. How wide intervals have to be is learned too: from how far earlier sessions
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from loop.base.stats import median
 from loop.learning.calibration import widening
-from loop.learning.durations import (
-    FACTS,
-    SPREAD,
-    Duration,
-    Slowing,
-    alike,
-    expected,
-    place_of,
-    prior,
-    slowing,
-    summed,
-)
+from loop.learning.durations import FACTS, SPREAD, Duration, alike, expected, place_of, prior, slowed
 from loop.model.index import PatternRun, SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
@@ -118,92 +109,72 @@ def work_of(row: SessionRow) -> Work:
 def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], work: Work) -> Forecast:
     """The time of `patterns`, each as often as it is listed. `rows`: earlier sessions, oldest first."""
     recent = [(row, work_of(row)) for row in rows[-LOOKED_BACK:] if not row.recorded]
-    cold = is_cold(recent, work)
-    found = {one.name: _pattern(one, recent, work, cold) for one in patterns}
+    runs = {pattern.name: list(_weighted(pattern.name, recent, work)) for pattern in patterns}
+    found = {pattern.name: _of_pattern(pattern, runs[pattern.name], work) for pattern in patterns}
+    whole = together([found[pattern.name] for pattern in patterns])
+    own = [row.own_seconds / slowed(row.load) for row, _ in recent if row.complete]
+    between = median(own[-RECENT:]) * slowed(work.load) if own else 0.0  # What loop takes beside the steps.
+    total = whole.seconds + between
     return Forecast(
-        whole=_longer(
-            together([found[one.name][0] for one in patterns]),
-            _between_steps(recent) * Slowing().factor(work.load),
-        ),
+        whole=replace(whole, centre=math.log(total), scale=whole.scale * whole.seconds / total),
         widened=widening(rows),
-        patterns={name: duration for name, (duration, _) in found.items()},
-        steps={name: steps for name, (_, steps) in found.items()},
+        patterns=found,
+        steps={name: _steps(name, mine, work.load) for name, mine in runs.items()},
     )
-
-
-def _between_steps(rows: Sequence[tuple[SessionRow, Work]]) -> float:
-    """Seconds that loop itself takes beside the steps on an idle machine: the middle of recent whole sessions."""
-    own = [row.own_seconds / Slowing().factor(row.load) for row, _ in rows if row.complete]
-    return median(own[-RECENT:]) if own else 0.0
-
-
-def _longer(whole: Duration, seconds: float) -> Duration:
-    """The same and so many seconds more, as certain in seconds as it was."""
-    total = whole.seconds + seconds
-    return replace(whole, centre=math.log(total), scale=whole.scale * whole.seconds / total)
 
 
 def is_cold(rows: Iterable[tuple[SessionRow, Work]], work: Work) -> bool:
     """Whether something will be compiled: these files were never built for these variants in this environment."""
     return not any(
-        theirs.ground == work.ground and theirs.variants >= work.variants and alike(theirs.place, work.place) == 1
+        theirs.ground == work.ground
+        and theirs.variants >= work.variants
+        and alike(theirs.place, work.place) == 1
         and any(run.success for run in row.runs)
         for row, theirs in rows
-    )  # fmt: skip
+    )
 
 
-@dataclass(frozen=True)
-class _Weighted:
+class Weighted(NamedTuple):
+    """An earlier run of a pattern."""
+
     row: SessionRow
     run: PatternRun
     weight: float
-    load: float
-    """Other programs for each core; where nobody told, as many as now."""
+    """What it is worth for the work that is asked about."""
+    slowed: float
+    """How many times as long it took because of other programs; where nobody told, as many as now."""
 
 
-def _pattern(
-    pattern: Pattern, rows: Sequence[tuple[SessionRow, Work]], work: Work, cold: bool
-) -> tuple[Duration, dict[str, float]]:
-    """One run of a pattern, and its steps."""
-    runs = list(_weighted(pattern.name, rows, work, cold))
-    slows = slowing([(one.load, one.run.seconds, one.weight) for one in runs])
-    pairs = drawn_in([(one.run.seconds / slows.factor(one.load), one.weight) for one in runs])
-    nvcc = work.place[FACTS.index("cuda")] is not None
-    known = prior(pattern, bundled=work.bundled, cores=work.cores, nvcc=nvcc)
-    idle = expected(known.seconds, summed(pairs), known.spread)
-    return _under(work.load, idle, slows, runs), _steps(pattern, runs, slows, work.load)
-
-
-def _under(load: float, idle: Duration, slows: Slowing, runs: Sequence[_Weighted]) -> Duration:
-    """The same under a load; the further that is from the load of the runs, the less sure is what it costs."""
-    whole = sum(one.weight for one in runs)
-    usual = sum(one.weight * math.log1p(one.load) for one in runs) / whole if whole else 0.0
-    far = slows.spread * (math.log1p(load) - usual)
-    return replace(idle, centre=idle.centre + math.log(slows.factor(load)), scale=math.hypot(idle.scale, far))
-
-
-def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work, cold: bool) -> Iterator[_Weighted]:
+def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work) -> Iterator[Weighted]:
     """The whole runs of a pattern, the last first, each with what it is worth."""
     found = [(row, theirs, run) for row, theirs in rows for run in row.runs if run.pattern == name and run.whole]
-    compiles = any(run.built for _, _, run in found)
-    later: dict[object, int] = {}
+    compiles, cold = any(run.built for _, _, run in found), is_cold(rows, work)
+    later: Counter[object] = Counter()
     for row, theirs, run in reversed(found):
         key = (theirs.kind, theirs.place, run.built)
-        weight = alike(theirs.place, work.place) * FORGET ** later.get(key, 0)
+        weight = alike(theirs.place, work.place) * FORGET ** later[key]
         weight *= 1.0 if theirs.kind == work.kind else OTHER_WORK
         weight *= OTHER_CACHE if compiles and run.built != cold else 1.0
-        later[key] = later.get(key, 0) + 1
-        yield _Weighted(row, run, weight, work.load if row.load is None else row.load)
+        later[key] += 1
+        yield Weighted(row, run, weight, slowed(work.load if row.load is None else row.load))
 
 
-def _steps(pattern: Pattern, runs: Sequence[_Weighted], slows: Slowing, load: float) -> dict[str, float]:
+def _of_pattern(pattern: Pattern, runs: Sequence[Weighted], work: Work) -> Duration:
+    """One run of a pattern under the load of now."""
+    nvcc = work.place[FACTS.index("cuda")] is not None
+    seconds, spread = prior(pattern, bundled=work.bundled, cores=work.cores, nvcc=nvcc)
+    idle = expected(seconds, drawn_in([(one.run.seconds / one.slowed, one.weight) for one in runs]), spread)
+    return replace(idle, centre=idle.centre + math.log(slowed(work.load)))
+
+
+def _steps(pattern: str, runs: Sequence[Weighted], load: float) -> dict[str, float]:
     """Seconds of each step that was run before: the weighted median."""
     found: dict[str, list[tuple[float, float]]] = {}
     for one in runs:
         for step in one.row.steps:
-            if step.pattern == pattern.name and step.status in ("passed", "failed"):
-                found.setdefault(step.step, []).append((step.seconds / slows.factor(one.load), one.weight))
-    return {name: slows.factor(load) * weighted_median(pairs) for name, pairs in found.items()}
+            if step.pattern == pattern and step.status in ("passed", "failed"):
+                found.setdefault(step.step, []).append((step.seconds / one.slowed, one.weight))
+    return {name: slowed(load) * weighted_median(pairs) for name, pairs in found.items()}
 
 
 def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:

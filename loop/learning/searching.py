@@ -1,20 +1,18 @@
-"""Which things do a few words mean? Exact words before beginnings, parts and typing mistakes.
+"""Which things do a few words mean? Exact words before beginnings and parts.
 
 A word counts by the best it is found as (`QUALITY`), times the weight of the field it is found in, added up over
 fields. What has all words comes before what has some. The catalogue's page searches by the same rule (site.js).
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loop.model.index import SessionRow
 from loop.model.pattern import Pattern
 
 WORD = re.compile(r"[^\W_]+")
-QUALITY = {"exact": 1.0, "beginning": 0.8, "part": 0.5, "one_off": 0.4, "two_off": 0.25}
-SHORT, LONG = 4, 8
-"""Letters from which one mistake is allowed, and from which two are."""
+QUALITY = {"exact": 1.0, "beginning": 0.8, "part": 0.5}
 EMPTY = frozenset(
     (
         *("a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "i", "in", "is", "it", "no", "not"),
@@ -68,20 +66,17 @@ def asked_words(question: str) -> list[str]:
 def search(question: str, entries: Iterable[Entry]) -> list[Hit]:
     """Entries with all the words, the best first; where none has all, those with the most of them."""
     wanted = asked_words(question)
-    hits = [_hit(entry, wanted) for entry in entries]
+    hits = []
+    for entry in entries:
+        texts = [(weight, set(words(text))) for weight, text in entry.fields]
+        scores = [
+            sum(weight * max((quality(word, other) for other in there), default=0.0) for weight, there in texts)
+            for word in wanted
+        ]
+        hits.append(Hit(entry.key, sum(scores), sum(score > 0 for score in scores), len(wanted)))
     most = max((hit.matched for hit in hits), default=0)
     best = [hit for hit in hits if hit.matched == most and most]
     return sorted(best, key=lambda hit: -hit.score)
-
-
-def _hit(entry: Entry, wanted: Sequence[str]) -> Hit:
-    texts = [(weight, set(words(text))) for weight, text in entry.fields]
-    scores = [sum(weight * _best(word, there) for weight, there in texts) for word in wanted]
-    return Hit(entry.key, sum(scores), sum(score > 0 for score in scores), len(wanted))
-
-
-def _best(word: str, there: set[str]) -> float:
-    return QUALITY["exact"] if word in there else max((quality(word, other) for other in there), default=0.0)
 
 
 def quality(word: str, other: str) -> float:
@@ -92,42 +87,18 @@ def quality(word: str, other: str) -> float:
         return QUALITY["beginning"]
     if len(word) >= 3 and word in other:
         return QUALITY["part"]
-    allowed = 0 if len(word) < SHORT else 1 if len(word) < LONG else 2
-    off = distance(word, other, allowed) if allowed else 1
-    return {1: QUALITY["one_off"], 2: QUALITY["two_off"]}.get(off, 0.0) if off <= allowed else 0.0
-
-
-def distance(one: str, other: str, most: int) -> int:
-    """Letters to change, add, leave out or swap with their neighbour, at most; `most + 1` where it is more.
-
-    Optimal string alignment: Damerau 1964, "A technique for computer detection and correction of spelling errors".
-    """
-    if abs(len(one) - len(other)) > most:
-        return most + 1
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(one, start=1):
-        before, above, row = row, before, [i]
-        for j, beside in enumerate(other, start=1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != beside))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == beside:
-                cost = min(cost, above[j - 2] + 1)
-            row.append(cost)
-        if min(row) > most:
-            return most + 1
-    return min(row[-1], most + 1)
+    return 0.0
 
 
 def pattern_fields(pattern: Pattern, failures: Iterable[str] = ()) -> tuple[Field, ...]:
     """Name, problem, occasions, failures, steps and evidence. `failures`: signatures that its steps ended with."""
-    steps = " ".join(f"{one.id} {one.title} {one.action} {one.mend or ''}" for one in pattern.steps)
-    own = [pattern.failure.text] if pattern.failure else []
+    steps = " ".join(f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps)
     seen = list(dict.fromkeys(failures))[-MOST_FAILURES:]
     return (
         (NAME, f"{pattern.name} {pattern.title}"),
         (PROBLEM, pattern.problem),
         (PROBLEM, " ".join(pattern.use_when)),
-        (PROBLEM, " ".join([*own, *seen])),
+        (PROBLEM, " ".join(seen)),
         (STEP, steps),
         (NOTE, " ".join(note.note for note in pattern.evidence)),
     )
@@ -137,6 +108,6 @@ def failures_of(rows: Iterable[SessionRow]) -> dict[str, list[str]]:
     """Signatures of the failures that sessions met, by the pattern whose step it was."""
     found: dict[str, list[str]] = {}
     for row in rows:
-        for one in row.failures:
-            found.setdefault(one.pattern, []).append(one.signature)
+        for failure in row.failures:
+            found.setdefault(failure.pattern, []).append(failure.signature)
     return found

@@ -1,281 +1,187 @@
-"""What the sessions say of a pattern: how often it works, how long it takes, what it saves, and where that holds.
+"""What the sessions say of a pattern: how often it answers, how long it takes, what it spares.
 
-A run succeeds when it comes to an answer: it passed, or it failed because it found something wrong, which is what
-a gate is for. It breaks when it ends with an error of its own. Interrupted and skipped runs say nothing.
+A run answers when it passed, or failed because it found something wrong, which is what a gate is for. It breaks
+when it ends with an error of its own. Interrupted and skipped runs say nothing.
 """
 
 import datetime
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from loop.base.places import Project
+from loop.base.screen import seconds_text
 from loop.base.stats import beta_quantile
-from loop.learning.calibration import Calibration, Outcome, calibration
-from loop.learning.durations import Duration, Place, alike, changed, expected, place_of, summed
-from loop.learning.model import Answered, Saved
-from loop.model.history import HistorySession
+from loop.learning.durations import LEVEL, alike, expected, place_of
+from loop.library.definitions import Read
+from loop.model.base import Model
 from loop.model.index import PatternRun, SessionRow
 from loop.model.money import Saving
+from loop.model.pattern import Pattern
+from loop.report import format as say
+from loop.store import index
 
-Run = tuple[SessionRow, PatternRun]
-SHOWN = 3
-"""Findings that are kept, the newest."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What one session found wrong by a pattern."""
-
-    session: str
-    step: str
-    text: str
-    """What is left of its message without numbers and paths."""
-
-
-@dataclass(frozen=True)
-class Experience:
-    """Everything that the runs of one pattern took, cost and found."""
-
-    minutes: float = 0.0
-    """Of all its runs."""
-    usd: float = 0.0
-    """Its share of each session's bill: its seconds over the session's."""
-    held: Calibration | None = None
-    """Predicted against actual time of its whole runs; None where none was predicted."""
-    found: tuple[Finding, ...] = ()
-    """The newest first, each kind once."""
-
-
-NOTHING = Experience()
-
-
-def answered(rows: Iterable[SessionRow]) -> dict[str, list[Run]]:
-    """By pattern the runs that say something of it, each with its session. `rows`: oldest first."""
-    runs: dict[str, list[Run]] = {}
-    for row in rows:
-        for run in row.runs:
-            if run.success is not None:
-                runs.setdefault(run.pattern, []).append((row, run))
-    return runs
-
-
-def experience(runs: Sequence[Run]) -> Experience:
-    """Of the runs of one pattern, oldest first."""
-    return Experience(
-        minutes=math.fsum(run.seconds for _, run in runs) / 60,
-        usd=math.fsum(row.usd * min(1.0, run.seconds / row.seconds) for row, run in runs if row.seconds > 0),
-        held=calibration([held for _, run in runs if (held := _held(run))]),
-        found=tuple(_findings(runs))[:SHOWN],
-    )
-
-
-def _held(run: PatternRun) -> Outcome | None:
-    """A whole run beside its prediction; None where it is one of neither."""
-    if run.predicted_s is None or not run.whole or run.seconds <= 0:
-        return None
-    low, expected, high = run.predicted_s
-    return Outcome(low, expected, high, run.seconds)
-
-
-def _findings(runs: Sequence[Run]) -> Iterator[Finding]:
-    """What was found, the newest first; each kind with the last session that found it."""
-    seen: set[tuple[str, str]] = set()
-    for row, run in reversed(runs):
-        for one in row.failures if run.found else ():
-            if one.pattern == run.pattern and (one.step, one.signature) not in seen:
-                seen.add((one.step, one.signature))
-                yield Finding(row.id, one.step, one.signature)
-
-
+ENOUGH, FEW = 5.0, 3.0
+"""Runs, by weight, from which a pattern can be validated or retired, and from which it can be doubted."""
+BAR, RETIRED = 0.6, 0.5
+"""Share of answers that a validated pattern has at least, and below which a pattern is retired."""
 Standing = Literal["proposed", "applied", "validated", "doubtful", "retired"]
-LEVEL = 0.9
-"""Of the interval of a success rate."""
-ENOUGH = 5.0
-"""Successes, by weight, that a validated pattern has at least."""
-BAR = 0.6
-"""A pattern is validated when the lower bound of its success rate is above this."""
-FEW = 3.0
-"""Runs, by weight, below which nothing is doubted."""
-DOUBT = 0.6
-"""A pattern is doubtful when its success rate is below this, and retired when its upper bound is below RETIRED."""
-RETIRED = 0.5
-RULE = (
-    f"retired: {ENOUGH:.0f} or more runs, and under {100 * RETIRED:.0f} % answered by the upper bound",
-    f"doubtful: {FEW:.0f} or more runs, and under {100 * DOUBT:.0f} % answered in the mean",
-    f"validated: {ENOUGH:.0f} or more runs answered, and {100 * BAR:.0f} % or more by the lower bound",
-    "applied: run, and none of these; proposed: never run",
-    "mean, bounds (5 %, 95 %): of Beta(answered + 1/2, broken + 1/2), by weight",
-)
-"""Where a pattern stands: the first line that holds."""
 
 
-@dataclass(frozen=True)
-class Scope:
-    """One environment in which a pattern was applied."""
-
-    place: tuple[str | None, ...]
-    successes: int
-    broken: int
-    weight: float
-    """What its runs are worth where the last session ran."""
+Run = tuple[PatternRun, float, str]
+"""A run that says something, what it is worth where the last session ran, and its session."""
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """Everything the sessions say of one pattern."""
+class Rate(Model):
+    """The share of runs that answered: its mean, and the 5 % and 95 % quantiles of Jeffreys' Beta."""
 
-    pattern: str
-    standing: Standing
+    mean: float
+    """In the middle."""
+    low: float
+    """Lower end of its 90 % interval."""
+    high: float
+    """Upper end."""
+
+
+class PatternStatistics(Model):
+    """What the sessions say of one pattern."""
+
+    name: str
+    """Name of the pattern."""
+    status: Standing
+    """How it stands."""
     why: str
-    successes: int
-    """Runs that came to an answer."""
-    passed: int
-    """Those that passed; the others found something wrong."""
-    broken: int
-    """Runs that ended with an error of their own."""
-    success: Answered
-    duration: Duration
-    saved: Saved | None
-    """What it measurably spared; None for nothing."""
-    scopes: tuple[Scope, ...]
-    """Environments, those with most runs first."""
-    last: str
-    """When it was last begun, ISO 8601; empty where it never was."""
-    session: str
-    """The last session in which it was."""
-    recorded: tuple[HistorySession, ...] = ()
-    """Sessions recorded elsewhere that applied it."""
+    """What that rests on."""
+    passed: int = 0
+    """Runs that passed."""
+    found: int = 0
+    """Runs that found something wrong."""
+    broken: int = 0
+    """Runs that did neither."""
+    success: Rate | None = None
+    """Share of runs that answered; None before the first."""
+    seconds: float
+    """What the next run takes: the median."""
+    low_s: float
+    """Lower end of its 80 % interval."""
+    high_s: float
+    """Upper end."""
+    weight: float = 0.0
+    """How many runs here this is worth."""
+    saved_minutes: float = 0.0
+    """Minutes that it spared, as measured here, summed up."""
+    saved_usd: float = 0.0
+    """The same in dollars."""
+    saved_sessions: int = 0
+    """Sessions in which it spared something."""
+    last_used: str | None = None
+    """When it was run last, ISO 8601."""
+    last_session: str | None = None
+    """In which session."""
     sources: tuple[str, ...] = ()
-    """Sessions that its definition names as its evidence."""
-    advice: Mapping[str, Calibration] | None = None
-    """Promised against actual gain by leaf of its decision tree; None where it has no tree."""
-    experience: Experience = NOTHING
-    """What its runs here took, cost and found."""
+    """Sessions that its definition names as its source."""
 
     @property
     def applied(self) -> int:
         """Runs that say something."""
-        return self.successes + self.broken
+        return self.passed + self.found + self.broken
 
 
-def rate(successes: float, failures: float, level: float = LEVEL) -> Answered:
-    """The share of successes by Jeffreys' Beta(1/2, 1/2); counts may be weighted sums."""
-    a, b = 0.5 + successes, 0.5 + failures
-    tail = (1 - level) / 2
-    low, high = beta_quantile(tail, a, b), beta_quantile(1 - tail, a, b)
-    return Answered(mean=a / (a + b), low=low, high=high, level=level)
+def gather(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str, PatternStatistics]:
+    """The statistics of all patterns, defined or ever run, for the environment of the last session."""
+    rows = [row for row in index.rows(project.sessions) if not row.recorded]
+    return of_patterns({name: read.value for name, read in patterns.items()}, rows)
 
 
-def savings(rows: Iterable[SessionRow]) -> list[Saved]:
-    """What each pattern spared, summed up."""
-    groups: dict[str, list[Saving]] = {}
+def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> dict[str, PatternStatistics]:
+    """The statistics of every pattern that is defined or was ever run. `rows`: oldest first."""
+    runs: dict[str, list[Run]] = {name: [] for name in patterns}
+    spared: dict[str, list[Saving]] = {}
     for row in rows:
-        for one in row.savings:
-            groups.setdefault(one.pattern, []).append(one)
-    return [
-        Saved(
-            pattern=pattern,
-            sessions=len(mine),
-            minutes=math.fsum(one.minutes for one in mine),
-            usd=math.fsum(one.usd for one in mine),
-        )
-        for pattern, mine in groups.items()
-    ]
+        weight = alike(place_of(row), place_of(rows[-1]))
+        for run in row.runs:
+            if run.success is not None:
+                runs.setdefault(run.pattern, []).append((run, weight, row.id))
+        for saving in row.savings:
+            spared.setdefault(saving.pattern, []).append(saving)
+    return {name: _of_pattern(name, patterns.get(name), mine, spared.get(name, ())) for name, mine in runs.items()}
 
 
-def of_patterns(
-    estimates_s: Mapping[str, float], rows: Sequence[SessionRow], recorded: Collection[HistorySession] = ()
-) -> dict[str, Statistics]:
-    """The statistics of every pattern that has an estimate or was ever run.
+def _of_pattern(
+    name: str, pattern: Pattern | None, runs: Sequence[Run], spared: Sequence[Saving]
+) -> PatternStatistics:
+    """The statistics of one pattern.
 
-    `rows`: sessions of this project, oldest first; the last one's environment counts. `recorded`: sessions of
-    recorded histories. A pattern without an estimate, one that is not defined any more, is shrunk to a minute.
+    Times are shrunk to the author's estimate; to a minute for a pattern that is not defined any more.
     """
-    runs = answered(rows)
-    spared = {one.pattern: one for one in savings(rows)}
-    here = place_of(rows[-1]) if rows else None
-    return {
-        name: of_pattern(
-            name, estimates_s.get(name, 60.0), runs.get(name, []), spared.get(name), here,
-            tuple(row for row in recorded if name in row.applied),
-        )
-        for name in dict.fromkeys((*estimates_s, *runs))
-    }  # fmt: skip
-
-
-def of_pattern(
-    name: str,
-    estimate_s: float,
-    runs: Sequence[Run],
-    saved: Saved | None,
-    here: Place | None,
-    recorded: tuple[HistorySession, ...] = (),
-) -> Statistics:
-    """The statistics of one pattern, its runs weighted by how like `here` their environment was."""
-    scopes = _scopes(runs, here)
-    weights = {one.place: one.weight for one in scopes}
-    good = sum(one.weight * one.successes for one in scopes)
-    bad = sum(one.weight * one.broken for one in scopes)
-    times = [(run.seconds, weights[place_of(row)]) for row, run in runs if run.whole and run.seconds > 0]
-    success = rate(good, bad)
-    standing, why = _standing(good, bad, success, scopes, here) if runs else _not_run(recorded)
-    last = runs[-1] if runs else None
-    return Statistics(
-        pattern=name,
-        standing=standing,
+    good = sum(weight for run, weight, _ in runs if run.success)
+    bad = sum(weight for run, weight, _ in runs if not run.success)
+    share = rate(good, bad)
+    times = [(run.seconds, weight) for run, weight, _ in runs if run.whole and run.seconds > 0]
+    duration = expected(60 * pattern.estimate.minutes if pattern else 60.0, times)
+    low, high = duration.interval()
+    passed = sum(run.status == "passed" for run, _, _ in runs)
+    answered = sum(bool(run.success) for run, _, _ in runs)
+    status, why = _standing(good, bad, share) if runs else ("proposed", "it was never run")
+    return PatternStatistics(
+        name=name,
+        status=status,
         why=why,
-        successes=sum(one.successes for one in scopes),
-        passed=sum(run.status == "passed" for _, run in runs),
-        broken=sum(one.broken for one in scopes),
-        success=success,
-        duration=expected(estimate_s, summed(times)),
-        saved=saved,
-        scopes=scopes,
-        last=_began(last[1]) if last else "",
-        session=last[0].id if last else "",
-        recorded=recorded,
-        experience=experience(runs),
+        passed=passed,
+        found=answered - passed,
+        broken=len(runs) - answered,
+        success=share if runs else None,
+        seconds=duration.seconds,
+        low_s=low,
+        high_s=high,
+        weight=duration.weight,
+        saved_minutes=math.fsum(saving.minutes for saving in spared),
+        saved_usd=math.fsum(saving.usd for saving in spared),
+        saved_sessions=len(spared),
+        last_used=_began(runs[-1][0]) if runs else None,
+        last_session=runs[-1][2] if runs else None,
+        sources=tuple(dict.fromkeys(note.session for note in pattern.evidence)) if pattern else (),
     )
 
 
-def _scopes(runs: Sequence[Run], here: Place | None) -> tuple[Scope, ...]:
-    """Environments with their runs, those with most first."""
-    found: dict[tuple[str | None, ...], list[bool]] = {}
-    for row, run in runs:
-        found.setdefault(place_of(row), []).append(bool(run.success))
-    scopes = (
-        Scope(place, sum(good), len(good) - sum(good), alike(place, here) if here is not None else 1.0)
-        for place, good in found.items()
-    )
-    return tuple(sorted(scopes, key=lambda one: -(one.successes + one.broken)))
+def rate(good: float, bad: float) -> Rate:
+    """The share of answers by Jeffreys' Beta(1/2, 1/2); counts may be sums of weights."""
+    a, b = 0.5 + good, 0.5 + bad
+    return Rate(mean=a / (a + b), low=beta_quantile(0.05, a, b), high=beta_quantile(0.95, a, b))
 
 
-def _began(run: PatternRun) -> str:
-    return run.started.astimezone(datetime.UTC).isoformat() if run.started else ""
-
-
-def _not_run(recorded: Sequence[HistorySession]) -> tuple[Standing, str]:
-    if recorded:
-        return "applied", "it was not run here, but in sessions recorded elsewhere"
-    return "proposed", "it was never run"
-
-
-def _standing(
-    good: float, bad: float, success: Answered, scopes: Sequence[Scope], here: Place | None
-) -> tuple[Standing, str]:
+def _standing(good: float, bad: float, share: Rate) -> tuple[Standing, str]:
     """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
-    count, share = good + bad, f"{100 * success.mean:.0f} % [{100 * success.low:.0f}, {100 * success.high:.0f}]"
-    why = f"{good:.3g} of {count:.3g} runs by weight answered{_moved(scopes, here)}: {share}"
-    if count >= ENOUGH and success.high < RETIRED:
+    count, percent = good + bad, [100 * value for value in (share.mean, share.low, share.high)]
+    interval = "{:.0f} % [{:.0f}, {:.0f}]".format(*percent)
+    why = f"{good:.3g} of {count:.3g} runs by weight answered: {interval}"
+    if count >= ENOUGH and share.high < RETIRED:
         return "retired", why
-    if count >= FEW and success.mean < DOUBT:
+    if count >= FEW and share.mean < BAR:
         return "doubtful", why
-    return ("validated" if good >= ENOUGH and success.low >= BAR else "applied"), why
+    return ("validated" if good >= ENOUGH and share.low >= BAR else "applied"), why
 
 
-def _moved(scopes: Sequence[Scope], here: Place | None) -> str:
-    """What has changed since most of the runs."""
-    runs = sum(one.successes + one.broken for one in scopes)
-    facts = dict.fromkeys(fact for one in scopes if here is not None for fact in changed(one.place, here))
-    return f" ({runs} in all; {', '.join(facts)} changed)" if facts else ""
+def _began(run: PatternRun) -> str | None:
+    return run.started.astimezone(datetime.UTC).isoformat() if run.started else None
+
+
+def lines(one: PatternStatistics) -> list[str]:
+    """One pattern's statistics in sentences."""
+    text = [f"{one.name} is {one.status}: {one.why}"]
+    text.append(f"comes from {', '.join(one.sources)}" if one.sources else "no session is named as its source")
+    if one.applied:
+        counts = f"{one.passed} passed, {one.found} found something wrong, {one.broken} broke"
+        text.append(f"run {one.applied} times: {counts}")
+    source = f"runs worth {one.weight:.3g} here" if one.weight else "its author's estimate alone"
+    between = f"between {seconds_text(one.low_s)} and {seconds_text(one.high_s)}"
+    text.append(
+        f"the next run takes {seconds_text(one.seconds)}, {between} in {100 * LEVEL:.0f} % of cases, from {source}"
+    )
+    if one.saved_sessions:
+        sessions = say.count(one.saved_sessions, "session")
+        saved = f"{say.minutes(one.saved_minutes)}, {say.usd(one.saved_usd)}"
+        text.append(f"saved {saved}, as measured in {sessions}")
+    if one.last_used:
+        text.append(f"last used {one.last_used[:10]}, in {one.last_session}")
+    return text

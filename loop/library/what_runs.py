@@ -23,7 +23,7 @@ DATA = {
         "tuning.*.title", "tuning.*.workloads",
     ),
     "patterns": (
-        "number", "title", "priority", "problem", "use_when", "estimate", "without", "evidence", "failure",
+        "number", "title", "priority", "problem", "use_when", "estimate", "without", "evidence",
         "steps.*.title", "steps.*.budget_s", "steps.*.limit_s", "steps.*.skipped_because",
     ),
     "plans": ("title", "workloads", "checks", "budget", "phases"),

@@ -168,7 +168,7 @@ class SessionRow(Model):
     ground: str = ""
     """Hash of the target's files."""
     harness: str = ""
-    """Hash of those that no compiler reads: reference, workloads, tolerance; empty in older sessions."""
+    """Hash of those that no compiler reads: reference, workloads, tolerance."""
     kept: tuple[Kept, ...] = ()
     """What its kept changes brought, by variant."""
     left: str = ""
@@ -214,8 +214,8 @@ class SessionRow(Model):
     """Variants and kinds of GPU whose kernels' resources were recorded, and none of which rose."""
     incorrect: tuple[str, ...] = ()
     """Variants whose output was wrong."""
-    right: tuple[str, ...] | None = None
-    """Variants that the gate found right, those under the emulator too; None: an older loop did not write it."""
+    right: tuple[str, ...] = ()
+    """Variants that the gate found right, those under the emulator too."""
     judged: tuple[Judgement, ...] = ()
     """What its checks say of each build."""
     blamed: dict[str, str] = Field(default_factory=dict)
@@ -250,23 +250,23 @@ class SessionRow(Model):
 
     def has_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
         """Whether it judged one of these builds: variant, build, and the target's files where nothing is built."""
-        mine = (one for one in self.judged if one.variant == variant)
-        return any((variant, one.build, "" if one.build else self.ground) in builds for one in mine)
+        mine = (judgement for judgement in self.judged if judgement.variant == variant)
+        return any(
+            (variant, judgement.build, "" if judgement.build else self.ground) in builds for judgement in mine
+        )
 
     @property
     def judged_variants(self) -> tuple[str, ...]:
         """Variants that the gate judged."""
-        checked = (one.variant for one in self.judged)
-        return tuple(
-            dict.fromkeys((*checked, *(self.right or ()), *self.ratios, *self.incorrect, *self.regressed))
-        )
+        checked = (judgement.variant for judgement in self.judged)
+        return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """What its checks say of a variant: wrong by one of them, else right."""
-        mine = [one for one in self.judged if one.variant == variant]
-        if variant in self.incorrect or any(one.wrong for one in mine):
+        mine = [judgement for judgement in self.judged if judgement.variant == variant]
+        if variant in self.incorrect or any(judgement.wrong for judgement in mine):
             return "wrong"
-        return "right" if variant in (self.right or ()) or any(one.right for one in mine) else "not judged"
+        return "right" if variant in self.right or any(judgement.right for judgement in mine) else "not judged"
 
     @property
     def fastest(self) -> str | None:

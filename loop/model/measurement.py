@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.causes import Cause
@@ -129,12 +129,6 @@ class Check(Model):
     """The same to the index: each dimension's first and last wrong one."""
     fits: dict[str, bool] | None = None
     """Faults that explain the wrong elements, and whether also the right ones; None: not asked, or too few."""
-
-    @field_validator("status", mode="before")
-    @classmethod
-    def _as_it_was_called(cls, status: object) -> object:
-        """Sessions of earlier releases have `declined` for inputs of another layout."""
-        return "unsupported" if status == "declined" else status
 
     @property
     def passed(self) -> bool:

@@ -123,14 +123,21 @@ class VerifyOutput(Checked):
 
 def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
     """Our verdict on a variant from all steps so far: wrong by any of them, else right by one."""
-    found = [one.of(name) for one in outputs_of(finished, VerifyOutput)]
+    found = [output.of(name) for output in outputs_of(finished, VerifyOutput)]
     timed = [
-        one for output in outputs_of(finished, MeasureOutput) for one in output.verdicts if one.variant == name
+        verdict
+        for output in outputs_of(finished, MeasureOutput)
+        for verdict in output.verdicts
+        if verdict.variant == name
     ]
-    found += [Ours("wrong", one.reason, one.cause, timed=True) for one in timed if one.verdict == "incorrect"]
+    found += [
+        Ours("wrong", verdict.reason, verdict.cause, timed=True)
+        for verdict in timed
+        if verdict.verdict == "incorrect"
+    ]
     found.sort(key=lambda one: ("wrong", "right", "not judged").index(one.verdict))
-    no_speed = next((f"no speed: {one.reason}" for one in timed if one.verdict == "invalid"), "")
-    failed = next((one.message for one in finished if one.status == "failed"), "no step judged it")
+    no_speed = next((f"no speed: {verdict.reason}" for verdict in timed if verdict.verdict == "invalid"), "")
+    failed = next((record.message for record in finished if record.status == "failed"), "no step judged it")
     return (
         (found[0] if found[0].why else Ours(found[0].verdict, no_speed)) if found else Ours("not judged", failed)
     )

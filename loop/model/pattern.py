@@ -71,19 +71,6 @@ class Evidence(Model):
     """What was seen."""
 
 
-class Failure(Model):
-    """The failure that a pattern answers, as it was seen in this project's own sessions."""
-
-    signature: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")]
-    """Hash of its signature: a step that fails so names this pattern."""
-    text: Text
-    """The signature in words."""
-    cured_by: tuple[Text, ...] = ()
-    """What had changed when it was gone, the last cure first."""
-    diff: str = ""
-    """What the last cure changed in the target's files; empty where that is not known."""
-
-
 class Pattern(Model):
     """A named way of working: ordered steps, and the patterns that answer its outcomes."""
 
@@ -109,5 +96,3 @@ class Pattern(Model):
     """Answers to outcomes; the first whose `when` holds is taken."""
     evidence: tuple[Evidence, ...] = ()
     """Where the pattern comes from."""
-    failure: Failure | None = None
-    """The failure that it answers; for patterns that began as a draft of `loop patterns drafts`."""

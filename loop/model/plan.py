@@ -59,7 +59,7 @@ class Plan(Model):
 
     def aims(self) -> Iterator[str]:
         """What it is for, a line each: objective, phases, what it requires, when it stops, what answers a miss."""
-        phases = (f"{one.name} {one.minutes:g} min (from {one.first})" for one in self.phases)
+        phases = (f"{phase.name} {phase.minutes:g} min (from {phase.first})" for phase in self.phases)
         told = {
             "objective": self.success,
             "phases": "; ".join(phases),
@@ -99,7 +99,7 @@ class PlannedPattern(Model):
     seconds: float
     """Predicted seconds."""
     low_s: float | None = None
-    """One run in ten is predicted to take less; None in sessions of older versions."""
+    """One run in ten is predicted to take less; None before it was predicted."""
     high_s: float | None = None
     """One run in ten is predicted to take more."""
     step_s: dict[str, float] = Field(default_factory=dict)

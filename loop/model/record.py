@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.campaign import Campaign
@@ -79,18 +79,6 @@ class Finished(StepKey):
     """Longest time without a sign of life on the screen while the step ran."""
     artifacts: tuple[str, ...] = ()
     """Files it left in the session folder."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older_versions(cls, data: Any) -> Any:
-        """What older versions say only in the message: why it was skipped, that it was killed."""
-        if isinstance(data, dict) and data.get("status") == "failed" and "killed" not in data:
-            return {**data, "killed": str(data.get("message", "")).startswith("killed after ")}
-        if isinstance(data, dict) and data.get("status") == "skipped" and "skipped_because" not in data:
-            condition = str(data.get("message", "")).removeprefix("skipped: ")
-            words = f"only when {condition.removeprefix('not ')}" if condition.startswith("not ") else condition
-            return {**data, "skipped_because": words}
-        return data
 
     @property
     def over_budget(self) -> bool:
@@ -247,7 +235,7 @@ class SessionHead(SessionFacts):
     plan: ResolvedPlan
     """Chain as it was resolved."""
     predicted: Predicted | None = None
-    """Time and cost that were expected; None in sessions of older versions."""
+    """Time and cost that were expected; None where nothing was predicted."""
     target_folder: str
     """Where the target's manifest is; `bundled` for the one that ships with loop."""
     emulated: tuple[str, ...] = ()
@@ -261,7 +249,7 @@ class SessionHead(SessionFacts):
     ground: str = ""
     """Hash of the target's files; when it differs at a resume, no earlier step stands."""
     harness: str = ""
-    """Hash of those that no compiler reads: reference, workloads, tolerance; empty in older sessions."""
+    """Hash of those that no compiler reads: reference, workloads, tolerance."""
     host: str = ""
     """Machine of hosts.yaml on which it runs; empty for one that runs where it was begun."""
     campaign: Campaign = Field(default_factory=Campaign)
@@ -332,7 +320,7 @@ class Conclusion(Model):
     seconds: float
     """Wall time of all its walks."""
     objective: Reached | None = None
-    """Whether the objective was reached; None where the plan states none, before the end, and in older records."""
+    """Whether the objective was reached; None where the plan states none, and before the end."""
     phases: tuple[PhaseTime, ...] = ()
     """What each phase of the plan took."""
     late: tuple[Late, ...] = ()
@@ -357,7 +345,7 @@ class SessionRecord(Conclusion):
     bill: Bill
     """Cost and saving."""
     lines: int = 0
-    """Lines of its journal when this was written; 0 in records of older versions."""
+    """Lines of its journal when this was written."""
 
 
 class StepTick(StepKey):

@@ -185,9 +185,8 @@ def predictions_held(setting: Setting, record: SessionRecord) -> str:
 
 
 def recall(setting: Setting, session: str) -> Recall:
-    """What sessions before this one say of failures, and which patterns were accepted as answers to them."""
-    known = {r.value.failure.signature: name for name, r in setting.patterns.items() if r.value.failure}
-    return Recall(setting.project, session, known)
+    """What sessions before this one say of failures."""
+    return Recall(setting.project, session)
 
 
 def tell(record: SessionRecord, folder: SessionFolder, screen: Screen, recalled: Recall, *, as_json: bool) -> int:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from loop.base.errors import LoopError, UsageError
 from loop.gate.emulating import too_much
-from loop.learning import statistics_command as statistics
+from loop.learning import statistics
 from loop.learning.learnings import one_line, where_to_begin
 from loop.learning.next_plan import Benefit, Idea, benefit, ideas
 from loop.learning.predicting import foresee
 from loop.learning.present import Present, never_judged
-from loop.learning.statistics import Statistics
+from loop.learning.statistics import PatternStatistics
 from loop.library import targets
 from loop.library.rates import rates
 from loop.model.change import Kept
@@ -132,7 +132,11 @@ def _declared(target: Target, device: Device) -> dict[str, dict[str, frozenset[s
 
 
 def _ideas(
-    setting: Setting, rows: Sequence[SessionRow], now: Present, standings: Mapping[str, Statistics], device: str
+    setting: Setting,
+    rows: Sequence[SessionRow],
+    now: Present,
+    standings: Mapping[str, PatternStatistics],
+    device: str,
 ) -> tuple[Idea, ...]:
     """Every idea for a target, the most urgent first. What failed is run again by a plan that is still there."""
     lost = Counter(

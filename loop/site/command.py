@@ -18,8 +18,8 @@ from loop.base.interrupts import flagged
 from loop.base.places import shipped
 from loop.base.remarks import remark
 from loop.base.screen import Screen, seconds_text
-from loop.learning import statistics_command as statistics
-from loop.learning.statistics import Statistics
+from loop.learning import statistics
+from loop.learning.statistics import PatternStatistics
 from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.output import outputs_of
@@ -137,12 +137,12 @@ def gather(setting: Setting, now: datetime.datetime) -> Contents:
     )
 
 
-def _known(setting: Setting, name: str, told: Statistics | None) -> Known:
+def _known(setting: Setting, name: str, told: PatternStatistics | None) -> Known:
     pattern = setting.patterns[name].value
     if told is None:
         return Known(pattern, "proposed", (), "-", 0)
-    share = f"{100 * told.success.low:.0f}-{100 * told.success.high:.0f} %" if told.applied else "-"
-    return Known(pattern, told.standing, tuple(statistics.lines(told)), share, told.applied)
+    share = f"{100 * told.success.low:.0f}-{100 * told.success.high:.0f} %" if told.success else "-"
+    return Known(pattern, told.status, tuple(statistics.lines(told)), share, told.applied)
 
 
 def _reports(root: Path, rows: Sequence[SessionRow]) -> Iterator[tuple[str, Path]]:

@@ -9,7 +9,6 @@ from loop.base.documents import did_you_mean, nearest
 from loop.base.errors import LoopError, UsageError
 from loop.base.places import Project, cache_folder, include_folder, project
 from loop.base.screen import Screen
-from loop.formats.translated import only_commands
 from loop.jobs.hosts import told
 from loop.library import definitions, targets, trust
 from loop.machine.gpus import gpus, no_gpu
@@ -38,11 +37,6 @@ class Setting:
 def read_setting(target: Path | None) -> Setting:
     """Read all definitions of the project. Raises DefinitionError with every mistake of the first bad file."""
     chosen = project(target, Path.cwd())
-    if only_commands(chosen.target):
-        raise UsageError(
-            f"{trust.shown(chosen)}: not judged by us: its own commands make inputs and check outputs",
-            hint="loop targets judge TASK ANSWER",
-        )
     return Setting(
         project=chosen,
         target=targets.target(chosen).value,

@@ -25,7 +25,7 @@ class SourceFile(Model):
     digest: str
     """Hash of its content."""
     text: str | None = None
-    """Its content; None where it is no text or too long, or where an older loop left it to git."""
+    """Its content; None where it is no text or too long."""
 
 
 class Snapshot(Model):
@@ -35,8 +35,6 @@ class Snapshot(Model):
     """Format number."""
     ground: str
     """Hash of all of them."""
-    commit: str | None = None
-    """Written by older versions."""
     files: dict[str, SourceFile] = Field(default_factory=dict)
     """Path from the target's folder to the file."""
 

@@ -6,7 +6,7 @@
   // Search, by the same rule as `loop patterns search` (loop/learning/searching.py).
   const WORD = /[\p{L}\p{N}]+/gu;
   const EMPTY = new Set("a an and are as at be by for from i in is it no not of on or that the there this to was with".split(" "));
-  const EXACT = 1, BEGINNING = 0.8, PART = 0.5, OFF = [0, 0.4, 0.25];
+  const EXACT = 1, BEGINNING = 0.8, PART = 0.5;
   const SHOWN = 30, MOST_WORDS = 12;
 
   function words(text) { return text.toLowerCase().match(WORD) || []; }
@@ -17,30 +17,11 @@
     return (telling.length ? telling : all).slice(0, MOST_WORDS);
   }
 
-  function distance(one, other, most) {
-    if (Math.abs(one.length - other.length) > most) return most + 1;
-    let above = [], before = [], row = Array.from({ length: other.length + 1 }, (_, n) => n);
-    for (let i = 1; i <= one.length; i++) {
-      above = before; before = row; row = [i];
-      let least = i;
-      for (let j = 1; j <= other.length; j++) {
-        let cost = Math.min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (one[i - 1] === other[j - 1] ? 0 : 1));
-        if (i > 1 && j > 1 && one[i - 1] === other[j - 2] && one[i - 2] === other[j - 1]) cost = Math.min(cost, above[j - 2] + 1);
-        row.push(cost);
-        if (cost < least) least = cost;
-      }
-      if (least > most) return most + 1;
-    }
-    return Math.min(row[other.length], most + 1);
-  }
-
   function quality(word, other) {
     if (word === other) return EXACT;
     if (word.length >= 2 && other.startsWith(word)) return BEGINNING;
     if (word.length >= 3 && other.includes(word)) return PART;
-    const allowed = word.length < 4 ? 0 : word.length < 8 ? 1 : 2;
-    const off = allowed ? distance(word, other, allowed) : 1;
-    return off <= allowed ? OFF[off] : 0;
+    return 0;
   }
 
   // Each word of all texts, once, with the fields that have it: a question is held against words, not against texts.

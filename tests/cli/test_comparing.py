@@ -1,4 +1,4 @@
-"""`loop sessions compare` and `trend` on session folders."""
+"""`loop sessions compare` on session folders."""
 
 import datetime
 import io
@@ -63,14 +63,6 @@ def told(project: Path, *names: str, **ways: bool) -> str:
     out = io.StringIO()
     ways = {"as_json": False, "as_markdown": False, **ways}
     assert 0 == comparison.compare_sessions(names, project, Screen(out, io.StringIO()), **ways)
-    return out.getvalue()
-
-
-def trend(project: Path, variant: str | None = None, *, as_json: bool = False) -> str:
-    """What `trend` says."""
-    out = io.StringIO()
-    screen = Screen(out, io.StringIO())
-    assert 0 == comparison.show_trend(project, variant, 50, screen, as_json=as_json, as_markdown=False)
     return out.getvalue()
 
 
@@ -145,34 +137,3 @@ def test_a_commit_that_no_command_line_takes_is_said(project: Path, commit: str,
     path.write_text(json.dumps(fields))
     add(project)
     assert f"not known: {shown} is no commit" in told(project, first, "last")
-
-
-def test_a_trend_names_sessions_that_are_damaged(project: Path) -> None:
-    """It goes on without them, but not in silence."""
-    first = add(project)
-    (project.parent / "sessions" / add(project) / "record.json").write_text("{")
-    talk, out = io.StringIO(), io.StringIO()
-    ways = {"as_json": False, "as_markdown": False}
-    assert 0 == comparison.show_trend(project, None, 50, Screen(out, talk), **ways)
-    assert first in out.getvalue()
-    assert "record.json: damaged" in talk.getvalue()
-
-
-def test_a_trend_with_a_new_baseline(project: Path) -> None:
-    """Two machines are two lines; JSON has every point."""
-    for day, (ratio, name) in enumerate([(1.0, "bench"), (2.0, "bench"), (1.5, "new")]):
-        add(project, day=day, ratio=ratio, name=name)
-    text = trend(project)
-    assert "▁█ | ▅" in text
-    assert "machine bench -> new" in " ".join(text.split())
-    (series,) = json.loads(trend(project, "ours", as_json=True))["series"]
-    assert [1.0, 2.0, 1.5] == [round(point["ratio"], 9) for point in series["points"]]
-
-
-def test_a_trend_of_nothing(project: Path) -> None:
-    """No session: said, not an error; a variant that nobody measured: an error with those that were."""
-    assert "" == trend(project)
-    add(project)
-    with pytest.raises(LoopError, match="no session of scaling has judged") as error:
-        trend(project, "theirs")
-    assert "one of ours" == error.value.hint

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from loop.cli import ALL, app
 from loop.formats.translated import as_target
 from loop.jobs.folder import Job, prepare
-from tests.cli.test_drafts import three
 from tests.formats.tasks import ANSWER, kernelbench
 from tests.projects import add_commands, loop, make_project
 from tests.session.test_command import make_session
@@ -31,9 +30,6 @@ WORDS = {
     "job run": "JOB",
     "kernels show": "ours",
     "optimize": "PROJECT --dry-run",
-    "patterns drafts accept": "DRAFT",
-    "patterns drafts dismiss": "DRAFT",
-    "patterns drafts show": "DRAFT",
     "patterns search": "link error",
     "patterns show": "baseline-first",
     "plan show": "quick",
@@ -62,7 +58,7 @@ SLOW = (
     "targets judge",
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
-ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop", "kernels export", "job probe")
+ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop", "job probe")
 """They need what a recipe left, another machine, a task's format, or commits: tests of other rooms have them."""
 
 
@@ -107,8 +103,6 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
     """Of the type that the table names, no field more or less; whatever a command says besides is on stderr."""
     (command,) = [one for one in ALL if one.words == words]
     named = ["PROJECT"] if words == "trust" else WORDS.get(words, "").split()
-    if "DRAFT" in named:
-        named = [three(tmp_path / "sessions")]
     if "JOB" in named:
         named = [str(prepare(Job(id="one", words=("cache", "--json"))).path)]
     if "TASK" in named:

@@ -96,10 +96,8 @@ def test_between_two_steps() -> None:
 def test_what_waits() -> None:
     """Each with the command that goes on; older ones are counted."""
     waiting = Waiting("s2", "paused", "one change is asked for", "loop run session --resume s2", 0.5)
-    status = make_status(
-        waiting=(waiting,), more_waiting=4, left=(Left("1 draft", "loop patterns drafts show x"),)
-    )
-    for words in ("loop run session --resume s2", "one change is asked for", "loop patterns drafts show x"):
+    status = make_status(waiting=(waiting,), more_waiting=4, left=(Left("1 worktree", "loop clean"),))
+    for words in ("loop run session --resume s2", "one change is asked for", "loop clean"):
         assert words in text(status)
         assert words in page(status).replace("\\", "")
     assert "4 older sessions" in text(status)

@@ -11,7 +11,7 @@ from loop.driving.tools import FORMS, PERSONS, UNATTENDED, Tool, option_of, tool
 from tests.driving.clients import Agent, drive
 from tests.projects import make_project
 
-REMOVES = ("clean", "cache clean", "patterns drafts accept", "patterns drafts dismiss")
+REMOVES = ("clean", "cache clean")
 FOR_PERSONS = ("trust", "init", "agents install", "agents remove", "mcp")
 
 

@@ -32,7 +32,6 @@ from loop.base.processes import finish
 from loop.bisect.trying import memory_of
 from loop.builds.build import build
 from loop.cli import app
-from loop.learning import drafts
 from loop.library import targets
 from loop.library.trust import grant, is_trusted
 from loop.model.bisect import Probe
@@ -201,14 +200,13 @@ def _readers(here: World, path: Path) -> dict[str, Callable[[], str]]:
     return {parts[-1]: functools.partial(_kept, here, path)}
 
 
-LISTS = ("sessions list --json", "cost show --json", "patterns stats --json")
+LISTS = ("sessions list --json", "cost show --json")
 
 
 def _of_session(name: str) -> dict[str, Callable[[], str]]:
     asked = [*LISTS, f"sessions show {name} --json"]
     if not name.startswith("recorded"):
         asked += [f"report {name}", f"report {name} --format trace", f"report {name} --format csv"]
-        asked += ["patterns drafts --json"]
     return {**{one: _command(*one.split()) for one in asked}, "catalog build": _catalog}
 
 
@@ -237,8 +235,6 @@ def _kept(here: World, path: Path) -> str:
     chosen = project(here.top / "project", here.top)
     if name == "trusted.json":
         return str(is_trusted(chosen))
-    if name == drafts.DISMISSED:
-        return str(drafts.dismissed(here.top / "sessions"))
     if place == "bisects":
         return str(memory_of("a question").probes())
     if place == "owner":
@@ -324,7 +320,6 @@ def _fill(top: Path) -> None:
     assert 0 == done.returncode, done.stderr
     assert 0 == loop("sessions", "import", "history").returncode
     stored_session.make(top / "sessions")
-    drafts.dismiss(top / "sessions", "0123456789abcdef")
     for value in (0.5, 0.25):
         memory_of("a question").keep(
             Probe(commit="a" * 40, against="b" * 40, why="try", status="measured", values=(value, 1.5))

@@ -59,7 +59,7 @@ def _trust(world: World, **environment: str) -> Running:
 
 def _granted(world: World, running: Running) -> str:
     """A grant that was told is kept, those of others too, and a new one can be given."""
-    broken = left(world) or traceback_in(running)
+    broken = left(world, running) or traceback_in(running)
     if broken:
         return broken
     kept = json.loads((world.folder / "state" / "trusted.json").read_text())
@@ -87,7 +87,7 @@ def _search(world: World, **environment: str) -> Running:
 def _found(world: World, running: Running) -> str:
     """The same command goes on to the culprit; the checkout is as it was, and no worktree is left."""
     before = (git(world.target, "rev-parse", "HEAD"), (world.target / "notes").read_text())
-    broken = left(world) or traceback_in(running)
+    broken = left(world, running) or traceback_in(running)
     if broken:
         return broken
     again = _search(world)

@@ -89,46 +89,6 @@ SOLUTION = {
     "spec": {"language": "python", "target_hardware": ["cpu"], "entry_point": "main.py::run"},
     "sources": [{"path": "main.py", "content": "def run(x, y):\n    y.copy_(x + x)\n"}],
 }
-PROBLEM = """name: 01_double
-precision: fp32
-regime: memory
-flops_formula: "N"
-bytes_formula: "8 * N"
-hardware: [H100]
-peak_tflops_key: fp32
-tolerance: {float32: 0.001}
-"""
-HARD_CHECK = """import sys
-
-import reference
-import shapes
-import solution
-import torch
-
-for sizes in shapes.SHAPES:
-    for name, size in sizes.items():
-        setattr(reference, name, size)
-    known, new = (module.Model(*reference.get_init_inputs()) for module in (reference, solution))
-    new.load_state_dict(known.state_dict(), strict=True)
-    inputs = reference.get_inputs()
-    if not torch.allclose(known(*inputs), new(*inputs)):
-        sys.exit(f"FAIL: {sizes}")
-print("PASS")
-"""
-CONFIG = """source_file_path: [source/kernel.py]
-target_kernel_functions: [double]
-compile_command: [python3 run.py compile]
-correctness_command: [python3 run.py correctness]
-performance_command: [python3 run.py performance]
-task_type: python2python
-"""
-ARENA_RUN = """import sys
-
-from source.kernel import double
-
-assert double(2) == 4, f"2 doubled is {double(2)}"
-print(sys.argv[1], "done")
-"""
 
 
 def kernelbench(folder: Path, text: str = KERNELBENCH) -> Path:
@@ -172,29 +132,3 @@ def trace(folder: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder / "definitions/elementwise/double_n.json"
-
-
-def hard(folder: Path) -> Path:
-    """A problem of kernelbench.com hard."""
-    task = folder / "01_double"
-    task.mkdir()
-    files = {
-        "problem.yaml": PROBLEM,
-        "reference.py": KERNELBENCH.replace("rows = 2 * 4", "rows = 8"),
-        "shapes.py": 'SHAPES = [{"rows": 4, "features": 8}, {"rows": 2, "features": 32}]\n',
-        "check.py": HARD_CHECK,
-        "benchmark.py": "print('peak_fraction: 0.5')\n",
-    }
-    for name, text in files.items():
-        (task / name).write_text(text)
-    return task
-
-
-def arena(folder: Path) -> Path:
-    """A task of AgentKernelArena."""
-    task = folder / "double"
-    (task / "source").mkdir(parents=True)
-    (task / "source/kernel.py").write_text("def double(x):\n    return x + x\n")
-    (task / "run.py").write_text(ARENA_RUN)
-    (task / "config.yaml").write_text(CONFIG)
-    return task

@@ -15,8 +15,6 @@ MAKERS = {
     "gpumode": tasks.gpumode,
     "sol-execbench": tasks.sol,
     "flashinfer-trace": tasks.trace,
-    "kernelbench-hard": tasks.hard,
-    "agent-kernel-arena": tasks.arena,
 }
 
 
@@ -133,12 +131,6 @@ def test_a_trace_is_looser_than_a_sum(tmp_path: Path) -> None:
     assert ("cpu",) == task.made_for
 
 
-def test_shapes_take_the_place_of_constants(tmp_path: Path) -> None:
-    """kernelbench.com sets the constants of the reference to each shape."""
-    task = table.load(tasks.hard(tmp_path))
-    assert [(4, 8), (2, 32)] == [case.inputs[0].shape for case in task.cases if case.inputs]
-
-
 def task_of(**changes: object) -> ForeignTask:
     """A task of two cases, changed."""
     big = Tensor(name="x", shape=(1 << 27,), dtype="float32")
@@ -205,22 +197,3 @@ def test_what_python_does_not_shift_is_no_constant(tmp_path: Path) -> None:
     """A negative shift and one of a list raise when they run: they have no value."""
     text = "N = 1 << 3\nM = 8 << -1\nL = [1] << 2\n"
     assert python_text.read_module(tmp_path / "task.py", text).constants == {"N": 8}
-
-
-def test_a_hard_problem_may_have_more_than_loop_reads(tmp_path: Path) -> None:
-    """Other keys are named with their line; a measure, or inputs, of its own are left to its own programs."""
-    folder = tasks.hard(tmp_path)
-    text = (folder / "problem.yaml").read_text()
-    (folder / "problem.yaml").write_text(f"{text}language: cuda\nworld_size: 4\nmoe: {{experts: 8}}\n")
-    task = table.load(folder)
-    assert (4, False) == (task.gpus, task.own_contract)
-    assert ("keys that loop leaves to the task's programs: language (line 9), moe (line 11)",) == task.hints
-    (folder / "problem.yaml").write_text(text.replace("float32: 0.001", "cos_sim: 0.98, bfloat16: [0.1, 0.02]"))
-    task = table.load(folder)
-    assert (True, None) == (task.own_contract, task.judging.atol)
-    assert "within its bound of cos_sim, bfloat16" == task.judging.note
-    (folder / "problem.yaml").write_text("name: bare\n")
-    (folder / "reference.py").write_text("class Model:\n    pass\n")
-    task = table.load(folder)
-    assert task.own_contract
-    assert "reference.py has no get_inputs: check.py makes inputs of its own" in task.hints

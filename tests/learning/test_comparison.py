@@ -1,11 +1,10 @@
 """What may be said of several sessions together, and what may not."""
 
-import datetime
 from typing import Any
 
 import pytest
 
-from loop.learning.comparison import compare, trends
+from loop.learning.comparison import compare
 from loop.learning.model import ComparedSession, Comparison, Judged
 from tests.makers import NOON
 
@@ -92,34 +91,3 @@ def test_changed_verdicts_are_marked() -> None:
     """And only they."""
     found = compare([seen("a", judged(), judged()), seen("b", judged(), judged(None, "incorrect"))])
     assert [False, True] == [row.verdict_changed for row in found.rows]
-
-
-def test_a_trend_breaks_where_the_baseline_changed() -> None:
-    """By machine, driver or torch; each break says what changed, and an unknown fact hides none."""
-    facts = [{}, {"torch": None}, {"torch": "2.5.1"}, {"torch": "2.5.1", "machine": "other"}]
-    days = [NOON + datetime.timedelta(days=number) for number in range(4)]
-    pairs = zip(facts, days, strict=True)
-    (series,) = trends([seen(str(day), facts=fact, started=day) for fact, day in pairs])  # type: ignore[arg-type]
-    assert [(), (), ("torch 2.4.0 -> 2.5.1",), ("machine bench -> other",)] == [p.breaks for p in series.points]
-
-
-def test_a_trend_is_over_the_same_workloads() -> None:
-    """Another set is another series; a set that has changed breaks the line."""
-    first, second = seen("a"), seen("b", judged(), judged())
-    assert [("other workloads: 2, before 1",)] == [p.breaks for p in trends([first, second])[0].points[1:]]
-    assert 2 == len(trends([first, seen("b", sets=("large",))]))
-
-
-def test_a_wrong_variant_has_no_point_in_a_trend() -> None:
-    """It is marked; so is one whose interval says nothing."""
-    wrong = seen("a", judged(2.0), judged(None, "incorrect"), incorrect=("ours",))
-    (series,) = trends([wrong, seen("b", judged(2.0, "inconclusive", width=1.9)), seen("c", judged(2.0))])
-    assert [("incorrect", None), ("unsure", None), ("right", 2.0)] == [
-        (point.state, point.ratio and round(point.ratio, 6)) for point in series.points
-    ]
-
-
-def test_a_trend_of_one_variant() -> None:
-    """Or none, where it was never judged."""
-    assert () == trends([seen()], "theirs")
-    assert ["ours"] == [one.variant for one in trends([seen()], "ours")]

@@ -2,13 +2,12 @@
 
 from loop.learning import comparison_section as page
 from loop.learning.comparison import compare
-from loop.learning.model import Comparison, Point
+from loop.learning.model import Comparison
 from loop.report.markdown import Table, columns
 from loop.report.plain import one_line, plain, shortened
 from loop.report.sections import markdown, pieces
 from loop.repository.between import Revisions
 from tests.learning.test_comparison import judged, seen
-from tests.makers import NOON
 
 HOSTILE = "\x1b[31m|<script>alert(1)</script>`$x$ [a](b)\u202e\x00\n# no"
 
@@ -72,13 +71,3 @@ def test_a_table_that_is_too_wide_comes_in_pieces() -> None:
     narrow = Table(columns("a", "b"), (("1", "2"),))
     assert [narrow] == list(pieces(narrow, 80))
     assert [narrow] == list(pieces(narrow, 1))
-
-
-def points(*ratios: float | None, breaks: int = -1) -> list[Point]:
-    """A trend of these ratios; None: wrong."""
-    made = []
-    for place, ratio in enumerate(ratios):
-        fields = {"session": f"s{place}", "started": NOON, "commit": None, "ratio": ratio}
-        state = {"state": "right" if ratio else "incorrect", "breaks": ("torch",) if place == breaks else ()}
-        made.append(Point.model_validate({**fields, **state}))
-    return made

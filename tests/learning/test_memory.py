@@ -1,8 +1,7 @@
-"""A failure that comes back: said at once, with what cured it; after three sessions a draft to accept or not."""
+"""A failure that comes back: said at once, with what cured it."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -51,14 +50,6 @@ def ids(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "sessions").iterdir())
 
 
-def drafts(folder: Path) -> list[dict[str, Any]]:
-    """What `loop patterns drafts` says."""
-    done = loop("patterns", "drafts", "--target", str(folder), "--json")
-    assert 0 == done.returncode, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)["drafts"]
-    return found
-
-
 @pytest.mark.slow
 def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tmp_path: Path) -> None:
     """On the screen and in the report: where, and which files had changed when it was gone."""
@@ -86,71 +77,6 @@ def test_events_say_it_too(folder: Path, tmp_path: Path) -> None:
     (failure,) = events[-1]["failures"]
     assert ("look/s1", seen) == (failure["step"], failure["seen_before"])
     assert ["nothing is ready"] == [one["text"] for one in failure["signatures"]]
-
-
-def three(folder: Path) -> str:
-    """Three sessions that failed alike and two that passed between; the draft's name."""
-    for act in (failing, cured, failing, cured, failing):
-        act(folder)
-    (found,) = drafts(folder)
-    return str(found["name"])
-
-
-@pytest.mark.slow
-def test_two_sessions_make_no_draft(folder: Path) -> None:
-    """Once or twice is chance."""
-    failing(folder)
-    failing(folder)
-    assert [] == drafts(folder)
-
-
-@pytest.mark.slow
-def test_after_three_sessions_a_draft_can_be_accepted(folder: Path, tmp_path: Path) -> None:
-    """It passes every check, has the diff that cured it, and from then on answers the failure."""
-    name = three(folder)
-    shown = loop("patterns", "drafts", "show", name, "--target", str(folder)).stdout
-    assert "nothing is ready" in shown
-    assert "+ready" in shown
-    done = loop("patterns", "drafts", "accept", name, "--target", str(folder))
-    assert 0 == done.returncode, done.stderr
-    path = folder / "patterns" / f"{name}.yaml"
-    assert (f"{path}\n", shown) == (done.stdout, path.read_text())
-    assert 0 == loop("patterns", "check", "--target", str(folder)).returncode
-    assert [path.parent / "look.yaml", path] == sorted(
-        path.parent.iterdir(), key=lambda one: one != path, reverse=True
-    )
-    assert [] == drafts(folder)
-    assert f"answered by: loop run pattern {name} --target {folder}\n" in failing(folder)
-
-
-@pytest.mark.soak
-def test_a_file_that_is_there_is_never_overwritten(folder: Path) -> None:
-    """Whatever it is: another pattern, or a link that leads nowhere."""
-    name = three(folder)
-    path = folder / "patterns" / f"{name}.yaml"
-    path.symlink_to(folder / "nowhere")
-    done = loop("patterns", "drafts", "accept", name, "--target", str(folder))
-    assert 2 == done.returncode
-    assert path.is_symlink()
-    assert not (folder / "nowhere").exists()
-
-
-@pytest.mark.soak
-def test_a_dismissed_draft_is_not_offered_again(folder: Path, tmp_path: Path) -> None:
-    """Nor after one more failure; a damaged list of them is named."""
-    name = three(folder)
-    assert 0 == loop("patterns", "drafts", "dismiss", name, "--target", str(folder)).returncode
-    failing(folder)
-    assert [] == drafts(folder)
-    (tmp_path / "state" / "dismissed-drafts.json").write_text('{"format": 1, "keys": 3}')
-    done = loop("patterns", "drafts", "--target", str(folder))
-    assert (2, True) == (done.returncode, "dismissed-drafts.json: damaged" in done.stderr)
-
-
-def test_a_draft_that_does_not_exist_is_said(folder: Path) -> None:
-    """With the nearest name, where there is one."""
-    done = loop("patterns", "drafts", "show", "nothing", "--target", str(folder))
-    assert (2, True) == (done.returncode, "no draft 'nothing'" in done.stderr)
 
 
 @pytest.mark.slow

@@ -6,14 +6,14 @@ import pytest
 
 from loop.learning.next_plan import Idea, benefit, ideas
 from loop.learning.present import Present
-from loop.learning.statistics import Statistics, of_patterns
+from loop.learning.statistics import PatternStatistics, of_patterns
 from loop.model.change import Kept
 from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, FailureSeen, Judgement, SessionRow, StepRun
 from loop.model.money import Saving
-from tests.makers import NOON
+from tests.makers import NOON, make_pattern
 
-STANDINGS: dict[str, Statistics] = of_patterns({"tuning": 60.0, "gates": 60.0}, [])
+STANDINGS: dict[str, PatternStatistics] = of_patterns({one: make_pattern(one) for one in ("tuning", "gates")}, [])
 
 
 COMPILED = ("cpu", "fast", "a", "b")
@@ -238,7 +238,7 @@ def test_sessions_recorded_elsewhere_are_no_ground() -> None:
 def test_the_benefit_is_what_sessions_showed(new: bool, minutes: float) -> None:
     """The mean minutes times the chance of an answer, a half so far; nothing where nothing has changed."""
     spared = Saving(pattern="gates", source="s", minutes=30.0, usd=25.0)
-    standings = of_patterns({"gates": 60.0}, [row(0, savings=[spared]), row(1, savings=[spared])])
+    standings = of_patterns({"gates": make_pattern("gates")}, [row(0, savings=[spared]), row(1, savings=[spared])])
     found = benefit(Idea("baseline", "measure", ()), ["gates", "other"], standings, new)
     assert (pytest.approx(minutes), "measured") == (found.minutes, found.evidence)
 

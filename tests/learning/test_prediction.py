@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from loop.learning.durations import expected, summed
+from loop.learning.durations import expected
 from loop.learning.prediction import drawn_in, forecast, is_cold, together, weighted_median, work_of
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from tests.makers import NOON, make_pattern
@@ -125,7 +125,7 @@ def test_steps_are_predicted_once_they_were_run() -> None:
 
 def test_the_whole_is_the_sum_of_its_patterns() -> None:
     """A pattern that is listed twice counts twice; its relative spread is less than that of the parts alone."""
-    part = expected(60.0, summed([(60.0, 3.0)]))
+    part = expected(60.0, [(60.0, 3.0)])
     both = together([part, part])
     assert pytest.approx(2 * part.seconds) == both.seconds
     assert part.scale * math.sqrt(0.5) < both.scale < part.scale
@@ -165,12 +165,11 @@ def test_drawing_in_leaves_the_near_alone() -> None:
 
 
 def test_a_load_is_part_of_the_prediction() -> None:
-    """Runs on a busy machine count as what they would take on an idle one; a new load makes it less sure."""
+    """Runs on a busy machine count as what they would take on an idle one."""
     idle = [other(row(n, one=10.0), load=0.0) for n in range(8)]
     found = {load: forecast([ONE], idle, work_of(other(row(), load=load))).whole for load in (0.0, 2.5)}
     assert pytest.approx(10.0, rel=0.05) == found[0.0].seconds
     assert pytest.approx(10.0 * 3.5**0.9, rel=0.05) == found[2.5].seconds
-    assert found[2.5].scale > 1.3 * found[0.0].scale
     busy = [other(row(n, one=30.0), load=2.5) for n in range(8)]
     assert pytest.approx(30.0, rel=0.15) == seconds(busy, other(row(), load=2.5))
     assert seconds(busy, other(row(), load=0.0)) < 15.0

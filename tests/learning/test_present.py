@@ -223,15 +223,3 @@ def test_a_workload_that_the_target_no_longer_has_cannot_keep_a_variant_wrong() 
     project.run(("fast",), ("quick",), 1, 1, "quick")
     assert not gone.wrong(project.rows)
     assert project.present.wrong(project.rows)
-
-
-def test_a_failure_of_an_older_loop_is_cured_by_any_seed() -> None:
-    """Its sessions drew other seeds each time, and nothing repeated them."""
-    project = Project(random.Random(0))
-    project.sources["fast"] = Source("b", frozenset({"S65"}))
-    project.run(("fast",), ("edges",), 1, 1, "edges")
-    project.sources["fast"] = Source("c")
-    project.run(("fast",), ("edges",), 0, 2, "edges")
-    old = project.rows[0].model_copy(update={"harness": ""})
-    assert not project.present.wrong([old, project.rows[1]])
-    assert project.present.wrong(project.rows)

@@ -1,4 +1,4 @@
-"""Finding by a few words: exact before near, mistakes forgiven, and the page's script finds the same."""
+"""Finding by a few words: exact before near, and the page's script finds the same."""
 
 import json
 import random
@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from loop.base.places import shipped
-from loop.learning.searching import Entry, distance, search
+from loop.learning.searching import Entry, search
 
 BASELINE = Entry("baseline-first", ((8.0, "baseline-first Baseline first"), (5.0, "without a measured baseline")))
 LINKING = Entry("linking", ((8.0, "linking Single unit"), (5.0, "undefined symbol: rows_of link error")))
@@ -26,15 +26,15 @@ def test_a_name_comes_before_a_mention() -> None:
     assert ["baseline-first", "tuning"] == found("baseline")
 
 
-@pytest.mark.parametrize("typed", ["basline", "baselnie", "Baselines", "base", "aselin", "BASELINE"])
-def test_mistakes_are_forgiven(typed: str) -> None:
-    """A letter left out, two swapped, one added; a beginning, a part."""
+@pytest.mark.parametrize("typed", ["base", "aselin", "BASELINE"])
+def test_parts_are_found(typed: str) -> None:
+    """A beginning, a part; in any case."""
     assert "baseline-first" == found(typed)[0]
 
 
-@pytest.mark.parametrize("typed", ["", "   ", "?!", "zzzz", "unt", "lnk"])
+@pytest.mark.parametrize("typed", ["", "   ", "?!", "zzzz", "unt", "basline"])
 def test_what_is_not_there_is_not_found(typed: str) -> None:
-    """Short words have to be right: nearly everything is one letter from them."""
+    """A word has to be right."""
     assert [] == found(typed)
 
 
@@ -51,15 +51,6 @@ def test_words_that_say_nothing_count_only_alone() -> None:
     assert ["tuning"] == found("the")
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [("ab", "ab", 0), ("ab", "ba", 1), ("abc", "ac", 1), ("abcd", "dcba", 3), ("abc", "abcdef", 3)],
-)
-def test_distance(one: str, other: str, expected: int) -> None:
-    """Letters changed, added, left out, or swapped with their neighbour; both ways alike."""
-    assert min(expected, 3) == distance(one, other, 2) == distance(other, one, 2)
-
-
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the page's script")
 def test_the_pages_script_ranks_alike() -> None:
     """The same texts and questions through both: the same names in the same order."""
@@ -69,7 +60,7 @@ def test_the_pages_script_ranks_alike() -> None:
         Entry(str(n), tuple((float(w), " ".join(chance.choices(vocabulary, k=4))) for w in (8, 5, 2)))
         for n in range(40)
     ]
-    questions = ["baselin", "undefned symbol", "warp gate", "lat", "é12 the", "nothing fits here", "drfit cpu"]
+    questions = ["baselin", "undefined symbol", "warp gate", "lat", "é12 the", "nothing fits here", "drif cpu"]
     rows = [["pattern", one.key, "", "", [list(field) for field in one.fields]] for one in entries]
     program = (
         "const {prepare, search} = require(process.argv[1]);"

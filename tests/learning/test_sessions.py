@@ -64,50 +64,19 @@ def test_sessions_make_predictions(tmp_path: Path, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_statistics_of_patterns(folder: Path) -> None:
-    """In a table, in full, as JSON, and where the pattern is shown."""
+    """Where the pattern is shown, in words and as JSON."""
     where = ("--target", str(folder))
     run(folder, 2)
-    (found,) = told("patterns", "stats", "try", *where)["patterns"]
-    assert ("try", "applied", 2, 2, 0, 0) == tuple(
-        found[name] for name in ("name", "status", "applied", "passed", "found", "broken")
+    found = told("patterns", "show", "try", *where)["statistics"]
+    assert ("try", "applied", 2, 0, 0) == tuple(
+        found[name] for name in ("name", "status", "passed", "found", "broken")
     )
     assert found["success"]["low"] < found["success"]["mean"] < found["success"]["high"]
-    assert 2 == found["environments"][0]["successes"]
-    everything = told("patterns", "stats", *where)["patterns"]
-    assert {"try", "baseline-first"} <= {one["name"] for one in everything}
-    assert "proposed" == next(one for one in everything if one["name"] == "baseline-first")["status"]
-    for words in (("patterns", "stats", "try"), ("patterns", "show", "try")):
-        done = loop(*words, *where)
-        assert "run 2 times: 2 passed, 0 found something wrong, 0 broke" in " ".join(done.stdout.split())
-    for words in (("patterns", "stats"), ("patterns", "stats", "try")):
-        done = loop(*words, *where)
-        assert max(len(line) for line in (done.stdout + done.stderr).splitlines()) <= 80
-    assert found == told("patterns", "show", "try", *where)["statistics"]
-
-
-@pytest.mark.slow
-def test_a_pattern_is_not_said_to_be_unused_under_rows_of_its_use(tmp_path: Path) -> None:
-    """Three sessions of the history decided to keep a GPU; an import counts them no second time."""
-    for _ in range(2):
-        (found,) = told("patterns", "stats", "keep-gpu-running")["patterns"]
-        assert ("applied", ["N+4", "N+7A", "N+7G"]) == (found["status"], found["recorded_sessions"])
-        assert 0 == loop("sessions", "import", "history").returncode
-    shown = " ".join(loop("patterns", "show", "keep-gpu-running").stdout.split())
-    assert "applied in 3 recorded sessions: N+4: 25 of 30 planned minutes, $0.41," in shown
-    assert "never run" not in shown
-    done = loop("patterns", "stats")
-    assert "0+3" in next(line for line in done.stdout.splitlines() if "keep-gpu-running" in line)
-    assert "0+1" in next(line for line in done.stdout.splitlines() if "environment-validation" in line)
-
-
-@pytest.mark.slow
-def test_an_unknown_pattern_has_no_statistics(folder: Path) -> None:
-    """The nearest name is offered."""
-    done = loop("patterns", "stats", "baseline-frist", "--target", str(folder))
-    assert 2 == done.returncode
-    assert "did you mean 'baseline-first'?" in done.stderr
-    far = loop("patterns", "stats", "zzz", "--target", str(folder))
-    assert (2, True) == (far.returncode, "next: `loop patterns stats` shows all" in far.stderr)
+    text = loop("patterns", "show", "try", *where).stdout
+    assert "run 2 times: 2 passed, 0 found something wrong, 0 broke" in " ".join(text.split())
+    assert max(len(line) for line in text.splitlines()) <= 80
+    unused = told("patterns", "show", "baseline-first", *where)["statistics"]
+    assert "proposed" == unused["status"]
 
 
 @pytest.mark.slow

@@ -48,6 +48,6 @@ def test_failures_that_differ_are_told_one_by_one() -> None:
 
 def test_declined_layouts_do_not_count() -> None:
     """An error that every call returns is one failure, though a variant may decline other layouts so."""
-    declined = refused("a", "declined")
+    declined = refused("a", "unsupported")
     assert ("refused: error 3: no such shape (2 checks)",) == failures(refused("a"), declined, refused("b"))
     assert () == failures(make_check(), declined)

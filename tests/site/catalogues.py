@@ -100,7 +100,6 @@ def make_hostile() -> Contents:
         problem=HOSTILE,
         use_when=(HOSTILE,),
         evidence=({"session": HOSTILE, "note": HOSTILE},),
-        failure={"signature": "0" * 12, "text": HOSTILE, "cured_by": (HOSTILE,), "diff": HOSTILE},
         next=({"when": HOSTILE, "pattern": "gone"},),
     )
     hostile = Step.model_validate({**step, "mend": HOSTILE, "with": {HOSTILE: [HOSTILE]}, "on_fail": "continue"})

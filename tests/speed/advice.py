@@ -114,10 +114,7 @@ def page(rows: Sequence[SessionRow]) -> list[str]:
         "",
         "| Leaf | Outcomes | Inside what it states | Share, 90 % interval |",
         "|---|---|---|---|",
-        *(
-            f"| {leaf} | {one.count} | {one.inside} | {one.text} |"
-            for leaf, one in calibration.by_advice(found).items()
-        ),
+        *(f"| {leaf} | {one.count} | {one.inside} | {one.text} |" for leaf, one in _by_advice(found).items()),
         "",
         "| Session | Leaf | Stated, and what came of it | Expected by then |",
         "|---|---|---|---|",
@@ -143,6 +140,16 @@ def _middle(one: GainOutcome) -> tuple[float, float, float]:
 def _expected(one: GainOutcome) -> str:
     low, high = one.promise.expected
     return f"{say.times(low)} to {say.times(high)}, by {say.count(one.promise.outcomes, 'outcome')}"
+
+
+def _by_advice(found: Sequence[GainOutcome]) -> dict[str, calibration.Calibration]:
+    """How each advice held, by its name."""
+    names = dict.fromkeys(one.promise.advice for one in found)
+    held = {
+        name: calibration.calibration(calibration.gains([one for one in found if one.promise.advice == name]))
+        for name in names
+    }
+    return {name: one for name, one in held.items() if one}
 
 
 def _share(found: Sequence[Outcome]) -> str:

@@ -30,8 +30,6 @@ CHECKOUTS = {
     "gpumode": ("gpu-mode/reference-kernels", "problems", "gpumode"),
     "flashinfer": ("flashinfer-ai/flashinfer-bench", "examples", "flashinfer-trace"),
     "sol": ("NVIDIA/SOL-ExecBench", ".", "sol-execbench"),
-    "hard": ("Infatoshi/kernelbench.com", "benchmarks/hard", "kernelbench-hard"),
-    "arena": ("AMD-AGI/AgentKernelArena", "tasks", "agent-kernel-arena"),
 }
 """Option to repository, the folder of its tasks, and their format."""
 HEADS = (

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 
 from loop.base.places import project
 from loop.base.stats import beta_quantile, median
-from loop.learning.calibration import held
+from loop.learning.calibration import times
 from loop.learning.prediction import Forecast, forecast, work_of
 from loop.library import definitions
 from loop.library.histories import histories
@@ -84,7 +84,7 @@ def _judge(
     row: SessionRow,
     predicted: Predicted,
 ) -> None:
-    (tally.inside if number >= AFTER else tally.early).append(held(row))
+    (tally.inside if number >= AFTER else tally.early).append(times([row])[0].inside)
     if number < AFTER:
         return
     actual = cost(row)

@@ -17,12 +17,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from loop.base.stats import geometric_mean
 from loop.learning.calibration import calibration, times
-from loop.learning.durations import FILE, Measured, Slowing, measured
+from loop.learning.durations import FILE, measured, slowed
 from loop.model.index import SessionRow
 from loop.store import index
 from loop.store.sessions import SessionFolder
@@ -43,7 +43,7 @@ def main() -> None:
     asked.add_argument("--sessions", type=int, default=SESSIONS)
     given = asked.parse_args()
     if given.what == "priors":
-        FILE.write_text(json.dumps([asdict(one) for one in priors(given.folders)], indent=1) + "\n")
+        FILE.write_text(json.dumps(priors(given.folders), indent=1) + "\n")
     else:
         PAGE.write_text("\n".join(bench(given.sessions)))
 
@@ -108,7 +108,7 @@ def others(count: int) -> Iterator[None]:
             one.wait()
 
 
-def priors(folders: Sequence[Path]) -> list[Measured]:
+def priors(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """What the file holds of other machines, and what these sessions took on theirs."""
     seconds: dict[tuple[str, bool, int, bool], list[float]] = {}
     for folder in folders:
@@ -117,10 +117,18 @@ def priors(folders: Sequence[Path]) -> list[Measured]:
             for run in row.runs:
                 if run.whole and row.load is not None and run.success is not False and run.seconds > 0:
                     key = run.pattern, head.target_folder == "bundled", head.machine.cores, bool(head.machine.nvcc)
-                    seconds.setdefault(key, []).append(run.seconds / Slowing().factor(row.load))
-    new = [Measured(*key, round(max(0.001, geometric_mean(mine)), 3), len(mine)) for key, mine in seconds.items()]
-    known = [one for one in measured() if (one.pattern, one.bundled, one.cores, one.nvcc) not in seconds]
-    return sorted((*known, *new), key=lambda one: (not one.bundled, one.cores, one.nvcc, one.pattern))
+                    seconds.setdefault(key, []).append(run.seconds / slowed(row.load))
+    names = ("pattern", "bundled", "cores", "nvcc")
+    new = [
+        {
+            **dict(zip(names, key, strict=True)),
+            "seconds": round(max(0.001, geometric_mean(mine)), 3),
+            "runs": len(mine),
+        }
+        for key, mine in seconds.items()
+    ]
+    known = [row for row in measured() if tuple(row[name] for name in names) not in seconds]
+    return sorted((*known, *new), key=lambda row: (not row["bundled"], row["cores"], row["nvcc"], row["pattern"]))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_each_wrong_variant_is_a_failure_of_its_own() -> None:
 
 def test_a_step_over_its_limit_is_known_by_what_it_did() -> None:
     """Not by the seconds it took, nor by what it was waiting for."""
-    one, other = (failed(message=f"killed after {s} s, its limit (compiling {s})") for s in (61, 607))
+    one, other = (failed(killed=True, message=f"killed after {s} s, its limit (compiling {s})") for s in (61, 607))
     assert ["kernel.build: over its limit"] == [s.text for s in of_step(one)]
     assert of_step(one) == of_step(other)
 

@@ -76,9 +76,8 @@ def test_sums_are_those_of_the_rows(tmp_path: Path) -> None:
     make_some(tmp_path)
     rows = index.rows(tmp_path)
     found = of_patterns({}, rows)["baseline-first"]
-    assert (3, 3, 0, "s2") == (found.successes, found.passed, found.broken, found.session)
+    assert (3, 3, 0, "s2") == (found.applied, found.passed, found.broken, found.last_session)
     assert [5.0, 6.0, 7.0] == [run.seconds for row in rows for run in row.runs]
-    assert [tuple(rows[0].environment.model_dump().values())] == [scope.place for scope in found.scopes]
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +133,7 @@ def test_a_copied_folder_is_named_and_counted_once(tmp_path: Path) -> None:
     assert [("a copy", "a copy of session s1", False)] == [
         (one.folder, one.reason, one.counted) for one in index.read(tmp_path)[1]
     ]
-    assert 2 == of_patterns({}, index.rows(tmp_path))["baseline-first"].successes
+    assert 2 == of_patterns({}, index.rows(tmp_path))["baseline-first"].passed
     shutil.rmtree(tmp_path / "s1")
     assert ["s0", "s1"] == names(tmp_path)
     assert [] == index.damaged(tmp_path)

@@ -38,12 +38,12 @@ def test_what_changed_is_a_patch_that_names_its_files(tmp_path: Path) -> None:
     assert "same.c" not in found.patch
 
 
-def test_a_snapshot_of_an_older_loop_left_texts_to_git(tmp_path: Path) -> None:
-    """What differs is named; a patch is of the texts that were kept."""
+def test_a_patch_is_of_the_texts_that_were_kept(tmp_path: Path) -> None:
+    """What differs besides is named."""
     folder(tmp_path, "a")
     (tmp_path / "a" / snapshots.FOLDER).mkdir()
     (tmp_path / "a" / snapshots.FOLDER / "old.json").write_text(
-        '{"format": 1, "ground": "a", "commit": "c1", "files": '
+        '{"format": 1, "ground": "a", "files": '
         '{"clean.c": {"digest": "0", "text": null}, "dirty.c": {"digest": "1", "text": "d1\\n"}}}'
     )
     (before,) = every(folder(tmp_path, "a"))
