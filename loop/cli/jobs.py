@@ -10,6 +10,7 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.places import project
 from loop.base.remarks import remark
 from loop.base.screen import Screen
+from loop.bisect.probe_job import Probed
 from loop.jobs import folder as jobs
 from loop.jobs.folder import JobFolder
 from loop.jobs.running import run
@@ -29,6 +30,10 @@ class JobAnswer(Printed):
 
     job: JobRun
     """What became of it."""
+
+
+JobOrProbe = JobAnswer | Probed
+"""What `loop job run` prints: the second where it tried one commit of a bisection."""
 
 
 class JobList(Printed):

@@ -247,12 +247,6 @@ class SideSensors(Model):
     """Segments with a reading before and one after."""
     sm_clock_mhz: tuple[int, int, int] | None = None
     """Clock of the multiprocessors in these readings: least, median and most."""
-    memory_clock_mhz: int | None = None
-    """Clock of the device memory, the median."""
-    temperature_c: int | None = None
-    """Temperature of the chip, the most."""
-    power_w: float | None = None
-    """Power draw of the board, the mean of its sensor's readings."""
     throttled: dict[str, int] = Field(default_factory=dict)
     """What held the clocks back, and in how many segments."""
 

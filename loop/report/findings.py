@@ -8,7 +8,7 @@ from itertools import chain
 from loop.base.stats import geometric_mean
 from loop.model.change import standing
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
-from loop.model.output import MeasureOutput, OperatorSpeed, VerifyOutput, outputs_of
+from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
@@ -167,11 +167,10 @@ class VariantSpeed:
 def speeds(
     record: SessionRecord, finished: Sequence[Finished], roof: Roof | None = None
 ) -> tuple[VariantSpeed, ...]:
-    """Every timed variant, one row a workload, by the session's verdicts; then its calls as an operator."""
+    """Every timed variant, one row a workload, by the session's verdicts."""
     judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
     outputs = outputs_of(standing(finished), MeasureOutput)
     by_variant = _last_timed((one for output in outputs for one in output.measurements), judged)
-    operators = {(o.variant, o.workload): o for output in outputs for o in output.as_operator}.values()
     base, made = record.head.baseline, []
     for name, mine in by_variant.items():
         verdicts = [judged[name, one.workload.name] for one in mine]
@@ -180,7 +179,6 @@ def speeds(
             *(">GB/s", ">GFLOP/s", ">Of the roof", f">Memory {name}", f">Memory {base}"),
         )
         rows = [_speed_row(one, verdict, roof) for one, verdict in zip(mine, verdicts, strict=True)]
-        rows += [_operator_row(one, len(heads)) for one in operators if one.variant == name]
         made.append(VariantSpeed(name, _summary(mine, verdicts), filled(heads, rows)))
     return tuple(made)
 
@@ -250,11 +248,6 @@ def _speed_row(one: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tu
         say.memory(one.candidate_peak_bytes),
         say.memory(one.reference_peak_bytes),
     )
-
-
-def _operator_row(one: OperatorSpeed, cells: int) -> tuple[str, ...]:
-    said = (f"{one.workload}, as an operator", "not judged", say.times(one.ratio), say.latency(one.us))
-    return (*said, *["-"] * (cells - len(said)))
 
 
 def reasons(verdicts: Iterable[Verdict]) -> tuple[str, ...]:

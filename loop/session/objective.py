@@ -207,7 +207,7 @@ def refuse_unless_met(head: SessionHead) -> None:
     missing = misses(Expression.parse(plan.requires), values)
     if missing:
         what = "; ".join(f"`{one.part}`, and {one.got}" for one in missing)
-        raise UsageError(f"plan {plan.name} requires {what}", hint=f"loop plan show {plan.name}; loop plan list")
+        raise UsageError(f"plan {plan.name} requires {what}", hint="loop plan list")
 
 
 def phase_times(plan: Plan, finished: Sequence[Finished]) -> tuple[PhaseTime, ...]:

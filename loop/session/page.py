@@ -8,7 +8,7 @@ from typing import Any
 from loop.actions import ACTIONS
 from loop.base.stats import geometric_mean
 from loop.bisect.section import searches
-from loop.jobs.groups import doubts, groups
+from loop.jobs.groups import groups
 from loop.learning.prediction_section import predicted
 from loop.model.change import jobs_of
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
@@ -142,11 +142,11 @@ def figures(given: ReportInput) -> dict[str, Figure | None]:
 
 
 def _jobs(finished: Sequence[Finished]) -> Shown:
-    """Groups of devices that ran jobs, and devices that are not to be trusted."""
+    """Groups of devices that ran jobs."""
     ran = jobs_of(finished)
     counted = ((name, len({one.uuid for one in some}), len(some)) for name, some in groups(ran).items())
     lines = [f"{name}: {say.count(many, 'device')}, {say.count(jobs, 'job')}" for name, many, jobs in counted]
-    return {"lines": lines, "doubts": [f"{uuid}: {why}" for uuid, why in doubts(ran).items()]}
+    return {"lines": lines}
 
 
 def _head(given: ReportInput) -> Shown:

@@ -27,7 +27,7 @@ BAD_SINCE = 4
 PROBE = f'test "$(cat state)" -lt {BAD_SINCE}'
 MEASURED = (
     "  - {id: verify, title: Right, action: kernel.verify, budget_s: 20}",
-    "  - {id: measure, title: Speed, action: kernel.measure, budget_s: 20, with: {rounds: 2, as_operator: false}}",
+    "  - {id: measure, title: Speed, action: kernel.measure, budget_s: 20, with: {rounds: 2}}",
     "  - {id: brief, title: One change, action: change.brief, with: {gain: 0.01}, budget_s: 10}",
 )
 PAUSED = 75

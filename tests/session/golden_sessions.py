@@ -155,19 +155,9 @@ def passed() -> Session:
 
 def both_ways() -> dict[str, Any]:
     """How sides were called, and one workload on which the way of calling tells."""
-    offered = {
-        "variant": "cpu",
-        "workload": WORKLOADS[0],
-        "us": 41.5,
-        "ratio": 1.3,
-        "direct_ratio": 1.8,
-        "rounds": 2,
-    }
     return {
         "called": {"baseline": "Python, allocates its result", "cpu": "C, writes into a given output"},
         "empty_us": {"C": 0.31, "Python": 0.07, "PyTorch that only allocates": 0.59},
-        "as_operator": (offered,),
-        "both_ways": {"cpu": "1.8x called through C, 1.3x as an operator of PyTorch on its shortest workload"},
     }
 
 
@@ -325,7 +315,7 @@ def gpu() -> Session:
     """Two variants on a GPU, with its sensors."""
     machine = make_machine(gpus=("NVIDIA L4",), driver="580.95", capability="8.9", nvcc="13.0")
     sensors = [
-        SideSensors(side=side, segments=60, sm_clock_mhz=(1755, 1980, 2040), power_w=61.0, temperature_c=54)
+        SideSensors(side=side, segments=60, sm_clock_mhz=(1755, 1980, 2040))
         for side in ("baseline", "small", "split_k")
     ]
     small = measured(HALVES, (2.85, 2.7, 2.5, 2.36, 2.5, 2.4), "small", flops_per_s=1.8e12)
