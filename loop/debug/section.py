@@ -1,31 +1,16 @@
 """What debugging came to, in a few lines a variant: cause, rule, place, fault, component, smallest workload."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from loop.model.bisect import BisectOutput
 from loop.model.debugging import ComponentsOutput, ExplainOutput, Explanation, Smallest, SmallestOutput
+from loop.model.exported import Diagnosis
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionHead
 
 SILENT = ("refused", "crashed", "hung")
 """What gives no output: the message is the variant's or its emulator's own word on the fault."""
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """What is wrong with one variant, as far as it was found."""
-
-    variant: str
-    lines: tuple[tuple[str, str], ...]
-    """Label and text."""
-    command: str
-    """What repeats the smallest failure; empty where none was looked for."""
-    cause: str = ""
-    """What is wrong with it; empty where that was not found."""
-    rule: str = ""
-    """On which workloads it is wrong; empty where no rule foresaw fresh ones."""
 
 
 def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosis, ...]:
@@ -49,7 +34,7 @@ def _diagnosis(head: SessionHead, finished: Sequence[Finished], checks: VariantC
     if not (command or why or any(label == "Component" for label, _ in lines)):
         return None
     cause, rule = (why.cause, why.rule) if why else ("", "")
-    return Diagnosis(variant, lines, command, cause, rule)
+    return Diagnosis(variant=variant, lines=lines, command=command, cause=cause, rule=rule)
 
 
 def _lines(

@@ -9,6 +9,7 @@ from loop.base.places import Project
 from loop.learning.failures import remembered, sentence
 from loop.learning.model import Cure
 from loop.library import targets
+from loop.model.exported import FailedStep, Signature
 from loop.model.index import SessionRow
 from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.store import index, snapshots
@@ -72,15 +73,15 @@ def _may_cure(project: Project, walked: Sequence[Finished]) -> bool:
     return any((failure.pattern, failure.step) in passed for row in rows for failure in row.failures)
 
 
-def failures_json(recall: Recall, finished: Sequence[Finished]) -> list[dict[str, object]]:
-    """What `--json` says of the steps that failed."""
-    failed = [record for record in latest_attempts(finished) if record.status == "failed"]
-    return [
-        {
-            "step": f"{record.pattern}/{record.step}",
-            "message": record.message,
-            "signatures": [{"key": failure.key, "text": failure.text} for failure in of_step(record)],
-            "seen_before": list(recall.lines(record)),
-        }
-        for record in failed
-    ]
+def failures(recall: Recall, finished: Sequence[Finished]) -> tuple[FailedStep, ...]:
+    """The steps that failed, each with what earlier sessions say of it."""
+    return tuple(
+        FailedStep(
+            step=f"{record.pattern}/{record.step}",
+            message=record.message,
+            signatures=tuple(Signature(key=failure.key, text=failure.text) for failure in of_step(record)),
+            seen_before=tuple(recall.lines(record)),
+        )
+        for record in latest_attempts(finished)
+        if record.status == "failed"
+    )

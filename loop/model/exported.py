@@ -35,7 +35,7 @@ class Signature(Model):
     """Its words."""
 
 
-class ExportedFailure(Model):
+class FailedStep(Model):
     """A step that failed, and what earlier sessions say of it."""
 
     step: str
@@ -48,7 +48,7 @@ class ExportedFailure(Model):
     """What earlier sessions say of it, in lines."""
 
 
-class ExportedDiagnosis(Model):
+class Diagnosis(Model):
     """What is wrong with one variant, as far as it was found."""
 
     variant: str
@@ -100,9 +100,9 @@ class ExportedSession(SessionFacts, Conclusion):
     """The brief of the change that it waits for, as JSON, the page beside it; empty where it waits for none."""
     steps: tuple[ExportedStep, ...]
     """Every step, in order."""
-    failures: tuple[ExportedFailure, ...]
+    failures: tuple[FailedStep, ...]
     """Steps that failed."""
-    diagnoses: tuple[ExportedDiagnosis, ...]
+    diagnoses: tuple[Diagnosis, ...]
     """What is wrong with variants that were looked into."""
     changes: ExportedChanges
     """Changes of the target that were judged."""

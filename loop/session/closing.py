@@ -1,6 +1,5 @@
 """The end of a session: what its records mean, the report, and what is told."""
 
-import dataclasses
 import datetime
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,11 +12,11 @@ from loop.base.places import shipped
 from loop.base.screen import Screen, table_lines, width
 from loop.debug.section import diagnoses
 from loop.learning import calibration, learnings
-from loop.learning.memory import Recall, failures_json
+from loop.learning.memory import Recall, failures
 from loop.library.rates import rates
 from loop.model.base import Model
 from loop.model.change import BriefOutput, hosts_of
-from loop.model.exported import ExportedDiagnosis, ExportedFailure, ExportedSession, ExportedStep
+from loop.model.exported import ExportedSession, ExportedStep
 from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import (
@@ -258,8 +257,8 @@ def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> d
         waiting_for=waiting_for(finished),
         brief=str(page.with_suffix(".json")) if (page := brief_page(folder, finished)) else "",
         steps=tuple(ExportedStep(**_picked(step, ExportedStep)) for step in latest_attempts(finished)),
-        failures=tuple(ExportedFailure.model_validate(one) for one in failures_json(recalled, finished)),
-        diagnoses=tuple(ExportedDiagnosis(**dataclasses.asdict(one)) for one in diagnoses(head, finished)),
+        failures=failures(recalled, finished),
+        diagnoses=diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,
     )

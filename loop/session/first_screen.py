@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from loop.base.stats import geometric_mean
 from loop.bisect.section import searches
-from loop.debug.section import Diagnosis, diagnoses
+from loop.debug.section import diagnoses
 from loop.model.change import kept
+from loop.model.exported import Diagnosis
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import Against, SpeedVerdict
@@ -211,7 +212,8 @@ def _causes(found: Sequence[Diagnosis], finished: Sequence[Finished]) -> list[tu
 def _further(found: Diagnosis, left: Sequence[tuple[str, str, str]], command: str) -> Diagnosis:
     """What is known of a variant beside the causes shown, and its command where that is not what comes next."""
     lines = tuple((label, text) for variant, label, text in left if variant == found.variant)
-    return Diagnosis(found.variant, lines[:MOST_LINES], "" if found.command == command else found.command)
+    more = "" if found.command == command else found.command
+    return Diagnosis(variant=found.variant, lines=lines[:MOST_LINES], command=more)
 
 
 def _sentences(text: str) -> str:

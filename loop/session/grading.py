@@ -1,6 +1,6 @@
 """How well did a session go? Its time by a clock to be believed, its late steps, a letter by a short rule."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput
@@ -81,26 +81,16 @@ def believed(wall_s: float, steps_s: Sequence[float]) -> Elapsed:
     return Elapsed(steps, 0.0, f"{said}, {steps:.0f} s in the steps by their own clock, which is what is charged")
 
 
-NEARLY = 0.05
-"""An objective that is missed by no more than this share is nearly reached."""
 RULE: tuple[tuple[str, str], ...] = (
     ("A", "every gate passed, the plan's objective is reached, session and steps kept their time"),
-    (
-        "B",
-        f"every gate passed; the objective is missed by at most {NEARLY:.0%}, or session or step took longer than "
-        "planned",
-    ),
-    ("C", "every gate passed; the objective is missed by more, or what it asks for is not known"),
+    ("B", "every gate passed; the session or a step took longer than planned"),
+    ("C", "every gate passed; the objective is missed, or what it asks for is not known"),
     ("D", "a gate failed, or an output is incorrect or cannot be judged"),
     ("F", "the session was aborted, or judged nothing"),
     ("-", "the session is paused; it is graded when it has ended"),
 )
-"""Letter and what leads to it: the lowest letter that applies. A plan that states no objective is graded by gates
-and time."""
-
-
-Ground = tuple[str, str]
-"""A letter and what in this session leads to it."""
+"""Letter and what leads to it: the lowest letter that applies. A plan without an objective is graded by gates and
+time."""
 
 
 def grade(
@@ -119,25 +109,14 @@ def grade(
         return "F", reason
     if status == "failed":
         return "D", reason
-    grounds = [*_missed(objective), *_late(plan, steps, seconds)]
-    if not grounds:
-        reached = "reached its objective, and " if objective else ""
-        return "A", f"The session {reached}passed every gate within its time"
-    letter = max(ground[0] for ground in grounds)
-    return letter, "Every gate passed, but " + "; ".join(why for _, why in grounds)
-
-
-def _missed(objective: Reached | None) -> Iterator[Ground]:
-    for one in objective.missed if objective else ():
-        nearly = one.off is not None and one.off <= NEARLY
-        yield "B" if nearly else "C", f"the objective is missed: {one.words}"
-
-
-def _late(plan: Plan, steps: Iterable[Finished], seconds: float) -> Iterator[Ground]:
-    planned = 60 * plan.budget.minutes
+    missed = [f"the objective is missed: {part.words}" for part in (objective.missed if objective else ())]
+    reasons, planned = list(missed), 60 * plan.budget.minutes
     if seconds > planned:
-        yield "B", f"the session took {say.seconds(seconds)} of {say.seconds(planned)}"
-    late = [record for record in steps if record.over_budget]
+        reasons.append(f"the session took {say.seconds(seconds)} of {say.seconds(planned)}")
+    late = [f"{name_of(r)} ({r.seconds:.1f} of {r.budget_s:g} s)" for r in steps if r.over_budget]
     if late:
-        names = ", ".join(f"{r.pattern}/{r.step} ({r.seconds:.1f} of {r.budget_s:g} s)" for r in late)
-        yield "B", f"over budget: {names}"
+        reasons.append(f"over budget: {', '.join(late)}")
+    if reasons:
+        return "C" if missed else "B", "Every gate passed, but " + "; ".join(reasons)
+    reached = "reached its objective, and " if objective else ""
+    return "A", f"The session {reached}passed every gate within its time"

@@ -1,4 +1,4 @@
-"""`loop catalog build|serve`: the catalogue as a folder of pages, and on a port of this machine."""
+"""`loop catalog build`: the catalogue as a folder of pages."""
 
 import datetime
 import itertools
