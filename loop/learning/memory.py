@@ -6,8 +6,7 @@ from functools import cached_property
 
 from loop.base.errors import LoopError
 from loop.base.places import Project
-from loop.learning.failures import remembered, sentence
-from loop.learning.model import Cure
+from loop.learning.failures import Cure, remembered, sentence
 from loop.library import targets
 from loop.model.index import SessionRow
 from loop.model.record import Finished, SessionHead, latest_attempts

@@ -188,7 +188,7 @@ def _ended(record: SessionRecord) -> dict[str, object]:
     }
 
 
-class Judged(TypedDict):
+class VerdictFields(TypedDict):
     """What verdicts say of variants."""
 
     ratios: dict[str, float]
@@ -197,7 +197,7 @@ class Judged(TypedDict):
     incorrect: tuple[str, ...]
 
 
-def judged(verdicts: Sequence[Verdict]) -> Judged:
+def judged(verdicts: Sequence[Verdict]) -> VerdictFields:
     """The fields of a row that rest on its verdicts."""
     ratios: dict[str, list[float]] = {}
     for one in verdicts:
