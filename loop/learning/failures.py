@@ -80,14 +80,12 @@ def cure_of(rows: Sequence[SessionRow], index: int, failure: FailureSeen) -> Cur
     row = rows[index]
     if failure.cured_by == row.id:
         return Cure(failed=row.id, session=row.id)
-    later = (one for one in rows[index + 1 :] if _alike(one, row) and _got_past(one, failure))
-    passed = next(later, None)
-    return between(row, passed) if passed else None
-
-
-def _alike(one: SessionRow, row: SessionRow) -> bool:
-    mine, theirs = {*row.variants, *row.emulated}, {*one.variants, *one.emulated}
-    return not one.recorded and (one.target, one.device) == (row.target, row.device) and mine <= theirs
+    variants = {*row.variants, *row.emulated}
+    for later in rows[index + 1 :]:
+        same = not later.recorded and (later.target, later.device) == (row.target, row.device)
+        if same and variants <= {*later.variants, *later.emulated} and _got_past(later, failure):
+            return between(row, later)
+    return None
 
 
 def _got_past(row: SessionRow, failure: FailureSeen) -> bool:

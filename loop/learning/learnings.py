@@ -30,11 +30,15 @@ def collect(finished: Iterable[Finished]) -> Findings:
     A variant that is incorrect anywhere keeps no verdict on its speed.
     """
     finished = tuple(finished)
-    found = outputs_of(finished, Output)
+    outputs = outputs_of(finished, Output)
+    verdicts = list(_standing(finished))
+    wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
+    kept = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong]
+    last = {(verdict.variant, verdict.workload, verdict.against): verdict for verdict in kept}
     return Findings(
-        verdicts=_honest(list(_standing(finished))),
-        not_exercised=tuple(dict.fromkeys(text for output in found for text in output.not_exercised)),
-        learned=tuple(dict.fromkeys(text for output in found for text in output.learned)),
+        verdicts=tuple(last.values()),
+        not_exercised=tuple(dict.fromkeys(text for output in outputs for text in output.not_exercised)),
+        learned=tuple(dict.fromkeys(text for output in outputs for text in output.learned)),
     )
 
 
@@ -55,13 +59,6 @@ def _standing(finished: Iterable[Finished]) -> Iterator[Verdict]:
             found = [one for one in found if one.ratio is not None or one.variant not in mended]
         found += new
     return iter(found)
-
-
-def _honest(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """One verdict a variant, workload and comparison, the last one; correctness before speed."""
-    wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
-    kept = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong]
-    return tuple({(verdict.variant, verdict.workload, verdict.against): verdict for verdict in kept}.values())
 
 
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
