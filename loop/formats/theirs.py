@@ -120,8 +120,8 @@ def judged(asked: Asked, evaluator: Evaluator) -> Judging:
         shutil.rmtree(folder, ignore_errors=True)
     verdict = found.model_copy(update={"content": content_hash("".join(before.values()))})
     if changed:
-        said = f"changed while the answer ran: {', '.join(changed)}"
-        return verdict.model_copy(update={"status": "tampered", "why": said})
+        why = f"changed while the answer ran: {', '.join(changed)}"
+        return verdict.model_copy(update={"status": "tampered", "why": why})
     return verdict
 
 

@@ -53,9 +53,9 @@ def _sessions(sessions: Sequence[ComparedSession]) -> Table | None:
     return filled(columns("", "Session", "Ended", "Target", "Device"), rows)
 
 
-def _device(one: ComparedSession) -> str:
-    gpu = one.facts.get("GPU")
-    return f"{one.device} ({gpu})" if one.device == "cuda" and gpu else one.device
+def _device(session: ComparedSession) -> str:
+    gpu = session.facts.get("GPU")
+    return f"{session.device} ({gpu})" if session.device == "cuda" and gpu else session.device
 
 
 def _variant(variant: str, found: Comparison, wide: bool) -> Section:
@@ -163,15 +163,15 @@ def _sources(one: Revisions, sessions: Sequence[ComparedSession]) -> Iterator[st
         yield f"{pair}: changed: {', '.join(_files(one.files))}"
 
 
-def _relation(one: Revisions) -> str:
+def _relation(pair: Revisions) -> str:
     words = {
         "same": "the same commit",
-        "after": f"{say.count(one.count, 'commit')} later",
-        "before": f"{say.count(one.missing, 'commit')} earlier",
-        "apart": f"on another line: {say.count(one.count, 'commit')} of its own, {one.missing} not in it",
-        "unknown": f"not known: {one.reason}",
+        "after": f"{say.count(pair.count, 'commit')} later",
+        "before": f"{say.count(pair.missing, 'commit')} earlier",
+        "apart": f"on another line: {say.count(pair.count, 'commit')} of its own, {pair.missing} not in it",
+        "unknown": f"not known: {pair.reason}",
     }
-    return words[one.relation]
+    return words[pair.relation]
 
 
 def _files(files: dict[str, tuple[int, int]]) -> Iterator[str]:
@@ -193,8 +193,8 @@ def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
     return filled(columns("", *_heads(sessions)), (took, cost, *parts))
 
 
-def _charged(one: ComparedSession, resource: str) -> str:
-    mine = [charge.usd for charge in one.charges if charge.resource == resource]
+def _charged(session: ComparedSession, resource: str) -> str:
+    mine = [charge.usd for charge in session.charges if charge.resource == resource]
     return say.usd(sum(mine)) if mine else UNKNOWN
 
 

@@ -141,8 +141,8 @@ def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
 
 
 def _extreme(variant: str, judged: Sequence[Measurement]) -> str:
-    best = max(judged, key=lambda one: one.ratio)
-    worst = min(judged, key=lambda one: one.ratio)
+    best = max(judged, key=lambda measurement: measurement.ratio)
+    worst = min(judged, key=lambda measurement: measurement.ratio)
     if best is worst:
         return f"{variant} runs at {_ratio(best)} of the baseline's speed on {best.workload.name}."
     return (
@@ -239,15 +239,15 @@ def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Seq
 
     From the smallest failing workload on where that was looked for, else from the first. `files`: its sources.
     """
-    checked = [one for output in outputs_of(finished, VerifyOutput) for one in output.variants]
-    failures = [one.first_failure for one in checked if one.variant == variant and one.first_failure]
+    checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+    failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
     smallest = [case for output in outputs_of(finished, SmallestOutput) for case in output.smallest]
     if variant is None or not failures:
         return ""
     where = f"Look in {', '.join(files)}: " if files else ""
-    for one in smallest:
-        if one.variant == variant:
-            return f"{where}{one_line(one.check.message)}"
+    for failure in smallest:
+        if failure.variant == variant:
+            return f"{where}{one_line(failure.check.message)}"
     return f"{where}{one_line(failures[0].message)}"
 
 

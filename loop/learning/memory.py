@@ -38,10 +38,10 @@ class Recall:
         keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
         try:
             memories = [memory for key in keys if (memory := remembered(self.rows, key)) is not None]
-            said = [sentence(memory, change_of(self.project, memory.cure)) for memory in memories]
+            sentences = [sentence(memory, change_of(self.project, memory.cure)) for memory in memories]
         except LoopError as error:
-            said = [f"earlier sessions could not be asked: {error.message}"]
-        return tuple(said)
+            sentences = [f"earlier sessions could not be asked: {error.message}"]
+        return tuple(sentences)
 
 
 def change_of(project: Project, cure: Cure | None) -> Change | None:
