@@ -203,7 +203,7 @@ SIMT_DEVICE uint32_t pack(float low, float high) {
 
 // The host ---------------------------------------------------------------------------------------------------------
 
-// For `loop kernels choose`: why a call goes to the kernel that it goes to. Under the emulator it is written down.
+// For `loop kernels resources --launches`: why a call goes to the kernel that it goes to. Under the emulator it is written down.
 template <typename... Values>
 void remark(const char *, Values...) {}
 

@@ -103,8 +103,8 @@ class Probed(Printed):
     """Workload to log ratios, where the gate asked."""
 
 
-def show(task: Path, screen: Screen, *, as_json: bool = True) -> int:
-    """`loop job probe`: try a commit, print what was observed as JSON; the exit code."""
+def show(task: Path, screen: Screen) -> int:
+    """`loop job run probes/3.json`: try a commit, print what was observed as JSON; the exit code."""
     try:
         asked, root = read_sealed(ProbeTask, task), task.absolute().parent.parent
     except OSError as error:
@@ -227,7 +227,7 @@ class Spread:
         folders = [self._written(question.candidate), self._written(question.against), self._today()]
         files = [path, *(file for folder in dict.fromkeys(folders) for file in sorted(folder.rglob("*")))]
         told = hashes(self.staging, files)
-        words, on_cpu = ("job", "probe", str(path.relative_to(self.staging))), task.device == "cpu"
+        words, on_cpu = ("job", "run", str(path.relative_to(self.staging))), task.device == "cpu"
         job = Job(
             id=PREFIX + identity(words, told, within=str(self.staging)),
             words=words,

@@ -1,11 +1,10 @@
 """The command line: parse, call, exit code.
 
-Begin with `beginning`, `looking`, `working` and `cost`, the table of commands: words, help, parameters, the
-function to call. `table` says how help, the reference and dispatch follow from it. `options` holds what several
-commands share. The other modules are the functions that commands call, where these need several rooms.
+Begin with `beginning`, `looking`, `working` and `hosting`: each command is a function with parameters and help.
+`command` says what follows from one. `options` holds the parameters that several commands share. The other modules
+are what commands call, where that needs several rooms.
 
-`main` is the one door where errors become exit codes. Commands that start processes fork first: the first process
-only watches, and ends what is left.
+`main` is the one door where errors become exit codes. Commands that start processes end what a killed one left.
 """
 
 import contextlib
@@ -15,61 +14,19 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 
-from loop import __version__
 from loop.base.errors import ExitCode, LoopError, MachineFailure, Stopped, UsageError
 from loop.base.interrupts import SIGNALS
 from loop.base.screen import open_streams
-from loop.cli.beginning import BEGINNING
-from loop.cli.cost import COST
-from loop.cli.hosting import HOSTING
-from loop.cli.looking import LOOKING
-from loop.cli.table import build, group, screen_for
-from loop.cli.working import WORKING
+from loop.cli import beginning, hosting, looking, working
+from loop.cli.command import ALL, app, screen_for
 
-GROUPS = {
-    "run": "Run a session or a single pattern.",
-    "patterns": "Browse and check the pattern catalogue.",
-    "kernels": "Build, verify and measure kernels without a session.",
-    "targets": "Look at tasks in other formats.",
-    "sessions": "Look at recorded sessions.",
-    "job": "Run one job, wherever its folder lies.",
-    "plan": "Look at session plans.",
-    "agents": "Files that tell a coding agent how to use loop.",
-    "hosts": "Machines that are reached by ssh.",
-    "jobs": "What waits, runs and has ended, here and on other machines.",
-    "cost": "What sessions cost, and decisions with money.",
-    "cache": "What the cache holds, and its size.",
-    "catalog": "The catalogue of patterns, sessions and kernels as pages.",
-}
-app = group("Run GPU-kernel optimisation sessions, and learn from them.", completion=True)
-ALL = (*BEGINNING, *LOOKING, *WORKING, *HOSTING, *COST)
-"""Every command."""
+__all__ = ("ALL", "answered", "app", "beginning", "hosting", "looking", "main", "working")
 STARTING = {one.words.split()[0] for one in ALL if any(each.name == "device" for each in one.parameters)}
-"""First words of commands that start processes, as those on a device do: they are watched by one of their own."""
-build(app, GROUPS, ALL)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"loop {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Run GPU-kernel optimisation sessions, and learn from them.
-
-    Start with: loop run session
-    """
-
+"""First words of commands that start processes, as those on a device do: they end what a killed one left."""
 
 WORKERS = "loop.workers.program"
 """What starts processes: before it is imported there is nothing to take down."""
@@ -83,9 +40,9 @@ def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
     _guarded(open_streams)
     if set(sys.argv[1:2]) & STARTING and not {"--help", "-h"} & set(sys.argv):
-        from loop.base.supervisor import supervise
+        from loop.base.processes import leave_nothing_behind
 
-        _guarded(supervise)
+        _guarded(leave_nothing_behind)
     for name in SIGNALS:
         signal.signal(name, _interrupted)
     try:

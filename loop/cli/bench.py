@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict
-
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, Stopped, UsageError
 from loop.base.expressions import Expression
@@ -15,7 +13,7 @@ from loop.base.machine_failures import Folders
 from loop.base.places import include_folder, shipped
 from loop.base.remarks import remark
 from loop.base.screen import Screen
-from loop.cli.requests import campaign_of
+from loop.cli.requests import campaign
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
 from loop.model.base import Model, Printed
@@ -25,8 +23,7 @@ from loop.model.output import Checked, outputs_of
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished, Status
-from loop.model.target import CAbiVariant, PythonVariant, Target, Variant
-from loop.model.workloads import expand
+from loop.model.target import Target, Variant
 from loop.session.drive import Show, drive, nowhere
 from loop.session.events import Happening
 from loop.session.shown import show_findings
@@ -51,7 +48,7 @@ class BenchRequest:
     """What the user asked for."""
 
     what: str = ""
-    """Which pattern of the bench: build, verify, measure, prove-gate, resources or choose."""
+    """Which pattern of the bench: verify, check, measure, prove-gate, resources or choose."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -77,7 +74,7 @@ class BenchRequest:
     json: bool = False
 
 
-EMULATES = ("build", "verify", "resources", "choose")
+EMULATES = ("verify", "resources", "choose")
 """Commands that also take variants which can only be emulated."""
 
 
@@ -205,7 +202,7 @@ def walk_alone(
     with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
         task = Task(
             plan, chosen.variants, machine(), request.seed, setting.project.target, emulated=chosen.emulated,
-            campaign=campaign_of({"executor": request.executor, "width": request.width}, None),
+            campaign=campaign(executor=request.executor, width=request.width),
         )  # fmt: skip
         context = Context(bench, task)
         if warm:
@@ -290,21 +287,6 @@ class VariantList(Printed):
     """By name."""
 
 
-class ShownVariant(Printed):
-    """One variant: how it is built, and more; the format of a target explains the other fields."""
-
-    model_config = ConfigDict(extra="allow")
-
-    name: str
-    """Its name."""
-    kind: str
-    """How it is built and called."""
-    title: str
-    """Its idea."""
-    device: str
-    """Where it runs."""
-
-
 class HeaderPath(Printed):
     """The C header that a kernel includes."""
 
@@ -338,40 +320,6 @@ def list_variants(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     rows = [(name, v.kind, v.device, ", ".join(v.dtypes), v.title) for name, v in setting.target.variants.items()]
     screen.table(("variant", "kind", "device", "types", "idea"), rows)
     return ExitCode.OK
-
-
-def show_variant(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """One variant, its recipe, and the workload sets of its target."""
-    setting = read_setting(target)
-    chosen = choose_variants([name], setting.target, _any_device(setting.target, name))[0]
-    variant = setting.target.variants[chosen]
-    if as_json:
-        screen.data(to_json(ShownVariant(name=chosen, **variant.model_dump(mode="json"))))
-        return ExitCode.OK
-    screen.prose(f"{chosen}: {variant.title}")
-    for line in _recipe(variant, setting):
-        screen.prose(f"  {line}")
-    for set_name in setting.target.workloads:
-        count = len(expand(setting.target, [set_name], variant.dtypes[0]))
-        screen.data(f"  workloads {set_name}: {count}")
-    screen.data(f"try: loop kernels measure {chosen}")
-    return ExitCode.OK
-
-
-def _any_device(target: Target, name: str) -> Any:
-    variant = target.variants.get(name)
-    return "cuda" if variant is not None and variant.device == "cuda" else "cpu"
-
-
-def _recipe(variant: Variant, setting: Setting) -> list[str]:
-    folder = setting.project.target
-    if isinstance(variant, CAbiVariant):
-        command = " ".join([variant.build.compiler, *variant.build.flags])
-        sources = [f"source {folder / source}" for source in variant.sources]
-        return [f"entry {variant.entry}", *sources, f"built by {command}"]
-    if isinstance(variant, PythonVariant):
-        return [f"imported from {variant.module}:{variant.function}"]
-    return [f"run as {' '.join(variant.run)}"]
 
 
 def header(screen: Screen, *, as_json: bool) -> int:

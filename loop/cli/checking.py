@@ -1,11 +1,9 @@
-"""`loop patterns check|graph|schema`: definitions against everything they refer to. Nothing executes."""
+"""`loop patterns check|schema`: definitions against everything they refer to. Nothing executes."""
 
 import json
 import re
 from pathlib import Path
 from typing import Any
-
-from pydantic import Field
 
 from loop.actions import ACTIONS
 from loop.base.documents import to_json, write_atomic
@@ -13,7 +11,7 @@ from loop.base.documents.schema import draft7, draft7_of
 from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
 from loop.base.places import PACKAGE, project
 from loop.base.screen import Screen
-from loop.cli import ALL
+from loop.cli.command import ALL
 from loop.library import definitions, targets
 from loop.library.earlier import admit_format_1
 from loop.library.histories import histories
@@ -25,7 +23,6 @@ from loop.model.money import RateCard
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.target import Target
-from loop.report.graph import Answer, Graph, mermaid, tree
 from loop.session.plan import check_pattern, check_plan
 from loop.steps.setting import read_setting
 
@@ -37,26 +34,6 @@ class Checked(Printed):
     """Whether there is no complaint."""
     complaints: tuple[str, ...]
     """Each with file, line and column."""
-
-
-class Arrow(Model):
-    """Which pattern answers an outcome of another."""
-
-    from_: str = Field(alias="from")
-    """The pattern."""
-    when: str
-    """The outcome."""
-    to: str
-    """What answers it."""
-
-
-class Chains(Printed):
-    """Which plans run which patterns, and which pattern follows which outcome."""
-
-    plans: dict[str, tuple[str, ...]]
-    """Plan to its patterns, in order."""
-    answers: tuple[Arrow, ...]
-    """Answers to outcomes."""
 
 
 def check_definitions(path: Path | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -118,29 +95,6 @@ def _check_plan(read: definitions.Read[Plan], target: Path | None) -> None:
     complaints = check_plan(read, setting.patterns, {*setting.plans, read.value.name}, setting.target.variants)
     if complaints:
         raise DefinitionError(complaints)
-
-
-def graph(target: Path | None, screen: Screen, *, as_tree: bool, as_json: bool) -> int:
-    """Which plans chain which patterns, and which patterns answer which outcomes: in Mermaid or as lines."""
-    setting = read_setting(target)
-    found = Graph(
-        plans={name: read.value.patterns for name, read in setting.plans.items()},
-        answers=[
-            Answer(name, answer.when, answer.pattern)
-            for name, read in setting.patterns.items()
-            for answer in read.value.next
-        ],
-    )
-    if as_json:
-        answers = tuple(Arrow(from_=one.pattern, when=one.when, to=one.to) for one in found.answers)
-        screen.data(
-            to_json(Chains(plans={name: tuple(each) for name, each in found.plans.items()}, answers=answers))
-        )
-    elif as_tree:
-        screen.prose("\n".join(tree(found)))
-    else:
-        screen.data(mermaid(found))
-    return ExitCode.OK
 
 
 SCHEMAS: dict[str, type[Model]] = {

@@ -1,4 +1,4 @@
-"""`loop clean` and `loop cache`: what nobody needs any more, and what can be made again; both ask first."""
+"""`loop clean`: what nobody needs any more, and what can be made again; both ask first."""
 
 import contextlib
 import datetime
@@ -230,26 +230,6 @@ class LeftBehind(Printed):
     """All of it."""
 
 
-class CachePart(Model):
-    """A part of the cache."""
-
-    what: str
-    """What it holds."""
-    entries: int
-    """How many."""
-    bytes: int
-    """Their size."""
-
-
-class Cache(Printed):
-    """What the cache holds."""
-
-    folder: str
-    """Where it is."""
-    parts: tuple[CachePart, ...]
-    """Its parts."""
-
-
 class CacheCleaned(Printed):
     """What was removed from the cache, or would be."""
 
@@ -261,6 +241,12 @@ class CacheCleaned(Printed):
     """Their size."""
     removed: bool
     """Whether they were removed; without `--yes` they are not."""
+    parts: dict[str, int]
+    """Bytes of all that is there, by what it is."""
+
+
+Cleaned = LeftBehind | CacheCleaned
+"""What `loop clean` prints; the second with `--cache`."""
 
 
 def _list(found: Sequence[Found], screen: Screen) -> None:
@@ -321,37 +307,27 @@ def entries(cache: Path) -> Iterator[Entry]:
                 yield Entry(part, path, sum(one.st_size for one in stats), (time.time() - newest) / DAY_S)
 
 
-def show_cache(screen: Screen, *, as_json: bool) -> int:
-    """Its parts, with entries and size."""
-    found = list(entries(cache_folder()))
-    parts = tuple(
-        CachePart(what=what, entries=sum(one.part == part for one in found), bytes=_size(found, part))
-        for part, what in WHAT.items()
-    )
-    if as_json:
-        screen.data(to_json(Cache(folder=str(cache_folder()), parts=parts)))
-        return ExitCode.OK
-    screen.table(("what", "entries", "size"), [(one.what, one.entries, _megabytes(one.bytes)) for one in parts])
-    screen.say(f"in {cache_folder()}; to empty it: loop cache clean")
-    return ExitCode.OK
-
-
 def clean_cache(older_than: float, yes: bool, screen: Screen, *, as_json: bool) -> int:
     """Remove what was written so many days ago or more; asks first."""
     cache = cache_folder()
-    chosen = [one for one in entries(cache) if one.days >= older_than and one.path.name != QUESTIONS]
+    found = list(entries(cache))
+    chosen = [one for one in found if one.days >= older_than and one.path.name != QUESTIONS]
+    parts = {what: sum(one.bytes for one in found if one.part == part) for part, what in WHAT.items()}
+    if not as_json:
+        screen.table(("what", "size"), [(what, _megabytes(size)) for what, size in parts.items()])
     size = sum(one.bytes for one in chosen)
     said = f"{len(chosen)} entries, {_megabytes(size)}"
     agreed = yes or (bool(chosen) and not as_json and screen.confirm(f"Remove {said} from {cache}?"))
     for one in chosen if agreed else ():
         _remove(one, cache)
     if as_json:
-        screen.data(to_json(CacheCleaned(folder=str(cache), entries=len(chosen), bytes=size, removed=agreed)))
+        answer = CacheCleaned(folder=str(cache), entries=len(chosen), bytes=size, removed=agreed, parts=parts)
+        screen.data(to_json(answer))
     elif not chosen:
         screen.say("nothing to remove")
     else:
         screen.say(
-            f"removed: {said}" if agreed else f"nothing was removed of {said}; to do it: loop cache clean --yes"
+            f"removed: {said}" if agreed else f"nothing was removed of {said}; to do it: loop clean --cache --yes"
         )
     return ExitCode.OK
 
@@ -364,10 +340,6 @@ def _remove(one: Entry, cache: Path) -> None:
     for question in (cache / "builds" / QUESTIONS).glob(f"*/{one.path.name.partition('-')[0]}.json"):
         question.unlink(missing_ok=True)
     shutil.rmtree(one.path, ignore_errors=True)
-
-
-def _size(found: list[Entry], part: str) -> int:
-    return sum(one.bytes for one in found if one.part == part)
 
 
 def _megabytes(size: int) -> str:

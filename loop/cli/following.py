@@ -118,7 +118,7 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int
             costs = f", and {host.name} costs ${price.at(None)[0]:.2f} an hour" if price else ""
             screen.say(f"job {folder.id} still runs on {host.name}{costs}")
             screen.say(f"  follow it: loop jobs follow {folder.id}")
-            screen.say(f"  end it: loop jobs cancel {folder.id}")
+            screen.say(f"  end it: loop jobs follow {folder.id} --cancel")
             raise
         return _brought_back(folder, sent, host, there, last, screen)
 

@@ -170,7 +170,7 @@ def _set_up(host: Listed, screen: Screen) -> SetUp:
         found = setup.ask(there.connection)
         setup.refuse_unfit(there.connection, found)
         if running := there.running():
-            hint = f"wait for it, or end it: loop jobs cancel {running[0]}"
+            hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
             raise UsageError(f"{host.name}: job {running[0]} runs with the loop that is there", hint)
         lacks = tuple(setup.lacks(there.connection, found))
         for line in lacks:

@@ -10,6 +10,7 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.places import project
 from loop.base.remarks import remark
 from loop.base.screen import Screen
+from loop.bisect.probe_job import Probed
 from loop.jobs import folder as jobs
 from loop.jobs.folder import JobFolder
 from loop.jobs.running import run
@@ -17,7 +18,7 @@ from loop.library.rates import rates
 from loop.model.base import Printed
 from loop.model.jobs import JobRun
 from loop.model.money import RateCard
-from loop.money.charging import rates_of
+from loop.money.bill import rates_of
 
 SHOWN = 40
 """Jobs of a table, the newest."""
@@ -29,6 +30,10 @@ class JobAnswer(Printed):
 
     job: JobRun
     """What became of it."""
+
+
+JobOrProbe = JobAnswer | Probed
+"""What `loop job run` prints: the second where it tried one commit of a bisection."""
 
 
 class JobList(Printed):

@@ -1,266 +1,384 @@
-"""The table of commands that only look at what there is, or at what was recorded."""
+"""Commands that only look at what there is, or at what was recorded."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
 
 from loop.cli import names
-from loop.cli.options import MARKDOWN, TARGET
-from loop.cli.table import Command, argument, option
+from loop.cli.command import asked, command
+from loop.cli.options import Json, Markdown, PatternName, Target, Yes
 
-YES = option("--yes", bool, "Do it without asking.")
-PATTERN = argument("name", str, "Name of a pattern; see `loop patterns list`.", complete=names.patterns)
+if TYPE_CHECKING:
+    from loop.base.screen import Screen
 
-LOOKING = (
-    Command(
-        "status",
-        "loop.cli.status:show_status",
-        "Show what runs, what waits for you, what it cost, and what comes next.",
-        ("loop status", "loop status --md > STATUS.md"),
-        (TARGET, option("--md", bool, "A page of Markdown, for a README or a wiki.", name="as_markdown")),
-        result="loop.cli.status_page:Status",
-        agents="reads",
-    ),
-    Command(
-        "clean",
-        "loop.cli.clean:clean",
-        """List what loop left behind and nobody needs: worktrees, branches, old sessions. Then ask, and remove it.
 
-        Only what loop made is looked at. A session that can be resumed keeps all that it needs. A worktree with
-        uncommitted edits stays, and so does a branch that is not merged.
-        """,
-        ("loop clean", "loop clean --yes", "loop clean --older-than 90"),
-        (
-            argument("names NAME", list[str] | None, "Only these. Default: all that nobody needs."),
-            option(
-                "--older-than DAYS",
-                float | None,
-                "Also sessions older than that, save for the last and those with a known-good build.",
-                min=0,
-            ),
-            option("--resumable", bool, "With --older-than: also sessions that could be resumed."),
-            option("--discard-edits", bool, "Also what would lose edits or commits."),
-            YES,
-            TARGET,
-        ),
-        request="CleanRequest",
-        result="loop.cli.clean:LeftBehind",
-    ),
-    Command(
-        "cache",
-        "loop.cli.clean:show_cache",
-        "Show what the cache holds, and its size. All of it can be made again.",
-        ("loop cache",),
-        result="loop.cli.clean:Cache",
-    ),
-    Command(
-        "cache clean",
-        "loop.cli.clean:clean_cache",
-        "Remove builds and indexes from the cache, after asking.",
-        ("loop cache clean --older-than 30", "loop cache clean --yes"),
-        (option("--older-than DAYS", float, "Only what was written so long ago.", 0.0, min=0), YES),
-        result="loop.cli.clean:CacheCleaned",
-    ),
-    Command(
-        "report",
-        "loop.session.command:report",
-        """Print a session's report, rendered again from its record.
-
-        html is one file that needs nothing else; trace opens in Perfetto (ui.perfetto.dev) and
-        chrome://tracing; csv has one row a sample that was timed; `loop patterns schema report` describes json.
-
-        A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
-        which a workflow finds its own comment again.
-        """,
-        (
-            "loop report last > report.md",
-            "loop report last --format html --output report.html",
-            'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
-        ),
-        (
-            argument("session_id ID", str, "An id, its beginning, or last.", "last", complete=names.sessions),
-            option("--format", str, "md, html, json, trace, csv or summary.", "md", name="form"),
-            option("--output", Path | None, "Write this file instead; a report's figures beside it."),
-            TARGET,
-            option("--limit", int, "Of a summary, in bytes.", 65_536),
-            option("--link", str, "Of a summary: where the whole report is.", ""),
-            option("--json", bool, "The same as --format json."),
-        ),
-        result="loop.model.exported:ExportedSession",
-        agents="reads",
-    ),
-    Command(
-        "patterns list",
-        "loop.cli.pattern_rows:list_patterns",
-        "List all patterns.",
-        ("loop patterns list --json",),
-        (TARGET,),
-        result="loop.cli.pattern_rows:PatternList",
-    ),
-    Command(
-        "patterns show",
-        "loop.cli.patterns:show_pattern",
-        "Show one pattern in full.",
-        ("loop patterns show baseline-first",),
-        (PATTERN, TARGET),
-        result="loop.cli.patterns:ShownPattern",
-        agents="reads",
-    ),
-    Command(
-        "patterns search",
-        "loop.cli.patterns:search_patterns",
-        """Find patterns by the problem that they solve, the best first.
-
-        Where no pattern has all words, those with the most of them are shown.
-        """,
-        ('loop patterns search "link error"', "loop patterns search undefined symbol"),
-        (argument("words WORD", list[str], "A problem, an error, a name."), TARGET),
-        result="loop.cli.pattern_rows:PatternList",
-        agents="reads",
-    ),
-    Command(
-        "patterns check",
-        "loop.cli.checking:check_definitions",
-        "Check definitions without running anything.",
-        ("loop patterns check patterns/mine.yaml",),
-        (argument("path", Path | None, "A file or folder; all definitions when none is named."), TARGET),
-        result="loop.cli.checking:Checked",
-        agents="reads",
-    ),
-    Command(
-        "patterns graph",
-        "loop.cli.checking:graph",
-        "Draw which plans run which patterns, and which pattern follows which outcome.",
-        ("loop patterns graph > patterns.mmd", "loop patterns graph --tree"),
-        (option("--tree", bool, "As lines for a terminal, instead of Mermaid.", name="as_tree"), TARGET),
-        result="loop.cli.checking:Chains",
-    ),
-    Command(
-        "patterns schema",
-        "loop.cli.checking:show_schema",
-        "Print the JSON Schema of a kind of file, for editors and programs.",
-        ("loop patterns schema target > target.json",),
-        (
-            argument("name", str, "pattern, plan, target, rates, history, report or commands.", "pattern"),
-            option("--write", bool, "Write all of them into the package."),
-        ),
-    ),
-    Command(
-        "plan list",
-        "loop.cli.patterns:list_plans",
-        "List all plans.",
-        ("loop plan list",),
-        (TARGET,),
-        result="loop.cli.patterns:PlanList",
-        agents="reads",
-    ),
-    Command(
-        "plan show",
-        "loop.cli.patterns:show_plan",
-        "Show one plan.",
-        ("loop plan show baseline",),
-        (argument("name", str, "Name of a plan; see `loop plan list`.", complete=names.plans), TARGET),
-        result="loop.cli.patterns:ShownPlan",
-    ),
-    Command(
-        "plan next",
-        "loop.cli.next_plan:show_next",
-        "Propose the next session: what, why, time, cost and benefit. Nothing runs.",
-        ("loop plan next --json",),
-        (TARGET,),
-        result="loop.cli.next_plan:NextSession",
-        agents="reads",
-    ),
-    Command(
-        "sessions list",
-        "loop.cli.sessions:list_sessions",
-        "List all sessions, oldest first.",
-        ("loop sessions list",),
-        (TARGET,),
-        result="loop.cli.sessions:SessionList",
-        agents="reads",
-    ),
-    Command(
-        "sessions reindex",
-        "loop.cli.sessions:reindex",
-        "Rebuild the index of sessions. It is kept up to date without this, too.",
-        ("loop sessions reindex",),
-        (TARGET,),
-        result="loop.cli.sessions:Reindexed",
-    ),
-    Command(
-        "sessions show",
-        "loop.cli.sessions:show_session",
-        "Show one session: its facts and its steps.",
-        ("loop sessions show last",),
-        (argument("name ID", str, "An id, its beginning, or last.", complete=names.sessions), TARGET),
-        result="loop.session.recorded:AnySession",
-        agents="reads",
-    ),
-    Command(
-        "sessions replayed",
-        "loop.replay.command:replayed",
-        """Compare what a session's recipe.sh found with what the session had found.
-
-        Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
-        """,
-        ('loop sessions replayed "$work"   (the last line of recipe.sh)',),
-        (argument("folder", Path, "Where the recipe left what it found."),),
-        result="loop.replay.command:Replayed",
-    ),
-    Command(
-        "sessions import",
-        "loop.session.recorded:import_sessions",
-        """Import sessions that were recorded without loop.
-
-        Only their raw rows are kept. The format: loop patterns schema history
-        """,
-        ("loop sessions import history",),
-        (argument("name FILE", str, "A history in YAML; `history`: what ships with loop."), TARGET),
-        result="loop.session.recorded:Imported",
-    ),
-    Command(
-        "sessions compare",
-        "loop.cli.comparing:compare_sessions",
-        """Compare sessions: environment, sources, verdicts, ratios, cost, time.
-
-        Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
-        Latencies are not compared: they hang on the machine, the day and the hour.
-        """,
-        ("loop sessions compare last~1 last", "loop sessions compare 2026-11-20 last --md"),
-        (
-            argument(
-                "names ID",
-                list[str],
-                "Two or more: ids, beginnings of ids, last, last~1.",
-                complete=names.compared_sessions,
-            ),
-            TARGET,
-            MARKDOWN,
-        ),
-        result="loop.cli.comparing:Compared",
-        agents="reads",
-    ),
-    Command(
-        "catalog build",
-        "loop.site.command:build_site",
-        """Write a website of patterns, sessions, kernels and plans.
-
-        Open its index.html, or publish the folder anywhere. A folder that is no catalogue is not touched.
-        """,
-        ("loop catalog build --out catalogue",),
-        (option("--out DIR", Path, "Folder to write; an older catalogue is replaced."), TARGET),
-        result="loop.site.command:BuiltSite",
-    ),
-    Command(
-        "catalog serve",
-        "loop.site.command:serve_site",
-        "Serve the website on this machine, for this machine only, until Ctrl-C.",
-        ("loop catalog serve", "loop catalog serve --port 0 --dir catalogue"),
-        (
-            option("--port", int, "0 takes any that is free.", 8765, min=0, max=65535),
-            option(
-                "--dir DIR", Path | None, "A catalogue that was built. Default: one made now.", name="directory"
-            ),
-            TARGET,
-        ),
-    ),
+@command(
+    "status", "loop status", "loop status --md > STATUS.md", result="loop.cli.status_page:Status", agents="reads"
 )
+def status(target: Target = None, as_markdown: Markdown = False, json: Json = False, *, screen: "Screen") -> int:
+    """Show what runs, what waits, what it cost, what is next."""
+    from loop.cli.status import show_status
+
+    return show_status(target, screen, as_json=json, as_markdown=as_markdown)
+
+
+@command(
+    "clean",
+    "loop clean",
+    "loop clean --yes",
+    "loop clean --older-than 90",
+    "loop clean --cache",
+    result="loop.cli.clean:Cleaned",
+)
+def clean(
+    names: Annotated[
+        list[str] | None, Argument(metavar="NAME", help="Only these. Default: all that nobody needs.")
+    ] = None,
+    older_than: Annotated[
+        float | None,
+        Option(
+            metavar="DAYS",
+            help="Also sessions older than that, save for the last and those with a known-good build. "
+            "With --cache: only what was written so long ago.",
+            min=0,
+        ),
+    ] = None,
+    resumable: Annotated[
+        bool, Option("--resumable", help="With --older-than: also sessions that could be resumed.")
+    ] = False,
+    discard_edits: Annotated[
+        bool, Option("--discard-edits", help="Also what would lose edits or commits.")
+    ] = False,
+    cache: Annotated[
+        bool, Option("--cache", help="Instead: builds and indexes. All of them can be made again.")
+    ] = False,
+    yes: Yes = False,
+    target: Target = None,
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """List what loop left behind and nobody needs: worktrees, branches, old sessions. Then ask, and remove it.
+
+    Only what loop made is looked at. A session that can be resumed keeps all that it needs. A worktree with
+    uncommitted edits stays, and so does a branch that is not merged.
+    """
+    from loop.cli.clean import CleanRequest, clean, clean_cache
+
+    if cache:
+        return clean_cache(older_than or 0.0, yes, screen, as_json=json)
+    return clean(asked(CleanRequest, locals()), screen)
+
+
+@command(
+    "report",
+    "loop report last > report.md",
+    "loop report last --format html --output report.html",
+    'loop report last --format summary --limit 1000000 >> "$GITHUB_STEP_SUMMARY"',
+    result="loop.model.exported:ExportedSession",
+    agents="reads",
+)
+def report(
+    session_id: Annotated[
+        str, Argument(metavar="ID", help="An id, its beginning, or last.", autocompletion=names.sessions)
+    ] = "last",
+    form: Annotated[str, Option("--format", metavar="TEXT", help="md, html, json, csv or summary.")] = "md",
+    output: Annotated[
+        Path | None, Option(metavar="PATH", help="Write this file instead; a report's figures beside it.")
+    ] = None,
+    target: Target = None,
+    limit: Annotated[int, Option(metavar="NUMBER", help="Of a summary, in bytes.")] = 65_536,
+    link: Annotated[str, Option(metavar="TEXT", help="Of a summary: where the whole report is.")] = "",
+    json: Annotated[bool, Option("--json", help="The same as --format json.")] = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Print a session's report, rendered again from its record.
+
+    html is one file that needs nothing else; csv has one row a sample that was timed;
+    `loop patterns schema report` describes json.
+
+    A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
+    which a workflow finds its own comment again.
+    """
+    from loop.session.command import report
+
+    return report(session_id, form, target, output, screen, limit, link, as_json=json)
+
+
+@command(
+    "patterns list",
+    "loop patterns list --json",
+    'loop patterns list "link error"',
+    result="loop.cli.pattern_rows:PatternList",
+    agents="reads",
+)
+def patterns_list(
+    words: Annotated[
+        list[str] | None, Argument(metavar="WORD", help="Only those for a problem, an error, a name.")
+    ] = None,
+    target: Target = None,
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """List all patterns; with words, those that answer a problem, the best first."""
+    if words:
+        from loop.cli.patterns import search_patterns
+
+        return search_patterns(words, target, screen, as_json=json)
+    from loop.cli.pattern_rows import list_patterns
+
+    return list_patterns(target, screen, as_json=json)
+
+
+@command(
+    "patterns show", "loop patterns show baseline-first", result="loop.cli.patterns:ShownPattern", agents="reads"
+)
+def patterns_show(name: PatternName, target: Target = None, json: Json = False, *, screen: "Screen") -> int:
+    """Show one pattern in full."""
+    from loop.cli.patterns import show_pattern
+
+    return show_pattern(name, target, screen, as_json=json)
+
+
+@command(
+    "patterns check", "loop patterns check patterns/mine.yaml", result="loop.cli.checking:Checked", agents="reads"
+)
+def patterns_check(
+    path: Annotated[Path | None, Argument(help="A file or folder; all definitions when none is named.")] = None,
+    target: Target = None,
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Check definitions without running anything."""
+    from loop.cli.checking import check_definitions
+
+    return check_definitions(path, target, screen, as_json=json)
+
+
+@command("patterns schema", "loop patterns schema target > target.json")
+def patterns_schema(
+    name: Annotated[str, Argument(help="pattern, plan, target, rates, history, report or commands.")] = "pattern",
+    write: Annotated[bool, Option("--write", help="Write all of them into the package.")] = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Print the JSON Schema of a kind of file, for editors and programs."""
+    from loop.cli.checking import show_schema
+
+    return show_schema(name, write, screen)
+
+
+@command("plan list", "loop plan list", result="loop.cli.patterns:PlanList", agents="reads")
+def plan_list(target: Target = None, json: Json = False, *, screen: "Screen") -> int:
+    """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
+    from loop.cli.patterns import list_plans
+
+    return list_plans(target, screen, as_json=json)
+
+
+@command("plan next", "loop plan next --json", result="loop.cli.next_plan:NextSession", agents="reads")
+def plan_next(target: Target = None, json: Json = False, *, screen: "Screen") -> int:
+    """Propose the next session: what, why, time, cost and benefit. Nothing runs."""
+    from loop.cli.next_plan import show_next
+
+    return show_next(target, screen, as_json=json)
+
+
+@command("sessions list", "loop sessions list", result="loop.cli.sessions:SessionList", agents="reads")
+def sessions_list(target: Target = None, json: Json = False, *, screen: "Screen") -> int:
+    """List all sessions, oldest first."""
+    from loop.cli.sessions import list_sessions
+
+    return list_sessions(target, screen, as_json=json)
+
+
+@command("sessions show", "loop sessions show last", result="loop.session.recorded:AnySession", agents="reads")
+def sessions_show(
+    name: Annotated[
+        str, Argument(metavar="ID", help="An id, its beginning, or last.", autocompletion=names.sessions)
+    ],
+    target: Target = None,
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Show one session: its facts and its steps."""
+    from loop.cli.sessions import show_session
+
+    return show_session(name, target, screen, as_json=json)
+
+
+@command(
+    "sessions replayed",
+    'loop sessions replayed "$work"   (the last line of recipe.sh)',
+    result="loop.replay.command:Replayed",
+)
+def sessions_replayed(
+    folder: Annotated[Path, Argument(help="Where the recipe left what it found.")],
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Compare what a session's recipe.sh found with what the session had found.
+
+    Exit code 0: same; 1: not the same; 125: cannot tell, as by another compiler or machine.
+    """
+    from loop.replay.command import replayed
+
+    return replayed(folder, screen, as_json=json)
+
+
+@command("sessions import", "loop sessions import history", result="loop.session.recorded:Imported")
+def sessions_import(
+    name: Annotated[str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")],
+    target: Target = None,
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Import sessions that were recorded without loop.
+
+    Only their raw rows are kept. The format: loop patterns schema history
+    """
+    from loop.session.recorded import import_sessions
+
+    return import_sessions(name, target, screen, as_json=json)
+
+
+@command(
+    "sessions compare",
+    "loop sessions compare last~1 last",
+    "loop sessions compare 2026-11-20 last --md",
+    result="loop.cli.comparing:Compared",
+    agents="reads",
+)
+def sessions_compare(
+    names: Annotated[
+        list[str],
+        Argument(
+            metavar="ID",
+            help="Two or more: ids, beginnings of ids, last, last~1.",
+            autocompletion=names.compared_sessions,
+        ),
+    ],
+    target: Target = None,
+    as_markdown: Markdown = False,
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Compare sessions: environment, sources, verdicts, ratios, cost, time.
+
+    Sessions of another target, device or baseline are named, with the reason, and left out of the ratios.
+    Latencies are not compared: they hang on the machine, the day and the hour.
+    """
+    from loop.cli.comparing import compare_sessions
+
+    return compare_sessions(names, target, screen, as_json=json, as_markdown=as_markdown)
+
+
+@command("catalog build", "loop catalog build --out catalogue", result="loop.site.command:BuiltSite")
+def catalog_build(
+    out: Annotated[Path, Option(metavar="DIR", help="Folder to write; an older catalogue is replaced.")],
+    target: Target = None,
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Write a website of patterns, sessions, kernels and plans.
+
+    Open its index.html, or publish the folder anywhere. A folder that is no catalogue is not touched.
+    """
+    from loop.site.command import build_site
+
+    return build_site(out, target, screen, as_json=json)
+
+
+@command("cost show", "loop cost show", "loop cost show --json", result="loop.money.model:Ledger", agents="reads")
+def cost_show(target: Target = None, json: Json = False, *, screen: "Screen") -> int:
+    """What sessions cost, and what was measurably spared; what nobody measured is `?`, in part `+`."""
+    from loop.money.command import show_costs
+
+    return show_costs(target=target, as_json=json, screen=screen)
+
+
+@command("cost rates", "loop cost rates", result="loop.money.model:Prices")
+def cost_rates(target: Target = None, json: Json = False, *, screen: "Screen") -> int:
+    """Show the prices of the rate card, each with its source and age."""
+    from loop.money.command import show_rates
+
+    return show_rates(target=target, as_json=json, screen=screen)
+
+
+@command(
+    "cost keep-or-stop",
+    "loop cost keep-or-stop --idle-hours 5",
+    "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
+    "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80..1.20",
+    result="loop.money.model:KeptOrStopped",
+)
+def cost_keep_or_stop(
+    idle_hours: Annotated[
+        float | None, Option(metavar="NUMBER", help="Hours until the GPU is needed again.")
+    ] = None,
+    gpu_usd_per_hour: Annotated[float | None, Option(metavar="NUMBER", help="Default: the rate card's.")] = None,
+    stop_cost_usd: Annotated[
+        str | None, Option(metavar="TEXT", help="Cost of a stop, or a range as in 0.80..1.20.")
+    ] = None,
+    restart_minutes: Annotated[
+        str | None, Option(metavar="TEXT", help="A number or a range. Default: as your sessions measured it.")
+    ] = None,
+    waiting: Annotated[
+        str | None,
+        Option(
+            metavar="TEXT",
+            help="Who waits for a restart: nobody, agent, engineer. Default: the card's, else nobody.",
+        ),
+    ] = None,
+    target: Target = None,
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Decide whether to keep an idle GPU or to stop it.
+
+    Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of whoever waits).
+    """
+    from loop.money.command import KeepRequest, keep_or_stop
+
+    return keep_or_stop(asked(KeepRequest, locals()), screen)
+
+
+@command("cost pivot", "loop cost pivot --options pivot.yaml", result="loop.money.model:Pivoted")
+def cost_pivot(
+    options: Annotated[
+        Path | None, Option(metavar="PATH", help="YAML file with the options; without one, the stop rules.")
+    ] = None,
+    target: Target = None,
+    json: Json = False,
+    *,
+    screen: "Screen",
+) -> int:
+    """Decide whether to go on or to try something else.
+
+    An option without a probability or a value has no expected value: what it would need is shown instead.
+
+    The form of the file:
+
+      format: 1
+
+      question: what next
+
+      options:
+
+        - {name: go on, usd: [150, 250], probability: 0.5, value_usd: 600}
+
+        - {name: rewrite, usd: [250, 350], value_usd: 600}
+    """
+    from loop.money.command import pivot
+
+    return pivot(options=options, target=target, as_json=json, screen=screen)

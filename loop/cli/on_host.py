@@ -17,8 +17,8 @@ from loop.base.locks import boot_id, locked
 from loop.base.places import PACKAGE, Project, state_folder
 from loop.base.screen import Screen
 from loop.cli import following
+from loop.cli.command import Command
 from loop.cli.leaving import run_here
-from loop.cli.table import Command
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare

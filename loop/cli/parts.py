@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,42 +18,74 @@ from loop.steps.setting import trusted_setting, with_given
 from loop.steps.spread import write_samples
 
 
-def run_step(
-    *,
-    action: str,
-    given: str,
-    target: Path | None,
-    device: str,
-    variants: Sequence[str],
-    threads: int | None,
-    seed: int,
-    workloads: Sequence[str],
-    checks: Sequence[str],
-    budget_s: float,
-    limit_s: float,
-    samples: Path | None,
-    as_json: bool,
-    screen: Screen,
-) -> int:
+@dataclass(frozen=True)
+class StepRequest:
+    """What the user, or an executor, asked for."""
+
+    action: str
+    given: str
+    """The action's arguments, a JSON object."""
+    target: Path | None
+    device: str
+    variants: Sequence[str]
+    threads: int | None
+    seed: int
+    workloads: Sequence[str]
+    checks: Sequence[str]
+    budget_s: float
+    limit_s: float
+    samples: Path | None
+    """Where raw samples go."""
+    json: bool
+
+
+def run_step(asked: StepRequest, screen: Screen) -> int:
     """Do one step on the target; the exit code."""
     from loop.actions import ACTIONS
 
+    action, samples = asked.action, asked.samples
     if action not in ACTIONS:
         raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
     if samples is not None and not samples.absolute().parent.is_dir():
         raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
-    setting = with_given(trusted_setting(target, screen), [*workloads, *checks])
-    step = Step(id="step", title=action, action=action, arguments=_read(given), budget_s=budget_s, limit_s=limit_s)
+    setting = with_given(trusted_setting(asked.target, screen), [*asked.workloads, *asked.checks])
+    step = Step(
+        id="step",
+        title=action,
+        action=action,
+        arguments=_read(asked.given),
+        budget_s=asked.budget_s,
+        limit_s=asked.limit_s,
+    )
     pattern = Pattern(
-        format=1, name="step", number=1, title=action, problem=action, use_when=(action,),
-        estimate=Estimate(minutes=1), steps=(step,),
-    )  # fmt: skip
-    sets = tuple(workloads) or (next(iter(setting.target.workloads)),)
+        format=1,
+        name="step",
+        number=1,
+        title=action,
+        problem=action,
+        use_when=(action,),
+        estimate=Estimate(minutes=1),
+        steps=(step,),
+    )
     plan = Plan(
-        format=1, name="step", title=action, patterns=("step",), workloads=sets, checks=tuple(checks),
-        budget=PlanBudget(minutes=limit_s / 60),
-    )  # fmt: skip
-    request = BenchRequest("step", variants, target, device, workloads, threads, seed, json=as_json)
+        format=1,
+        name="step",
+        title=action,
+        patterns=("step",),
+        workloads=tuple(asked.workloads) or (next(iter(setting.target.workloads)),),
+        checks=tuple(asked.checks),
+        budget=PlanBudget(minutes=asked.limit_s / 60),
+    )
+    request = BenchRequest(
+        "step",
+        asked.variants,
+        asked.target,
+        asked.device,
+        asked.workloads,
+        asked.threads,
+        asked.seed,
+        json=asked.json,
+    )
     chosen = choose(request, setting.target)
 
     def store(event: Happening) -> Happening:

@@ -1,4 +1,4 @@
-"""`loop patterns show|search` and `loop plan ...`: look at definitions. Nothing here executes anything."""
+"""`loop patterns list WORD`, `loop patterns show`, `loop plan list`: look at definitions; nothing executes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +21,8 @@ LOOKED_BACK = 50
 class ShownPattern(Printed, Pattern):
     """A pattern in full."""
 
+    schema_version: int = 2
+    """Number of this schema."""
     file: str
     """Where it is defined."""
     statistics: PatternStatistics
@@ -32,13 +34,6 @@ class PlanList(Printed):
 
     plans: tuple[Plan, ...]
     """By name."""
-
-
-class ShownPlan(Printed, Plan):
-    """A plan."""
-
-    file: str
-    """Where it is defined."""
 
 
 def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -77,9 +72,6 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
     )
     screen.prose(f"use when: {', '.join(pattern.use_when)}")
     screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}")
-    if pattern.without is not None:
-        minutes = f"{pattern.without.minutes:g} min" if pattern.without.minutes else "see the history"
-        screen.prose(f"without it: {minutes} ({pattern.without.evidence})")
     screen.data("")
     rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in pattern.steps]
     screen.table(("step", "action", "budget", "what"), rows)
@@ -101,21 +93,4 @@ def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> int:
         return ExitCode.OK
     rows = [(p.name, len(p.patterns), f"{p.budget.minutes:g}", p.title) for p in (r.value for r in found.values())]
     screen.table(("plan", "patterns", "min", "objective"), rows)
-    return ExitCode.OK
-
-
-def show_plan(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """One plan."""
-    read = definitions.choose(definitions.plans(project(target, Path.cwd())), name, "plan")
-    plan = read.value
-    if as_json:
-        screen.data(to_json(ShownPlan(file=str(read.path), **dict(plan))))
-        return ExitCode.OK
-    screen.prose(f"{plan.name}: {plan.title}\n\n")
-    screen.table(("#", "pattern"), list(enumerate(plan.patterns, start=1)))
-    sets = f"workloads {', '.join(plan.workloads)}; checks {', '.join(plan.checks) or 'none'}"
-    screen.prose("\n" + sets)
-    for line in (f"budget: {plan.budget.minutes:g} min", *plan.aims()):
-        screen.prose(line)
-    screen.data(f"{read.path}\nrun it: loop run session {plan.name}")
     return ExitCode.OK

@@ -1,12 +1,12 @@
 """Commands that are short stories: a session by its options, and trust in a project."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from loop.agents import results
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.locks import held
@@ -17,7 +17,7 @@ from loop.jobs import executor
 from loop.learning.predicting import Foreseen
 from loop.library import trust
 from loop.model.base import Printed
-from loop.model.campaign import TUNER, Campaign
+from loop.model.campaign import Campaign
 from loop.model.exported import ExportedSession
 from loop.optimize.stopping import STOP
 from loop.session.bounds import Asked
@@ -54,55 +54,35 @@ SessionAnswer = ExportedSession | Foreseen
 """A session that was run; with `--dry-run`, what it would take."""
 CampaignAnswer = ExportedSession | Foreseen | Stopping
 """The same; with `--stop`, which campaign ends."""
-CAMPAIGN_FIELDS = {
-    "proposer": "proposer",
-    "width": "width",
-    "executor": "executor",
-    "max_candidates": "candidates",
-    "max_minutes": "minutes",
-    "max_tokens": "tokens",
-    "max_gpu_seconds": "gpu_s",
-    "stall": "stall",
-    "target_ratio": "target",
-    "proposer_minutes": "proposer_minutes",
-    "quiet_minutes": "quiet_minutes",
-    "env": "env",
-}
-"""Option of the command line to field of the campaign."""
+FLAGS = {"candidates": "max_candidates", "gpu_s": "max_gpu_seconds", "target": "target_ratio"}
+FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
+"""Field of a campaign to option, where their names differ."""
 
 
-def run_session(
-    *,
-    resume: str | None,
-    budget_minutes: float | None,
-    max_usd: float | None,
-    watch_preemption: str,
-    ai_usd: float | None,
-    evaluator: Path | None,
-    evaluator_python: str | None,
-    screen: Screen,
-    **given: Any,
-) -> int:
-    """Walk a plan, or go on with a session."""
-    campaign = campaign_of(given, max_usd)
-    request = SessionRequest(
-        asked=Asked(budget_minutes, max_usd, watch_preemption),
-        ai=results.stated(ai_usd),
-        campaign=campaign,
-        theirs=terms_of(evaluator, evaluator_python, given["target"]),
-        json=given.pop("as_json"),
-        **given,
-    )
+def run_session(request: SessionRequest, resume: str | None, screen: Screen) -> int:
+    """Walk a plan, or go on with a session: its id, or `last`."""
     if request.decline and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
     return run_new(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
-def terms_of(evaluator: Path | None, python: str | None, target: Path | None) -> EvaluatorTerms | None:
+def bounds(minutes: float | None = None, usd: float | None = None, watch: str | None = None) -> Asked:
+    """What a session may take; `watch`: which cloud may take the machine away."""
+    return Asked(minutes, usd, watch or os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
+
+
+def attended() -> bool:
+    """Whether somebody says that they attend to the session, so that their time is charged."""
+    return os.environ.get("LOOP_ATTENDED", "") not in ("", "0")
+
+
+def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
     """Whose evaluator is asked; None where nobody named one. Raises UsageError for a target of loop's own."""
-    if evaluator is None and python is None:
+    python = os.environ.get("LOOP_EVALUATOR_PYTHON")
+    is_task = target is not None and made_of(target) is not None
+    if evaluator is None and not (python and is_task):
         return None
-    if target is None or made_of(target) is None:
+    if not is_task:
         raise UsageError("--evaluator: the target is no task of another format", hint="loop targets inspect PATH")
     if evaluator is not None and not evaluator.is_dir():
         raise UsageError(
@@ -111,57 +91,32 @@ def terms_of(evaluator: Path | None, python: str | None, target: Path | None) ->
     return EvaluatorTerms(evaluator=str(evaluator.absolute()) if evaluator else None, evaluator_python=python)
 
 
-def campaign_of(given: dict[str, Any], usd: float | None) -> Campaign:
-    """What the options of a campaign say; they are taken out of what was given."""
-    fields = {field: given.pop(option) for option, field in CAMPAIGN_FIELDS.items() if option in given}
+def campaign(**fields: Any) -> Campaign:
+    """A campaign of what options gave; None is the default. Raises UsageError that names the option."""
     if fields.get("executor"):
         executor.check(fields["executor"])
     try:
-        return Campaign(usd=usd, **{name: value for name, value in fields.items() if value is not None})
+        return Campaign(**{name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
-        options = {**CAMPAIGN_FIELDS, "max_usd": "usd"}
-        option = next(one for one, field in options.items() if field == first["loc"][0])
-        name = f"--{option.replace('_', '-')}"
+        field = str(first["loc"][0])
+        flag = f"--{FLAGS.get(field, field).replace('_', '-')}"
         if isinstance(first["input"], int | float):
             above = first.get("ctx", {}).get("gt", 0)
             raise UsageError(
-                f"{name} {first['input']:g}: expected a number above {above:g}", f"{name} 10"
+                f"{flag} {first['input']:g}: expected a number above {above:g}", f"{flag} 10"
             ) from error
-        raise UsageError(f"{name}: {first['msg'].lower()}", hint="loop optimize --help") from error
+        raise UsageError(f"{flag}: {first['msg'].lower()}", hint="loop optimize --help") from error
 
 
-def optimize(
-    *,
-    target: Path | None,
-    plan: str,
-    max_usd: float | None,
-    stop: bool,
-    resume: str | None,
-    watch_preemption: str,
-    as_json: bool,
-    screen: Screen,
-    **given: Any,
-) -> int:
-    """Rounds of candidates until a stop rule holds; or end the campaign that runs after its candidate."""
-    campaign = campaign_of(given, max_usd)
-    if stop:
-        return stop_campaign(target, screen, as_json=as_json)
-    request = SessionRequest(
-        plan=None if resume else "tune" if campaign.proposer == TUNER else plan,
-        target=target,
-        asked=Asked(watch=watch_preemption),
-        campaign=campaign,
-        json=as_json,
-        **given,
-    )
-    if resume is not None:
-        return resume_session(resume, request, screen)
-    for other in _running(read_setting(target).project.sessions) if campaign.unattended else ():
+def announce_others(request: SessionRequest, screen: Screen) -> None:
+    """Name the campaigns of programs that run on the same target."""
+    if not request.campaign.unattended:
+        return
+    for other in _running(read_setting(request.target).project.sessions):
         screen.say(
             f"campaign {other.id} runs on this target: they take turns to measure, and share nothing they keep"
         )
-    return run_new(request, screen)
 
 
 def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -188,11 +143,6 @@ def ends_after_candidate(session: str, screen: Screen, *, as_json: bool) -> int:
     if as_json:
         screen.data(to_json(Stopping(session=session)))
     return ExitCode.OK
-
-
-def run_pattern(*, watch_preemption: str, as_json: bool, screen: Screen, **given: Any) -> int:
-    """Walk one pattern as a session of its own."""
-    return run_new(SessionRequest(asked=Asked(watch=watch_preemption), json=as_json, **given), screen)
 
 
 def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen, *, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""`loop sessions list|show|reindex`. Lists come from the index alone: no model is imported for them."""
+"""`loop sessions list|show`. Lists come from the index alone: no model is imported for them."""
 
 import json
 from pathlib import Path
@@ -86,13 +86,6 @@ class SessionList(TypedDict):
     sessions: list[SessionLine]
 
 
-class Reindexed(TypedDict):
-    """How many sessions the index has."""
-
-    schema_version: int
-    sessions: int
-
-
 def _row(one: Listed, root: Path) -> SessionLine:
     """What a list says of one folder."""
     ended = one.counted and (one.recorded or one.status is not None)
@@ -120,18 +113,6 @@ def _status(one: Listed, root: Path) -> str:
     if one.recorded:
         return "recorded"
     return one.status or ("running" if held(root / one.folder / LOCK) else "open")
-
-
-def reindex(target: Path | None, screen: Screen, *, as_json: bool = False) -> int:
-    """Read all session folders again."""
-    root = _root(target)
-    count = index.reindex(root)
-    if as_json:
-        answer: Reindexed = {"schema_version": 1, "sessions": count}
-        screen.data(json.dumps(answer, indent=1))
-    screen.say(f"{count} session{'' if count == 1 else 's'} in {root}")
-    say_damage(index.damaged(root), screen)
-    return ExitCode.OK
 
 
 def show_session(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:

@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
 
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import UsageError
 from loop.base.locks import held
 from loop.base.places import project
 from loop.base.screen import Screen
+from loop.cli.options import Target
 from loop.jobs.folder import read_text
 from loop.library import trust
 from loop.model.base import Printed
@@ -19,6 +23,8 @@ from loop.session.closing import brief_page
 from loop.session.command import find
 from loop.session.run import tree_of
 from loop.store.sessions import CHANGES, LOCK, SessionFolder
+
+SessionId = Annotated[str, Argument(help="An id of a session, its beginning, or last.")]
 
 
 class Asked(Printed):
@@ -99,8 +105,8 @@ def waiting(session: str, target: Path | None) -> Waiting:
     return Waiting(folder, brief, tree.target.resolve(), frozenset(tree.committed()))
 
 
-def show_brief(session: str, target: Path | None, screen: Screen, *, as_json: bool = True) -> int:
-    """Print what a session asks for, with the files as they are now."""
+def change_brief(session: SessionId = "last", target: Target = None, *, screen: Screen) -> int:
+    """Read what a waiting session asks for: the brief, how changes are judged, and the files that may change."""
     asked = waiting(session, target)
     told = Asked(
         session=asked.folder.id,
@@ -114,8 +120,19 @@ def show_brief(session: str, target: Path | None, screen: Screen, *, as_json: bo
     return 0
 
 
-def edit(file: str, text: str, session: str, target: Path | None, screen: Screen, *, as_json: bool = True) -> int:
-    """Write one file of the change. Raises UsageError for one that may not change."""
+def change_edit(
+    file: Annotated[str, Argument(help="A file that the brief lets you change, or a new one beside it.")],
+    text: Annotated[str, Argument(help="All that it is to hold.")],
+    session: Annotated[str, Option(help="An id of a session, its beginning, or last.")] = "last",
+    target: Target = None,
+    *,
+    screen: Screen,
+) -> int:
+    """Write one file of the change that a waiting session asks for, in the session's own worktree.
+
+    `kernels_check` with the folder as target says in seconds whether it is right. `run_session` with
+    `resume` has it judged.
+    """
     asked = waiting(session, target)
     brief, path = asked.brief, asked.file(file)
     name = str(Path(file))

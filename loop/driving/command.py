@@ -4,10 +4,9 @@ import gc
 import importlib.util
 
 from loop.base.errors import ExitCode, UsageError
-from loop.base.screen import Screen
 
 
-def serve(screen: Screen) -> int:
+def serve() -> int:
     """Serve the Model Context Protocol on stdin and stdout until the client closes them."""
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("`loop mcp` needs the package `mcp`", hint="pip install 'kernel-loop[mcp]'")

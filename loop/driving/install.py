@@ -1,11 +1,11 @@
-"""`loop agents install|remove`: files that tell an agent how to use loop, in a folder of the user's.
+"""`loop agents install [--remove]`: files that tell an agent how to use loop, in a folder of the user's.
 
 Between two marks the text is loop's; everything else in a file is the user's, and stays byte by byte. The front
 matter of the skill stands between them, too: its first line is a comment with the first mark.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -59,6 +59,8 @@ class AgentsRequest:
     """None: here."""
     skills: Sequence[str] = ()
     """Folders of skills; see `DEFAULTS` for none."""
+    remove: bool = False
+    """Take away what was written."""
     yes: bool = False
     json: bool = False
 
@@ -68,25 +70,14 @@ DEFAULTS = (".agents/skills", ".claude/skills")
 
 
 def install(request: AgentsRequest, screen: Screen) -> int:
-    """Write the skill and the section of AGENTS.md, after asking."""
-    return _done(request, screen, "Write", _installed)
-
-
-def remove(request: AgentsRequest, screen: Screen) -> int:
-    """Take away what `install` wrote, after asking."""
-    return _done(request, screen, "Take away", _removed)
-
-
-def _done(
-    request: AgentsRequest, screen: Screen, verb: str, planned: Callable[[Path, Sequence[Path]], Iterator[Planned]]
-) -> int:
+    """Write the skill and the section of AGENTS.md, or take them away, after asking."""
     folder = (request.folder or Path()).absolute()
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="name the folder of your project")
     places = [Path(one) / NAME / SKILL for one in request.skills or DEFAULTS]
-    plan = [*planned(folder, places)]
+    plan = [*(_removed if request.remove else _installed)(folder, places)]
     todo = [one for one in plan if one.change not in ("unchanged", "not there")]
-    agreed = request.yes if request.json else _agreed(plan, todo, request, screen, verb)
+    agreed = request.yes if request.json else _agreed(plan, todo, request, screen)
     for one in todo if agreed else ():
         _apply(one, folder)
     if request.json:
@@ -95,15 +86,13 @@ def _done(
     return ExitCode.OK if agreed or not todo else ExitCode.USAGE
 
 
-def _agreed(
-    plan: Sequence[Planned], todo: Sequence[Planned], request: AgentsRequest, screen: Screen, verb: str
-) -> bool:
+def _agreed(plan: Sequence[Planned], todo: Sequence[Planned], request: AgentsRequest, screen: Screen) -> bool:
     """Show what becomes of each file; whether it may be done, which is asked where it was not said."""
     folder = (request.folder or Path()).absolute()
     for one in plan:
         would_be = "" if request.yes or one not in todo else "would be "
         screen.data(f"{(would_be + one.change).ljust(16)}  {one.path.relative_to(folder)}")
-    agreed = request.yes or (bool(todo) and screen.confirm(f"{verb} that?"))
+    agreed = request.yes or (bool(todo) and screen.confirm("Take that away?" if request.remove else "Write that?"))
     if todo and not agreed:
         screen.say("nothing was written; to do it: add --yes")
     return agreed

@@ -11,7 +11,9 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from typer import Argument, Option
 
 from loop.base.documents import to_json
 from loop.base.errors import EXIT_CODES, UsageError
@@ -30,6 +32,7 @@ PREFIX = "mcp-"
 """How the ids of jobs begin that agents start: this room forgets no other."""
 ENDS_S = 20.0
 """Time for a job to end once it is told."""
+JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
 
 
 class Job(Printed):
@@ -152,14 +155,25 @@ def wait(job: JobFolder, seconds: float) -> Job:
     return status(job)
 
 
-def show(job: str, screen: Screen, *, wait_s: float = 0.0, as_json: bool = True) -> int:
-    """Print the status of a job, after waiting for its end where that is asked."""
+def job_status(job: JobId = "last", *, screen: Screen) -> int:
+    """Say what a job does, or what came of it. Without an id: the last one."""
+    screen.data(to_json(status(find(job))))
+    return 0
+
+
+def job_wait(
+    job: JobId = "last",
+    wait_s: Annotated[float, Option(help="Seconds to wait.", min=0, max=LONGEST_WAIT_S)] = LONGEST_WAIT_S,
+    *,
+    screen: Screen,
+) -> int:
+    """Wait for a job to end, up to 50 s; call it again while the state is `running`."""
     screen.data(to_json(wait(find(job), wait_s)))
     return 0
 
 
-def cancel(job: str, screen: Screen, *, as_json: bool = True) -> int:
-    """Ask a job to end, as Ctrl-C does, and print what came of it."""
+def job_cancel(job: JobId = "last", *, screen: Screen) -> int:
+    """End a job in good order. A session that is cancelled can be resumed."""
     found = find(job)
     found.cancel()
     screen.data(to_json(wait(found, ENDS_S)))

@@ -1,12 +1,10 @@
-"""`loop mcp`: the tools and resources over the Model Context Protocol, on stdin and stdout."""
+"""`loop mcp`: the tools over the Model Context Protocol, on stdin and stdout."""
 
 import importlib
 import json
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -16,8 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from loop import __version__
-from loop.base.errors import LoopError, UsageError
-from loop.base.places import project
+from loop.base.errors import LoopError
 from loop.cli import answered
 from loop.driving import jobs
 from loop.driving.tools import WAIT, Tool, chosen, tools
@@ -37,19 +34,14 @@ HINTS: dict[str, dict[str, bool]] = {
 """What each kind of tool does to its surroundings. None reaches beyond this machine."""
 SAYS_S = 1.0
 """Between two notes of progress."""
-LISTED = 20
-"""Sessions that are listed as resources; a template reaches the others."""
-Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
 def described(tool: Tool) -> types.Tool:
     """A tool as the protocol lists it."""
-    title, _, more = tool.command.help.partition("\n")
-    lines = [title, *(line.strip() for line in more.splitlines())]
     return types.Tool(
         name=tool.name,
-        title=title.rstrip("."),
-        description="\n".join(lines).strip(),
+        title=tool.command.summary.rstrip("."),
+        description=tool.command.help,
         input_schema=tool.input_schema,
         output_schema=tool.output_schema,
         annotations=types.ToolAnnotations(open_world_hint=False, **HINTS[tool.command.agents]),
@@ -71,7 +63,7 @@ class Calls:
     def _warm_up(self) -> None:
         for tool in self.tools.values():
             if not tool.starts:
-                importlib.import_module(tool.command.story.partition(":")[0])
+                importlib.import_module(tool.command.result.partition(":")[0])
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """One call; what is wrong comes back as a result with `is_error`, a code and what to do next."""
@@ -112,87 +104,11 @@ class Calls:
         return {**status, "error": error} if error else status
 
 
-class Reads:
-    """Reports and briefs as resources."""
-
-    async def list(self, ctx: Any, params: Any) -> types.ListResourcesResult:
-        """Reports of the newest sessions of the target at hand."""
-        from loop.store import sessions
-
-        every = await run_sync(lambda: sessions.every(project(None, Path.cwd()).sessions)[-LISTED:])
-        return types.ListResourcesResult(
-            resources=[
-                types.Resource(
-                    uri=f"loop://report/{one.id}", name=f"report of {one.id}", mime_type="text/markdown"
-                )
-                for one in reversed(every)
-                if one.report.is_file()
-            ]
-        )
-
-    async def templates(self, ctx: Any, params: Any) -> types.ListResourceTemplatesResult:
-        """How any session is reached; `target` is a folder, the one at hand where it is left out."""
-        return types.ListResourceTemplatesResult(
-            resource_templates=[
-                types.ResourceTemplate(
-                    uri_template=f"loop://{name}/{{session}}{{?target}}",
-                    name=name,
-                    description=text,
-                    mime_type="text/markdown",
-                )
-                for name, text in (
-                    ("report", "The report of a session, by its id or `last`."),
-                    ("brief", "What a waiting session asks for."),
-                )
-            ]
-        )
-
-    async def read(self, ctx: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        """One page."""
-        text = await run_sync(_page, str(params.uri))
-        page = types.TextResourceContents(uri=params.uri, mime_type="text/markdown", text=text)
-        return types.ReadResourceResult(contents=[page])
-
-
-def _page(uri: str) -> str:
-    """The text of a resource. What is wrong with it is an error of the protocol, with what to do next."""
-    from urllib.parse import parse_qs, unquote, urlsplit
-
-    from mcp.shared.exceptions import MCPError
-
-    from loop.driving.changes import waiting
-    from loop.session.command import find
-
-    parts = urlsplit(uri)
-    target = parse_qs(parts.query).get("target", [""])[0]
-    name, folder = unquote(parts.path.strip("/")) or "last", Path(target) if target else None
-    try:
-        if parts.netloc == "brief":
-            return waiting(name, folder).page()
-        if parts.netloc != "report":
-            raise UsageError(f"no resource {uri}", "loop://report/last or loop://brief/last")
-        found = find(project(folder, Path.cwd()).sessions, name)
-        if not found.report.is_file() or found.report.is_symlink():
-            raise UsageError(f"{found.id} has no report yet", "sessions_show says how far it is")
-        return found.report.read_text(errors="replace")
-    except LoopError as error:
-        raise MCPError(
-            code=types.INVALID_PARAMS, message=f"{error.message}; next: {error.hint}", data=error.as_json("loop")
-        ) from error
-
-
 def made() -> Server[Any]:
-    """The server: tools and resources, before it has a client."""
-    calls, reads = Calls(), Reads()
+    """The server, before it has a client."""
+    calls = Calls()
     return Server(
-        "loop",
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        on_list_tools=calls.list,
-        on_call_tool=calls.call,
-        on_list_resources=reads.list,
-        on_list_resource_templates=reads.templates,
-        on_read_resource=reads.read,
+        "loop", version=__version__, instructions=INSTRUCTIONS, on_list_tools=calls.list, on_call_tool=calls.call
     )
 
 

@@ -8,7 +8,7 @@ from loop import __version__
 from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.base.places import shipped
 from loop.cli import ALL
-from loop.cli.table import Command
+from loop.cli.command import Command
 from loop.report.markdown import Markdown
 from loop.report.templates import environment
 
@@ -17,7 +17,7 @@ END = "<!-- loop: end -->"
 NAME = "loop"
 LOOK = ("status", "kernels list", "targets inspect", "plan next")
 START = ("init",)
-OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "patterns search", "cost show")
+OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "patterns list", "cost show")
 """Commands whose examples the skill shows."""
 
 
@@ -31,7 +31,7 @@ class Line:
 
 def skill() -> str:
     """The skill: what an agent needs that knows nothing of loop."""
-    lines = [Line(_typed(one), one.help.partition("\n")[0].strip()) for one in ALL if one.agents]
+    lines = [Line(_typed(one), one.summary) for one in ALL if one.agents]
     return _rendered(
         "SKILL.md.j2",
         version=__version__,

@@ -1,4 +1,4 @@
-"""Rows of the table of commands as tools: name, arguments, annotations, results."""
+"""Commands as tools: name, arguments, annotations, results; and tools that no command line needs."""
 
 import io
 import json
@@ -15,14 +15,13 @@ from loop.base.documents.schema import Untitled
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
 from loop.cli import ALL
-from loop.cli.table import BY_OPTION, Command, default_of, flag_of
-from loop.driving.jobs import LONGEST_WAIT_S, Job
-from loop.driving.rows import OWN
+from loop.cli.command import BY_OPTION, Command, default_of, flag_of
+from loop.driving import changes, jobs
 from loop.model.campaign import PERSON, TUNER
 
-FORMS = ("json", "events", "as_markdown", "as_tree", "form", "output", "limit", "link", "dry_run", BY_OPTION)
+FORMS = ("json", "events", "as_markdown", "form", "output", "limit", "link", "dry_run", BY_OPTION)
 """Parameters that say where and how a result is printed, or the same as another: no tool but for a dry run."""
-UNATTENDED = ("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd", "attended", "watch_preemption")
+UNATTENDED = ("width", "proposer_minutes", "quiet_minutes", "max_tokens", "ai_usd", "watch_preemption")
 """Parameters for a proposer that is a program, or for whoever pays: nobody has to choose them here."""
 PERSONS = (
     "command",
@@ -38,6 +37,15 @@ PERSONS = (
 """Parameters that name a program, open the environment to one, or spend money: only a person gives them."""
 WAIT = "wait_s"
 WAITED_S = 30.0
+JOB = "loop.driving.jobs:Job"
+OWN = (
+    Command("job status", jobs.job_status, (), JOB, "reads"),
+    Command("job wait", jobs.job_wait, (), JOB, "reads"),
+    Command("job cancel", jobs.job_cancel, (), JOB, "ends"),
+    Command("change brief", changes.change_brief, (), "loop.driving.changes:Asked", "reads"),
+    Command("change edit", changes.change_edit, (), "loop.driving.changes:Edited", "edits"),
+)
+"""Tools that no command line needs: jobs, and a change that is made without a shell."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ class Tool:
         fields: dict[str, Any] = {name: _field(name, one) for name, one in self.parameters.items()}
         if self.starts:
             text = "Wait so long for the end; after that `job_wait` goes on waiting."
-            fields[WAIT] = (float, Field(WAITED_S, ge=0, le=LONGEST_WAIT_S, description=text))
+            fields[WAIT] = (float, Field(WAITED_S, ge=0, le=jobs.LONGEST_WAIT_S, description=text))
         return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
 
     @cached_property
@@ -81,7 +89,7 @@ class Tool:
                 **TypeAdapter(kind).json_schema(mode="serialization", schema_generator=Untitled),
             }
         told: Any = (kind | None, None)
-        made = create_model("Job", __base__=Job, __doc__=Job.__doc__, result=told)
+        made = create_model("Job", __base__=jobs.Job, __doc__=jobs.Job.__doc__, result=told)
         return made.model_json_schema(mode="serialization", schema_generator=Untitled)
 
     @property
@@ -120,8 +128,9 @@ class Tool:
     def call(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Do what only reads, in this process; what `--json` prints."""
         out = io.StringIO()
-        defaults = {one.name: default_of(one) for one in self.command.parameters}
-        self.command.call({**defaults, **values, "json": True}, Screen(out, io.StringIO(), quiet=True))
+        given = {one.name: default_of(one) for one in self.command.parameters} | dict(values)
+        given |= {"json": True} if "json" in given else {}
+        self.command.call(given, Screen(out, io.StringIO(), quiet=True))
         told = json.loads(out.getvalue())
         assert isinstance(told, dict)
         return told

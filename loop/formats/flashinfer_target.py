@@ -95,7 +95,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "signature": {"sizes": axes, "parameters": scalars},
         "generator": {"python": "entry.py:inputs", "passes": "keywords"},
         "reference": {"python": "entry.py:expected"},
-        "baseline": {"python": "entry.py:expected", "compiled": True},
+        "baseline": {"python": "entry.py:expected"},
         "tolerance": {dtype: tolerance(task.judging, 1e-2) for dtype in TYPES},
         "dtypes": dict.fromkeys(("cpu", "cuda"), _dtype(definition)),
         "workloads": {"task": entries},

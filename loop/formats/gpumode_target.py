@@ -64,7 +64,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "signature": _signature(task),
         "generator": {"python": "entry.py:inputs", "passes": "one"},
         "reference": {"python": "entry.py:expected"},
-        "baseline": {"python": "entry.py:expected", "compiled": True},
+        "baseline": {"python": "entry.py:expected"},
         **(
             {"checker": {"python": "entry.py:check", "given": ["inputs", "outputs"]}}
             if task.judging.checker

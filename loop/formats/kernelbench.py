@@ -81,7 +81,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "generator": {"python": f"{TASK}:get_inputs"},
         "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}, "state": _state(task.path)},
         "reference": {"python": f"{TASK}:Model"},
-        "baseline": {"python": f"{TASK}:Model", "compiled": True},
+        "baseline": {"python": f"{TASK}:Model"},
         "tolerance": {"float32": tolerance(task.judging, 1e-4)},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {"task": [{}]},

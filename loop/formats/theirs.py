@@ -19,7 +19,7 @@ from loop.formats.model import ForeignTask
 from loop.model.base import Model
 
 LIMIT_S = 600.0
-NAME_ONE = "name one: --evaluator DIR; --evaluator-python PATH is an interpreter that has what it needs"
+NAME_ONE = "name one: --evaluator DIR; LOOP_EVALUATOR_PYTHON is an interpreter that has what it needs"
 TAIL = 20
 """Lines of an evaluator's output that are kept where it gave no result."""
 Status = Literal["right", "wrong", "failed", "tampered", "not available"]

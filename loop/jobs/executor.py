@@ -4,8 +4,7 @@ A job that is lost is begun again elsewhere, `folder.MOST_TRIES` times in all. I
 a head has died, the next one finds there what had ended.
 """
 
-from collections.abc import Container, Generator, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 from loop.base.documents import did_you_mean
@@ -13,13 +12,12 @@ from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.processes import Tick
 from loop.base.remarks import remark
 from loop.jobs.folder import ENDED, MOST_TRIES, TALK, TRIES, JobFolder, last_line
-from loop.jobs.groups import doubts, groups
+from loop.jobs.groups import groups
 from loop.jobs.running import refuse
-from loop.model.jobs import State, Where
+from loop.model.jobs import State
 
 REST_S = 0.1
 """Between two looks at jobs, at most: a job that ends is noticed at once where its executor is told."""
-DECIDES = ("status", "outcome", "verdict", "right", "wrong")
 AGAIN = frozenset({ExitCode.PAUSED, ExitCode.OVER_BUDGET})
 """Exit codes of a machine that failed, or of a job that hung: it is begun again elsewhere."""
 NAMES = {"local": "loop.jobs.local", "ssh": "loop.jobs.ssh", "ray": "loop.jobs.ray", "slurm": "loop.jobs.slurm"}
@@ -115,42 +113,29 @@ def _begun(executor: Executor, found: dict[str, JobFolder]) -> dict[str, State]:
 
 
 def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") -> Generator[Tick, None, None]:
-    """The same, and what a device did whose anchor drifts or stands apart is done again on others.
+    """The same; what times something runs on devices of one group: this one, else that of most jobs.
 
-    What times something runs on devices of one group: this one, or where none is named that of most jobs. A result
-    of another group is done again, too, and refused where it comes from such a device once more.
+    A result of another group is done again elsewhere, and refused where it comes from such a device once more.
     """
     yield from all_done(executor, jobs)
-    doubted = doubts(job.ran for job in jobs) | strangers(jobs, group)
-    for uuid, why in doubted.items():
-        remark(f"device {uuid} is set aside: {why}")
-    yield from _done_elsewhere(executor, _of_devices(jobs, {uuid for uuid in doubted if executor.avoid(uuid)}))
     apart = strangers(jobs, group)
-    for job, where in _of_devices(jobs, apart).items():
-        if job.job.anchor:
+    for uuid, why in apart.items():
+        remark(f"device {uuid} is set aside: {why}")
+    avoided = {uuid for uuid in apart if executor.avoid(uuid)}
+    again = [job for job in jobs if (where := job.where) is not None and where.uuid in avoided]
+    for job in again:
+        job.forget()
+    yield from all_done(executor, again)
+    apart = strangers(jobs, group)
+    for job in jobs:
+        if job.job.times and (where := job.where) is not None and where.uuid in apart:
             job.forget()
             refuse(job, f"{where.host}: {apart[where.uuid]}, and ratios of two kinds of devices are not mixed")
 
 
-def _of_devices(jobs: Sequence[JobFolder], uuids: Container[str]) -> dict[JobFolder, Where]:
-    """Those of the jobs that ran on these devices."""
-    return {job: where for job in jobs if (where := job.where) is not None and where.uuid in uuids}
-
-
-def _done_elsewhere(executor: Executor, jobs: Mapping[JobFolder, Where]) -> Generator[Tick, None, None]:
-    """Have jobs done once more, and say where that comes to something else."""
-    first = {job: job.answer() for job in jobs if job.state == "done"}
-    for job in jobs:
-        job.forget()
-    yield from all_done(executor, [*jobs])
-    for job in jobs:
-        if job.state == "done" and (differ := disagreement(first.get(job, {}), job.answer())):
-            remark(f"job {job.id} had another result on the device that is set aside: {differ}")
-
-
 def strangers(jobs: Sequence[JobFolder], group: str = "") -> dict[str, str]:
     """UUID to why a device is set aside: it timed something, and is of another group than this or most jobs."""
-    ran = {job.id: where for job in jobs if job.job.anchor and (where := job.where) is not None}
+    ran = {job.id: where for job in jobs if job.job.times and (where := job.where) is not None}
     found = groups(ran.values())
     wanted = group or max(found, key=lambda name: len(found[name]), default="")
     return {
@@ -191,18 +176,3 @@ def _why(job: JobFolder, state: State) -> str:
     if state == "lost":
         return "who ran it died"
     return last_line(job.path / TALK) if job.refused else f"it ended with {job.rc}"
-
-
-def facts(found: Any) -> Iterator[tuple[str, Any]]:
-    """What two results of one job have to agree on, wherever it stands in them: words, never times."""
-    if isinstance(found, Mapping):
-        yield from ((name, found[name]) for name in DECIDES if isinstance(found.get(name), str | tuple | list))
-    inner = found.values() if isinstance(found, Mapping) else found if isinstance(found, list) else ()
-    for one in inner:
-        yield from facts(one)
-
-
-def disagreement(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """In what two results of one job differ; empty where they agree."""
-    pairs = zip_longest(facts(one), facts(other))
-    return "; ".join(f"{first} and {second}" for first, second in pairs if first != second)[:300]

@@ -74,8 +74,8 @@ class Job(Model):
     """What its machine has to have on the PATH, as compilers: a build that fails for their lack says nothing."""
     ttl_s: float | None = None
     """It is ended after so many seconds."""
-    anchor: bool = False
-    """Whether the device's anchor is timed before and after: for work that times something."""
+    times: bool = False
+    """Whether it times something: devices of one group do all such work of a step."""
     group: str = ""
     """Devices it asks for (`groups`); empty for any."""
     within: str = ""

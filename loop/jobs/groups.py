@@ -1,26 +1,17 @@
 """Devices and what may be compared: a group is devices of one kind, one driver and one speed."""
 
-import contextlib
 import functools
-import math
 import platform
 import shutil
-import statistics
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import loop
-from loop.base.processes import python_path
 from loop.machine.gpus import gpus
 from loop.machine.machine import installed, processor_identity
-from loop.model.jobs import JobRun, Where
+from loop.model.jobs import Where
 
-DRIFT = (0.03, 0.25)
-"""Share by which an anchor may move during a job: of a GPU, of a processor, which is shared."""
-APART = (0.05, 0.5)
-"""Share by which a device's best anchor may differ from the median of its group."""
 FIELDS = ("uuid", "power.limit", "clocks.max.sm")
 ASK_LIMIT_S = 60
 
@@ -69,36 +60,6 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:  # `[N/A]`
         return None
-
-
-def anchor(where: Where, env: Mapping[str, str]) -> tuple[float, ...]:
-    """Microseconds of the anchor on a device, in a process of its own; empty where it did not run."""
-    kind = "cpu" if where.device == "cpu" else "cuda"
-    command = [sys.executable, "-P", "-m", "loop.machine.anchor", kind]
-    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        env = {**env, "PYTHONPATH": python_path()}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
-        return (float(done.stdout),)
-    return ()
-
-
-def doubts(jobs: Iterable[JobRun]) -> dict[str, str]:
-    """UUID to why a device is set aside: its anchor drifted in a job, or is slower than those of its group."""
-    timed = [job for job in jobs if len(job.anchor_us) == 2]
-    found: dict[str, str] = {}
-    for job in timed:
-        drift = max(job.anchor_us) / min(job.anchor_us) - 1
-        if drift > DRIFT[job.device == "cpu"]:
-            found.setdefault(job.uuid, f"its anchor moved by {drift:.1%} during a job")
-    for group, members in groups(timed).items():
-        least: dict[str, float] = {}
-        for job in members:
-            least[job.uuid] = min(*job.anchor_us, least.get(job.uuid, math.inf))
-        usual = statistics.median(least.values())
-        for uuid, us in least.items():
-            if abs(us / usual - 1) > APART[members[0].device == "cpu"]:
-                found.setdefault(uuid, f"its anchor takes {us:.0f} us, {usual:.0f} us on others of {group}")
-    return found
 
 
 def group_of(where: Where) -> str:

@@ -41,7 +41,7 @@ from loop.jobs.folder import (
     hashes,
     write_runner,
 )
-from loop.jobs.groups import anchor, devices
+from loop.jobs.groups import devices
 from loop.model.jobs import Where
 
 LOOP = (sys.executable, "-P", "-c", "from loop.cli import main; main()")
@@ -83,10 +83,8 @@ def run(
         (folder.path / SESSIONS).mkdir(parents=True, exist_ok=True)
         began, clock = time.time(), time.monotonic()
         env = {**os.environ, **(env or {})}
-        before = anchor(known, env) if job.anchor else ()
         code = _run(folder, job, env)
-        after = anchor(known, env) if job.anchor else ()
-        told = {"began": began, "seconds": time.monotonic() - clock, "anchor_us": (*before, *after)}
+        told = {"began": began, "seconds": time.monotonic() - clock, "timed": job.times}
         write_sealed(folder.path / WHERE, known.model_copy(update=told), lasting=lasting)
         return _ended(folder, code, lasting=lasting)
 

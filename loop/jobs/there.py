@@ -278,7 +278,7 @@ class Busy(Held):
 
     def __init__(self, host: str, job: str) -> None:
         super().__init__(Path(host), f"job {job} of this project")
-        self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs cancel {job}"
+        self.hint = f"wait for it: loop jobs follow {job}; or end it: loop jobs follow {job} --cancel"
         self.job = job
 
 

@@ -13,7 +13,7 @@ from loop.model.index import Environment, SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import Phase, PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import SessionHead
-from loop.money.charging import gpu_rate, hourly_usd, no_price, rates_of
+from loop.money.bill import gpu_rate, hourly_usd, no_price, rates_of
 from loop.steps.setting import Setting
 from loop.store import index
 

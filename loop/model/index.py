@@ -195,8 +195,6 @@ class SessionRow(Model):
     """Sum of the charges."""
     unmeasured: tuple[Unmeasured, ...] = ()
     """Resources without a figure."""
-    energy_j: float | None = None
-    """Joules that the GPU took while it was measured; None where no sensor told."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of its bill."""
     lasting: dict[str, bool] = Field(default_factory=dict)

@@ -30,8 +30,8 @@ class Where(Model):
     """How long it ran."""
     usd_per_hour: float | None = None
     """What an hour there costs, where its host says."""
-    anchor_us: tuple[float, ...] = ()
-    """Time of the anchor before and after; empty where none was taken."""
+    timed: bool = False
+    """Whether it timed something: then it counts on which devices."""
 
 
 class JobRun(Where):

@@ -143,23 +143,6 @@ def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
     )
 
 
-class OperatorSpeed(Model):
-    """A compiled variant called as an operator of PyTorch, on a workload where the way of calling matters."""
-
-    variant: str
-    """Name of the variant."""
-    workload: str
-    """Name of the workload."""
-    us: float
-    """Latency of the operator in microseconds."""
-    ratio: float
-    """Time of the baseline / time of the operator: the ratio of the call through C, times that of both calls."""
-    direct_ratio: float
-    """The ratio of the call through C."""
-    rounds: int
-    """Rounds in which both calls were timed, turn about."""
-
-
 class MeasureOutput(Output):
     """Speed of the variants that are right."""
 
@@ -173,22 +156,12 @@ class MeasureOutput(Output):
     """Side to how its calls are made, as in `C, writes into a given output`."""
     empty_us: dict[str, float] = Field(default_factory=dict)
     """Microseconds of a call that does nothing, by the way it is made."""
-    as_operator: tuple[OperatorSpeed, ...] = ()
-    """Compiled variants called as PyTorch calls its own, on their shortest workloads."""
-    both_ways: dict[str, str] = Field(default_factory=dict)
-    """Variant to its ratio by either way of calling it, where they differ by more than a tenth."""
-    compiled: tuple[Measurement, ...] = ()
-    """One a variant and workload, against the baseline under `torch.compile`."""
     outputs: int = 0
     """Outputs of timed calls that were held against the reference."""
     warnings: tuple[str, ...] = ()
     """What disturbed it: others on the same GPU."""
     sensors: tuple[SideSensors, ...] = ()
     """What the GPU's sensors said, one a side; none on a CPU."""
-    energy_j: float | None = None
-    """Joules that the GPU took from the first timed call to the last; None where no counter told."""
-    energy_s: float = 0.0
-    """Seconds over which it took them."""
     threads: int = 0
     """Threads of each process on the CPU."""
     block_sd: float | None = None

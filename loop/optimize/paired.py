@@ -154,7 +154,7 @@ def _copy(target: Path, place: Path) -> None:
 
 def _group(context: Context) -> str:
     """The devices that the campaign is about: those of the first job that timed something."""
-    return next((group_of(job) for job in jobs_of(context.finished) if job.anchor_us and job.state == "done"), "")
+    return next((group_of(job) for job in jobs_of(context.finished) if job.timed and job.state == "done"), "")
 
 
 def _gain(job: JobFolder) -> float:

@@ -1,10 +1,8 @@
 """`loop catalog build|serve`: the catalogue as a folder of pages, and on a port of this machine."""
 
-import contextlib
 import datetime
 import itertools
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from typing import Any
 
 from loop import __version__
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode, LoopError, Stopped, UsageError
+from loop.base.errors import ExitCode, LoopError
 from loop.base.interrupts import flagged
 from loop.base.places import shipped
 from loop.base.remarks import remark
@@ -26,7 +24,7 @@ from loop.model.output import outputs_of
 from loop.profile.model import ResourcesOutput
 from loop.profile.resources_section import kernel_rows
 from loop.report import format as say
-from loop.site import folder, serving
+from loop.site import folder
 from loop.site.contents import Contents, Known, Looked
 from loop.site.pages import pages
 from loop.site.plain import stem
@@ -59,7 +57,7 @@ def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool)
     screen.data(str(made.place / "index.html"))
     parts = ", ".join(f"{count} {name}" for name, count in _facts(made.contents).items() if isinstance(count, int))
     screen.say(f"{parts}: {made.files} files in {seconds_text(made.seconds)}")
-    screen.say(f"look at it: loop catalog serve --dir {made.place}")
+    screen.say(f"look at it: open {made.place}/index.html")
     return ExitCode.OK
 
 
@@ -199,23 +197,3 @@ def _looked(session: str, output: ResourcesOutput) -> Mapping[str, Looked]:
         )
         made[name] = Looked(session, gpu, kernel_rows(own))
     return made
-
-
-def serve_site(directory: Path | None, port: int, target: Path | None, screen: Screen) -> int:
-    """Show a catalogue on a port of this machine until Ctrl-C: one that was built, or one made now."""
-    with contextlib.ExitStack() as stack:
-        if directory is None:
-            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="loop-catalogue-"))) / "site"
-            _build(directory, target, screen)
-        elif not (directory / folder.MARKER).is_file():
-            raise UsageError(
-                f"{directory}: there is no catalogue",
-                hint=f"loop catalog build --out {directory}, or leave out --dir",
-            )
-        server = stack.enter_context(serving.Server(directory, port))
-        screen.data(server.url)
-        screen.say("Ctrl-C ends it")
-        with contextlib.suppress(Stopped), flagged():
-            server.serve_forever(poll_interval=0.2)
-    screen.say("ended")
-    return ExitCode.OK

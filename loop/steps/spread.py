@@ -46,7 +46,7 @@ class Part:
     checks: Sequence[str] = ()
     """Those that are only checked."""
     times: bool = False
-    """Whether it times something: it is kept from what would disturb it, and its device's anchor is taken."""
+    """Whether it times something: it is kept from what would disturb it, and from devices of another group."""
     keeps: bool = False
     """Whether its raw samples are brought back."""
     folder: Path | None = None
@@ -115,7 +115,7 @@ def _job(context: Context, action: str, part: Part) -> JobFolder:
         files=hashes,
         needs_gpu=bench.device == "cuda",
         alone=part.times and bench.device == "cpu",
-        anchor=part.times,
+        times=part.times,
         programs=tuple(sorted({one.build.compiler for one in bench.compiled(part.variants).values()})),
         ttl_s=context.kill_after_s + START_S,
         within=task.session,

@@ -129,11 +129,10 @@ def _charges(row: HistorySession) -> Iterator[Charge]:
 
 
 def _unmeasured(row: HistorySession) -> Iterator[Unmeasured]:
-    """What its report states nothing of; no report states energy."""
+    """What its report states nothing of."""
     for resource in RESOURCES:
         if row.usd_of(resource) is None:
             yield Unmeasured(resource=resource, reason="its report states none")
-    yield Unmeasured(resource="energy", reason="its report states none")
 
 
 def _run(name: str, minutes: float) -> PatternRun:

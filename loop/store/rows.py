@@ -180,7 +180,6 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "savings": bill.savings,
         "usd": bill.usd,
         "unmeasured": bill.unmeasured,
-        "energy_j": bill.energy_j,
         "notes": bill.notes,
         "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
         "speeds": speeds(record.verdicts),

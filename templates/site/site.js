@@ -3,7 +3,7 @@
   "use strict";
   const top = typeof document === "undefined" ? "" : document.currentScript.dataset.top;
 
-  // Search, by the same rule as `loop patterns search` (loop/learning/searching.py).
+  // Search, by the same rule as `loop patterns list WORD` (loop/learning/searching.py).
   const WORD = /[\p{L}\p{N}]+/gu;
   const EMPTY = new Set("a an and are as at be by for from i in is it no not of on or that the there this to was with".split(" "));
   const EXACT = 1, BEGINNING = 0.8, PART = 0.5;

@@ -1,4 +1,4 @@
-"""`loop cache`: what it holds is told, and goes when that is asked for."""
+"""`loop clean --cache`: what it holds is told, and goes when that is asked for."""
 
 import io
 import json
@@ -38,10 +38,10 @@ def told(story: Any, *given: Any) -> dict[str, Any]:
 
 def test_its_size_is_told(folder: Path) -> None:
     """By what it is."""
-    parts = {part["what"]: part["bytes"] for part in told(clean.show_cache)["parts"]}
+    answer = told(clean.clean_cache, 0.0, False)
     others = ("index of sessions", "targets made of tasks in other formats")
-    assert {"compiled kernels": 4000, **dict.fromkeys(others, 0)} == parts
-    assert str(folder) == told(clean.show_cache)["folder"]
+    assert {"compiled kernels": 4000, **dict.fromkeys(others, 0)} == answer["parts"]
+    assert (str(folder), False) == (answer["folder"], answer["removed"])
 
 
 def test_old_builds_go_with_what_is_known_of_them(folder: Path) -> None:

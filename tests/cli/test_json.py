@@ -16,10 +16,8 @@ from tests.session.test_command import make_session
 
 WITHOUT = {
     "patterns schema": "what it prints is JSON",
-    "catalog serve": "it serves pages until Ctrl-C",
     "mcp": "it answers in JSON until its client closes",
     "jobs follow": "it prints what the job's command prints",
-    "jobs cancel": "it prints what the job's command prints",
 }
 """Commands that have no `--json`, and why."""
 WORDS = {
@@ -28,11 +26,8 @@ WORDS = {
     "catalog build": "--out pages",
     "init": "mine --command true --like x=N",
     "job run": "JOB",
-    "kernels show": "ours",
     "optimize": "PROJECT --dry-run",
-    "patterns search": "link error",
     "patterns show": "baseline-first",
-    "plan show": "quick",
     "run pattern": "mine --dry-run",
     "run step": "session.audit",
     "run session": "mine --dry-run",
@@ -49,7 +44,6 @@ SLOW = (
     "bisect",
     "doctor",
     "kernels check",
-    "kernels choose",
     "kernels measure",
     "kernels prove-gate",
     "kernels resources",
@@ -58,8 +52,8 @@ SLOW = (
     "targets judge",
 )
 """They start processes, for seconds; `bisect` has no good revision here: its answer holds an error, too."""
-ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop", "job probe")
-"""They need what a recipe left, another machine, a task's format, or commits: tests of other rooms have them."""
+ELSEWHERE = ("sessions replayed", "hosts setup", "hosts stop")
+"""They need what a recipe left, or another machine: tests of other rooms have them."""
 
 
 def answers(folder: Path, named: list[str]) -> list[str]:
@@ -82,7 +76,7 @@ def test_every_command_has_it() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A trusted project with two sessions, a draft, a plan and a pattern."""
+    """A trusted project with two sessions, a plan and a pattern."""
     made = make_project(tmp_path / "project")
     add_commands(made, "mine", ["true"])
     for name in ("passed", "incorrect"):
@@ -104,7 +98,7 @@ def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> 
     (command,) = [one for one in ALL if one.words == words]
     named = ["PROJECT"] if words == "trust" else WORDS.get(words, "").split()
     if "JOB" in named:
-        named = [str(prepare(Job(id="one", words=("cache", "--json"))).path)]
+        named = [str(prepare(Job(id="one", words=("kernels", "header", "--json"))).path)]
     if "TASK" in named:
         named = [str(kernelbench(tmp_path)), *answers(tmp_path, named)]
         assert 0 == CliRunner().invoke(app, ["trust", named[0]]).exit_code

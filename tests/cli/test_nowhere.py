@@ -24,7 +24,7 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
 def test_a_stream_that_cannot_be_written_is_no_bug(where: str, code: int) -> None:
     """What cannot be given is one line and an exit code; talk that nobody can read is left out."""
     words = f'exec "$0" -c "$@" {where}'
-    called = ["sh", "-c", words, sys.executable, CALL, "loop", "cache", "--json"]
+    called = ["sh", "-c", words, sys.executable, CALL, "loop", "kernels", "header", "--json"]
     ended = subprocess.run(called, capture_output=True, text=True, check=False)
     assert code == ended.returncode, ended.stderr
     assert "bug" not in ended.stderr + ended.stdout

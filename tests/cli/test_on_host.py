@@ -131,7 +131,7 @@ def test_ctrl_c_leaves_it_at_work(project: Path, server: Server, tmp_path: Path)
     assert "still runs on l4, and l4 costs $36.00 an hour" in said
     (job,) = server.left()
     assert f"loop jobs follow {job}" in said
-    assert f"loop jobs cancel {job}" in said
+    assert f"loop jobs follow {job} --cancel" in said
     assert sleeping(server)
     (tmp_path / "go").touch()
     followed = loop("jobs", "follow")

@@ -40,7 +40,9 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A session that watches for a preemption."""
-    return loop("run", "session", *words, "--target", str(folder), LOOP_WATCH_PREEMPTION="auto", **environment)
+    return loop(
+        "run", "session", *words, "--target", str(folder), **{"LOOP_WATCH_PREEMPTION": "auto", **environment}
+    )
 
 
 def last(tmp_path: Path) -> Path:
@@ -120,7 +122,7 @@ def test_a_session_that_is_resumed_on_a_doomed_machine_pauses_again(folder: Path
     with fake_cloud("aws", noticed=True) as fake:
         assert 75 == run(folder, "try", **servers(fake)).returncode
         assert 75 == run(folder, "--resume", "last", **servers(fake)).returncode
-    assert 0 == run(folder, "--resume", "last", "--watch-preemption", "off").returncode
+    assert 0 == run(folder, "--resume", "last", LOOP_WATCH_PREEMPTION="off").returncode
 
 
 @pytest.mark.slow
@@ -130,7 +132,7 @@ def test_a_metadata_server_that_fails_neither_stops_nor_delays_a_session(
 ) -> None:
     """It passes; that nothing watched is said where it was to watch."""
     with fake_cloud("gcp", trouble=trouble) as fake:
-        done = run(folder, "try", "--watch-preemption", "gcp", **servers(fake))
+        done = run(folder, "try", **servers(fake), LOOP_WATCH_PREEMPTION="gcp")
     assert 0 == done.returncode, done.stderr
     assert "preemption watch of gcp: " in (last(tmp_path) / "report.md").read_text()
 
@@ -146,7 +148,7 @@ def test_where_there_is_no_cloud_that_is_said(folder: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_cloud_nobody_knows_is_wrong_usage(folder: Path) -> None:
     """With the nearest one that there is."""
-    done = run(folder, "try", "--watch-preemption", "azur")
+    done = run(folder, "try", LOOP_WATCH_PREEMPTION="azur")
     assert (2, True) == (done.returncode, "--watch-preemption azure" in done.stderr)
 
 

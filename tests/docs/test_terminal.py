@@ -10,11 +10,8 @@ COMMANDS = (
     "loop --help",
     "loop run session --help",
     "loop patterns list",
-    "loop plan show baseline",
     "loop cost rates",
     "loop patterns show baseline-first",
-    "loop patterns graph --tree",
-    "loop kernels show cpu",
     "loop run session --dry-run",
     "loop status",
 )
@@ -36,7 +33,7 @@ def test_lines_fit_the_terminal(command: str, columns: int, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_nothing_but_text_where_plain_lines_are_asked_for(way: str, tmp_path: Path) -> None:
     """No colour, no line that is printed over, on a terminal that would take both."""
-    text = pictures.printed("loop kernels show nothing; loop patterns list", tmp_path, 100, **WAYS[way])
+    text = pictures.printed("loop kernels verify nothing; loop patterns list", tmp_path, 100, **WAYS[way])
     assert "error: " in text
     assert "\x1b" not in text
     assert "\r" not in text.replace("\r\n", "\n")
@@ -45,4 +42,4 @@ def test_nothing_but_text_where_plain_lines_are_asked_for(way: str, tmp_path: Pa
 @pytest.mark.slow
 def test_an_error_has_its_colour_in_a_terminal(tmp_path: Path) -> None:
     """So the test above can fail."""
-    assert "\x1b[31merror\x1b[0m" in pictures.printed("loop kernels show nothing", tmp_path, 100)
+    assert "\x1b[31merror\x1b[0m" in pictures.printed("loop kernels verify nothing", tmp_path, 100)

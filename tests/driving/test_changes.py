@@ -10,7 +10,7 @@ from loop.base.errors import Untrusted, UsageError
 from loop.base.places import WORKTREES, project, state_folder
 from loop.base.screen import Screen
 from loop.driving import changes
-from loop.driving.changes import Waiting, edit, show_brief, waiting
+from loop.driving.changes import Waiting, change_brief, change_edit, waiting
 from loop.library import trust
 from loop.model.change import Brief
 from loop.optimize.edits import page_of
@@ -55,13 +55,13 @@ def test_a_brief_shows_files_of_the_worktree_only(
     monkeypatch.setattr(changes, "waiting", lambda *_: found)
     found, out = asked(tmp_path, secret, name), io.StringIO()
     if file == "id_rsa":
-        show_brief("last", None, Screen(out, io.StringIO()))
+        change_brief("last", None, screen=Screen(out, io.StringIO()))
         assert '"page": "make it faster"' in out.getvalue()
     else:
         with pytest.raises(UsageError, match="no plain file"):
-            show_brief("last", None, Screen(out, io.StringIO()))
+            change_brief("last", None, screen=Screen(out, io.StringIO()))
         with pytest.raises(UsageError, match="no plain file"):
-            edit(name, "mine", "last", None, Screen(out, io.StringIO()))
+            change_edit(name, "mine", "last", None, screen=Screen(out, io.StringIO()))
     assert "secret" not in out.getvalue().replace(str(secret.parent), "")
     assert "secret" == secret.read_text()
 

@@ -1,4 +1,4 @@
-"""`loop agents install` and `remove`: our part of files, and nothing else of them."""
+"""`loop agents install`, and with `--remove`: our part of files, and nothing else of them."""
 
 import json
 import os
@@ -58,10 +58,12 @@ def test_twice_is_once_and_removing_gives_back_what_was_there(folder: Path, page
     assert {*before, *SKILLS} == set(after)
     assert {"unchanged"} == set(call("install", folder, "--yes").values())
     assert after == content(folder)
-    assert {SKILLS[0]: "removed", SKILLS[1]: "removed", "AGENTS.md": "updated"} == call("remove", folder, "--yes")
+    assert {SKILLS[0]: "removed", SKILLS[1]: "removed", "AGENTS.md": "updated"} == call(
+        "install", folder, "--remove", "--yes"
+    )
     assert before == content(folder)
     assert ["AGENTS.md"] == os.listdir(folder)
-    assert {"not there"} == set(call("remove", folder, "--yes").values())
+    assert {"not there"} == set(call("install", folder, "--remove", "--yes").values())
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
@@ -75,7 +77,7 @@ def test_only_our_part_is_written_anew(folder: Path, end: str) -> None:
     assert text.endswith(f"{END}{end}{end}## More{end}")
     assert "old words" not in text
     assert text.count("\n") == text.count(end)
-    call("remove", folder, "--yes")
+    call("install", folder, "--remove", "--yes")
     assert f"# Ours{end}{end}## More{end}" == page.read_bytes().decode()
 
 
@@ -93,7 +95,7 @@ def test_lines_of_the_user_are_never_joined(folder: Path) -> None:
     """Where the blank line above our part is gone, its line end is the user's."""
     page = folder / "AGENTS.md"
     page.write_text(f"one\n{BEGIN}\nold\n{END}\ntwo\n")
-    call("remove", folder, "--yes")
+    call("install", folder, "--remove", "--yes")
     assert "one\ntwo\n" == page.read_text()
 
 
@@ -106,7 +108,7 @@ def test_words_of_the_user_above_the_skill_stay(folder: Path) -> None:
     skill.write_text(mine.replace("you propose", "YOU PROPOSE"))
     assert "updated" == call("install", folder, "--yes")[SKILLS[0]]
     assert mine == skill.read_text()
-    assert "updated" == call("remove", folder, "--yes")[SKILLS[0]]
+    assert "updated" == call("install", folder, "--remove", "--yes")[SKILLS[0]]
     assert "allowed-tools: Bash" in skill.read_text()
 
 

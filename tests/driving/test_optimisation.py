@@ -64,8 +64,6 @@ def test_one_change_is_taken_back_and_one_is_kept(kernel: Path) -> None:
         assert ["reverted", "kept"] == [one["outcome"] for one in judged]
         assert 2 < judged[1]["gain"]
         assert any("profile-before-optimise" in note for note in agent.notes)
-        page = await agent.client.read_resource(f"loop://report/{session}")
-        assert "kept change: " in page.contents[0].text  # type: ignore[union-attr]
         assert SLOW == (kernel / "scale.cpp").read_text()
 
     drive(story, kernel)

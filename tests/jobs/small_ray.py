@@ -1,30 +1,14 @@
-"""An actor of a Ray cluster whose jobs are small: it is imported on the nodes."""
+"""A task of a Ray cluster whose job is small: it is imported on the nodes."""
 
 import os
 import shlex
-import time
-from pathlib import Path
 
-from loop.jobs import running
-from loop.jobs.ray import Supervisor
+from loop.jobs import ray, running
 
 COMMAND = "LOOP_SMALL_COMMAND"
-USED = "used"
-"""File in the state folder: seconds of processor time, a line a job."""
 
 
-class Small(Supervisor):
+def run_small(version: str, id_: str, packed: bytes, *, gpu: bool) -> bytes:
     """Runs what stands for `loop`."""
-
-    def __init__(self, *, gpu: bool) -> None:
-        super().__init__(gpu=gpu)
-        running.TIED = tuple(shlex.split(os.environ[COMMAND]))
-
-    def run(self, id_: str, packed: bytes) -> bytes:
-        """Notes the processor time that this took the actor."""
-        used = time.process_time()
-        try:
-            return super().run(id_, packed)
-        finally:
-            with (Path(os.environ["LOOP_STATE"]) / USED).open("a") as notes:
-                notes.write(f"{time.process_time() - used}\n")
+    running.TIED = tuple(shlex.split(os.environ[COMMAND]))
+    return ray.run_there(version, id_, packed, gpu=gpu)

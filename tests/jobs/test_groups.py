@@ -1,6 +1,5 @@
 """Which devices may be compared, which are set aside, and the picture of what each did."""
 
-import os
 import threading
 from pathlib import Path
 
@@ -11,19 +10,16 @@ from loop.base.processes import finish
 from loop.jobs import executor, groups
 from loop.jobs.local import Local
 from loop.model.jobs import JobRun, Where
-from loop.report.figures.timeline import timeline
 from tests.jobs.small import Make, make
 from tests.jobs.test_local import slots
 
 __all__ = ["make"]
 
 
-def ran(uuid: str, *anchor_us: float, began: float = 0.0, driver: str = "550") -> JobRun:
+def ran(uuid: str, began: float = 0.0) -> JobRun:
     """A job that ran for a second on a device."""
-    device = {"host": "h", "device": "L4", "uuid": uuid, "driver": driver}
-    return JobRun(
-        id="j", title="t", state="done", tries=1, anchor_us=anchor_us, began=began, seconds=1.0, **device
-    )
+    device = {"host": "h", "device": "L4", "uuid": uuid}
+    return JobRun(id="j", title="t", state="done", tries=1, began=began, seconds=1.0, **device)
 
 
 def test_devices_of_one_kind_driver_and_speed_are_a_group() -> None:
@@ -36,73 +32,12 @@ def test_devices_of_one_kind_driver_and_speed_are_a_group() -> None:
     assert "L4, driver 550, 72 W, 2040 MHz" == groups.group_of(one)
 
 
-def test_a_device_whose_anchor_drifts_is_doubted() -> None:
-    """A GPU moves by less than a hundredth."""
-    found = groups.doubts([ran("1", 100, 100.5), ran("2", 100, 104), ran("1", 100.2, 100.1)])
-    assert ["2"] == [*found]
-    assert "4.0%" in found["2"]
-
-
-def test_a_device_that_is_not_as_its_group_is_doubted() -> None:
-    """By the median of the group; another group says nothing of it."""
-    same = [ran("1", 100, 100), ran("2", 101, 101), ran("3", 110, 110)]
-    assert ["3"] == [*groups.doubts(same)]
-    assert {} == groups.doubts([*same[:2], ran("3", 110, 110, driver="535")])
-
-
 @pytest.mark.slow
-def test_what_a_doubted_device_did_is_done_again_on_another(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its first results are not taken."""
-    times = {"GPU-0": [100.0, 120.0], "GPU-1": [100.0, 100.0]}
-
-    def anchor(where: Where, env: object) -> tuple[float, ...]:
-        times[where.uuid].reverse()
-        return (times[where.uuid][0],)
-
-    monkeypatch.setattr("loop.jobs.running.anchor", anchor)
-    jobs = [make(f"nap {number}", needs_gpu=True, anchor=True) for number in range(4)]
-    local = Local(slots(2, 0), tmp_path)
-    try:
-        finish(executor.all_trusted(local, jobs))
-    finally:
-        local.close()
-    assert {("GPU-1", "done")} == {(job.where.uuid, job.state) for job in jobs}
-
-
-def test_two_results_of_a_job_agree_in_words_not_in_times() -> None:
-    """A check that was right on one device and wrong on another is told."""
-    one = {"steps": [{"status": "passed", "seconds": 1.0, "output": {"right": ["a"], "wrong": []}}]}
-    slower = {"steps": [{"status": "passed", "seconds": 2.0, "output": {"right": ["a"], "wrong": []}}]}
-    other = {"steps": [{"status": "failed", "seconds": 1.0, "output": {"right": [], "wrong": ["a"]}}]}
-    assert "" == executor.disagreement(one, slower)
-    assert "('status', 'passed') and ('status', 'failed')" in executor.disagreement(one, other)
-
-
-def test_the_picture_has_a_line_for_each_device() -> None:
-    """With how busy it was; jobs at the same time lie below each other."""
-    figure = timeline([ran("1"), ran("1", began=1.0), ran("2", began=0.5)])
-    assert figure is not None
-    assert "1 of h: 2 jobs, busy 100%" in figure.body
-    assert "2 of h: 1 job, busy 50%" in figure.body
-    assert 3 == figure.body.count('<rect class="h')
-    assert timeline([]) is None
-
-
-def test_the_anchor_of_this_processor_is_timed() -> None:
-    """In a process of its own, without torch."""
-    (found,) = groups.anchor(Where(host="h", uuid="x"), dict(os.environ))
-    assert 100 < found < 1e6
-
-
-@pytest.mark.slow
-def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path) -> None:
     """Of the group that is named; what another did is done again, and refused where there is no other device."""
-    monkeypatch.setattr("loop.jobs.running.anchor", lambda where, env: (100.0,))
     two = slots(2, 0)
     two[1].where = two[1].where.model_copy(update={"driver": "535"})
-    jobs = [make(f"nap {number}", needs_gpu=True, anchor=True) for number in range(4)]
+    jobs = [make(f"nap {number}", needs_gpu=True, times=True) for number in range(4)]
     local = Local(two, tmp_path)
     try:
         finish(executor.all_trusted(local, jobs, wanted := groups.group_of(two[0].where)))
@@ -111,7 +46,7 @@ def test_what_is_timed_stays_within_one_group(make: Make, tmp_path: Path, monkey
     assert {("GPU-0", "done")} == {(job.where.uuid, job.state) for job in jobs if job.where}
     assert {} == executor.strangers(jobs, wanted)
     alone = Local(two[1:], tmp_path)
-    (last,) = (make("nap last", needs_gpu=True, anchor=True),)
+    (last,) = (make("nap last", needs_gpu=True, times=True),)
     try:
         finish(executor.all_trusted(alone, [last], wanted))
     finally:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -15,7 +15,7 @@ from loop.jobs import executor
 from loop.jobs import ray as on_ray
 from loop.jobs.folder import JobFolder
 from tests.jobs.small import Make, make
-from tests.jobs.small_ray import COMMAND, Small
+from tests.jobs.small_ray import COMMAND, run_small
 
 __all__ = ["make"]
 NO_RAY = "needs the package `ray`: pip install 'kernel-loop[ray]'"
@@ -28,7 +28,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("LOOP_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(on_ray, "Supervisor", Small)
+    monkeypatch.setattr(on_ray, "run_there", run_small)
     seen = {COMMAND: f"{sys.executable} -S -P {tmp_path / 'loop.py'}", **on_ray.variables()}
     monkeypatch.setattr(on_ray, "variables", lambda: seen)
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
@@ -76,25 +76,46 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
     assert "kernel-loop[ray]" in str(caught.value.hint)
 
 
-class OneNode:
-    """A cluster of one node, on which nothing ends."""
+class Mixed:
+    """A cluster whose nodes have GPUs of two kinds, and which loses all of them."""
+
+    resources: ClassVar = {"CPU": 3.0, "GPU": 3.0, "accelerator_type:L4": 2.0, "accelerator_type:A100": 1.0}
 
     def cluster_resources(self) -> dict[str, float]:
         """As Ray says it."""
-        return {"CPU": 1.0}
+        return self.resources
 
 
-def test_jobs_do_not_wait_for_ever_for_nodes_that_are_all_set_aside(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As where the only node of the group died: another one has so long to come."""
-    monkeypatch.setattr(on_ray, "BEGINS_S", -1.0)
-    runner = on_ray.Ray(OneNode(), 2)
-    runner.places.append(on_ray.Place(None, gpu=False, idle=False))
-    job = make("go")
-    runner.submit(job)
+def test_jobs_do_not_wait_for_ever_for_nodes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs of the commoner kind are used; where no node is left, another has so long to come."""
+    monkeypatch.setattr(on_ray, "ROOM_S", -1.0)
+    runner = on_ray.Ray(cluster := Mixed(), 2)
+    assert "accelerator_type:L4" == runner._kind
+    monkeypatch.setattr(runner, "_answered", lambda seconds: [])
+    runner._running["task"] = job = make("go", needs_gpu=True)
+    assert {job.id: "running"} == runner.poll([job])
+    monkeypatch.setattr(cluster, "resources", {"CPU": 3.0})
     with pytest.raises(WorkFailed, match="no node of the Ray cluster is left"):
         runner.poll([job])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_job_that_is_cancelled_ends(make: Make, cluster: Any) -> None:
+    """Its command is told to end; the others go on."""
+    jobs, runner = [make("sleep"), make("nap 1")], on_ray.opened(2)
+    try:
+        for job in jobs:
+            runner.submit(job)
+        end = time.monotonic() + 120
+        while "done" != runner.poll(jobs)[jobs[1].id] and time.monotonic() < end:
+            runner.rest(0.1)
+        runner.cancel(jobs[0])
+        while "cancelled" != (state := runner.poll(jobs)[jobs[0].id]) and time.monotonic() < end:
+            runner.rest(0.1)
+        assert "cancelled" == state
+    finally:
+        runner.close()
 
 
 def test_what_travels_arrives_with_its_exit_code_last(make: Make, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import UsageError, WorkFailed
-from loop.cli.requests import campaign_of
+from loop.cli.requests import campaign
 from loop.jobs import folder as jobs
 from loop.jobs import running
 from loop.jobs.folder import JobFolder
@@ -165,6 +165,6 @@ def test_an_executor_that_is_not_there_is_refused_before_anything_begins(
     monkeypatch.setattr("shutil.which", lambda program: None)
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     with pytest.raises(UsageError) as wrong:
-        campaign_of({"executor": name, "width": 2}, None)
+        campaign(executor=name, width=2)
     assert says == wrong.value.message
     assert (wrong.value.hint or "").startswith(hint)

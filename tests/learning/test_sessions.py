@@ -41,14 +41,17 @@ def run(folder: Path, count: int = 1) -> None:
 
 
 @pytest.mark.slow
-def test_sessions_make_predictions_and_statistics(tmp_path: Path, folder: Path) -> None:
+def test_sessions_make_predictions_and_statistics(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Six seconds at first, more on a busy machine; after three sessions less; said in the report."""
     where = ("--target", str(folder))
     first = told("run", "session", "try", "--dry-run", *where)
     assert 6.0 <= first["predicted_seconds"] + 1e-6
     assert "prior" == first["patterns"][0]["evidence"]
     run(folder, 3)
-    later = told("run", "session", "try", "--dry-run", "--attended", *where)
+    monkeypatch.setenv("LOOP_ATTENDED", "1")
+    later = told("run", "session", "try", "--dry-run", *where)
     assert later["predicted"]["low_s"] < later["predicted_seconds"] < later["predicted"]["high_s"]
     assert later["predicted_seconds"] < first["predicted_seconds"] / 2
     assert later["predicted_usd"] == later["predicted"]["usd"] > 0

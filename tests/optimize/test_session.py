@@ -202,7 +202,7 @@ def test_a_change_that_was_taken_back_is_not_judged_again(project: Project) -> N
     same = project.resume()
     assert 75 == same.returncode, same.stderr
     assert f"this very change was taken back in {first}: " in same.stderr
-    again = project.resume("--again")
+    again = loop("optimize", str(project.folder), "--again", "--resume", "last")
     assert "change 1 reverted: " in again.stderr
 
 

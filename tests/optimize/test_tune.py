@@ -100,7 +100,7 @@ def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path, exe
 @pytest.mark.soak
 def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, tmp_path: Path) -> None:
     """The next session tries the winner alone, and says so; `--again` tries all, and so does an edited source."""
-    tune = ("run", "session", "tune", "--target", str(folder))
+    tune = ("optimize", str(folder), "--plan", "tune")
     first, second, anew = (loop(*tune, *words) for words in ((), (), ("--again",)))
     (folder / "scale.c").write_text(GUARDED.replace("float *y", "float   *y"))
     edited = loop(*tune)

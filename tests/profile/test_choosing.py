@@ -1,4 +1,4 @@
-"""`loop kernels choose`: a variant that picks among kernels says which one a call launches, and why."""
+"""`loop kernels resources --launches`: a variant that picks among kernels says which one it launches, and why."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_it_says_what_is_launched_and_what_each_kernel_would_take() -> None:
     words += ["--target", str(shipped("kernels/attention"))]
     ranges = []
     for gpu in ("sm_89", "sm_90"):
-        done = loop("kernels", "choose", "auto", *words, "--gpu", gpu)
+        done = loop("kernels", "resources", "auto", "--launches", *words, "--gpu", gpu)
         assert 0 == done.returncode, done.stderr
         first, why, second, _, third, _ = done.stdout.splitlines()
         assert first.startswith("auto on B1 Hq32 Sq1 D128 Hk8 Sk4096 float16: attention::decode_kernel<")
@@ -37,7 +37,7 @@ def test_a_variant_with_one_kernel_gives_no_reason(tmp_path: Path) -> None:
     """Only its launch is shown."""
     write_cuda_target(tmp_path / "p", {"v": cuda(build=nvcc(compiler="/nowhere/nvcc"))})
     assert 0 == loop("trust", str(tmp_path / "p")).returncode
-    done = loop("kernels", "choose", "v", "--target", str(tmp_path / "p"))
+    done = loop("kernels", "resources", "v", "--launches", "--target", str(tmp_path / "p"))
     assert 0 == done.returncode, done.stderr
     assert "estimates" not in done.stdout
     assert "tiny::rows<float, 128>" in done.stdout

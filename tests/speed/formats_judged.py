@@ -219,7 +219,7 @@ def _loop(run: Run, option: str, words: Sequence[str]) -> dict[str, Any]:
     more: list[str] = ["--device", run.device, "--json", "--limit-minutes", str(run.evaluator_s / 60)]
     more += ["--threads", str(run.threads)]
     if run.device == "cuda":
-        more += ["--evaluator-python", run.python]
+        more += ["--evaluator-python", run.python] if words[0] == "targets" else []
         more += ["--evaluator", str(run.checkouts[option])] if EVALUATORS.get(option) else []
     said: dict[str, Any] = json.loads(_run(run, (*LOOP, *words, *more)))
     if "error" in said:

@@ -81,11 +81,11 @@ def test_what_was_asked_goes_with_the_plan() -> None:
 def test_an_evaluator_needs_a_task_of_its_format(tmp_path: Path) -> None:
     """For a target of one's own it is refused before anything runs, as is a folder that is not there."""
     folder, _ = as_target(tasks.kernelbench(tmp_path))
-    assert terms_of(None, None, tmp_path) is None
-    assert EvaluatorTerms(evaluator=str(tmp_path)) == terms_of(tmp_path, None, folder)
+    assert terms_of(None, tmp_path) is None
+    assert EvaluatorTerms(evaluator=str(tmp_path)) == terms_of(tmp_path, folder)
     for evaluator, target in ((tmp_path, tmp_path), (tmp_path, None), (tmp_path / "gone", folder)):
         with pytest.raises(UsageError, match=r"no task of another format|no such folder"):
-            terms_of(evaluator, None, target)
+            terms_of(evaluator, target)
 
 
 def test_a_target_knows_what_it_was_made_of(tmp_path: Path) -> None:
@@ -110,7 +110,8 @@ def test_a_session_with_both_verdicts(tmp_path: Path, monkeypatch: pytest.Monkey
     answer.write_text(ANSWER)
     assert 0 == CliRunner().invoke(app, ["trust", str(task), str(answer)]).exit_code
     words = ["run", "session", "quick", "--target", str(task), "--variant", str(answer), "--device", "cpu"]
-    done = CliRunner().invoke(app, [*words, "--evaluator-python", sys.executable, "--json"])
+    monkeypatch.setenv("LOOP_EVALUATOR_PYTHON", sys.executable)
+    done = CliRunner().invoke(app, [*words, "--json"])
     assert done.stdout, done.output
     assert 1 == done.exit_code, done.output
     (report,) = (tmp_path / "sessions").glob("*/report.md")

@@ -10,7 +10,7 @@ HINTS = {
     46: "the GPU is taken, or set to one process at a time: `nvidia-smi -c DEFAULT` lets several use it",
     100: "see what `nvidia-smi` shows, and what CUDA_VISIBLE_DEVICES leaves of it",
     101: "see what `nvidia-smi` shows, and what CUDA_VISIBLE_DEVICES leaves of it",
-    200: "what was compiled is damaged: `loop kernels build` after emptying the cache",
+    200: "what was compiled is damaged: `loop clean --cache`, then the same command again",
     209: "the code is for another GPU: write -arch={arch} among the flags",
     214: "the GPU's memory is faulty: `nvidia-smi -q -d ECC` counts its errors; a reset may help",
     218: "the driver does not understand this PTX: compile for the GPU itself, with -arch={arch}",

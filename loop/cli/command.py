@@ -1,0 +1,316 @@
+"""`@command`: a function with `Annotated` parameters as a command of typer, and all that follows from it.
+
+Help, the reference, `--json`, `--on HOST` and the tools of `loop mcp` read the function's signature and docstring.
+The function imports what it calls only when it is called: help is quick, and a mistyped name is refused before
+anything large is imported. It gets its parameters by name, and a screen. It returns the exit code.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_origin
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from loop.cli.names import refuse_unknown
+
+BY_OPTION = "by_option"
+"""Parameter of `--variant` where variants are named by their place, too: it is joined to `variants`."""
+ON_HOST = "loop.cli.on_host"
+"""Does a command on another machine, where `--on` names one. It knows commands, so it is imported by name."""
+HELP = {"help_option_names": ["-h", "--help"]}
+FIRST = (
+    "run session",
+    "init",
+    "trust",
+    "kernels verify",
+    "kernels measure",
+    "optimize",
+    "bisect",
+    "report",
+    "status",
+    "doctor",
+)
+"""What `loop --help` shows first: the commands that most people need."""
+ALL: list["Command"] = []
+"""Every command, in the order in which they are defined."""
+Function = TypeVar("Function", bound=Callable[..., int])
+Request = TypeVar("Request")
+
+
+class _Quick:
+    """Converts only what was given: typer imports pydantic to convert, which takes as long as all else.
+
+    Its help names no types of Python's, and cuts no sentence off.
+    """
+
+    help: str | None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, each with that rule."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if not isinstance(parameter.process_value, partial):
+                parameter.process_value = partial(_converted, parameter.process_value, parameter)
+                if parameter.param_type_name == "argument":
+                    parameter.display_type_rich = lambda ctx: ""
+                    parameter.metavar = parameter.metavar or parameter.name.upper()
+        return parameters
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The first line of its help, for the list of a group's commands."""
+        return (self.help or "").partition("\n")[0]
+
+
+def _converted(convert: Any, parameter: Any, context: Any, value: Any) -> Any:
+    return value if value is None and not parameter.required else convert(context, value)
+
+
+class QuickCommand(_Quick, TyperCommand):
+    """A command that starts at once."""
+
+
+class QuickGroup(_Quick, TyperGroup):
+    """A group of commands that starts at once."""
+
+
+class RootGroup(QuickGroup):
+    """`loop` itself: its help fits a screen of 80 columns and 24 lines."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The commands that matter first, a line each; then the names of all others, and the options."""
+        summaries = {one.words: one.summary for one in ALL}
+        with formatter.section("Commands"):
+            formatter.write_dl([(words, summaries[words]) for words in FIRST])
+        with formatter.section("More, each with --help"):
+            formatter.write_text(", ".join(sorted({*self.commands} - {*FIRST})))
+        with formatter.section("Options"):
+            formatter.write_text(", ".join(one.opts[-1] for one in self.get_params(ctx)))
+
+
+def group(text: str, cls: type[QuickGroup] = QuickGroup) -> typer.Typer:
+    """A group of commands with its one-line help; the root with typer's options for shells."""
+    return typer.Typer(
+        cls=cls,
+        help=text,
+        no_args_is_help=True,
+        context_settings=HELP,
+        add_completion=cls is RootGroup,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+
+Agents = Literal["", "reads", "edits", "starts", "ends"]
+"""What a call through MCP does, where a command is a tool; `starts`: it begins work that may outlast the call."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One command, as its function says."""
+
+    words: str
+    """What calls it, after `loop`."""
+    function: Callable[..., int]
+    examples: tuple[str, ...]
+    result: str
+    """Module and class of what `--json` prints; empty where it has none."""
+    agents: Agents
+
+    @property
+    def help(self) -> str:
+        """A line, then what else there is to say."""
+        return inspect.cleandoc(self.function.__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        """The first line of its help."""
+        return self.help.partition("\n")[0]
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What it takes from the command line."""
+        every = inspect.signature(self.function).parameters.values()
+        return tuple(one.replace(kind=Parameter.KEYWORD_ONLY) for one in every if one.name != "screen")
+
+    @property
+    def printed(self) -> Any:
+        """The type of what `--json` prints."""
+        where, _, name = self.result.partition(":")
+        return getattr(importlib.import_module(where), name)
+
+    def add_to(self, app: typer.Typer, *, rest: bool) -> None:
+        """Let typer parse it, as the command of its last word; `rest`: words behind the first belong to it.
+
+        A command that is called by the words of a group is what the group does without a further word.
+        """
+
+        def call(**given: Any) -> None:
+            context = given.pop("context", None)
+            if context is None or context.invoked_subcommand is None:
+                raise typer.Exit(self.call(given))
+
+        title = "Example:" if len(self.examples) == 1 else "Examples:"
+        call.__doc__ = "\n".join((self.help, "", "\b", title, *(f"  {one}" for one in self.examples)))
+        parameters = list(self.parameters)
+        if self.words in GROUPS:
+            parameters.insert(0, Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
+            app.info.no_args_is_help = False
+            decorate = app.callback(invoke_without_command=True)
+        else:
+            settings = HELP | ({"allow_interspersed_args": False} if rest else {})
+            decorate = app.command(self.words.rpartition(" ")[2], cls=QuickCommand, context_settings=settings)
+        call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        decorate(call)
+
+    def words_of(self, values: Mapping[str, Any]) -> list[str]:
+        """What follows `loop` on the command line that gives these values; defaults are left out."""
+        options: list[str] = []
+        places: list[str] = []
+        for parameter in self.parameters:
+            value, flag = values.get(parameter.name), flag_of(parameter)
+            if value is None or value == default_of(parameter):
+                continue
+            every = [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+            if flag:
+                options += [flag] if value is True else [f"{flag}={item}" for item in every]
+            else:
+                places += every
+        return [*self.words.split(), *options, *(["--", *places] if places else [])]
+
+    def call(self, given: Mapping[str, Any], screen: Any = None) -> int:
+        """Do it, on the process's own screen by default; the exit code."""
+        screen = screen or screen_for(bool(given.get("json") or given.get("events")))
+        if given.get("on") or given.get("keep_until"):
+            return int(importlib.import_module(ON_HOST).run(self, given, screen))
+        if BY_OPTION in given:
+            both = [*(given["variants"] or ()), *(given[BY_OPTION] or ())]
+            given = {**given, "variants": both, BY_OPTION: None}
+        refuse_unknown(self.parameters, given)
+        if "target" in given and given["target"] is None and not given.get("path"):
+            _say_target(screen)
+        values = _with_task(given)
+        lists = [one.name for one in self.parameters if _is_list(one.annotation.__origin__)]
+        return self.function(**{**values, **{name: tuple(values[name] or ()) for name in lists}}, screen=screen)
+
+
+def command(
+    words: str, *examples: str, result: str = "", agents: Agents = "", rest: bool = False
+) -> Callable[[Function], Function]:
+    """Make a function the command that these words call; its docstring is the help. `result`: see `Command`."""
+
+    def define(function: Function) -> Function:
+        defined = Command(words, function, examples, result, agents)
+        defined.add_to(GROUPS[words if words in GROUPS else words.rpartition(" ")[0]], rest=rest)
+        ALL.append(defined)
+        return function
+
+    return define
+
+
+def asked(kind: Callable[..., Request], given: Mapping[str, Any], **more: Any) -> Request:
+    """A request: of a command's `locals()` the fields that this dataclass has, and more."""
+    names = {one.name for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in given.items() if name in names}, **more)
+
+
+def flag_of(parameter: Parameter) -> str:
+    """The flag of a parameter; empty for what is given by its place."""
+    made = parameter.annotation.__metadata__[0]
+    if isinstance(made, typer.models.ArgumentInfo):
+        return ""
+    given = (one for one in (made.default, *(made.param_decls or ())) if str(one).startswith("--"))
+    return next(given, f"--{parameter.name.replace('_', '-')}")
+
+
+def default_of(parameter: Parameter) -> Any:
+    """What a parameter is where nobody gives it."""
+    return None if parameter.default is Parameter.empty else parameter.default
+
+
+def _with_task(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was given, a task of somebody else's replaced by the target that is made of it, with its answers."""
+    from loop.base.places import MANIFEST
+
+    path = given.get("target")
+    if path is None or path.name == MANIFEST or (path / MANIFEST).is_file():
+        return given
+    from loop.formats import table, translated
+
+    if not table.is_foreign(path):
+        return given
+    field = "variant" if "variant" in given else "variants"
+    answers = given.get(field) or ()
+    target, names = translated.as_target(path, [answers] if isinstance(answers, str) else answers)
+    variants = {field: names[0] if isinstance(answers, str) else names} if answers else {}
+    return {**given, "target": target, **variants}
+
+
+def _say_target(screen: Any) -> None:
+    """Outside a target's folder: that the bundled target is taken."""
+    from loop.base.places import BUNDLED_TARGET, MANIFEST
+
+    if not Path(MANIFEST).is_file():
+        screen.say(f"target: the bundled one ({BUNDLED_TARGET})")
+
+
+def _is_list(kind: Any) -> bool:
+    return any(get_origin(one) is list for one in (kind, *getattr(kind, "__args__", ())))
+
+
+def screen_for(as_json: bool = False) -> Any:
+    """A screen; with --json, talk is left out unless somebody watches, or keeps it."""
+    from loop.base.screen import TALKS, Screen
+
+    return Screen(quiet=as_json and not sys.stderr.isatty() and TALKS not in os.environ)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from loop import __version__
+
+        typer.echo(f"loop {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Run GPU-kernel optimisation sessions, and learn from them. Start with: loop run session"""
+
+
+app = group("Run GPU-kernel optimisation sessions, and learn from them.", RootGroup)
+app.callback()(_root)
+GROUPS = {
+    "": app,
+    **{
+        name: group(text)
+        for name, text in {
+            "run": "Run a session, a single pattern or one step.",
+            "kernels": "Build, verify and measure kernels without a session.",
+            "patterns": "Browse and check the pattern catalogue.",
+            "plan": "Look at session plans, and at what the next session should do.",
+            "sessions": "Look at recorded sessions.",
+            "targets": "Look at tasks in other formats.",
+            "cost": "What sessions cost, and decisions with money.",
+            "agents": "Files that tell a coding agent how to use loop.",
+            "hosts": "Machines that are reached by ssh.",
+            "jobs": "What waits, runs and has ended, here and on other machines.",
+            "job": "Run one job, wherever its folder lies.",
+            "catalog": "The catalogue of patterns, sessions and kernels as pages.",
+        }.items()
+    },
+}
+"""Words to what typer makes of them: the root and its groups."""
+for _name, _group in GROUPS.items():
+    if _name:
+        app.add_typer(_group, name=_name)
