@@ -56,15 +56,19 @@ def change_of(project: Project, cure: Cure | None) -> Change | None:
 def keep_sources(project: Project, head: SessionHead, folder: SessionFolder, walked: Sequence[Finished]) -> str:
     """Keep the target's files where a step failed, or passed that had failed before; why it could not be done."""
     try:
-        passed = {(record.pattern, record.step) for record in latest_attempts(walked) if record.status == "passed"}
-        rows = index.rows(project.sessions, last=RECENT)  # This session is among them.
-        cures = any((failure.pattern, failure.step) in passed for row in rows for failure in row.failures)
-        failed = any(record.status == "failed" for record in walked)
-        if (failed or cures) and targets.ground(project) == head.ground:
+        kept = any(record.status == "failed" for record in walked) or _may_cure(project, walked)
+        if kept and targets.ground(project) == head.ground:
             snapshots.take(folder, head.ground, targets.ground_files(project), project.target)
     except LoopError as error:
         return f"the target's files could not be kept for comparison: {error.message}"
     return ""
+
+
+def _may_cure(project: Project, walked: Sequence[Finished]) -> bool:
+    """Whether a step passed that failed in one of the last sessions, this one included."""
+    passed = {(record.pattern, record.step) for record in latest_attempts(walked) if record.status == "passed"}
+    rows = index.rows(project.sessions, last=RECENT)
+    return any((failure.pattern, failure.step) in passed for row in rows for failure in row.failures)
 
 
 def failures_json(recall: Recall, finished: Sequence[Finished]) -> list[dict[str, object]]:
