@@ -1,6 +1,6 @@
 """What was good and is not now: slower than its known good, wrong where it was right, or with more resources."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -135,6 +135,8 @@ def was_good(row: SessionRow, one: Regression, nvcc: str | None) -> bool:
 
 
 def was_right(row: SessionRow, variant: str, *, emulated: bool) -> bool:
-    """Whether a session found it right."""
-    chosen = row.emulated if emulated else row.variants
-    return variant in chosen and variant not in row.incorrect and variant in row.right
+    """Whether a session found it right; of an older loop's row, whether it passed as a whole with it."""
+    chosen: Sequence[str] = row.emulated if emulated else row.variants
+    if variant not in chosen or variant in row.incorrect:
+        return False
+    return row.status == "passed" if row.right is None else variant in row.right

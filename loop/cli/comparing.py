@@ -11,8 +11,7 @@ from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.cli.pages import print_page
 from loop.learning import comparison_section as page
-from loop.learning.comparison import compare
-from loop.learning.model import ComparedSession, Comparison, Judged
+from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison, compare
 from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
@@ -116,12 +115,12 @@ def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
     }
 
 
-def _verdicts(record: SessionRecord) -> dict[str, dict[str, Judged]]:
+def _verdicts(record: SessionRecord) -> dict[str, dict[str, ComparedSpeed]]:
     """Verdicts against the baseline; a wrong variant has no other."""
-    found: dict[str, dict[str, Judged]] = {}
+    found: dict[str, dict[str, ComparedSpeed]] = {}
     for one in record.verdicts:
         if one.against == "baseline":
-            judged = Judged(verdict=one.verdict, ratio=one.ratio, interval=one.interval)
+            judged = ComparedSpeed(verdict=one.verdict, ratio=one.ratio, interval=one.interval)
             found.setdefault(one.variant, {})[one.workload] = judged
     return found
 

@@ -78,7 +78,7 @@ def _plans(project: Project) -> Iterable[str]:
 
 variants, past_variants = _completion(_variants), _completion(_variants)
 workload_sets = _completion(_sets)
-patterns, past_patterns = _completion(_patterns), _completion(_patterns)
+patterns = _completion(_patterns)
 plans = _completion(_plans)
 sessions, compared_sessions = _completion(_sessions), _completion(_sessions)
 KNOWN = {

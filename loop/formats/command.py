@@ -1,9 +1,8 @@
 """`loop targets inspect`: what a task of somebody else's is, what of it runs here, and what does not."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
@@ -19,7 +18,6 @@ from loop.formats.model import (
     Judging,
     UnreadableTask,
 )
-from loop.formats.table import Unreadable
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory
 
@@ -30,74 +28,64 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
     """Describe the task at a path, or list those below it. Nothing of theirs is imported or run."""
     here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
     if table.is_foreign(path) or not path.is_dir() or table.claimed(path, form):
-        task = table.load(path, form)
-        columns = width(screen.out)
-        screen.data(to_json(InspectedOne(**described(task, here))) if as_json else page(task, here, columns))
+        task = inspected(table.load(path, form), here)
+        if as_json:
+            screen.data(to_json(InspectedOne(**dict(task))))
+        else:
+            _, *lines = table_lines(("", ""), [fact for fact in _facts(task) if fact[1]], width(screen.out))
+            screen.data("\n".join(lines))
         return ExitCode.OK
-    found = list(table.tasks_below(path, form))
-    if not found:
+    tasks = [_any(task, here) for task in table.tasks_below(path, form)]
+    if not tasks:
         table.recognised(path, form)  # Says what it looked for.
+    unreadable = [task for task in tasks if isinstance(task, UnreadableTask)]
     if as_json:
-        screen.data(to_json(InspectedFolder(tasks=tuple(_any(task, here) for task in found))))
+        screen.data(to_json(InspectedFolder(tasks=tuple(tasks))))
     else:
-        screen.table(("format", "task", "cases", "run here", "why not"), _rows(path, found, here))
-        for one in found:
-            if isinstance(one, Unreadable):
-                screen.data(f"cannot be read: {one.error.message}")
-        for line in _totals(found, here):
+        screen.table(("format", "task", "cases", "run here", "why not"), [_row(path, task) for task in tasks])
+        for failed in unreadable:
+            screen.data(f"cannot be read: {failed.error}")
+        for line in _totals([task for task in tasks if isinstance(task, InspectedTask)], len(unreadable)):
             screen.say(line)
-    return ExitCode.USAGE if any(isinstance(task, Unreadable) for task in found) else ExitCode.OK
+    return ExitCode.USAGE if unreadable else ExitCode.OK
 
 
-def described(task: ForeignTask, here: Here) -> dict[str, Any]:
-    """A task's fields, with what runs on this machine and what does not."""
-    found = hindrances(task, here)
-    names = tuple(case.name for case in runs(task, found))
-    return {**dict(task), "runs": names, "hindrances": tuple(found)}
+def inspected(task: ForeignTask, here: Here) -> InspectedTask:
+    """A task with what runs on this machine and what does not."""
+    needs = hindrances(task, here)
+    names = tuple(case.name for case in runs(task, needs))
+    return InspectedTask(**dict(task), runs=names, hindrances=tuple(needs))
 
 
-def page(task: ForeignTask, here: Here, columns: int) -> str:
-    """A task in lines for a terminal."""
-    _, *rows = table_lines(("", ""), [fact for fact in _facts(task, here) if fact[1]], columns)
-    return "\n".join(rows)
+def _any(task: ForeignTask | table.Unreadable, here: Here) -> InspectedTask | UnreadableTask:
+    if isinstance(task, ForeignTask):
+        return inspected(task, here)
+    return UnreadableTask(format=task.format, path=task.path, error=task.error.message, hint=task.error.hint)
 
 
-def _facts(task: ForeignTask, here: Here) -> Iterator[tuple[str, str]]:
-    title = next(known.title for known in table.FORMATS if known.name == task.format)
-    found = hindrances(task, here)
-    able = runs(task, found)
-    yield "format", f"{title}: {task.why}"
+def _facts(task: InspectedTask) -> Iterator[tuple[str, str]]:
+    """Label and text of each line about a task; lines without a text are left out."""
+    timing = task.timing
+    yield "format", f"{table.of(task.format).title}: {task.why}"
     yield "task", f"{task.name} ({task.path})"
     yield "answer", f"{task.entry}, in {', '.join(task.languages)}"
     yield "reference", task.reference
-    yield "cases", _cases(task.cases)
+    yield "cases", f"{len(task.cases)}, {sum('time' in case.use for case in task.cases)} of them timed"
     yield from (("", _case(case)) for case in task.cases[:SHOWN])
     yield "types", ", ".join(task.dtypes)
     yield "right if", _judging(task.judging)
-    yield "timed by", task.timing.method
-    yield (
-        "",
-        f"cache cleared: {YES_NO[task.timing.cold_cache]}; fresh inputs: {YES_NO[task.timing.fresh_inputs]}; "
-        + (f"timed outputs checked: {YES_NO[task.timing.checked]}"),
-    )
-    yield "score", task.timing.score
+    yield "timed by", timing.method
+    cleared = f"cache cleared: {YES_NO[timing.cold_cache]}; fresh inputs: {YES_NO[timing.fresh_inputs]}"
+    yield "", f"{cleared}; timed outputs checked: {YES_NO[timing.checked]}"
+    yield "score", timing.score
     yield "made for", ", ".join(task.made_for)
     yield "licence", f"{task.licence.name} ({task.licence.file or 'no licence file found'})"
-    yield "runs here", f"{len(able)} of {len(task.cases)} cases" if task.cases else "its own commands only"
-    for need in found:
-        some = (
-            ""
-            if need.cases is None
-            else f" ({', '.join(need.cases[:SHOWN])}{' ...' if need.cases[SHOWN:] else ''})"
-        )
-        yield "needs", f"{need.what}{some}"
+    yield "runs here", f"{len(task.runs)} of {len(task.cases)} cases"
+    for need in task.hindrances:
+        names = ", ".join((need.cases or ())[:SHOWN]) + (" ..." if (need.cases or ())[SHOWN:] else "")
+        yield "needs", need.what if need.cases is None else f"{need.what} ({names})"
     for hint in task.hints:
         yield "note", hint
-
-
-def _cases(cases: tuple[Case, ...]) -> str:
-    timed = sum("time" in case.use for case in cases)
-    return f"{len(cases)}, {timed} of them timed" if cases else "known to its own commands only"
 
 
 def _case(case: Case) -> str:
@@ -122,27 +110,17 @@ def _judging(judging: Judging) -> str:
     return "; ".join([*words, *([judging.note] if judging.note else [])])
 
 
-def _any(one: ForeignTask | Unreadable, here: Here) -> InspectedTask | UnreadableTask:
-    if isinstance(one, ForeignTask):
-        return InspectedTask(**described(one, here))
-    return UnreadableTask(format=one.format, path=one.path, error=one.error.message, hint=one.error.hint)
+def _row(root: Path, task: InspectedTask | UnreadableTask) -> tuple[str, ...]:
+    name = str(task.path.relative_to(root) if task.path.is_relative_to(root) else task.path)
+    if isinstance(task, UnreadableTask):
+        return task.format, name, "", "", "cannot be read"
+    why = ", ".join(dict.fromkeys(need.kind for need in task.hindrances))
+    return task.format, name, str(len(task.cases)), str(len(task.runs)), why
 
 
-def _rows(root: Path, found: Iterable[ForeignTask | Unreadable], here: Here) -> Iterator[tuple[str, ...]]:
-    for one in found:
-        name = str(one.path.relative_to(root) if one.path.is_relative_to(root) else one.path)
-        if isinstance(one, Unreadable):
-            yield one.format, name, "", "", "cannot be read"
-            continue
-        needs = hindrances(one, here)
-        why = ", ".join(dict.fromkeys(need.kind for need in needs))
-        yield one.format, name, str(len(one.cases)), str(len(runs(one, needs))), why
-
-
-def _totals(found: list[ForeignTask | Unreadable], here: Here) -> Iterator[str]:
-    tasks = [task for task in found if isinstance(task, ForeignTask)]
-    able = sum(bool(runs(task, hindrances(task, here))) for task in tasks)
-    yield f"{len(tasks)} tasks, {able} of them run here; {len(found) - len(tasks)} cannot be read"
-    kinds = Counter(kind for task in tasks for kind in {need.kind for need in hindrances(task, here)})
+def _totals(tasks: Sequence[InspectedTask], unreadable: int) -> Iterator[str]:
+    able = sum(bool(task.runs) for task in tasks)
+    yield f"{len(tasks)} tasks, {able} of them run here; {unreadable} cannot be read"
+    kinds = Counter(kind for task in tasks for kind in {need.kind for need in task.hindrances})
     if kinds:
         yield "in the way: " + ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())

@@ -150,7 +150,7 @@ def _traces_read(done: Done) -> Verdict:
     found = [json.loads(line) for line in done[-1][2].splitlines() if line.strip()]
     if not found:
         return Verdict(status="failed", why="its evaluator wrote no trace")
-    evaluations = [one.get("evaluation") or {} for one in found]
+    evaluations = [trace.get("evaluation") or {} for trace in found]
     failed = [str(evaluation.get("status")) for evaluation in evaluations if evaluation.get("status") != "PASSED"]
     if failed:
         return Verdict(status="wrong", why=f"{len(failed)} of {len(found)} workloads: {failed[0]}", result=found)

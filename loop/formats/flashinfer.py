@@ -259,7 +259,9 @@ def _judging(dialect: Dialect, workloads: list[Workload]) -> Judging:
     if dialect.name == TRACE or not workloads:
         return dialect.judging
     kinds = {workload.tolerance for workload in workloads}
-    loosest = max(kinds, key=lambda one: (one.max_atol, one.max_rtol, -one.required_matched_ratio))
+    loosest = max(
+        kinds, key=lambda tolerance: (tolerance.max_atol, tolerance.max_rtol, -tolerance.required_matched_ratio)
+    )
     several = f"{len(kinds)} rules, the loosest shown; " if len(kinds) > 1 else ""
     return dialect.judging.model_copy(
         update={
@@ -275,15 +277,17 @@ def _judging(dialect: Dialect, workloads: list[Workload]) -> Judging:
 def _hints(definition: Definition, loaded: list[tuple[Workload, Document, int, Path]]) -> Iterator[str]:
     if not loaded:
         yield "no workloads: nothing to run"
-    seen: dict[str, int] = {}
-    for one, *_ in loaded:
-        key = f"{sorted(one.axes.items())} {sorted((name, str(origin)) for name, origin in one.inputs.items())}"
-        seen[key] = seen.get(key, 0) + 1
-    repeated = sum(count - 1 for count in seen.values())
+    counts: dict[str, int] = {}
+    for workload, *_ in loaded:
+        inputs = sorted((name, str(origin)) for name, origin in workload.inputs.items())
+        key = f"{sorted(workload.axes.items())} {inputs}"
+        counts[key] = counts.get(key, 0) + 1
+    repeated = sum(count - 1 for count in counts.values())
     if repeated:
         yield f"{repeated} of {len(loaded)} workloads are the same as an earlier one"
-    for one, *_ in loaded:
-        kinds = {origin.type for origin in one.inputs.values()}
+    for workload, *_ in loaded:
+        kinds = {origin.type for origin in workload.inputs.values()}
         if "custom" in kinds and (len(kinds) > 1 or not definition.custom_inputs_entrypoint):
-            yield f"workload {one.uuid} mixes inputs of its own generator with others: its evaluator refuses that"
+            mixes = "mixes inputs of its own generator with others"
+            yield f"workload {workload.uuid} {mixes}: its evaluator refuses that"
             return

@@ -80,10 +80,10 @@ def unit(definition: Definition, solution: Solution, source: str, scalars: Mappi
     _, _, function = solution.spec.entry_point.partition("::")
     tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
     given = [_literal(scalars[name]) if name in scalars else f"in_{name}" for name in definition.inputs]
-    made = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
+    lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
     if solution.spec.destination_passing_style:
         passed = [f"out_{name}" for name in definition.outputs]
-        made += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(passed)]
+        lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(passed)]
         call = f"{function}({', '.join([*given, *passed])})"
     else:
         call = f"loop_made::keep(outputs, {function}({', '.join(given)}))"
@@ -94,7 +94,7 @@ def unit(definition: Definition, solution: Solution, source: str, scalars: Mappi
         entry=ENTRY,
         call=call,
         count=len(definition.outputs),
-        tensors="\n".join(made),
+        tensors="\n".join(lines),
         device="at::Device(at::kCUDA, 0)" if on_gpu else "at::kCPU",
         cuda=CUDA_HEADERS if on_gpu else "",
         guard=STREAM if on_gpu else "(void)stream;",

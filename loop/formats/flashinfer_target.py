@@ -159,8 +159,8 @@ def _answer(
     texts[f"{name}_answer.py"] = _imported(definition, name, solution, _sizes(definition))
     read = [python_text.read_module(path, one.content) for one in solution.sources if one.path.endswith(".py")]
     beside = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
-    made = variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}")
-    return made | needs(path, read, beside), texts
+    fields = variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}")
+    return fields | needs(path, read, beside), texts
 
 
 def _imported(definition: Definition, name: str, solution: Solution, sizes: Mapping[str, int | str]) -> str:
@@ -184,7 +184,7 @@ def _compiled(
     if len(given) > 1:
         raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload")
     file, folder = solution.spec.entry_point.partition("::")[0], f"{ANSWERS}/{name}"
-    made = f"loop_unit{Path(file).suffix}"
+    unit = f"loop_unit{Path(file).suffix}"
     others = [
         source.path for source in solution.sources if source.path != file and source.path.endswith(compiled.UNITS)
     ]
@@ -193,12 +193,12 @@ def _compiled(
         "title": f"the solution {path.name}",
         "device": "cuda" if compiled.is_cuda(solution) else "cpu",
         "dtypes": list(TYPES),
-        "sources": [f"{folder}/{path}" for path in (made, *others)],
+        "sources": [f"{folder}/{path}" for path in (unit, *others)],
         "entry": compiled.ENTRY,
         "build": compiled.recipe(solution, folder),
     }
     values = dict(zip(scalars, *given, strict=True)) if scalars else {}
-    return (made, compiled.unit(definition, solution, file, values)), fields
+    return (unit, compiled.unit(definition, solution, file, values)), fields
 
 
 def _languages(solution: Solution) -> set[str]:

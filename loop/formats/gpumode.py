@@ -246,15 +246,15 @@ def _unfit(read: Read, generate: ast.FunctionDef) -> Iterator[Complaint]:
 
 def _entry(read: Read) -> str:
     """What the judging program takes from an answer."""
-    taken = [
+    names = [
         alias.name
         for node in (ast.walk(read.evaluator.tree) if read.evaluator else ())
         if isinstance(node, ast.ImportFrom) and node.module == "submission"
         for alias in node.names
     ]
-    if not taken and read.own_contract:
+    if not names and read.own_contract:
         return "what its description says"
-    return " and ".join(f"def {name}" for name in dict.fromkeys(taken or ["custom_kernel"]))
+    return " and ".join(f"def {name}" for name in dict.fromkeys(names or ["custom_kernel"]))
 
 
 def _cases(manifest: Manifest) -> Iterator[Case]:
@@ -366,8 +366,8 @@ def _words(read: Read) -> Iterator[str]:
     ]
     for place in places[:1]:
         line, _ = read.document.position(place)
-        said = f"`{place[2]}: False` reaches {GENERATE} as text, which counts as true"
-        yield f"{read.document.name}:{line}: {said}"
+        what = f"`{place[2]}: False` reaches {GENERATE} as text, which counts as true"
+        yield f"{read.document.name}:{line}: {what}"
 
 
 def _draws_globally(node: ast.Call) -> bool:

@@ -50,7 +50,14 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     reference = python_text.read_module(next(path for path in task.files if path.name == "reference.py"))
     if reference.function(REFERENCE) is None:
         raise UsageError(f"{reference.path}: no {REFERENCE}: only its own evaluator can judge this task")
-    entries = {name: [_entry(task, case) for case in task.cases if _in(name, case)] for name in SETS}
+    entries = {  # `benchmarks` are timed, `tests` only checked.
+        name: [
+            _entry(task, case)
+            for case in task.cases
+            if use in case.use and (name == "benchmarks" or "time" not in case.use)
+        ]
+        for name, use in SETS.items()
+    }
     own = variant(task, "entry.py", "expected", "the task's own reference", "example")
     fields = {
         "function": "kernel",
@@ -68,14 +75,21 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "workloads": {name: entry for name, entry in entries.items() if entry},
         "variants": variants(task, answers, KERNEL, "{}_answer.py") or {OWN: own},
     }
+    stated = [case.arguments.get("seed") for case in task.cases]
     words = {
         "generate": GENERATE,
-        "seeds": _seeds(task),
+        # The end of the range that seeds are drawn from: the task's own lie in it.
+        "seeds": max(SEEDS, *(seed + 1 for seed in stated if isinstance(seed, int)), 0),
         "places": _buffers(reference),
         "reference": REFERENCE,
         "check": CHECK,
     }
-    return Made(fields, _links(task, answers), {"entry.py": ENTRY.format(**words), **_texts(answers)})
+    texts = {"entry.py": ENTRY.format(**words)}
+    links = {path.name: path for path in task.files if path.suffix == ".py" and path.name != "submission.py"}
+    for name, path in answers.items():
+        links[f"{ANSWERS}/{name}.py"] = path
+        texts[f"{name}_answer.py"] = ANSWER.format(name=name, file=f"{ANSWERS}/{name}.py", kernel=KERNEL)
+    return Made(fields, links, texts)
 
 
 def _signature(task: ForeignTask) -> dict[str, Any]:
@@ -85,25 +99,6 @@ def _signature(task: ForeignTask) -> dict[str, Any]:
         "sizes": [name for name, kind in kinds.items() if kind == "size"],
         "parameters": {name: {"kind": kind} for name, kind in kinds.items() if kind != "size"},
     }
-
-
-def _texts(answers: Mapping[str, Path]) -> dict[str, str]:
-    """What loop writes for each answer."""
-    return {
-        f"{name}_answer.py": ANSWER.format(name=name, file=f"{ANSWERS}/{name}.py", kernel=KERNEL)
-        for name in answers
-    }
-
-
-def _links(task: ForeignTask, answers: Mapping[str, Path]) -> dict[str, Path]:
-    """The task's own files, and the answers."""
-    own = {path.name: path for path in task.files if path.suffix == ".py" and path.name != "submission.py"}
-    return own | {f"{ANSWERS}/{name}.py": path for name, path in answers.items()}
-
-
-def _in(name: str, case: Case) -> bool:
-    """Whether a case belongs to a set: `benchmarks` are timed, `tests` only checked."""
-    return (SETS[name] in case.use) and (name == "benchmarks" or "time" not in case.use)
 
 
 def _entry(task: ForeignTask, case: Case) -> dict[str, Any]:
@@ -117,12 +112,6 @@ def _entry(task: ForeignTask, case: Case) -> dict[str, Any]:
             hint="its own evaluator can judge it",
         )
     return found
-
-
-def _seeds(task: ForeignTask) -> int:
-    """The end of the range that seeds are drawn from: the task's own lie in it."""
-    stated = [case.arguments.get("seed") for case in task.cases]
-    return max(SEEDS, *(seed + 1 for seed in stated if isinstance(seed, int)), 0)
 
 
 def _kinds(task: ForeignTask) -> dict[str, str]:
@@ -158,11 +147,11 @@ def _buffers(reference: Module) -> tuple[int, ...]:
 
 def _empty(generate: ast.FunctionDef) -> Iterator[str]:
     """Names that are given an empty tensor, and are not mentioned again before the return."""
-    said = [one.id for node in generate.body[:-1] for one in ast.walk(node) if isinstance(one, ast.Name)]
+    names = [node.id for line in generate.body[:-1] for node in ast.walk(line) if isinstance(node, ast.Name)]
     for node in generate.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
-            if said.count(name) == 1 and _makes_empty(node.value):
+            if names.count(name) == 1 and _makes_empty(node.value):
                 yield name
 
 

@@ -70,9 +70,9 @@ def _memory(task: ForeignTask, here: Here) -> Iterator[Hindrance]:
         yield Hindrance(kind="memory", what=what, cases=None if whole else tuple(case.name for case in large))
 
 
-def runs(task: ForeignTask, found: list[Hindrance]) -> tuple[Case, ...]:
+def runs(task: ForeignTask, needs: list[Hindrance]) -> tuple[Case, ...]:
     """The cases that nothing stands in the way of."""
-    if any(one.cases is None for one in found):
+    if any(need.cases is None for need in needs):
         return ()
-    kept = {name for one in found for name in one.cases or ()}
+    kept = {name for need in needs for name in need.cases or ()}
     return tuple(case for case in task.cases if case.name not in kept)

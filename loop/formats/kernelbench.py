@@ -122,13 +122,13 @@ def _check(module: Module) -> None:
 def _inputs(module: Module) -> tuple[Tensor, ...] | None:
     """The tensors that `get_inputs` makes; None where only running it would tell."""
     try:
-        made = module.returned("get_inputs")
+        values = module.returned("get_inputs")
     except (Unknown, RecursionError):
         return None
     names = _parameters(module)
     tensors = [
         Tensor(name=names[n] if n < len(names) else str(n), shape=tensor.shape, dtype=tensor.dtype)
-        for n, tensor in enumerate(made)
+        for n, tensor in enumerate(values)
         if isinstance(tensor, Tensors)
     ]
     return tuple(tensors)
@@ -146,11 +146,11 @@ def _draws(module: Module) -> list[int]:
 def _constant(module: Module) -> list[str]:
     """Inputs that do not vary: made of ones, zeros and the like."""
     try:
-        made = [tensor for tensor in module.returned("get_inputs") if isinstance(tensor, Tensors)]
+        tensors = [tensor for tensor in module.returned("get_inputs") if isinstance(tensor, Tensors)]
     except (Unknown, RecursionError):
         return []
     names = _parameters(module)
-    return [names[n] if n < len(names) else str(n) for n, tensor in enumerate(made) if not tensor.drawn]
+    return [names[n] if n < len(names) else str(n) for n, tensor in enumerate(tensors) if not tensor.drawn]
 
 
 def _parameters(module: Module) -> list[str]:

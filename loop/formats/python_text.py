@@ -97,15 +97,12 @@ class Module:
         """Names at its top level whose values follow from the text alone."""
         return _assigned(self.tree.body, {})
 
-    def returned(self, name: str, given: Mapping[str, Any] | None = None) -> list[Any]:
-        """What a function without arguments returns, as a list; `given` replaces constants of the module.
-
-        Raises Unknown where only running it would tell.
-        """
+    def returned(self, name: str) -> list[Any]:
+        """What a function without arguments returns, as a list. Raises Unknown where only running it tells."""
         function = self.function(name)
         if function is None:
             raise Unknown(name)
-        names = _assigned(function.body, {**self.constants, **(given or {})})
+        names = _assigned(function.body, self.constants)
         last = function.body[-1]
         if not isinstance(last, ast.Return) or last.value is None:
             raise Unknown(name)

@@ -4,7 +4,6 @@
 and after, so it notices an answer that edits them. Without a GPU, evaluators that time by CUDA are not available.
 """
 
-import math
 import shutil
 import sys
 import tempfile
@@ -83,8 +82,6 @@ class Step:
     result: Path
     """The file that its result goes to."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    limit_s: float = math.inf
-    """What it may take, where that is less than what is left for all."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +120,8 @@ def judged(asked: Asked, evaluator: Evaluator) -> Judging:
         shutil.rmtree(folder, ignore_errors=True)
     verdict = found.model_copy(update={"content": content_hash("".join(before.values()))})
     if changed:
-        said = f"changed while the answer ran: {', '.join(changed)}"
-        return verdict.model_copy(update={"status": "tampered", "why": said})
+        why = f"changed while the answer ran: {', '.join(changed)}"
+        return verdict.model_copy(update={"status": "tampered", "why": why})
     return verdict
 
 
@@ -135,7 +132,7 @@ def _run(asked: Asked, evaluator: Evaluator, steps: list[Step]) -> Judging:
     for step in steps:
         completed = yield from run(
             step.command,
-            limit_s=min(max(asked.limit_s - seconds, 0.0), step.limit_s),
+            limit_s=max(asked.limit_s - seconds, 0.0),
             cwd=step.folder,
             env={"PYTHONDONTWRITEBYTECODE": "1", **step.environment},
             note="their evaluator",

@@ -37,22 +37,24 @@ def as_target(path: Path, answers: Sequence[str] = (), form: str | None = None) 
     names = _names(files)
     folder = tasks_folder() / content_hash("\0".join(map(str, (task.path, form, *files))))[:16]
     refuse(task)
-    made = table.of(task.format).target(task, dict(zip(names, files, strict=True)))
+    target = table.of(task.format).target(task, dict(zip(names, files, strict=True)))
     paths = dict(zip(names, map(str, files), strict=True))
     _write(folder / origin.FILE, origin.MadeOf(task=str(task.path), format=form, answers=paths).as_text())
-    _link(folder, made.links)
-    for name, text in made.texts.items():
+    _link(folder, target.links)
+    for name, text in target.texts.items():
         _write(folder / name, text)
-    _write(folder / MANIFEST, _manifest(task, made.fields))
+    _write(folder / MANIFEST, _manifest(task, target.fields))
     return folder, tuple(names)
 
 
 def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
     """The task that a target was made of, and its answers by their names there; None for any other target."""
-    said = origin.made_of(folder)
-    if said is None:
+    manifest = origin.made_of(folder)
+    if manifest is None:
         return None
-    return table.load(Path(said.task), said.format), {name: Path(path) for name, path in said.answers.items()}
+    return table.load(Path(manifest.task), manifest.format), {
+        name: Path(path) for name, path in manifest.answers.items()
+    }
 
 
 def refuse(task: ForeignTask) -> None:

@@ -67,7 +67,7 @@ def times(rows: Sequence[SessionRow]) -> list[Outcome]:
 
 def gains(found: Sequence[GainOutcome]) -> list[Outcome]:
     """What advice came to, beside the intervals that its rules state."""
-    stated = [(*one.promise.stated, one.actual) for one in found]
+    stated = [(*outcome.promise.stated, outcome.actual) for outcome in found]
     return [Outcome(low, math.sqrt(low * high), high, actual) for low, high, actual in stated]
 
 
@@ -75,9 +75,9 @@ def calibration(found: Sequence[Outcome]) -> Calibration | None:
     """How predictions held; None where there were none."""
     if not found:
         return None
-    inside = sum(one.inside for one in found)
+    inside = sum(outcome.inside for outcome in found)
     a, b = inside + 0.5, len(found) - inside + 0.5
-    errors = [abs(math.log(one.actual / one.expected)) for one in found]
+    errors = [abs(math.log(outcome.actual / outcome.expected)) for outcome in found]
     return Calibration(len(found), inside, beta_quantile(0.05, a, b), beta_quantile(0.95, a, b), median(errors))
 
 
@@ -86,23 +86,23 @@ def in_words(rows: Sequence[SessionRow]) -> str:
 
     `rows`: oldest first. What the last one made of earlier advice is said in full.
     """
-    told = []
+    sentences = []
     if found := calibration(times(rows)):
         many = f"the last {found.count} predicted sessions"
         count = many if found.count > 1 else "the one predicted session so far"
-        told.append(
+        sentences.append(
             f"Of {count}, {found.inside} took a time inside the 80 % interval: {found.text}; half of the "
             f"predictions were off by less than {100 * math.expm1(found.error):.0f} %."
         )
     came = outcomes(rows)
     if found := calibration(gains(came)):
         inside = f"{found.inside} lay inside the interval: {found.text}"
-        told.append(f"Of {found.count} gains that advice promised, {inside}.")
+        sentences.append(f"Of {found.count} gains that advice promised, {inside}.")
     for outcome in came:
         if outcome.session == rows[-1].id and outcome.basis == "later session":
             advice = f"Advice on {outcome.promise.advice} for {outcome.variant} on {outcome.workload}"
-            told.append(f"{advice} promised {held(outcome)}.")
-    return " ".join(told)
+            sentences.append(f"{advice} promised {held(outcome)}.")
+    return " ".join(sentences)
 
 
 def widening(rows: Sequence[SessionRow]) -> float:

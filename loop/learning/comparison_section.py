@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.base.stats import geometric_mean
-from loop.learning.model import ComparedSession, Comparison, Judged, Row
+from loop.learning.comparison import ComparedRow, ComparedSession, ComparedSpeed, Comparison
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import shortened
@@ -53,9 +53,9 @@ def _sessions(sessions: Sequence[ComparedSession]) -> Table | None:
     return filled(columns("", "Session", "Ended", "Target", "Device"), rows)
 
 
-def _device(one: ComparedSession) -> str:
-    gpu = one.facts.get("GPU")
-    return f"{one.device} ({gpu})" if one.device == "cuda" and gpu else one.device
+def _device(session: ComparedSession) -> str:
+    gpu = session.facts.get("GPU")
+    return f"{session.device} ({gpu})" if session.device == "cuda" and gpu else session.device
 
 
 def _variant(variant: str, found: Comparison, wide: bool) -> Section:
@@ -71,7 +71,7 @@ def _variant(variant: str, found: Comparison, wide: bool) -> Section:
     )
 
 
-def _cell(cell: Judged | None, wide: bool) -> str:
+def _cell(cell: ComparedSpeed | None, wide: bool) -> str:
     if cell is None:
         return "-"
     if cell.ratio is None or cell.interval is None:
@@ -81,13 +81,13 @@ def _cell(cell: Judged | None, wide: bool) -> str:
     return say.ratio(cell.ratio, cell.interval)
 
 
-def _change(row: Row) -> str:
+def _change(row: ComparedRow) -> str:
     if row.change is None or row.moved is None:
         return "-"
     return f"{say.times(row.change)} {WORDS[row.moved]}"
 
 
-def _mean(rows: Sequence[Row], count: int) -> tuple[tuple[str, ...], ...]:
+def _mean(rows: Sequence[ComparedRow], count: int) -> tuple[tuple[str, ...], ...]:
     """Geometric means over the workloads that all have a ratio on; none where one of these says nothing."""
     speaking = [place for place in range(count) if any(_ratio(row, place) for row in rows)]
     common = [row for row in rows if all(_ratio(row, place) for place in speaking)]
@@ -99,12 +99,12 @@ def _mean(rows: Sequence[Row], count: int) -> tuple[tuple[str, ...], ...]:
     return ((f"geometric mean of {len(common)}", *cells, change),)
 
 
-def _ratio(row: Row, place: int) -> float | None:
+def _ratio(row: ComparedRow, place: int) -> float | None:
     cell = row.cells[place]
     return cell.ratio if cell else None
 
 
-def _verdicts(rows: Sequence[Row], sessions: Sequence[ComparedSession]) -> Iterator[str]:
+def _verdicts(rows: Sequence[ComparedRow], sessions: Sequence[ComparedSession]) -> Iterator[str]:
     for place, (letter, _) in enumerate(_lettered(sessions)):
         words = Counter(cell.verdict for row in rows if (cell := row.cells[place]))
         if words:
@@ -131,7 +131,7 @@ def _regressions(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[
             yield f"{letter}: slower than its known good of then"
 
 
-def _vague(rows: Sequence[Row]) -> Iterator[str]:
+def _vague(rows: Sequence[ComparedRow]) -> Iterator[str]:
     if any(cell.vague for row in rows for cell in row.cells if cell):
         yield "an interval whose ends differ by more than a factor of 10 says nothing; it is compared with none"
 
@@ -163,15 +163,15 @@ def _sources(one: Revisions, sessions: Sequence[ComparedSession]) -> Iterator[st
         yield f"{pair}: changed: {', '.join(_files(one.files))}"
 
 
-def _relation(one: Revisions) -> str:
+def _relation(pair: Revisions) -> str:
     words = {
         "same": "the same commit",
-        "after": f"{say.count(one.count, 'commit')} later",
-        "before": f"{say.count(one.missing, 'commit')} earlier",
-        "apart": f"on another line: {say.count(one.count, 'commit')} of its own, {one.missing} not in it",
-        "unknown": f"not known: {one.reason}",
+        "after": f"{say.count(pair.count, 'commit')} later",
+        "before": f"{say.count(pair.missing, 'commit')} earlier",
+        "apart": f"on another line: {say.count(pair.count, 'commit')} of its own, {pair.missing} not in it",
+        "unknown": f"not known: {pair.reason}",
     }
-    return words[one.relation]
+    return words[pair.relation]
 
 
 def _files(files: dict[str, tuple[int, int]]) -> Iterator[str]:
@@ -193,8 +193,8 @@ def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
     return filled(columns("", *_heads(sessions)), (took, cost, *parts))
 
 
-def _charged(one: ComparedSession, resource: str) -> str:
-    mine = [charge.usd for charge in one.charges if charge.resource == resource]
+def _charged(session: ComparedSession, resource: str) -> str:
+    mine = [charge.usd for charge in session.charges if charge.resource == resource]
     return say.usd(sum(mine)) if mine else UNKNOWN
 
 

@@ -49,12 +49,12 @@ def place_of(row: SessionRow) -> tuple[str | None, ...]:
     return tuple(getattr(row.environment, name) for name in FACTS)
 
 
-def alike(one: Place, other: Place) -> float:
+def alike(place: Place, other: Place) -> float:
     """What a run in one environment is worth in another: 1 where all known facts agree.
 
     A fact that one side does not know is no difference, but a GPU or none is one.
     """
-    pairs = zip(FACTS, one, other, strict=True)
+    pairs = zip(FACTS, place, other, strict=True)
     return math.prod(WEIGHTS[name] for name, a, b in pairs if a != b and (name == "gpu" or (a and b)))
 
 

@@ -1,9 +1,10 @@
 """Where a failure was seen before, and what had changed when it was gone: over rows of the index. Pure."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from loop.learning.durations import FACTS
-from loop.learning.model import Cure, Memory
+from loop.model.base import Model
 from loop.model.index import FailureSeen, SessionRow
 from loop.report import format as say
 from loop.store.snapshots import Change
@@ -14,6 +15,50 @@ NAMED = {"cuda": "nvcc", "gpu": "GPU"}
 SHOWN = 3
 """Files, or facts, that are named before the rest is counted."""
 HASH = 12
+
+
+class Cure(Model):
+    """The first later session in which the same step passed, and what had changed since it failed."""
+
+    failed: str
+    """The session in which it failed."""
+    session: str
+    """The session in which it passed; the same one where that was resumed."""
+    environment: tuple[str, ...] = ()
+    """Facts that changed: `torch 2.3.0 -> 2.4.1`."""
+    commits: tuple[str, str] | None = None
+    """Revisions of the target then and at the cure, where both were committed and differ."""
+    sources: bool = False
+    """Whether the target's files had changed."""
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Names of what had changed: `torch`, `sources`."""
+        named = tuple(text.split(" ", 1)[0] for text in self.environment)
+        return (*named, "sources") if self.sources else named
+
+
+class Memory(Model):
+    """A failure that was seen before."""
+
+    sessions: tuple[str, ...]
+    """Where, the last first."""
+    cures: tuple[Cure, ...] = ()
+    """What cured it, the last first, each session once; of the last meetings alone."""
+
+    @property
+    def cure(self) -> Cure | None:
+        """What cured it the last time that anything did."""
+        return self.cures[0] if self.cures else None
+
+    @property
+    def suspects(self) -> tuple[tuple[str, int], ...]:
+        """What had changed at its cures, and at how many: most often first, then by the last cure.
+
+        What cures a failure changes at every cure; what merely happened to change at one seldom does at the next.
+        """
+        counts = Counter(name for cure in self.cures for name in cure.changed)
+        return tuple(sorted(counts.items(), key=lambda one: -one[1]))
 
 
 def remembered(rows: Sequence[SessionRow], key: str) -> Memory | None:
@@ -35,14 +80,12 @@ def cure_of(rows: Sequence[SessionRow], index: int, failure: FailureSeen) -> Cur
     row = rows[index]
     if failure.cured_by == row.id:
         return Cure(failed=row.id, session=row.id)
-    later = (one for one in rows[index + 1 :] if _alike(one, row) and _got_past(one, failure))
-    passed = next(later, None)
-    return between(row, passed) if passed else None
-
-
-def _alike(one: SessionRow, row: SessionRow) -> bool:
-    mine, theirs = {*row.variants, *row.emulated}, {*one.variants, *one.emulated}
-    return not one.recorded and (one.target, one.device) == (row.target, row.device) and mine <= theirs
+    variants = {*row.variants, *row.emulated}
+    for later in rows[index + 1 :]:
+        same = not later.recorded and (later.target, later.device) == (row.target, row.device)
+        if same and variants <= {*later.variants, *later.emulated} and _got_past(later, failure):
+            return between(row, later)
+    return None
 
 
 def _got_past(row: SessionRow, failure: FailureSeen) -> bool:

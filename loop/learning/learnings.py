@@ -30,11 +30,15 @@ def collect(finished: Iterable[Finished]) -> Findings:
     A variant that is incorrect anywhere keeps no verdict on its speed.
     """
     finished = tuple(finished)
-    found = outputs_of(finished, Output)
+    outputs = outputs_of(finished, Output)
+    verdicts = list(_standing(finished))
+    wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
+    kept = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong]
+    last = {(verdict.variant, verdict.workload, verdict.against): verdict for verdict in kept}
     return Findings(
-        verdicts=_honest(list(_standing(finished))),
-        not_exercised=tuple(dict.fromkeys(text for output in found for text in output.not_exercised)),
-        learned=tuple(dict.fromkeys(text for output in found for text in output.learned)),
+        verdicts=tuple(last.values()),
+        not_exercised=tuple(dict.fromkeys(text for output in outputs for text in output.not_exercised)),
+        learned=tuple(dict.fromkeys(text for output in outputs for text in output.learned)),
     )
 
 
@@ -55,13 +59,6 @@ def _standing(finished: Iterable[Finished]) -> Iterator[Verdict]:
             found = [one for one in found if one.ratio is not None or one.variant not in mended]
         found += new
     return iter(found)
-
-
-def _honest(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
-    """One verdict a variant, workload and comparison, the last one; correctness before speed."""
-    wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
-    kept = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong]
-    return tuple({(verdict.variant, verdict.workload, verdict.against): verdict for verdict in kept}.values())
 
 
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
@@ -144,8 +141,8 @@ def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
 
 
 def _extreme(variant: str, judged: Sequence[Measurement]) -> str:
-    best = max(judged, key=lambda one: one.ratio)
-    worst = min(judged, key=lambda one: one.ratio)
+    best = max(judged, key=lambda measurement: measurement.ratio)
+    worst = min(judged, key=lambda measurement: measurement.ratio)
     if best is worst:
         return f"{variant} runs at {_ratio(best)} of the baseline's speed on {best.workload.name}."
     return (
@@ -242,15 +239,15 @@ def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Seq
 
     From the smallest failing workload on where that was looked for, else from the first. `files`: its sources.
     """
-    checked = [one for output in outputs_of(finished, VerifyOutput) for one in output.variants]
-    failures = [one.first_failure for one in checked if one.variant == variant and one.first_failure]
+    checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+    failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
     smallest = [case for output in outputs_of(finished, SmallestOutput) for case in output.smallest]
     if variant is None or not failures:
         return ""
     where = f"Look in {', '.join(files)}: " if files else ""
-    for one in smallest:
-        if one.variant == variant:
-            return f"{where}{one_line(one.check.message)}"
+    for failure in smallest:
+        if failure.variant == variant:
+            return f"{where}{one_line(failure.check.message)}"
     return f"{where}{one_line(failures[0].message)}"
 
 

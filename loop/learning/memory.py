@@ -6,8 +6,7 @@ from functools import cached_property
 
 from loop.base.errors import LoopError
 from loop.base.places import Project
-from loop.learning.failures import remembered, sentence
-from loop.learning.model import Cure
+from loop.learning.failures import Cure, remembered, sentence
 from loop.library import targets
 from loop.model.exported import FailedStep, Signature
 from loop.model.index import SessionRow
@@ -40,10 +39,10 @@ class Recall:
         keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
         try:
             memories = [memory for key in keys if (memory := remembered(self.rows, key)) is not None]
-            said = [sentence(memory, change_of(self.project, memory.cure)) for memory in memories]
+            sentences = [sentence(memory, change_of(self.project, memory.cure)) for memory in memories]
         except LoopError as error:
-            said = [f"earlier sessions could not be asked: {error.message}"]
-        return tuple(said)
+            sentences = [f"earlier sessions could not be asked: {error.message}"]
+        return tuple(sentences)
 
 
 def change_of(project: Project, cure: Cure | None) -> Change | None:

@@ -97,9 +97,9 @@ def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 def _taken_over(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
     """What the last session kept is not in these files yet."""
     for row in rows[-1:]:
-        for one in row.kept if row.ground == ground else ():
-            why = (f"{one.variant} is {say.gained(one)}, by {row.id}",)
-            yield Idea("quick", f"Take over the kept change of {one.variant}, then verify it", why, take=one)
+        for kept in row.kept if row.ground == ground else ():
+            why = (f"{kept.variant} is {say.gained(kept)}, by {row.id}",)
+            yield Idea("quick", f"Take over the kept change of {kept.variant}, then verify it", why, take=kept)
 
 
 ELSEWHERE = ("optimize", "tune", "bisect", "debug")
@@ -119,8 +119,8 @@ def _mended(variant: str, mine: Sequence[StandingFailure], rows: Sequence[Sessio
     row, why = mine[0].row, (wrong(mine),)
     plan = "baseline" if row.plan in ELSEWHERE else row.plan
     if row.ground != now.ground:
-        told = f"Files have changed since {variant} was wrong: run again what failed"
-        return Idea(plan, told, why, variant, repeats=mine[0])
+        objective = f"Files have changed since {variant} was wrong: run again what failed"
+        return Idea(plan, objective, why, variant, repeats=mine[0])
     if variant in row.blamed:
         blamed = _blame(variant, row, "wrong")
         return replace(blamed, why=(*blamed.why, *why), repeats=mine[0])
@@ -160,8 +160,8 @@ def _blame(variant: str, row: SessionRow, what: str) -> Idea:
     if commit == UNCOMMITTED:
         why = f"{row.id} found that they made {variant} {what}"
         return Idea("quick", "Mend or undo the uncommitted changes, then run it again", (why,), variant)
-    told = f"Take back or mend {row.blamed[variant]}, then run it again"
-    return Idea("quick", told, (why,), variant, blamed=commit)
+    objective = f"Take back or mend {row.blamed[variant]}, then run it again"
+    return Idea("quick", objective, (why,), variant, blamed=commit)
 
 
 def _searched(row: SessionRow) -> bool:
@@ -218,8 +218,11 @@ def _slow(
     behind = {name: _worth(name, row, now.weights, promised) for name, row in sure.items()}
     behind = {name: gain for name, gain in behind.items() if gain.ratio < AHEAD}
     for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
-        one, given_up = behind[variant], lost.get(variant, 0)
-        why = [one.why, f"{variant} ran at {plain_ratio(one.ratio)} of the baseline's speed in {sure[variant].id}"]
+        best, given_up = behind[variant], lost.get(variant, 0)
+        why = [
+            best.why,
+            f"{variant} ran at {plain_ratio(best.ratio)} of the baseline's speed in {sure[variant].id}",
+        ]
         if given_up:
             why.append(f"{given_up} of its changes lost in this environment and are not proposed again")
         if given_up < LOST and not _ran("optimize", variant, rows, now.ground):
@@ -252,8 +255,8 @@ def _worth(
         gain = math.sqrt(math.prod(advice.expected)) if advice else max(1.0, AHEAD / ratio)
         source = f"advice on {advice.advice} promises" if advice else f"{AHEAD}x the baseline would be"
         share = shares[name] / whole
-        said = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
-        options.append((worth(ratio, share, gain), f"{said}, and {source} {say.times(gain)} there"))
+        share_said = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
+        options.append((worth(ratio, share, gain), f"{share_said}, and {source} {say.times(gain)} there"))
     saved, why = max(options)
     return _Worth(mean, saved, why)
 
@@ -332,9 +335,9 @@ def benefit(
 
 def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
     """What the last profile of a variant promised, by what has come of such advice since."""
-    made = [(workload, promise) for (name, workload), promise in _promised(rows).items() if name == variant]
-    if not made:
+    promises = [(workload, promise) for (name, workload), promise in _promised(rows).items() if name == variant]
+    if not promises:
         return Benefit(f"{variant} faster; no profile has promised how much", None, None)
-    workload, promise = made[-1]
+    workload, promise = promises[-1]
     gain = f"{variant} faster on {workload}, by advice on {promise.advice}: {in_words(promise)}"
     return Benefit(gain, None, None, promise)

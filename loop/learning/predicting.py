@@ -79,13 +79,13 @@ def predicted_cost(card: RateCard, head: SessionHead) -> str:
     return f"${known.usd:.2f} (${known.low_usd:.2f} to ${known.high_usd:.2f}){more}"
 
 
-def _planned(one: PlannedPattern, found: Forecast) -> PlannedPattern:
-    duration: Duration = found.patterns[one.pattern.name]
+def _planned(planned: PlannedPattern, found: Forecast) -> PlannedPattern:
+    duration: Duration = found.patterns[planned.pattern.name]
     low, high = duration.interval(widened=found.widened)
     evidence = "measured" if duration.weight >= MEASURED else "prior"
-    steps = dict(found.steps[one.pattern.name])
+    steps = dict(found.steps[planned.pattern.name])
     known = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence, "step_s": steps}
-    return one.model_copy(update=known)
+    return planned.model_copy(update=known)
 
 
 def expected(head: SessionHead) -> str:

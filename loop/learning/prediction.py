@@ -126,11 +126,11 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], work: Work
 def is_cold(rows: Iterable[tuple[SessionRow, Work]], work: Work) -> bool:
     """Whether something will be compiled: these files were never built for these variants in this environment."""
     return not any(
-        theirs.ground == work.ground
-        and theirs.variants >= work.variants
-        and alike(theirs.place, work.place) == 1
+        past.ground == work.ground
+        and past.variants >= work.variants
+        and alike(past.place, work.place) == 1
         and any(run.success for run in row.runs)
-        for row, theirs in rows
+        for row, past in rows
     )
 
 
@@ -147,13 +147,13 @@ class Weighted(NamedTuple):
 
 def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work) -> Iterator[Weighted]:
     """The whole runs of a pattern, the last first, each with what it is worth."""
-    found = [(row, theirs, run) for row, theirs in rows for run in row.runs if run.pattern == name and run.whole]
+    found = [(row, past, run) for row, past in rows for run in row.runs if run.pattern == name and run.whole]
     compiles, cold = any(run.built for _, _, run in found), is_cold(rows, work)
     later: Counter[object] = Counter()
-    for row, theirs, run in reversed(found):
-        key = (theirs.kind, theirs.place, run.built)
-        weight = alike(theirs.place, work.place) * FORGET ** later[key]
-        weight *= 1.0 if theirs.kind == work.kind else OTHER_WORK
+    for row, past, run in reversed(found):
+        key = (past.kind, past.place, run.built)
+        weight = alike(past.place, work.place) * FORGET ** later[key]
+        weight *= 1.0 if past.kind == work.kind else OTHER_WORK
         weight *= OTHER_CACHE if compiles and run.built != cold else 1.0
         later[key] += 1
         yield Weighted(row, run, weight, slowed(work.load if row.load is None else row.load))
@@ -163,17 +163,19 @@ def _of_pattern(pattern: Pattern, runs: Sequence[Weighted], work: Work) -> Durat
     """One run of a pattern under the load of now."""
     nvcc = work.place[FACTS.index("cuda")] is not None
     seconds, spread = prior(pattern, bundled=work.bundled, cores=work.cores, nvcc=nvcc)
-    idle = expected(seconds, drawn_in([(one.run.seconds / one.slowed, one.weight) for one in runs]), spread)
+    idle = expected(
+        seconds, drawn_in([(weighted.run.seconds / weighted.slowed, weighted.weight) for weighted in runs]), spread
+    )
     return replace(idle, centre=idle.centre + math.log(slowed(work.load)))
 
 
 def _steps(pattern: str, runs: Sequence[Weighted], load: float) -> dict[str, float]:
     """Seconds of each step that was run before: the weighted median."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for one in runs:
-        for step in one.row.steps:
+    for weighted in runs:
+        for step in weighted.row.steps:
             if step.pattern == pattern and step.status in ("passed", "failed"):
-                found.setdefault(step.step, []).append((step.seconds / one.slowed, one.weight))
+                found.setdefault(step.step, []).append((step.seconds / weighted.slowed, weighted.weight))
     return {name: slowed(load) * weighted_median(pairs) for name, pairs in found.items()}
 
 
@@ -181,10 +183,10 @@ def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
     """The value that half of the weight lies below. Raises ValueError on none."""
     if not pairs:
         raise ValueError("median of nothing")
-    half, seen = sum(weight for _, weight in pairs) / 2, 0.0
+    half, below = sum(weight for _, weight in pairs) / 2, 0.0
     for value, weight in sorted(pairs):
-        seen += weight
-        if seen >= half:
+        below += weight
+        if below >= half:
             return value
     return max(value for value, _ in pairs)
 

@@ -93,12 +93,12 @@ def quality(word: str, other: str) -> float:
 def pattern_fields(pattern: Pattern, failures: Iterable[str] = ()) -> tuple[Field, ...]:
     """Name, problem, occasions, failures, steps and evidence. `failures`: signatures that its steps ended with."""
     steps = " ".join(f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps)
-    seen = list(dict.fromkeys(failures))[-MOST_FAILURES:]
+    signatures = list(dict.fromkeys(failures))[-MOST_FAILURES:]
     return (
         (NAME, f"{pattern.name} {pattern.title}"),
         (PROBLEM, pattern.problem),
         (PROBLEM, " ".join(pattern.use_when)),
-        (PROBLEM, " ".join(seen)),
+        (PROBLEM, " ".join(signatures)),
         (STEP, steps),
         (NOTE, " ".join(note.note for note in pattern.evidence)),
     )

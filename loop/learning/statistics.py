@@ -166,22 +166,23 @@ def _began(run: PatternRun) -> str | None:
     return run.started.astimezone(datetime.UTC).isoformat() if run.started else None
 
 
-def lines(one: PatternStatistics) -> list[str]:
+def lines(pattern: PatternStatistics) -> list[str]:
     """One pattern's statistics in sentences."""
-    text = [f"{one.name} is {one.status}: {one.why}"]
-    text.append(f"comes from {', '.join(one.sources)}" if one.sources else "no session is named as its source")
-    if one.applied:
-        counts = f"{one.passed} passed, {one.found} found something wrong, {one.broken} broke"
-        text.append(f"run {one.applied} times: {counts}")
-    source = f"runs worth {one.weight:.3g} here" if one.weight else "its author's estimate alone"
-    between = f"between {seconds_text(one.low_s)} and {seconds_text(one.high_s)}"
+    text = [f"{pattern.name} is {pattern.status}: {pattern.why}"]
     text.append(
-        f"the next run takes {seconds_text(one.seconds)}, {between} in {100 * LEVEL:.0f} % of cases, from {source}"
+        f"comes from {', '.join(pattern.sources)}" if pattern.sources else "no session is named as its source"
     )
-    if one.saved_sessions:
-        sessions = say.count(one.saved_sessions, "session")
-        saved = f"{say.minutes(one.saved_minutes)}, {say.usd(one.saved_usd)}"
+    if pattern.applied:
+        counts = f"{pattern.passed} passed, {pattern.found} found something wrong, {pattern.broken} broke"
+        text.append(f"run {pattern.applied} times: {counts}")
+    source = f"runs worth {pattern.weight:.3g} here" if pattern.weight else "its author's estimate alone"
+    between = f"between {seconds_text(pattern.low_s)} and {seconds_text(pattern.high_s)}"
+    cases = f"{between} in {100 * LEVEL:.0f} % of cases"
+    text.append(f"the next run takes {seconds_text(pattern.seconds)}, {cases}, from {source}")
+    if pattern.saved_sessions:
+        sessions = say.count(pattern.saved_sessions, "session")
+        saved = f"{say.minutes(pattern.saved_minutes)}, {say.usd(pattern.saved_usd)}"
         text.append(f"saved {saved}, as measured in {sessions}")
-    if one.last_used:
-        text.append(f"last used {one.last_used[:10]}, in {one.last_session}")
+    if pattern.last_used:
+        text.append(f"last used {pattern.last_used[:10]}, in {pattern.last_session}")
     return text

@@ -283,7 +283,11 @@ def kept(finished: Iterable[Finished]) -> tuple[Kept, ...]:
             key = output.tried.variant, tunings.get(run)
             parts.setdefault(key, []).append((output.tried, output.branch, speeds))
     products = (_product(*key, mine) for key, mine in parts.items())
-    final = {one.variant: one for output in outputs_of(records, ConfirmOutput) for one in output.confirmed}
+    final = {
+        confirmed.variant: confirmed
+        for output in outputs_of(records, ConfirmOutput)
+        for confirmed in output.confirmed
+    }
     return tuple(
         product if product.tuning else _as_confirmed(product, final.get(product.variant)) for product in products
     )

@@ -60,11 +60,11 @@ def same_card(name: str, driver_name: str) -> bool:
 
     Sizes of memory differ only where both names tell one.
     """
-    told = [set(re.split(r"[\s-]+", one.upper().strip())) for one in (name, driver_name)]
-    sizes = [{word for word in words if MEMORY.fullmatch(word)} for words in told]
+    words_of = [set(re.split(r"[\s-]+", one.upper().strip())) for one in (name, driver_name)]
+    sizes = [{word for word in words if MEMORY.fullmatch(word)} for words in words_of]
     mine, theirs = (
         {word for word in words - size if not ANY_CARD.fullmatch(word)}
-        for words, size in zip(told, sizes, strict=True)
+        for words, size in zip(words_of, sizes, strict=True)
     )
     return mine == theirs and (sizes[0] == sizes[1] or not all(sizes))
 

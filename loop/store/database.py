@@ -89,13 +89,13 @@ def _up_to_date(path: Path, root: Path) -> sqlite3.Connection:
     noted = path.with_suffix(SUM)
     try:
         database.execute("PRAGMA synchronous = OFF")  # Derived: after a power cut it is made anew.
-        made = _format(database) == [(FORMAT, str(root.absolute()))]
-        if made and not _is_noted(path, noted):
+        current = _format(database) == [(FORMAT, str(root.absolute()))]
+        if current and not _is_noted(path, noted):
             raise ValueError("its checksum does not match")
-        if not made:
+        if not current:
             noted.write_text(CHANGING)
             _make(database, root)
-        if _refresh(database, root, lambda: noted.write_text(CHANGING)) or not made:
+        if _refresh(database, root, lambda: noted.write_text(CHANGING)) or not current:
             noted.write_text(_checksum(path))
     except (sqlite3.Error, ValueError, OSError):
         database.close()
@@ -106,10 +106,10 @@ def _up_to_date(path: Path, root: Path) -> sqlite3.Connection:
 def _is_noted(path: Path, noted: Path) -> bool:
     """Whether the file is what it was when its checksum was noted, or a kill left no checksum of it."""
     try:
-        told = noted.read_text()
+        checksum = noted.read_text()
     except FileNotFoundError:
         return False
-    return told == CHANGING or told == _checksum(path)
+    return checksum == CHANGING or checksum == _checksum(path)
 
 
 def _checksum(path: Path) -> str:
@@ -170,13 +170,12 @@ def stamps(root: Path) -> dict[str, str]:
 def _stamp(folder: str) -> str:
     """Empty where the folder is no session."""
     try:
-        one, two = os.stat(f"{folder}/session.json"), os.stat(f"{folder}/record.json")
-        three = os.stat(f"{folder}/journal.jsonl")
+        stats = [os.stat(f"{folder}/{name}") for name in ("session.json", "record.json", "journal.jsonl")]
     except OSError:  # It is open, recorded elsewhere, or damaged.
         names = ("session.json", "recorded.json", "record.json", "journal.jsonl")
         parts = [_size_and_time(f"{folder}/{name}") for name in names]
         return " ".join(parts) if parts[0] != "-" or parts[1] != "-" else ""
-    return f"{one.st_size} {one.st_mtime_ns} {two.st_size} {two.st_mtime_ns} {three.st_size} {three.st_mtime_ns}"
+    return " ".join(f"{stat.st_size} {stat.st_mtime_ns}" for stat in stats)
 
 
 def _size_and_time(path: str) -> str:
@@ -243,7 +242,7 @@ def _mark_copies(database: sqlite3.Connection) -> None:
     database.execute("UPDATE sessions SET copy_of = NULL WHERE copy_of IS NOT NULL")
     twice = "SELECT id FROM sessions WHERE id IS NOT NULL GROUP BY id HAVING count(*) > 1"
     for (name,) in database.execute(twice).fetchall():
-        folders = [one for (one,) in database.execute("SELECT folder FROM sessions WHERE id = ?", (name,))]
+        folders = [folder for (folder,) in database.execute("SELECT folder FROM sessions WHERE id = ?", (name,))]
         original = name if name in folders else min(folders)
         database.execute(
             "UPDATE sessions SET copy_of = ? WHERE id = ? AND folder != ?", (original, name, original)

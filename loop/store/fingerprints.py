@@ -6,12 +6,12 @@ linker, CUDA, git or Python call the error stays, and so do the names of symbols
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loop.base.processes import describe_exit
 from loop.model.index import FailureSeen
-from loop.model.measurement import Check, VariantChecks
+from loop.model.measurement import Check
 from loop.model.output import CommandOutput, VerifyOutput, read_output
 from loop.model.record import Finished
 
@@ -107,15 +107,12 @@ def fingerprint(text: str) -> Fingerprint:
 
 def telling_line(text: str) -> str:
     """The line that names the error; the last one where none does."""
-    lines = [line[:LONGEST_LINE].strip() for line in _ends(text).splitlines()]
+    ends = text if len(text) <= 2 * READ else f"{text[:READ]}\n{text[-READ:]}"
+    lines = [line[:LONGEST_LINE].strip() for line in ends.splitlines()]
     for line in lines:
         if tells(line):
             return line
     return next((line for line in reversed(lines) if line), "")
-
-
-def _ends(text: str) -> str:
-    return text if len(text) <= 2 * READ else f"{text[:READ]}\n{text[-READ:]}"
 
 
 def tells(line: str) -> bool:
@@ -198,11 +195,14 @@ def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen
 
 def of_step(record: Finished) -> tuple[Fingerprint, ...]:
     """What failed in a step that failed."""
-    checked = read_output(record, VerifyOutput)
-    if checked:
-        wrong = tuple(_wrong((checked.control, *checked.variants)))
-        if wrong:
-            return wrong
+    verified = read_output(record, VerifyOutput)
+    wrong = []
+    for checks in (verified.control, *verified.variants) if verified else ():
+        # By the kind of its failure: how many elements, and by how much, differs from run to run.
+        if checks is not None and checks.first_failure is not None:
+            wrong.append(Fingerprint(f"{checks.variant} {_kind(checks.first_failure)}", checks.variant))
+    if wrong:
+        return tuple(wrong)
     if record.killed:
         return (Fingerprint(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
@@ -217,14 +217,6 @@ def _of_command(output: CommandOutput) -> Fingerprint | None:
     if tells(line):
         return Fingerprint(normal(line))
     return Fingerprint(f"{how}: {normal(line)}" if line else how) if output.code else None
-
-
-def _wrong(checks: Iterable[VariantChecks | None]) -> Iterator[Fingerprint]:
-    """A variant by the kind of its failure: how many elements, and by how much, differs from run to run."""
-    for variant_checks in checks:
-        failure = variant_checks.first_failure if variant_checks else None
-        if variant_checks is not None and failure is not None:
-            yield Fingerprint(f"{variant_checks.variant} {_kind(failure)}", variant_checks.variant)
 
 
 def _kind(failure: Check) -> str:

@@ -32,11 +32,11 @@ class Outcome(NamedTuple):
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement, ...]:
     """What the checks of a session say. A check that failed once in it is wrong, whatever came of it later."""
-    made = [build for step in steps for build in step.output.get("builds", ())]
+    builds_made = [build for step in steps for build in step.output.get("builds", ())]
     copies = {
-        build["build_id"] for build in made if not build.get("compiled", True)
+        build["build_id"] for build in builds_made if not build.get("compiled", True)
     }  # Of Python, which no build is of.
-    builds = {build["variant"]: build["build_id"] for build in made}
+    builds = {build["variant"]: build["build_id"] for build in builds_made}
     grouped: dict[Judgement, dict[str, bool]] = {}
     for outcome in (*_verified(steps), *_others(steps)):
         build = builds.get(outcome.variant, "") if outcome.build is None else outcome.build
@@ -205,14 +205,14 @@ def unjudged(
 
     `declared`: variant to its sets to the names of their workloads.
     """
-    seen: dict[str, set[str]] = {}
+    judged: dict[str, set[str]] = {}
     for row in rows:
         if row.ground == ground and not row.recorded:
             for judgement in row.judged:
-                seen.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
+                judged.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
     found: dict[str, tuple[str, ...]] = {}
     for variant, sets in declared.items():
-        missing = {name: set(every) - seen.get(variant, set()) for name, every in sets.items()}
+        missing = {name: set(every) - judged.get(variant, set()) for name, every in sets.items()}
         texts = tuple(
             name
             if len(missing[name]) == len(every)

@@ -137,8 +137,8 @@ def _ground(head: SessionHead) -> tuple[object, ...]:
 
 def lost_ideas(root: Path, head: SessionHead) -> tuple[LostIdea, ...]:
     """Changes that earlier sessions took back, oldest first; each change once, as it was judged last."""
-    found = [idea for session, finished in _before(root, head) for idea in _ideas(session, finished)]
-    return tuple({one.digest or f"{one.session} {one.patch}": one for one in found}.values())
+    ideas = [idea for session, finished in _before(root, head) for idea in _ideas(session, finished)]
+    return tuple({one.digest or f"{one.session} {one.patch}": one for one in ideas}.values())
 
 
 def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:

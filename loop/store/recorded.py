@@ -9,7 +9,7 @@ from pathlib import Path
 
 from loop.base.documents import sums, to_json
 from loop.base.errors import LoopError, UsageError, WorkFailed
-from loop.model.history import RESOURCES, HistorySession, RecordedSession
+from loop.model.history import RESOURCES, RecordedSession
 from loop.model.index import Environment, PatternRun, SessionRow
 from loop.model.money import Charge, Unmeasured
 from loop.store.journal import unwritable
@@ -100,7 +100,22 @@ def _readable(root: Path) -> Iterator[RecordedSession]:
 
 def row_of(session: RecordedSession) -> SessionRow:
     """A recorded session in the index."""
-    gpu, charges = session.gpu.get("name"), tuple(_charges(session.row))
+    gpu, row, seconds = session.gpu.get("name"), session.row, session.row.minutes * 60
+    stated = {resource: row.usd_of(resource) for resource in RESOURCES}
+    charges = tuple(
+        Charge(resource=resource, rate=RATE, seconds=seconds, usd=usd, basis="stated")
+        for resource, usd in stated.items()
+        if usd is not None
+    )
+    missing = tuple(
+        Unmeasured(resource=resource, reason="its report states none")
+        for resource, usd in stated.items()
+        if usd is None
+    )
+    runs = tuple(
+        PatternRun(pattern=name, status="passed", seconds=minutes * 60, started=None, whole=True)
+        for name, minutes in session.patterns.items()
+    )
     return SessionRow(
         id=session.id,
         started=None,
@@ -108,32 +123,14 @@ def row_of(session: RecordedSession) -> SessionRow:
         plan="recorded",
         device="cuda",
         status=None,
-        reason=session.row.outcome,
-        grade=session.row.grade or "",
-        seconds=session.row.minutes * 60,
+        reason=row.outcome,
+        grade=row.grade or "",
+        seconds=seconds,
         environment=Environment(processor="", gpu=str(gpu) if gpu else None),
         charges=charges,
         usd=sum(charge.usd for charge in charges),
-        unmeasured=tuple(_unmeasured(session.row)),
-        runs=tuple(_run(name, minutes) for name, minutes in session.patterns.items()),
-        incorrect=("the kernel",) if session.row.correct is False else (),
+        unmeasured=missing,
+        runs=runs,
+        incorrect=("the kernel",) if row.correct is False else (),
         recorded=True,
     )
-
-
-def _charges(row: HistorySession) -> Iterator[Charge]:
-    for resource in RESOURCES:
-        usd = row.usd_of(resource)
-        if usd is not None:
-            yield Charge(resource=resource, rate=RATE, seconds=row.minutes * 60, usd=usd, basis="stated")
-
-
-def _unmeasured(row: HistorySession) -> Iterator[Unmeasured]:
-    """What its report states nothing of."""
-    for resource in RESOURCES:
-        if row.usd_of(resource) is None:
-            yield Unmeasured(resource=resource, reason="its report states none")
-
-
-def _run(name: str, minutes: float) -> PatternRun:
-    return PatternRun(pattern=name, status="passed", seconds=minutes * 60, started=None, whole=True)

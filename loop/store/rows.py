@@ -187,7 +187,7 @@ def _ended(record: SessionRecord) -> dict[str, object]:
     }
 
 
-class Judged(TypedDict):
+class VerdictFields(TypedDict):
     """What verdicts say of variants."""
 
     ratios: dict[str, float]
@@ -196,7 +196,7 @@ class Judged(TypedDict):
     incorrect: tuple[str, ...]
 
 
-def judged(verdicts: Sequence[Verdict]) -> Judged:
+def judged(verdicts: Sequence[Verdict]) -> VerdictFields:
     """The fields of a row that rest on its verdicts."""
     ratios: dict[str, list[float]] = {}
     for one in verdicts:
@@ -223,7 +223,7 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
     by_run: dict[tuple[int, str], list[Finished]] = {}
     for step in steps:
         by_run.setdefault((step.run, step.pattern), []).append(step)
-    planned = {one.pattern.name: one for one in head.plan.patterns}
+    planned = {planned_pattern.pattern.name: planned_pattern for planned_pattern in head.plan.patterns}
     return tuple(
         _run(name, mine, planned.get(name), began.get((run, name), head.started))
         for (run, name), mine in by_run.items()

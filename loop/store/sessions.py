@@ -139,7 +139,7 @@ class SessionFolder:
         noted.unlink(missing_ok=True)
         write_figures(self.path, figures)
         write_atomic(self.report, text)
-        found = {n: content_hash(encoded(one)) for n, one in {REPORT: text, **figures}.items()}
+        found = {n: content_hash(encoded(content)) for n, content in {REPORT: text, **figures}.items()}
         sums.write_sealed(noted, ReportSums(files=found))
 
     def damage_of_report(self) -> str:

@@ -1,8 +1,7 @@
 """Sessions beside each other on a page: complete, escaped, and narrow enough."""
 
 from loop.learning import comparison_section as page
-from loop.learning.comparison import compare
-from loop.learning.model import Comparison
+from loop.learning.comparison import Comparison, compare
 from loop.report.markdown import Table, columns
 from loop.report.plain import one_line, plain, shortened
 from loop.report.sections import markdown, pieces

@@ -52,9 +52,15 @@ def ids(tmp_path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tmp_path: Path) -> None:
-    """On the screen and in the report: where, and which files had changed when it was gone."""
+    """On the screen, for agents and in the report: where, and which files had changed when it was gone."""
     assert "seen before" not in failing(folder)
-    assert f"seen before: session {ids(tmp_path)[0]}; no session has got past it yet" in failing(folder)
+    done = loop("run", "session", "look", "--target", str(folder), "--events")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    (ended,) = [event for event in events if event["happening"] == "StepEnded"]
+    seen = [f"seen before: session {ids(tmp_path)[0]}; no session has got past it yet"]
+    (failure,) = events[-1]["failures"]
+    assert (seen, "look/s1", seen) == (ended["seen_before"], failure["step"], failure["seen_before"])
+    assert ["nothing is ready"] == [signature["text"] for signature in failure["signatures"]]
     assert "seen before" not in cured(folder)
     said = failing(folder)
     _, two, cure, last = ids(tmp_path)
@@ -62,21 +68,6 @@ def test_a_failure_that_was_seen_before_is_said_when_it_happens(folder: Path, tm
     assert f"seen before: {expected}" in said
     report = (tmp_path / "sessions" / last / "report.md").read_text()
     assert f"Seen before: {expected}" in report.replace("\\", "")
-
-
-@pytest.mark.slow
-def test_events_say_it_too(folder: Path, tmp_path: Path) -> None:
-    """For agents, as a field of the step that failed."""
-    failing(folder)
-    write(folder, "not yet")
-    done = loop("run", "session", "look", "--target", str(folder), "--events")
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    (ended,) = [event for event in events if event["happening"] == "StepEnded"]
-    seen = [f"seen before: session {ids(tmp_path)[0]}; no session has got past it yet"]
-    assert seen == ended["seen_before"]
-    (failure,) = events[-1]["failures"]
-    assert ("look/s1", seen) == (failure["step"], failure["seen_before"])
-    assert ["nothing is ready"] == [one["text"] for one in failure["signatures"]]
 
 
 @pytest.mark.slow

@@ -41,7 +41,9 @@ def run(folder: Path, count: int = 1) -> None:
 
 
 @pytest.mark.slow
-def test_sessions_make_predictions(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_make_predictions_and_statistics(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Six seconds at first, more on a busy machine; after three sessions less; said in the report."""
     where = ("--target", str(folder))
     first = told("run", "session", "try", "--dry-run", *where)
@@ -61,23 +63,12 @@ def test_sessions_make_predictions(tmp_path: Path, folder: Path, monkeypatch: py
     assert "## Predicted and actual" in text
     assert "| The session" in text
     assert "Of the last 3 predicted sessions" in text
-
-
-@pytest.mark.slow
-def test_statistics_of_patterns(folder: Path) -> None:
-    """Where the pattern is shown, in words and as JSON."""
-    where = ("--target", str(folder))
-    run(folder, 2)
-    found = told("patterns", "show", "try", *where)["statistics"]
-    assert ("try", "applied", 2, 0, 0) == tuple(
-        found[name] for name in ("name", "status", "passed", "found", "broken")
-    )
-    assert found["success"]["low"] < found["success"]["mean"] < found["success"]["high"]
-    text = loop("patterns", "show", "try", *where).stdout
-    assert "run 2 times: 2 passed, 0 found something wrong, 0 broke" in " ".join(text.split())
-    assert max(len(line) for line in text.splitlines()) <= 80
-    unused = told("patterns", "show", "baseline-first", *where)["statistics"]
-    assert "proposed" == unused["status"]
+    shown = told("patterns", "show", "try", *where)["statistics"]
+    assert ("applied", 3, 0, 0) == tuple(shown[name] for name in ("status", "passed", "found", "broken"))
+    assert shown["success"]["low"] < shown["success"]["mean"] < shown["success"]["high"]
+    words = loop("patterns", "show", "try", *where).stdout
+    assert "run 3 times: 3 passed, 0 found something wrong, 0 broke" in " ".join(words.split())
+    assert max(len(line) for line in words.splitlines()) <= 80
 
 
 @pytest.mark.slow
