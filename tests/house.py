@@ -1,12 +1,18 @@
-"""`make house`: measures of the source tree. `--times` adds start-up times."""
+"""`make house`: measures of the source tree beside tests/budget.json.
+
+`--times` adds start-up times; `--write` lowers the budget to what is there.
+"""
 
 import ast
+import json
 import re
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import test_layers as layers
@@ -32,6 +38,9 @@ STARTS = {
     "loop --help": [sys.executable, "-c", "from loop.cli import main; main()", "--help"],
     "loop patterns list": [sys.executable, "-c", "from loop.cli import main; main()", "patterns", "list"],
 }
+VAGUE = ("one", "found", "made", "told", "said", "given", "taken", "seen", "theirs", "ours")
+BUDGET = json.loads((ROOT / "tests" / "budget.json").read_text())
+"""What rooms and sizes may be today, and what they aim at. A limit only falls, or its commit says why."""
 FLOOR = [sys.executable, "-c", "import typer, rich, pydantic"]
 
 
@@ -90,29 +99,6 @@ def sentence_branches() -> list[str]:
     return [one for path in layers.FILES for one in branches_on_text(path)]
 
 
-def edited() -> set[str]:
-    """Files that CONTRIBUTING's recipes edit by hand for an action that shows in the report, with its test."""
-    page = (ROOT / "CONTRIBUTING.md").read_text()
-    recipes = re.findall(r"^## Add (?:an action|a report section)$.*?(?=^## )", page, re.MULTILINE | re.DOTALL)
-    files = {
-        path for recipe in recipes for path in re.findall(r"^```(?:python|diff) (\S+)$", recipe, re.MULTILINE)
-    }
-    return {path for path in files if path.startswith("loop/") and not path.endswith("__init__.py")} | {"its test"}
-
-
-def way_of_a_verdict() -> set[str]:
-    """Files from samples to the word: what `ratios` and `verdicts` import of their room `timing`."""
-    room = [path for path in layers.FILES if layers.room_of(path) == "timing"]
-    modules = {layers.module_of(path): path for path in room}
-    known, rest = set[str](), {"loop.timing.ratios", "loop.timing.verdicts"}
-    while rest:
-        known |= rest
-        rest = {one for name in rest for one in layers.modules_imported(modules[name], modules)} & set(
-            modules
-        ) - known
-    return known
-
-
 def words() -> tuple[float, float]:
     """Words of a sentence, the median and the 90th percentile."""
     counts = [len(one.split()) for page in PAGES for one in sentences(page.read_text())]
@@ -129,24 +115,119 @@ def seconds(command: list[str], times: int = 7) -> float:
     return statistics.median(taken)
 
 
+@dataclass
+class Tree:
+    """The source tree as counts: what a reader has to hold."""
+
+    rooms: Counter[str] = field(default_factory=Counter)
+    """Room to lines."""
+    bodies: list[int] = field(default_factory=list)
+    """Lines of each function's body, without its docstring."""
+    fragments: int = 0
+    """Private functions of at most four lines that are called once."""
+    classes: Counter[str] = field(default_factory=Counter)
+    """Class name to classes that have it."""
+    records: int = 0
+    """Classes without a method."""
+    vague: int = 0
+    """Variables and parameters whose name says nothing."""
+
+
+def tree() -> Tree:
+    """Count the package."""
+    counts = Tree()
+    for path in layers.FILES:
+        text = path.read_text()
+        counts.rooms[layers.room_of(path)] += text.count("\n")
+        nodes = list(ast.walk(ast.parse(text)))
+        read = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+        read.update(node.attr for node in nodes if isinstance(node, ast.Attribute))
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[ast.get_docstring(node) is not None :]
+                lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+                counts.bodies.append(lines)
+                private = node.name.startswith("_") and not node.name.startswith("__")
+                counts.fragments += private and lines <= 4 and read[node.name] == 1
+            elif isinstance(node, ast.ClassDef):
+                counts.classes[node.name] += 1
+                methods = [part for part in node.body if isinstance(part, ast.FunctionDef)]
+                counts.records += all(part.name.startswith("__") for part in methods)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                counts.vague += node.id in VAGUE
+            elif isinstance(node, ast.arg):
+                counts.vague += node.arg in VAGUE
+    return counts
+
+
+def sizes() -> dict[str, float]:
+    """What the budget limits, beside the rooms."""
+    counts = tree()
+    python = sum(path.read_text().count("\n") for path in (ROOT / "tests").rglob("*.py"))
+    return {
+        "lines of loop": sum(counts.rooms.values()),
+        "lines of tests": python,
+        "short private functions called once": counts.fragments,
+        "classes without behaviour": counts.records,
+        "class names used twice": sum(number > 1 for number in counts.classes.values()),
+        "vague names": counts.vague,
+    }
+
+
+def over_budget() -> list[str]:
+    """Rooms and sizes above what tests/budget.json allows today."""
+    rooms = tree().rooms
+    lines = [
+        f"{room}: {rooms[room]} lines, {most} allowed"
+        for room, most in BUDGET["rooms"].items()
+        if rooms[room] > most
+    ]
+    unknown = [f"{room}: no budget" for room in rooms if room not in BUDGET["rooms"]]
+    measured = sizes()
+    return [
+        *lines,
+        *unknown,
+        *(
+            f"{name}: {measured[name]}, {most} allowed"
+            for name, most in BUDGET["sizes"].items()
+            if measured[name] > most
+        ),
+    ]
+
+
 def measures() -> Iterator[tuple[str, str, str]]:
-    """Each measure with its value and what it must be."""
-    lines = sum(len(path.read_text().splitlines()) for path in layers.FILES)
-    yield "lines of loop/", f"{lines:,}", ""
+    """Each measure with its value and its budget; the aim follows where the budget is not yet the aim."""
+    counts = tree()
+    for room, lines in counts.rooms.most_common():
+        yield f"lines of {room}", f"{lines:,}", _limits("rooms", room)
+    for name, value in sizes().items():
+        yield name, f"{value:,.0f}", _limits("sizes", name)
+    yield "functions", f"{len(counts.bodies):,}", ""
+    yield "lines of a function's body, median", f"{statistics.median(counts.bodies):.0f}", "7"
     yield "import circles, files in them", str(len(layers.circles())), "0"
     yield "upward imports", str(len(layers.offenders(layers.upward))), "0"
     yield "places that branch on a sentence", str(len(sentence_branches())), "0"
-    yield "files edited to add an action that shows in the report", str(len(edited())), "4"
-    yield "files from samples to the word of a verdict, one room", str(len(way_of_a_verdict())), "3"
     median, most = words()
     yield "words of a sentence, median / 90th percentile", f"{median:.0f} / {most:.0f}", "15 / 25"
 
 
+def _limits(kind: str, name: str) -> str:
+    limit, aim = BUDGET[kind].get(name), BUDGET["aims"].get(name)
+    return f"{limit}" + (f" (aim {aim})" if aim not in (None, limit) else "")
+
+
 if __name__ == "__main__":
+    if "--write" in sys.argv:
+        # A budget only falls: what became smaller may not grow again.
+        today = {"rooms": tree().rooms, "sizes": sizes()}
+        for kind, values in today.items():
+            known = BUDGET[kind]
+            BUDGET[kind] = {name: min(known.get(name, value), value) for name, value in sorted(values.items())}
+        (ROOT / "tests" / "budget.json").write_text(json.dumps(BUDGET, indent=1) + "\n")
     for name, value, must in measures():
         print(f"{name:58}{value:>16}   {must}")
-    for one in sentence_branches():
-        print(f"  {one}")
+    for place in sentence_branches():
+        print(f"  {place}")
     if "--times" in sys.argv:
         floor = seconds(FLOOR)
         for name, command in STARTS.items():

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
 
 TARGET = """
@@ -96,15 +94,9 @@ def loop(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*LOOP, *words], capture_output=True, text=True, env=env, check=False, timeout=120)
 
 
-def worker_of(process: subprocess.Popen[str]) -> psutil.Process:
-    """The process that does the work of a command; the one that was started only watches it."""
-    (worker,) = psutil.Process(process.pid).children()
-    return worker
-
-
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kill the process that works, as a system out of memory would; what it started is gone afterwards."""
-    worker_of(process).kill()
+    """Kill a command, as a system out of memory would."""
+    process.kill()
     process.communicate(timeout=20)
 
 

@@ -5,7 +5,7 @@
 - `places`, `owners`, `locks`: where files lie, who else may change them, who uses them now.
 - `documents`: YAML and JSON to typed objects; every mistake has its file, line and column.
 - `expressions`: the language of `when`, `gate` and formulas.
-- `processes`, `supervisor`, `cgroups`, `interrupts`, `linux`: programs that end when they should, and only then.
+- `processes`, `interrupts`, `linux`: programs that end when they should, and only then.
 - `machine_failures`: a full disk or a lack of memory is measured, and pauses the session.
 
 Begin with `errors`, then `places`. Stored JSON carries a checksum as its last field (`documents/sums`).

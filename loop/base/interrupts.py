@@ -38,6 +38,9 @@ def _note(number: int, frame: FrameType | None) -> None:
     if not _noted.number:
         _noted.number, _noted.at = number, time.monotonic()
     elif time.monotonic() - _noted.at > ONE_S:
+        from loop.base.processes import end_all
+
+        end_all()
         os._exit(ExitCode.INTERRUPTED)
 
 

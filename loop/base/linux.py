@@ -1,6 +1,5 @@
 """What we ask of Linux for ourselves and our children (prctl(2), landlock(7)); processes that were stopped."""
 
-import atexit
 import contextlib
 import ctypes
 import os
@@ -54,28 +53,6 @@ class Roused:
         elif now - self._since >= self.seconds:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGCONT)
-
-
-WATCHERS: list[Roused] = []
-"""The process that watches this one, where there is one."""
-
-
-def watched_by(pid: int) -> None:
-    """Have the process that watches this one go on whenever something stopped it, and when this one ends."""
-    WATCHERS.append(Roused(pid))
-    atexit.register(_let_go_on, pid)
-
-
-def _let_go_on(parent: int) -> None:
-    """Stopped, it would never see that we have ended."""
-    if os.getppid() == parent:
-        os.kill(parent, signal.SIGCONT)
-
-
-def rouse_watcher() -> None:
-    """To be called while something is waited for."""
-    for one in WATCHERS:
-        one.rouse()
 
 
 def is_stopped(pid: int) -> bool:

@@ -1,29 +1,23 @@
 """Failures of the machine are neither verdicts nor the target's fault: a full disk, no memory, no permission.
 
-They are measured. What a program printed decides nothing: it only tells how much is taken for too little.
+They are measured: what a program printed decides nothing.
 """
 
 import contextlib
 import errno
 import os
-import resource
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from errno import EAGAIN, EDQUOT, EFBIG, EMFILE, ENOMEM, ENOSPC, EROFS
 from pathlib import Path
-
-import psutil
 
 from loop.base.errors import CannotStart, MachineFailure
 from loop.base.places import cache_folder, state_folder
 
 LEAST_BYTES = 1 << 20
 """A file system with less room than this counts as full."""
-PLENTY_BYTES = 256 << 20
-"""With more room than this no compiler runs out of it."""
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 """What is no failure of the machine outside of our own folders."""
 
@@ -196,81 +190,14 @@ def _place(error: BaseException, number: int, folders: Folders) -> Path | None:
     return next((folder for folder, found in short.items() if found == number), None)
 
 
-LITTLE_BYTES = 256 << 20
-"""Memory with which a compiler cannot be expected to work."""
-FEW_PROCESSES, FEW_FILES = 64, 256
-"""Room for so few more processes, or a limit of so few open files, is too little for a compiler."""
-SAID = {
-    ENOSPC: ("no space left on device",),
-    EDQUOT: ("disk quota exceeded",),
-    EROFS: ("read-only file system",),
-    EFBIG: ("file too large", "file size limit exceeded", "sigxfsz"),
-    ENOMEM: (
-        "cannot allocate memory",
-        "out of memory allocating",
-        "memory exhausted",
-        "bad_alloc",
-        "memoryerror",
-        "failed to map segment",
-    ),
-    EAGAIN: ("resource temporarily unavailable", "can't start new thread"),
-    EMFILE: ("too many open files",),
-}
-"""Error number to what a program prints that meets it, in small letters."""
 NOT_LOADED, NOT_RUN = ("failed to map segment",), ("permission denied", "operation not permitted")
 """What is said, in small letters, of a library or a program on a file system that is mounted `noexec`."""
 GROUPS = Path("/sys/fs/cgroup")
 
 
-def named(text: str) -> list[int]:
-    """The error numbers that a text speaks of."""
-    small = text.lower()
-    return [number for number, phrases in SAID.items() if any(phrase in small for phrase in phrases)]
-
-
 def counts() -> Counter[int]:
     """How often the system ended a process of our control group for memory, or refused it a process, so far."""
-    return Counter({ENOMEM: _event("memory.events", "oom_kill"), EAGAIN: _event("pids.events", "max")})
-
-
-def short_of(said: str, since: Counter[int]) -> int:
-    """The error number of what the machine ran out of; 0 for nothing.
-
-    `said`: what a step says that failed. `since`: the `counts` before it.
-    """
-    counted = counts() - since
-    short = (one for one in named(said) if one in IS_SHORT and IS_SHORT[one]())
-    return next(iter(counted), 0) or next(short, 0)
-
-
-def _memory_is_short() -> bool:
-    return _limit(resource.RLIMIT_AS) is not None or psutil.virtual_memory().available < LITTLE_BYTES
-
-
-def _limit(kind: int) -> int | None:
-    soft = resource.getrlimit(kind)[0]
-    return None if soft == resource.RLIM_INFINITY else soft
-
-
-def _processes_are_few() -> bool:
-    """Whether the user may have few processes more; threads count, and root has no limit."""
-    limit = _limit(resource.RLIMIT_NPROC)
-    if limit is None or not os.geteuid():
-        return False
-    ours = 0
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            ours += process.num_threads() if process.uids().real == os.getuid() else 0
-    return ours + FEW_PROCESSES > limit
-
-
-IS_SHORT: dict[int, Callable[[], bool]] = {
-    EFBIG: lambda: _limit(resource.RLIMIT_FSIZE) is not None,
-    ENOMEM: _memory_is_short,
-    EMFILE: lambda: (_limit(resource.RLIMIT_NOFILE) or FEW_FILES) < FEW_FILES,
-    EAGAIN: _processes_are_few,
-}
-"""Error number to whether so little is left that it is the machine's."""
+    return Counter({errno.ENOMEM: _event("memory.events", "oom_kill"), errno.EAGAIN: _event("pids.events", "max")})
 
 
 def _event(file: str, name: str) -> int:
@@ -319,12 +246,11 @@ class Gauge:
         self.look()
         if bad and (mounted := self._mounted_noexec(said)):
             return mounted
-        found = self._met or (self._explained(said) if bad else {})
-        for folder, number in found.items():
+        for folder, number in (self._met or (self._short_now(said) if bad else {})).items():
             if number in OF_FOLDERS:
                 return failure(number, folder)
-        number = short_of(said, self._counts) if bad else 0
-        return failure(number) if number else None
+        ended = next(iter(counts() - self._counts), 0) if bad else 0
+        return failure(ended) if ended else None
 
     def _mounted_noexec(self, said: str) -> MachineFailure | None:
         """The folder from which something could not be loaded or run, because it is mounted so."""
@@ -341,17 +267,16 @@ class Gauge:
             return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", other)
         return None
 
-    def _explained(self, said: str) -> dict[Path, int]:
-        """Folders that explain a bad outcome, those first that the step names.
+    def _short_now(self, said: str) -> dict[Path, int]:
+        """Folders that cannot be written by now, those first that the step names.
 
-        Where it speaks of a full disk, little room is too little.
+        One that was refused from the first counts where the step names it.
         """
-        numbers = named(said)
-        spoken_of = {folder for folder in self.folders.own if str(folder) in said}
-        excused = set() if errno.EROFS in numbers else self.refused - spoken_of
-        for room in (LEAST_BYTES, PLENTY_BYTES) if {errno.ENOSPC, errno.EDQUOT} & set(numbers) else (LEAST_BYTES,):
-            short = self.folders.tried(room).items()
-            found = {one: number for one, number in short if number not in REFUSED or one not in excused}
-            if found:
-                return dict(sorted(found.items(), key=lambda pair: pair[0] not in spoken_of))
-        return {}
+        named = {folder for folder in self.folders.own if str(folder) in said}
+        short = self.folders.tried(LEAST_BYTES)
+        counted = {
+            folder: number
+            for folder, number in short.items()
+            if number not in REFUSED or folder in named or folder not in self.refused
+        }
+        return dict(sorted(counted.items(), key=lambda pair: pair[0] not in named))

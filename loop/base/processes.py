@@ -1,10 +1,11 @@
 """Every command and worker runs in a process group of its own, with a time limit and capped output.
 
-Whatever overruns is killed with all its children, also those that left the group: each child carries a
-tag in its environment, inherited by everything it starts, and this process is made the reaper of
-orphans (`prctl(2)`, PR_SET_CHILD_SUBREAPER).
+Whatever overruns is killed with all its children. This process adopts orphans (`prctl(2)`,
+PR_SET_CHILD_SUBREAPER), so a daemon stays below it. Each child carries a tag in its environment, which all that it
+starts inherits. The tag begins with the name of this process: the next command ends what a killed one left.
 """
 
+import atexit
 import contextlib
 import itertools
 import os
@@ -20,14 +21,15 @@ from typing import IO, Any, Protocol, TypeVar
 
 import psutil
 
-from loop.base import linux
 from loop.base.errors import CannotStart, WorkFailed
-from loop.base.linux import adopt_orphans, die_with_parent
+from loop.base.linux import adopt_orphans, die_with_parent, keep_out
+from loop.base.remarks import remark
 
 TICK_S = 0.1  # Longest time between two ticks of a wait.
 HEARTBEAT_S = 30.0  # After so long without a line it is said again what goes on.
-TAG, OWNER = "LOOP_CHILD", "LOOP_STARTED_BY"
-"""Variables of every child: its own tag, and who started it."""
+TAG = "LOOP_CHILD"
+"""Variable of every child: the name of the process that started it (`name_of`), a colon, and a random number."""
+SWEPT_S = 5.0  # Seconds in which everything below a command that ends is to be gone.
 GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
 OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
 INHERITED = [
@@ -156,7 +158,7 @@ class Child:
     ) -> None:
         """`first`: done in the child before it becomes the command."""
         self.command = tuple(command)
-        self.tag = uuid.uuid4().hex
+        self.tag = f"{name_of(os.getpid())}:{uuid.uuid4().hex}"
         self.output, self.errors = Capped(), Capped()
         self.started = time.monotonic()
         self.process = self._start(cwd, env, stdin, pass_fds, first or die_with_parent)
@@ -180,7 +182,7 @@ class Child:
             return subprocess.Popen(
                 self.command,
                 cwd=cwd,
-                env={**environment(env), TAG: self.tag, OWNER: name_of(os.getpid())},
+                env={**environment(env), TAG: self.tag},
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -206,7 +208,6 @@ class Child:
 
     def pump(self, seconds: float = TICK_S) -> None:
         """Take over what the child has written, waiting at most `seconds` for it."""
-        linux.rouse_watcher()
         if not self._selector.get_map():
             time.sleep(min(seconds, 0.01))
             return
@@ -320,15 +321,29 @@ def together(waiting: Iterable[Generator[Tick, None, Result]], width: int) -> Ge
 
 
 def kill_tree(pid: int, tag: str) -> None:
-    """Kill a process, its group, its descendants, and every process that carries its tag."""
+    """Kill a process that leads a session, and all that it started; wait until they are gone, or for a while."""
     for _ in range(3):
-        doomed = _descendants(pid) | _tagged(tag)
+        doomed = _family(pid, tag)
         kill_group(pid)
         for process in doomed:
-            _kill(process)
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         _see_off({process for process in doomed if process.pid != pid})
-        if not _tagged(tag) - {process for process in doomed if process.pid == pid}:
+        if not {process for process in _family(pid, tag) if process.pid != pid}:
             return
+
+
+def _family(pid: int, tag: str) -> set[psutil.Process]:
+    """A process, its descendants, and those of our adopted children that stand in its session or carry its tag."""
+    family: set[psutil.Process] = set()
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        family |= {process, *process.children(recursive=True)}
+    for orphan in psutil.Process().children():
+        with contextlib.suppress(psutil.Error, OSError):
+            if orphan.pid not in STARTED and (os.getsid(orphan.pid) == pid or orphan.environ().get(TAG) == tag):
+                family |= {orphan, *orphan.children(recursive=True)}
+    return family
 
 
 def _see_off(processes: set[psutil.Process]) -> None:
@@ -346,37 +361,58 @@ def _reaped(process: psutil.Process) -> bool:
     return not process.is_running()
 
 
-def _descendants(pid: int) -> set[psutil.Process]:
-    try:
-        process = psutil.Process(pid)
-        return {process, *process.children(recursive=True)}
-    except psutil.NoSuchProcess:
-        return set()
-
-
-def _tagged(tag: str) -> set[psutil.Process]:
-    """Living processes whose environment holds the tag; a zombie's cannot be read, and it is gone already."""
-    return {process for process in psutil.process_iter() if _carries(process, tag)}
-
-
-def _carries(process: psutil.Process, tag: str) -> bool:
-    try:
-        return process.environ().get(TAG) == tag
-    except (psutil.Error, OSError):
-        return False
-
-
 def kill_group(pid: int) -> None:
     """Kill a process that leads a group, and what is in it; does not wait."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
-def _kill(process: psutil.Process) -> None:
-    try:
-        process.kill()
-    except psutil.Error:
-        return
+def leave_nothing_behind() -> None:
+    """End what a killed command left, which would disturb this one; what this one starts ends with it.
+
+    When it is killed only its own children end at once (PR_SET_PDEATHSIG), and the next command ends the others.
+    """
+    adopt_orphans()
+    keep_out()
+    left = left_behind()
+    names = sorted(f"{process.info['name']} ({process.pid})" for process in left)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    if left:
+        remark(f"ended {len(left)} left behind by a loop that was killed: {', '.join(names)}")
+    atexit.register(end_all, os.getpid())
+
+
+def left_behind() -> list[psutil.Process]:
+    """Processes whose tag names an owner that has ended.
+
+    Those of another PID namespace, as of a container, are left alone: their owners have other numbers here.
+    """
+    found = []
+    for process in psutil.process_iter(["name"]):
+        with contextlib.suppress(psutil.Error, OSError, ValueError):
+            owner = process.environ().get(TAG, "").partition(":")[0] if process.uids().real == os.getuid() else ""
+            same = owner and os.path.samefile(f"/proc/{process.pid}/ns/pid", "/proc/self/ns/pid")
+            if same and name_of(int(owner.partition("-")[0])) != owner:
+                found.append(process)
+    return found
+
+
+def end_all(parent: int | None = None) -> None:
+    """Kill everything below this process. `parent`: the only process that does so; a fork returns at once."""
+    end = time.monotonic() + SWEPT_S
+    while parent in (None, os.getpid()) and time.monotonic() < end:
+        left = psutil.Process().children(recursive=True)
+        if not left:
+            return
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.002)
 
 
 def name_of(pid: int) -> str:

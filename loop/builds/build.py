@@ -1,9 +1,8 @@
 """From sources to a shared library that carries the hash of all that it was built from.
 
-While the compiler works every file is written down that it, its assembler and its linker look for, and what the
-loader looks for afterwards (`reads`). The build id is a hash of those contents, of the recipe and of the processor
-that -march=native stands for. A cached build is used as long as each of those files is what it was
-(`known_builds`).
+Preprocessor, assembler, linker and loader list the files that they read (`reads`). The build id is a hash of those
+contents, of the recipe and of the processor that -march=native stands for. A cached build is used as long as each
+of those files is what it was (`known_builds`).
 """
 
 import os
@@ -20,7 +19,7 @@ from loop.base.processes import Tick, environment, run
 from loop.builds import known_builds, python_builds, reads
 from loop.builds.compiler_errors import BuildFailed, failure, how_to_install
 from loop.builds.known_builds import LIBRARY, LOG, KnownBuild
-from loop.builds.opens import SEEN
+from loop.builds.reads import ENGLISH, SEEN, dependencies
 from loop.library.response_files import named_by
 from loop.machine.machine import compiler_version, processor_identity
 from loop.model.measurement import Build
@@ -31,11 +30,7 @@ SCAN_LIMIT_S = 60.0
 TRIES = 3
 """How often a build is begun again because its files change while it works."""
 FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
-ENGLISH = {"LC_ALL": "C"}
-"""Environment of a compiler whose messages are to be read here."""
-UNASKED = frozenset({"HOME", "TMPDIR"})
-"""Variables whose value makes no other question: known builds know their home, each build has its own TMPDIR."""
-PLACES = UNASKED | {"PATH", "PYTHONPATH", "LC_ALL"}
+PLACES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
 """Variables that are no part of an id, because they only tell where programs are: what those read is known."""
 THIS_COMMAND = secrets.token_hex(16)
 """Part of the id of a build that only this process may use."""
@@ -96,24 +91,16 @@ def _files_read(variant: CAbiVariant, folder: Path, include: Path) -> Generator[
     return sorted(set(dependencies(done.output)))
 
 
-def dependencies(rule: str) -> list[str]:
-    """Files named on the right of the make rules that `-M` prints, make's own quoting undone."""
-    joined = rule.replace("\\\n", " ")
-    names: list[str] = []
-    for line in joined.splitlines():
-        names += re.findall(r"(?:\\.|\S)+", line.partition(": ")[2])
-    return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
-
-
 def _identity(variant: CAbiVariant, folder: Path, files: Iterable[str]) -> str:
     """Hash of contents, names, recipe and compiler; where the folder lies does not matter."""
-    parts: list[str] = []
+    pairs = []
     for file in files:
         path = folder / file
         name = os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
-        parts += [name, content_hash(path.read_bytes())]
+        pairs.append((name, content_hash(path.read_bytes())))
     version = compiler_version(variant.build.compiler) or ""
-    return content_hash("\0".join([*sorted_pairs(parts), *_recipe(variant, folder), version]))[:32]
+    words = [text for pair in sorted(pairs) for text in pair]
+    return content_hash("\0".join([*words, *_recipe(variant, folder), version]))[:32]
 
 
 def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
@@ -124,12 +111,6 @@ def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
     return [variant.build.compiler, *flags, *variant.sources, native]
 
 
-def sorted_pairs(parts: list[str]) -> list[str]:
-    """Name and hash pairs, in the order of the names."""
-    pairs = sorted(zip(parts[::2], parts[1::2], strict=True))
-    return [text for pair in pairs for text in pair]
-
-
 def seen_environment() -> dict[str, str]:
     """What a compiler sees of our environment."""
     return {name: value for name, value in {**environment(), **ENGLISH}.items() if name in SEEN}
@@ -137,7 +118,7 @@ def seen_environment() -> dict[str, str]:
 
 def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
     """Hash of what is asked of the compiler and of its environment: for each there are builds, one a content."""
-    seen = sorted((name, value) for name, value in seen_environment().items() if name not in UNASKED)
+    seen = sorted((name, value) for name, value in seen_environment().items() if name != "TMPDIR")
     return content_hash([*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in seen)])[
         :32
     ]
@@ -170,7 +151,7 @@ def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
 
 
 def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
-    """What the build of what is there now rests on, by path from the folder; also what was looked for in vain.
+    """What the build of what is there now rests on, by path from the folder; also where a rival would be found.
 
     None where there is no such build, or more may be in it.
     """
@@ -271,47 +252,54 @@ def _compile(
 
     The linker hashes what stands in, so it does not say where the folder lies: two clones make the same library.
     """
-    stand_in = sources.identity
+    stand_in, compiler = sources.identity, variant.build.compiler
+    before = {file: reads.fact_of(str(folder / file)).content for file in sources.read}
     with known_builds.new_folder(cache) as made:
         scratch = made / "scratch"
         scratch.mkdir()
         command = [*_base(variant, include), *_shared(variant.build), f'-DLOOP_BUILD_ID="{stand_in}"']
         command += [*variant.sources, *linked(variant.build), "-o", str(made / LIBRARY)]
-        begun = time.monotonic()
-        done, looked = yield from reads.traced(
-            command, made / "looked.json", cwd=folder, limit_s=limit_s, env={**ENGLISH, "TMPDIR": str(scratch)},
-            note=f"compiling {variant.sources[0]}",
-        )  # fmt: skip
+        begun, lists = time.monotonic(), reads.lists(variant, scratch)
+        while True:
+            words = [*command, *(word for flags in lists.values() for word in flags)]
+            env, note = {**ENGLISH, "TMPDIR": str(scratch)}, f"compiling {variant.sources[0]}"
+            done = yield from run(words, cwd=folder, limit_s=limit_s, env=env, note=note)
+            refused = [option for option in lists if option in done.errors]
+            if done.ok or not refused:
+                break
+            lists = {option: flags for option, flags in lists.items() if option not in refused}
         if not done.ok:
             raise failure(done, "compile")
         if not (made / LIBRARY).is_file():
-            compiler = variant.build.compiler
             raise BuildFailed(
                 f"{compiler} ended well and wrote no library", "see what it does with `-o`", done.errors
             )
         seconds = time.monotonic() - begun
-        known = yield from _known_build(variant, folder, include, sources, looked, made)
+        known = yield from _known_build(variant, folder, include, sources, made, lists)
+        for file, content in before.items():
+            if known.facts[reads.named(file, folder, made) or ""].content != content:
+                raise reads.Changed(file)
         (made / LOG).write_text(done.errors)
         shutil.rmtree(scratch)
-        compiler = compiler_version(variant.build.compiler) or ""
-        known, record = known_builds.finished(made, known, stand_in, command, seconds, compiler)
+        version = compiler_version(compiler) or ""
+        known, record = known_builds.finished(made, known, stand_in, command, seconds, version)
         return known, known_builds.move_into_place(made, known, cache), record
 
 
 def _known_build(
-    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, looked: reads.Looked, made: Path
+    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, made: Path, lists: Iterable[str]
 ) -> Generator[Tick, None, KnownBuild]:
-    """What the library in `made` was built from, and its id."""
-    loading = yield from reads.loading(made / LIBRARY, made / "looked.json", SCAN_LIMIT_S)
-    (made / "looked.json").unlink(missing_ok=True)
-    facts = reads.settled(looked, folder, made, moves=True)
-    if not looked.seen:
-        facts = {name: reads.fact_of(str(folder / name), set()) for name in sources.read}
-    said = [*looked.unknown, *loading.unknown, *reads.changed(looked, folder, made)]
-    said += reads.unknowns(facts, folder, made / LIBRARY, variant.build.flags)
-    loads = reads.settled(loading, Path.cwd(), made, moves=False)
-    unknown, headers = tuple(dict.fromkeys(said)), sources.framework_headers
-    known = KnownBuild("", "", facts, loads, unknown, headers, known_builds.home())
+    """What the library in `made` was built from, and its id. `lists`: what its tools wrote lists of."""
+    programs = yield from reads.programs(variant, folder)
+    loading = yield from reads.loaded(made / LIBRARY)
+    rivals = reads.rivals(variant, sources.read, folder, include, loading or ())
+    named = reads.named_by_flags(variant, folder)
+    paths = [*sources.read, *reads.read_lists(made / "scratch"), *named, *programs, *rivals]
+    facts = reads.facts_of(paths, folder, made)
+    loads = reads.facts_of(loading or (), Path.cwd(), made)
+    unknown = [] if loading is not None else ["this system does not say which libraries it loads"]
+    unknown += reads.unknowns(variant, facts, folder, made / LIBRARY, lists)
+    known = KnownBuild("", "", facts, loads, tuple(dict.fromkeys(unknown)), sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 
 

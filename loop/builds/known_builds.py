@@ -47,25 +47,16 @@ class KnownBuild:
     library: str
     """Hash of its bytes."""
     facts: Facts
-    """What the compiler and all it started looked for; relative to the variant's folder."""
+    """What compiler, assembler and linker read, and where a rival would be; relative to the variant's folder."""
     loads: Facts
     """What the loader looks for; relative to the folder in which loop runs."""
     unknown: tuple[str, ...]
     """Why more may be in it than these."""
     framework_headers: tuple[str, ...]
-    home: str
-    """The user's home folder when it was built."""
 
     def holds(self, folder: Path) -> bool:
         """Whether all that it was built from is as it was."""
-        if self.home != home() and any(reads.is_below(str(folder / name), self.home) for name in self.facts):
-            return False  # Another home has other files of those names.
         return reads.hold(self.facts, folder) and reads.hold(self.loads, Path.cwd())
-
-
-def home() -> str:
-    """The user's home folder, as a compiler sees it."""
-    return os.environ.get("HOME", "/nowhere")
 
 
 OURS: dict[tuple[str, Path], dict[str, KnownBuild]] = {}
@@ -108,7 +99,6 @@ def _read(path: Path) -> KnownBuild:
         reads.read_back(found["loads"]),
         (),
         tuple(found["framework_headers"]),
-        found["home"],
     )
 
 
@@ -121,7 +111,6 @@ def keep(question: str, known: KnownBuild, cache: Path) -> None:
     fields = {
         "library": known.library,
         "framework_headers": known.framework_headers,
-        "home": known.home,
         "facts": reads.listed(known.facts),
         "loads": reads.listed(known.loads),
     }

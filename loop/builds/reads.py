@@ -1,164 +1,85 @@
-"""What a build rests on: every file that its programs looked for, also in vain, and what each was.
+"""What a build rests on: the files that the toolchain lists, and places where another file would be found first.
 
-`builds/opens` writes down what is looked for. Here that becomes facts: whether something is there, the hash of its
-content, where a link points. Facts are held against the disk by what stat(2) says; where that differs, contents
-are read.
+The preprocessor lists sources and headers (`-M`), the assembler what `.incbin` and `.include` name (`--MD`), the
+linker objects, archives and scripts (`--dependency-file`), and `ldd` the libraries that are loaded. Flags name
+more files. A header or library that appears earlier on a search path of the flags or the environment is seen, too;
+one that appears on a path of the compiler's own is not: `loop cache clean` builds anew then.
+
+A fact is what one path was. It still holds where stat(2) says the same, or where the content is the same.
 """
 
 import functools
-import json
 import os
 import re
+import shutil
 import stat
-import struct
-import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from loop.base.documents import content_hash
-from loop.base.processes import Completed, Tick, run
-from loop.builds import opens
-from loop.builds.opens import Signature, signature
+from loop.base.processes import Tick, environment, run
+from loop.library.response_files import named_by
+from loop.model.target import CAbiVariant
 
-NOTHING, FOLDER, OTHER = "nothing", "folder", "other"
-UNSEEN = "what its compiler read was not written down"
-OF_THE_PROCESS = re.compile(r"/dev/|/proc/(\d|self|thread-self)")
-"""Paths that say nothing of the machine."""
-POINTERS = re.compile(r"/etc/(?:ld\.so\.cache|passwd|group|nsswitch\.conf|localtime|hosts)$|/proc/|/sys/")
-"""What only leads to other files, or tells of the machine: held against the disk, but no part of an id."""
+NOTHING, OTHER = "nothing", "other"
+"""Contents of what is not there, and of what is no file."""
+SEEN = (
+    "PATH", "HOME", "TMPDIR", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH",
+    "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
+)  # fmt: skip
+"""Variables that change what a compiler makes."""
+ENGLISH = {"LC_ALL": "C"}
+"""Environment of a tool whose messages are to be read here."""
+HEADERS, LIBRARIES, PROGRAMS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",), ("-B",)
+"""Flags that name folders in which headers, libraries and programs of the toolchain are looked for."""
+TOOLS = ("cc1plus", "as", "ld")
+PERHAPS = re.compile(rb"__has_include\s*\(\s*[\"<]([^\">]+)")
 CLOCK = re.compile(rb"__(?:DATE|TIME|TIMESTAMP)__")
 LOADING = re.compile(rb"dlm?open\b")
+ASSEMBLED = re.compile(rb"\.incbin|\.include\b")
+PROFILE = ("-fprofile-use", "-fauto-profile", "-fbranch-probabilities")
 CUDA_RUNTIME = "libcudart_static.a"
 """NVIDIA's runtime, which loads the driver itself."""
-BINARIES = (b"\x7fELF", b"!<arch>")
-INTERPRETER = 3
-"""PT_INTERP of elf(5)."""
+LIMIT_S = 60.0
+
+Signature = list[int] | None
 
 
 class Fact(NamedTuple):
     """What one path was."""
 
-    does: str
-    """What was done with it besides reading: `list`, `link`, or both."""
     content: str
-    """`nothing`, `folder`, `other`, or a hash: of a file's bytes, of the names in a folder."""
-    link: str
-    """Where it points, if it was read as a link and is one."""
+    """`nothing`, `other`, or the hash of a file's bytes."""
     signature: Signature
-    """What stat(2) says of it; None where there is nothing."""
+    """What stat(2) says of it: mode, size, times of change, number and device; None where there is nothing."""
 
 
 Facts = Mapping[str, Fact]
-"""By path: relative to the folder in which the command ran, where it lies there or was named so."""
+"""By path: relative to the variant's folder where it lies there or was named so."""
 
 
 class Changed(Exception):
     """A file changed while it was compiled: nobody knows which of its contents went in."""
 
 
-@dataclass(frozen=True)
-class Looked:
-    """What a command looked for, as `builds/opens` tells it."""
-
-    paths: Mapping[str, tuple[Signature, list[str]]]
-    changed: tuple[str, ...]
-    unknown: tuple[str, ...]
-    seen: bool
-    """Whether it could be seen at all."""
-
-
-def traced(
-    command: list[str], answer: Path, *, cwd: Path, limit_s: float, env: Mapping[str, str], note: str
-) -> Generator[Tick, None, tuple[Completed, Looked]]:
-    """Run a command as `processes.run` does, and what it looked for; that is written to `answer` meanwhile."""
-    seen = [sys.executable, "-I", "-S", opens.__file__, str(answer), *command]
-    done = yield from run(seen, cwd=cwd, limit_s=limit_s, env=env, note=note)
-    return replace(done, command=tuple(command)), _looked(answer)
-
-
-def _looked(answer: Path) -> Looked:
+def signature(path: str) -> Signature:
+    """What stat(2) says of a path; None where there is nothing."""
     try:
-        found = json.loads(answer.read_text())
+        found = os.stat(path)
     except (OSError, ValueError):
-        return Looked({}, (), (UNSEEN,), seen=False)
-    paths = {path: (seen, does) for path, (seen, does) in found.get("looked", {}).items()}
-    return Looked(paths, tuple(found.get("changed", ())), tuple(found["unknown"]), seen="looked" in found)
+        return None
+    return [found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev]
 
 
-def settled(looked: Looked, base: Path, made: Path, *, moves: bool) -> dict[str, Fact]:
-    """Facts of what was looked for by a command that ran in `base`; its own folder `made` is left out.
-
-    Where the base `moves` what lies in it is called by its path from there. Raises Changed where a file is not any
-    more what it was at first sight.
-    """
-    found: dict[str, Fact] = {}
-    for path, (seen, does) in looked.paths.items():
-        name = named(path, base if moves else None, made)
-        if name is None:
-            continue
-        before = found[name].does.split() if name in found else []
-        fact = fact_of(os.path.join(base, name), {*before, *does})
-        if _moved_on(seen, fact.signature) and not path.startswith(("/proc", "/sys")):
-            raise Changed(path)
-        found[name] = fact
-    started = (path for path, (seen, does) in looked.paths.items() if seen and opens.RUN in does)
-    return {**{name: fact_of(name, set()) for path in started for name in interpreters(base / path)}, **found}
-
-
-def changed(looked: Looked, base: Path, made: Path) -> Iterator[str]:
-    """What was read before it was written: the next time it is read as it is now."""
-    found = (path for path in looked.changed if named(path, base, made) is not None)
-    yield from (f"it changes {path}, which it also reads" for path in found)
-
-
-def _moved_on(seen: Signature, now: Signature) -> bool:
-    """Whether a file is another: folders may well have got another file."""
-    return seen != now and not (seen and now and stat.S_ISDIR(seen[0]) and stat.S_ISDIR(now[0]))
-
-
-def named(path: str, base: Path | None, made: Path) -> str | None:
-    """How a fact calls a path; None for what says nothing: our own files, what leads to us, the process itself."""
-    if OF_THE_PROCESS.match(path) or not path.startswith("/"):
-        return None if path.startswith("/") else path
-    for own in {str(made), os.path.realpath(made)}:
-        if is_below(path, own) or is_below(own, path):
-            return None
-    for own in {str(base), os.path.realpath(base)} if base else ():
-        if is_below(path, own):
-            return path[len(own) + 1 :] or "."
-        if is_below(own, path):
-            return None
-    return path
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Whether a path is that of a folder or of something in it, by its text."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
-def fact_of(path: str, does: set[str]) -> Fact:
+def fact_of(path: str) -> Fact:
     """What a path is now."""
     now = signature(path)
-    kept = " ".join(sorted(does & {opens.LIST, opens.LINK}))
-    return Fact(kept, _content(path, kept, now), _link(path, kept), now)
+    return Fact(NOTHING if now is None else _content(path, now), now)
 
 
-def _content(path: str, does: str, now: Signature) -> str:
-    if now is None:
-        return NOTHING
-    if stat.S_ISDIR(now[0]):
-        return _names(path) if opens.LIST in does else FOLDER
+def _content(path: str, now: list[int]) -> str:
     return _digest(path, tuple(now)) if stat.S_ISREG(now[0]) else OTHER
-
-
-def _names(folder: str) -> str:
-    """Hash of the names in a folder."""
-    try:
-        return content_hash("\0".join(sorted(os.listdir(folder))))
-    except OSError:
-        return OTHER
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -175,24 +96,39 @@ def forget() -> None:
     _digest.cache_clear()
 
 
-def _link(path: str, does: str) -> str:
-    if opens.LINK not in does:
-        return ""
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
+def facts_of(paths: Iterable[str], folder: Path, made: Path) -> dict[str, Fact]:
+    """Facts of what was listed while `made` was built: its own files say nothing."""
+    names = dict.fromkeys(name for path in paths if (name := named(path, folder, made)))
+    return {name: fact_of(os.path.join(folder, name)) for name in names}
+
+
+def named(path: str, folder: Path, made: Path) -> str | None:
+    """How a fact calls a path, relative where it lies in the folder; None for our own files and for devices."""
+    if not os.path.isabs(path):
+        return os.path.normpath(path)
+    if path.startswith(("/dev/", "/proc/")) or any(
+        is_below(path, own) for own in (str(made), str(made.resolve()))
+    ):
+        return None
+    for own in (str(folder), str(folder.resolve())):
+        if is_below(path, own):
+            return os.path.relpath(path, own)
+    return path
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is that of a folder or of something in it, by its text."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def hold(facts: Facts, base: Path) -> bool:
     """Whether everything is as it was; relative paths are looked for in `base`."""
-    return all(_holds(fact, os.path.join(base, name)) for name, fact in facts.items())
-
-
-def _holds(fact: Fact, path: str) -> bool:
-    now = signature(path)
-    same = now == fact.signature or _content(path, fact.does, now) == fact.content
-    return same and _link(path, fact.does) == fact.link
+    for name, fact in facts.items():
+        path = os.path.join(base, name)
+        now = signature(path)
+        if now != fact.signature and (NOTHING if now is None else _content(path, now)) != fact.content:
+            return False
+    return True
 
 
 def listed(facts: Facts) -> dict[str, list[Any]]:
@@ -202,89 +138,158 @@ def listed(facts: Facts) -> dict[str, list[Any]]:
 
 def read_back(found: Mapping[str, list[Any]]) -> dict[str, Fact]:
     """Facts from JSON, those first that change most: files of the folder itself."""
-    names = sorted(found, key=lambda name: (name.startswith("/"), found[name][3] is None))
+    names = sorted(found, key=lambda name: (name.startswith("/"), found[name][1] is None))
     return {name: Fact(*found[name]) for name in names}
 
 
 def identity(facts: Facts, include: Path) -> list[str]:
-    """Names and contents of all that is there, for a hash: wherever the folder and loop's own header lie.
-
-    What is not there needs no mention: as soon as it is there it has one.
-    """
-    there = (name for name, fact in facts.items() if not POINTERS.match(name) and _tells(fact))
-    rows = ((_portable(name, include), facts[name].content, facts[name].link) for name in there)
+    """Names and contents of all that is there, for a hash: wherever the folder and loop's own header lie."""
+    rows = (
+        (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, fact.content)
+        for name, fact in facts.items()
+        if fact.content not in (NOTHING, OTHER)
+    )
     return [text for row in sorted(rows) for text in row]
 
 
-def _tells(fact: Fact) -> bool:
-    return bool(fact.link) or fact.content not in (NOTHING, FOLDER, OTHER)
+def dependencies(rule: str) -> list[str]:
+    """Files named on the right of make's rules, as `-M` and a linker print them, make's own quoting undone."""
+    joined = rule.replace("\\\n", " ")
+    names: list[str] = []
+    for line in joined.splitlines():
+        names += re.findall(r"(?:\\.|\S)+", line.partition(": ")[2])
+    return [re.sub(r"\\([ #])", r"\1", name).replace("$$", "$") for name in names]
 
 
-def _portable(name: str, include: Path) -> str:
-    return name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name
+def named_by_flags(variant: CAbiVariant, folder: Path) -> list[str]:
+    """Files that a word of a flag names: options and what these name, specs, scripts of the linker, programs."""
+    words = [word for flag in variant.build.flags for word in re.split(r"[,=@]", flag)]
+    options = (str(path) for path in named_by(variant.build.flags, folder))
+    return [*options, *(word for word in words if word and (folder / word).is_file())]
 
 
-def unknowns(facts: Facts, base: Path, library: Path, flags: Iterable[str]) -> Iterator[str]:
-    """Why a build may be another one the next time although all that it read is the same."""
-    own_loader = any(name.endswith(CUDA_RUNTIME) for name in facts)
-    if not own_loader and LOADING.search(library.read_bytes()):
-        yield "it may load other libraries while it runs (dlopen)"
-    if any(CLOCK.search(flag.encode()) for flag in flags):
-        yield "a flag asks for the date"
-    for name, fact in facts.items():
-        if fact.signature is None or not stat.S_ISREG(fact.signature[0]):
-            continue
-        data = _bytes(os.path.join(base, name))
-        if CLOCK.search(data) and b"\0" not in data[:4096]:
-            yield f"{name} asks for the date (__DATE__, __TIME__ or __TIMESTAMP__)"
-        if LOADING.search(data) and not name.startswith("/"):
-            yield f"{name} may load other libraries while it runs (dlopen)"
+def rivals(
+    variant: CAbiVariant, files: Iterable[str], folder: Path, include: Path, loads: Iterable[str]
+) -> set[str]:
+    """Paths at which a file would be found instead of a listed one: search paths of flags and environment."""
+    flags, known = variant.build.flags, list(files)
+    places = [os.path.dirname(source) for source in variant.sources]
+    places += [*_values(flags, HEADERS), str(include), *_paths("CPATH", "CPLUS_INCLUDE_PATH")]
+    names = {os.path.relpath(file, place) for file in known for place in places if is_below(file, place or ".")}
+    names |= {file for file in known if not file.startswith(("/", "../"))}
+    for file in known:
+        if not file.startswith("/"):
+            names |= {os.fsdecode(name) for name in PERHAPS.findall(_bytes(os.path.join(folder, file)))}
+    found = {os.path.join(place, name) for place in places for name in names}
+    found |= {f"{path}.gch" for path in known if not path.startswith("/")}
+    linked = [flag[2:] for flag in flags if flag.startswith("-l")]
+    for place in (*_values(flags, LIBRARIES), *_paths("LIBRARY_PATH")):
+        found |= {os.path.join(place, f"lib{name}.{kind}") for name in linked for kind in ("so", "a")}
+    run_paths = [word for flag in flags if "-rpath" in flag for word in re.split(r"[,=:]", flag) if "/" in word]
+    for place in (*run_paths, *_paths("LD_LIBRARY_PATH")):
+        found |= {os.path.join(place, os.path.basename(name)) for name in loads}
+    found |= {os.path.join(place, tool) for place in _values(flags, PROGRAMS) for tool in TOOLS}
+    return found
+
+
+def _values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
+    """What follows flags of these names, in one word with them or as the next one."""
+    values, before = [], ""
+    for flag in flags:
+        if before in names:
+            values.append(flag)
+        values += [flag[len(name) :] for name in names if flag.startswith(name) and flag not in names][:1]
+        before = flag
+    return values
+
+
+def _paths(*variables: str) -> list[str]:
+    return [place for name in variables for place in os.environ.get(name, "").split(":") if place]
 
 
 def _bytes(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            head = file.read(8)
-            return head if head.startswith(BINARIES) and path.startswith("/usr/") else head + file.read()
+        return Path(path).read_bytes()
     except OSError:
         return b""
 
 
-def interpreters(program: Path) -> Iterator[str]:
-    """What the kernel itself reads to start a program: the interpreter of a script, the loader of a binary."""
-    try:
-        with program.open("rb") as file:
-            head = file.read(1 << 12)
-    except OSError:
-        return
-    if head.startswith(b"#!"):
-        words = head[2:].partition(b"\n")[0].split(maxsplit=1)
-        path = os.fsdecode(words[0]) if words else ""
-    else:
-        path = _loader(head)
-    if path.startswith("/"):
-        yield path
-        yield from interpreters(Path(path)) if head.startswith(b"#!") else ()
+def programs(variant: CAbiVariant, folder: Path) -> Generator[Tick, None, list[str]]:
+    """The compiler, every place of the PATH before it, and its assembler and linker, as far as it names them."""
+    compiler = variant.build.compiler
+    found = [compiler] if "/" in compiler else []
+    for place in _paths("PATH") if "/" not in compiler else ():
+        found.append(os.path.join(place, compiler))
+        if os.path.exists(found[-1]):
+            break
+    if Path(compiler).name == "nvcc":
+        return found
+    for tool in TOOLS:
+        words = [compiler, *variant.build.flags, f"-print-prog-name={tool}"]
+        done = yield from run(words, cwd=folder, limit_s=LIMIT_S, env=ENGLISH, note="asking the compiler")
+        path = shutil.which(done.output.strip(), path=environment().get("PATH"))
+        found += [path] if done.ok and path else []
+    return found
 
 
-def _loader(head: bytes) -> str:
-    """The loader that a 64-bit ELF file names in its first bytes; empty for any other."""
-    if not head.startswith(b"\x7fELF\x02\x01") or len(head) < 64:
-        return ""
-    (table,) = struct.unpack_from("<Q", head, 32)
-    size, count = struct.unpack_from("<HH", head, 54)
-    for at in range(table, min(table + size * count, len(head) - size + 1), size or 1):
-        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", head, at)
-        if kind == INTERPRETER:
-            return os.fsdecode(head[offset : offset + length].rstrip(b"\0"))
-    return ""
+def loaded(library: Path) -> Generator[Tick, None, list[str] | None]:
+    """Libraries that are loaded with one, by their paths; nothing of it is run. None where there is no `ldd`."""
+    if shutil.which("ldd") is None:
+        return None
+    done = yield from run(["ldd", str(library)], limit_s=LIMIT_S, env=ENGLISH, note="looking what it loads")
+    return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", done.output, re.MULTILINE)
 
 
-def loading(library: Path, answer: Path, limit_s: float) -> Generator[Tick, None, Looked]:
-    """What the loader looks for when the library is loaded by a process of ours; nothing of it is run."""
-    loader = next(interpreters(Path(sys.executable)), "")
-    if not loader:
-        return Looked({}, (), ("this system does not say which libraries it loads",), seen=False)
-    command = [loader, "--list", str(library)]
-    _, looked = yield from traced(command, answer, cwd=Path.cwd(), limit_s=limit_s, env={}, note="loading it")
-    return looked
+def unknowns(
+    variant: CAbiVariant, facts: Facts, folder: Path, library: Path, asked: Iterable[str]
+) -> Iterator[str]:
+    """Why a build may be another one the next time although all that it read is the same.
+
+    `asked`: the lists that assembler and linker wrote.
+    """
+    flags, asked = variant.build.flags, set(asked)
+    if LINKED not in asked and any(flag.startswith("-l") or flag.endswith((".a", ".so", ".o")) for flag in flags):
+        yield "its linker does not list what it reads"
+    if not any(name.endswith(CUDA_RUNTIME) for name in facts) and LOADING.search(library.read_bytes()):
+        yield "it may load other libraries while it runs (dlopen)"
+    if any(CLOCK.search(flag.encode()) for flag in flags):
+        yield "a flag asks for the date"
+    if any(flag.startswith(PROFILE) for flag in flags):
+        yield "a flag asks for a profile"
+    lists_all = (
+        ASSEMBLY in asked and len(variant.sources) == 1 and not any(flag.startswith("-flto") for flag in flags)
+    )
+    for name in facts:
+        if name.startswith("/usr/"):
+            continue
+        data = _bytes(os.path.join(folder, name))
+        if data.startswith(b"#!") and not name.startswith("/"):
+            yield f"{name} is a script of the target's, which may read anything"
+        if data.startswith(b"!<thin>"):
+            yield f"{name} is a thin archive, which only names its objects"
+        if CLOCK.search(data) and b"\0" not in data[:4096]:
+            yield f"{name} asks for the date (__DATE__, __TIME__ or __TIMESTAMP__)"
+        if LOADING.search(data) and not name.startswith("/"):
+            yield f"{name} may load other libraries while it runs (dlopen)"
+        if ASSEMBLED.search(data) and not name.startswith("/") and not lists_all:
+            yield f"{name} names files to the assembler, which does not list them"
+
+
+ASSEMBLY, LINKED = "--MD", "--dependency-file"
+"""Options by which an assembler and a linker write what they read."""
+
+
+def lists(variant: CAbiVariant, folder: Path) -> dict[str, list[str]]:
+    """By option, flags by which assembler and linker write what they read into a file of that name in `folder`."""
+    linked = {LINKED: ["-Xlinker", f"{LINKED}={folder / LINKED}"]}
+    if Path(variant.build.compiler).name == "nvcc":  # It starts three assemblers: each would write anew.
+        return linked
+    return {ASSEMBLY: ["-Xassembler", ASSEMBLY, "-Xassembler", str(folder / ASSEMBLY)], **linked}
+
+
+def read_lists(folder: Path) -> list[str]:
+    """What these files name."""
+    paths = (folder / ASSEMBLY, folder / LINKED)
+    return [
+        name for path in paths if path.is_file() for name in dependencies(path.read_text(errors="surrogateescape"))
+    ]

@@ -4,8 +4,7 @@ Begin with `beginning`, `looking`, `working` and `hosting`: each command is a fu
 `command` says what follows from one. `options` holds the parameters that several commands share. The other modules
 are what commands call, where that needs several rooms.
 
-`main` is the one door where errors become exit codes. Commands that start processes fork first: the first process
-only watches, and ends what is left.
+`main` is the one door where errors become exit codes. Commands that start processes end what a killed one left.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ from loop.cli.command import ALL, app, screen_for
 
 __all__ = ("ALL", "answered", "app", "beginning", "hosting", "looking", "main", "working")
 STARTING = {one.words.split()[0] for one in ALL if any(each.name == "device" for each in one.parameters)}
-"""First words of commands that start processes, as those on a device do: they are watched by one of their own."""
+"""First words of commands that start processes, as those on a device do: they end what a killed one left."""
 
 WORKERS = "loop.workers.program"
 """What starts processes: before it is imported there is nothing to take down."""
@@ -41,9 +40,9 @@ def main() -> None:
     """The one door where errors become exit codes: expected, interrupted, bug."""
     _guarded(open_streams)
     if set(sys.argv[1:2]) & STARTING and not {"--help", "-h"} & set(sys.argv):
-        from loop.base.supervisor import supervise
+        from loop.base.processes import leave_nothing_behind
 
-        _guarded(supervise)
+        _guarded(leave_nothing_behind)
     for name in SIGNALS:
         signal.signal(name, _interrupted)
     try:

@@ -18,7 +18,7 @@ from loop.library.rates import rates
 from loop.model.base import Printed
 from loop.model.jobs import JobRun
 from loop.model.money import RateCard
-from loop.money.charging import rates_of
+from loop.money.bill import rates_of
 
 SHOWN = 40
 """Jobs of a table, the newest."""

@@ -83,7 +83,7 @@ def report(
     session_id: Annotated[
         str, Argument(metavar="ID", help="An id, its beginning, or last.", autocompletion=names.sessions)
     ] = "last",
-    form: Annotated[str, Option("--format", metavar="TEXT", help="md, html, json, trace, csv or summary.")] = "md",
+    form: Annotated[str, Option("--format", metavar="TEXT", help="md, html, json, csv or summary.")] = "md",
     output: Annotated[
         Path | None, Option(metavar="PATH", help="Write this file instead; a report's figures beside it.")
     ] = None,
@@ -96,8 +96,8 @@ def report(
 ) -> int:
     """Print a session's report, rendered again from its record.
 
-    html is one file that needs nothing else; trace opens in Perfetto (ui.perfetto.dev) and
-    chrome://tracing; csv has one row a sample that was timed; `loop patterns schema report` describes json.
+    html is one file that needs nothing else; csv has one row a sample that was timed;
+    `loop patterns schema report` describes json.
 
     A summary is for a job's page or a comment: it is shortened by whole rows, and begins with a mark by
     which a workflow finds its own comment again.
@@ -298,33 +298,15 @@ def catalog_build(
     return build_site(out, target, screen, as_json=json)
 
 
-@command(
-    "cost show",
-    "loop cost show",
-    "loop cost show --sessions last~4..last --json",
-    "loop cost show --sessions N+4 --against N   (of the imported history)",
-    result="loop.money.answers:Costs",
-    agents="reads",
-)
-def cost_show(
-    sessions: Annotated[
-        str | None, Option(metavar="A..B", help="From A to B, by id or its beginning; or one.")
-    ] = None,
-    against: Annotated[
-        str | None, Option(metavar="A", help="What each took less than this session, in percent too.")
-    ] = None,
-    target: Target = None,
-    json: Json = False,
-    *,
-    screen: "Screen",
-) -> int:
+@command("cost show", "loop cost show", "loop cost show --json", result="loop.money.model:Ledger", agents="reads")
+def cost_show(target: Target = None, json: Json = False, *, screen: "Screen") -> int:
     """What sessions cost, and what was measurably spared; what nobody measured is `?`, in part `+`."""
     from loop.money.command import show_costs
 
-    return show_costs(sessions=sessions, against=against, target=target, as_json=json, screen=screen)
+    return show_costs(target=target, as_json=json, screen=screen)
 
 
-@command("cost rates", "loop cost rates", result="loop.money.answers:Prices")
+@command("cost rates", "loop cost rates", result="loop.money.model:Prices")
 def cost_rates(target: Target = None, json: Json = False, *, screen: "Screen") -> int:
     """Show the prices of the rate card, each with its source and age."""
     from loop.money.command import show_rates
@@ -332,16 +314,12 @@ def cost_rates(target: Target = None, json: Json = False, *, screen: "Screen") -
     return show_rates(target=target, as_json=json, screen=screen)
 
 
-Recorded = Annotated[bool, Option("--recorded", help="What the recorded history had, judged the same way.")]
-
-
 @command(
     "cost keep-or-stop",
     "loop cost keep-or-stop --idle-hours 5",
     "loop cost keep-or-stop --idle-hours 12 --waiting nobody --restart-minutes 4",
     "loop cost keep-or-stop --idle-hours 5 --stop-cost-usd 0.80..1.20",
-    "loop cost keep-or-stop --recorded",
-    result="loop.money.answers:StopAnswer",
+    result="loop.money.model:KeptOrStopped",
 )
 def cost_keep_or_stop(
     idle_hours: Annotated[
@@ -361,7 +339,6 @@ def cost_keep_or_stop(
             help="Who waits for a restart: nobody, agent, engineer. Default: the card's, else nobody.",
         ),
     ] = None,
-    recorded: Recorded = False,
     target: Target = None,
     json: Json = False,
     *,
@@ -371,22 +348,16 @@ def cost_keep_or_stop(
 
     Idle cost = hours x rate. Stop cost = restart x (GPU's rate + rate of whoever waits).
     """
-    from loop.money.decisions import KeepRequest, keep_or_stop
+    from loop.money.command import KeepRequest, keep_or_stop
 
     return keep_or_stop(asked(KeepRequest, locals()), screen)
 
 
-@command(
-    "cost pivot",
-    "loop cost pivot --options pivot.yaml",
-    "loop cost pivot --recorded",
-    result="loop.money.answers:PivotAnswer",
-)
+@command("cost pivot", "loop cost pivot --options pivot.yaml", result="loop.money.model:Pivoted")
 def cost_pivot(
     options: Annotated[
         Path | None, Option(metavar="PATH", help="YAML file with the options; without one, the stop rules.")
     ] = None,
-    recorded: Recorded = False,
     target: Target = None,
     json: Json = False,
     *,
@@ -408,6 +379,6 @@ def cost_pivot(
 
         - {name: rewrite, usd: [250, 350], value_usd: 600}
     """
-    from loop.money.decisions import pivot
+    from loop.money.command import pivot
 
-    return pivot(options=options, recorded=recorded, target=target, as_json=json, screen=screen)
+    return pivot(options=options, target=target, as_json=json, screen=screen)

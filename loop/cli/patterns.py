@@ -21,6 +21,8 @@ LOOKED_BACK = 50
 class ShownPattern(Printed, Pattern):
     """A pattern in full."""
 
+    schema_version: int = 2
+    """Number of this schema."""
     file: str
     """Where it is defined."""
     statistics: PatternStatistics
@@ -70,9 +72,6 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
     )
     screen.prose(f"use when: {', '.join(pattern.use_when)}")
     screen.prose(f"takes about {seconds_text(pattern.estimate.minutes * 60)}")
-    if pattern.without is not None:
-        minutes = f"{pattern.without.minutes:g} min" if pattern.without.minutes else "see the history"
-        screen.prose(f"without it: {minutes} ({pattern.without.evidence})")
     screen.data("")
     rows = [(step.id, step.action, f"{step.budget_s:g} s", step.title) for step in pattern.steps]
     screen.table(("step", "action", "budget", "what"), rows)

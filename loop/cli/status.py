@@ -21,7 +21,7 @@ from loop.model.index import SessionRow
 from loop.model.money import RateCard
 from loop.model.record import RESUMABLE, Line, SessionHead, latest_attempts
 from loop.money import keep_or_stop as keeping
-from loop.money.charging import gpu_rate, no_price
+from loop.money.bill import gpu_rate, no_price
 from loop.money.model import hours_text
 from loop.report import format as say
 from loop.session import closing

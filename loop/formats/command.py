@@ -38,7 +38,7 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
     if not found:
         table.recognised(path, form)  # Says what it looked for.
     if as_json:
-        screen.data(to_json(InspectedFolder(tasks=tuple(_any(one, here) for one in found))))
+        screen.data(to_json(InspectedFolder(tasks=tuple(_any(task, here) for task in found))))
     else:
         screen.table(("format", "task", "cases", "run here", "why not"), _rows(path, found, here))
         for one in found:
@@ -46,7 +46,7 @@ def inspect(path: Path, form: str | None, screen: Screen, *, as_json: bool) -> i
                 screen.data(f"cannot be read: {one.error.message}")
         for line in _totals(found, here):
             screen.say(line)
-    return ExitCode.USAGE if any(isinstance(one, Unreadable) for one in found) else ExitCode.OK
+    return ExitCode.USAGE if any(isinstance(task, Unreadable) for task in found) else ExitCode.OK
 
 
 def described(task: ForeignTask, here: Here) -> dict[str, Any]:
@@ -58,12 +58,12 @@ def described(task: ForeignTask, here: Here) -> dict[str, Any]:
 
 def page(task: ForeignTask, here: Here, columns: int) -> str:
     """A task in lines for a terminal."""
-    _, *rows = table_lines(("", ""), [one for one in _facts(task, here) if one[1]], columns)
+    _, *rows = table_lines(("", ""), [fact for fact in _facts(task, here) if fact[1]], columns)
     return "\n".join(rows)
 
 
 def _facts(task: ForeignTask, here: Here) -> Iterator[tuple[str, str]]:
-    title = next(one.title for one in table.FORMATS if one.name == task.format)
+    title = next(known.title for known in table.FORMATS if known.name == task.format)
     found = hindrances(task, here)
     able = runs(task, found)
     yield "format", f"{title}: {task.why}"
@@ -84,11 +84,13 @@ def _facts(task: ForeignTask, here: Here) -> Iterator[tuple[str, str]]:
     yield "made for", ", ".join(task.made_for)
     yield "licence", f"{task.licence.name} ({task.licence.file or 'no licence file found'})"
     yield "runs here", f"{len(able)} of {len(task.cases)} cases" if task.cases else "its own commands only"
-    for one in found:
+    for need in found:
         some = (
-            "" if one.cases is None else f" ({', '.join(one.cases[:SHOWN])}{' ...' if one.cases[SHOWN:] else ''})"
+            ""
+            if need.cases is None
+            else f" ({', '.join(need.cases[:SHOWN])}{' ...' if need.cases[SHOWN:] else ''})"
         )
-        yield "needs", f"{one.what}{some}"
+        yield "needs", f"{need.what}{some}"
     for hint in task.hints:
         yield "note", hint
 
@@ -102,7 +104,7 @@ def _case(case: Case) -> str:
     arguments = " ".join(f"{name}={value}" for name, value in case.arguments.items())
     if case.inputs is None:
         return f"{case.name}: {arguments or 'inputs are known only when its generator runs'}"
-    shapes = ", ".join(f"{one.name} {list(one.shape)} {one.dtype}" for one in case.inputs)
+    shapes = ", ".join(f"{tensor.name} {list(tensor.shape)} {tensor.dtype}" for tensor in case.inputs)
     return f"{case.name}: {shapes}"
 
 
@@ -138,9 +140,9 @@ def _rows(root: Path, found: Iterable[ForeignTask | Unreadable], here: Here) -> 
 
 
 def _totals(found: list[ForeignTask | Unreadable], here: Here) -> Iterator[str]:
-    tasks = [one for one in found if isinstance(one, ForeignTask)]
-    able = sum(bool(runs(one, hindrances(one, here))) for one in tasks)
+    tasks = [task for task in found if isinstance(task, ForeignTask)]
+    able = sum(bool(runs(task, hindrances(task, here))) for task in tasks)
     yield f"{len(tasks)} tasks, {able} of them run here; {len(found) - len(tasks)} cannot be read"
-    kinds = Counter(kind for one in tasks for kind in {need.kind for need in hindrances(one, here)})
+    kinds = Counter(kind for task in tasks for kind in {need.kind for need in hindrances(task, here)})
     if kinds:
         yield "in the way: " + ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())

@@ -71,6 +71,6 @@ def _they_reject(task: ForeignTask) -> Iterator[str]:
         yield "they allow the larger of atol and rtol times the expected value; we allow their sum"
     yield "they compare with the reference in its own type, which may itself be off; we compare with float64"
     yield "we allow what the plain implementation loses in the same type; they allow their tolerance alone"
-    if any(one not in FLOATS for one in task.dtypes):
+    if any(dtype not in FLOATS for dtype in task.dtypes):
         yield "they cast whole numbers to floating point before the call"
     yield from task.hints

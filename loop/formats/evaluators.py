@@ -55,7 +55,7 @@ def _kernelbench_read(done: Done) -> Verdict:
         what = "wrong answer" if found.get("compiled") else "does not compile"
         return Verdict(status="wrong", why=what, result=found)
     times = found.get("ref_runtime", -1), found.get("runtime", -1)
-    speedup = times[0] / times[1] if all(one > 0 for one in times) else None
+    speedup = times[0] / times[1] if all(time > 0 for time in times) else None
     return Verdict(status="right", result=found, speedup=speedup)
 
 
@@ -84,12 +84,12 @@ def _line(case: Case) -> str:
 def _gpumode_read(done: Done) -> Verdict:
     """Right where both runs say `check: pass`."""
     result = {step.result.stem: dict(_pairs(text)) for step, _, text in done}
-    for mode, found in result.items():
-        if "check" not in found:
+    for mode, values in result.items():
+        if "check" not in values:
             last = (done[-1][1].errors.strip().splitlines() or [done[-1][1].how])[-1]
             return Verdict(status="failed", why=f"its {mode} ended without a `check`: {last}", result=result)
-        if found["check"] != "pass":
-            errors = [f"{key}: {value}" for key, value in found.items() if re.fullmatch(r"\w+\.\d+\.error", key)]
+        if values["check"] != "pass":
+            errors = [f"{key}: {value}" for key, value in values.items() if re.fullmatch(r"\w+\.\d+\.error", key)]
             return Verdict(status="wrong", why="; ".join([f"{mode} failed", *errors[:1]]), result=result)
     return Verdict(status="right", result=result)
 
@@ -133,7 +133,7 @@ def _trace_steps(asked: Asked, folder: Path) -> list[Step]:
             (root / path.relative_to(theirs)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, root / path.relative_to(theirs))
             if asked.cases and flashinfer.WORKLOADS in path.relative_to(theirs).parts:
-                lines = [one for one in path.read_text().splitlines() if one.strip()]
+                lines = [line for line in path.read_text().splitlines() if line.strip()]
                 (root / path.relative_to(theirs)).write_text("\n".join(few(lines, asked.cases)) + "\n")
     (root / flashinfer.SOLUTIONS).mkdir(parents=True)
     shutil.copyfile(asked.answer, root / flashinfer.SOLUTIONS / "answer.json")
@@ -151,11 +151,11 @@ def _traces_read(done: Done) -> Verdict:
     if not found:
         return Verdict(status="failed", why="its evaluator wrote no trace")
     evaluations = [one.get("evaluation") or {} for one in found]
-    failed = [str(one.get("status")) for one in evaluations if one.get("status") != "PASSED"]
+    failed = [str(evaluation.get("status")) for evaluation in evaluations if evaluation.get("status") != "PASSED"]
     if failed:
         return Verdict(status="wrong", why=f"{len(failed)} of {len(found)} workloads: {failed[0]}", result=found)
-    factors = [(one.get("performance") or {}).get("speedup_factor") for one in evaluations]
-    timed = [one for one in factors if isinstance(one, int | float) and one > 0]
+    factors = [(evaluation.get("performance") or {}).get("speedup_factor") for evaluation in evaluations]
+    timed = [factor for factor in factors if isinstance(factor, int | float) and factor > 0]
     speedup = math.exp(sum(map(math.log, timed)) / len(timed)) if timed else None
     return Verdict(status="right", result=found, speedup=speedup)
 

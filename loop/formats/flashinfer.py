@@ -86,7 +86,7 @@ def load_sol(path: Path, why: str) -> ForeignTask:
         raise python_text.mistake(lines, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION}")
     loaded = list(read_lines(lines, Workload))
     solutions = sorted(folder.glob("solution*.json"))
-    found = [(one, document, index, lines) for index, (one, document) in enumerate(loaded)]
+    found = [(workload, document, index, lines) for index, (workload, document) in enumerate(loaded)]
     return _task(DIALECTS[SOL], why, folder, folder / DEFINITION, found, solutions, folder)
 
 
@@ -97,13 +97,13 @@ def load_trace(path: Path, why: str) -> ForeignTask:
     name = path.stem
     files = sorted((root / WORKLOADS).rglob(f"{name}.jsonl"))
     loaded = [
-        (one.workload, document, index, file)
+        (line.workload, document, index, file)
         for file in files
-        for index, (one, document) in enumerate(read_lines(file, Line))
-        if one.definition == name
+        for index, (line, document) in enumerate(read_lines(file, Line))
+        if line.definition == name
     ]
     solutions = sorted(
-        one for one in (root / SOLUTIONS).rglob("*.json") if name in one.read_text(errors="replace")
+        path for path in (root / SOLUTIONS).rglob("*.json") if name in path.read_text(errors="replace")
     )
     return _task(DIALECTS[TRACE], why, path, path, loaded, solutions, root)
 
@@ -117,7 +117,7 @@ def root_of(path: Path) -> Path:
 
 def _root(path: Path) -> Path | None:
     """The folder above `definitions`."""
-    return next((one.parent for one in path.parents if one.name == DEFINITIONS), None)
+    return next((folder.parent for folder in path.parents if folder.name == DEFINITIONS), None)
 
 
 def _task(
@@ -132,25 +132,26 @@ def _task(
     definition, document = read_json(file, Definition)
     _check(dialect, definition, document, file)
     module = _reference(definition, document, file)
-    answers = [read_json(one, Solution)[0] for one in solutions]
+    answers = [read_json(path, Solution)[0] for path in solutions]
     for one, answer in zip(solutions, answers, strict=True):
         check_sources(answer, one)
-    cases = tuple(_case(definition, *one) for one in loaded)
-    data = {root / given.path for one, *_ in loaded for given in one.inputs.values() if given.path}
+    cases = tuple(_case(definition, *workload) for workload in loaded)
+    data = {root / origin.path for workload, *_ in loaded for origin in workload.inputs.values() if origin.path}
     specs = (*definition.inputs.values(), *definition.outputs.values())
-    hardware = dict.fromkeys(itertools.chain.from_iterable(one.spec.target_hardware for one in answers))
+    called = f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
+    hardware = dict.fromkeys(itertools.chain.from_iterable(answer.spec.target_hardware for answer in answers))
     return ForeignTask(
         format=dialect.name,
         why=why,
         name=definition.name,
         path=path,
-        files=tuple(dict.fromkeys((file, *(one for *_, one in loaded), *solutions))),
-        entry="a solution's entry point, called as " + _call(definition),
+        files=tuple(dict.fromkeys((file, *(lines for *_, lines in loaded), *solutions))),
+        entry=f"a solution's entry point, called as {called}",
         languages=dialect.languages,
         reference="run() of the definition",
         cases=cases,
-        dtypes=tuple(dict.fromkeys(one.dtype for one in specs)),
-        judging=_judging(dialect, [one for one, *_ in loaded]),
+        dtypes=tuple(dict.fromkeys(spec.dtype for spec in specs)),
+        judging=_judging(dialect, [workload for workload, *_ in loaded]),
         timing=dialect.timing,
         imports=module.imports,
         made_for=tuple(hardware),
@@ -158,10 +159,6 @@ def _task(
         needs_files=tuple(sorted(data)),
         hints=tuple(_hints(definition, loaded)),
     )
-
-
-def _call(definition: Definition) -> str:
-    return f"run({', '.join(definition.inputs)}) -> {', '.join(definition.outputs)}"
 
 
 def _check(dialect: Dialect, definition: Definition, document: Document, file: Path) -> None:
@@ -194,7 +191,7 @@ def _reference(definition: Definition, document: Document, file: Path) -> Module
     run = module.function("run")
     if run is None:
         raise DefinitionError([complain(place, ("reference",), "a function `run`", "none")])
-    names = [one.arg for one in run.args.args]
+    names = [argument.arg for argument in run.args.args]
     if len(names) != len(definition.inputs) and not run.args.vararg:
         expected = f"run({', '.join(definition.inputs)})"
         raise DefinitionError([complain(place, ("reference",), expected, f"run({', '.join(names)})")])
@@ -207,7 +204,7 @@ def _reference(definition: Definition, document: Document, file: Path) -> Module
 
 def check_sources(answer: Solution, file: Path) -> None:
     """Raise DefinitionError for sources that point elsewhere, and for an entry in none of them."""
-    paths = [one.path for one in answer.sources]
+    paths = [source.path for source in answer.sources]
     for path in paths:
         if Path(path).is_absolute() or ".." in Path(path).parts:
             raise python_text.mistake(file, "paths of sources below the solution's own folder", repr(path))
@@ -261,7 +258,7 @@ def _judging(dialect: Dialect, workloads: list[Workload]) -> Judging:
     """The dialect's rule; in SOL-ExecBench the loosest that a workload asks for."""
     if dialect.name == TRACE or not workloads:
         return dialect.judging
-    kinds = {one.tolerance for one in workloads}
+    kinds = {workload.tolerance for workload in workloads}
     loosest = max(kinds, key=lambda one: (one.max_atol, one.max_rtol, -one.required_matched_ratio))
     several = f"{len(kinds)} rules, the loosest shown; " if len(kinds) > 1 else ""
     return dialect.judging.model_copy(
@@ -280,13 +277,13 @@ def _hints(definition: Definition, loaded: list[tuple[Workload, Document, int, P
         yield "no workloads: nothing to run"
     seen: dict[str, int] = {}
     for one, *_ in loaded:
-        key = f"{sorted(one.axes.items())} {sorted((name, str(given)) for name, given in one.inputs.items())}"
+        key = f"{sorted(one.axes.items())} {sorted((name, str(origin)) for name, origin in one.inputs.items())}"
         seen[key] = seen.get(key, 0) + 1
     repeated = sum(count - 1 for count in seen.values())
     if repeated:
         yield f"{repeated} of {len(loaded)} workloads are the same as an earlier one"
     for one, *_ in loaded:
-        kinds = {given.type for given in one.inputs.values()}
+        kinds = {origin.type for origin in one.inputs.values()}
         if "custom" in kinds and (len(kinds) > 1 or not definition.custom_inputs_entrypoint):
             yield f"workload {one.uuid} mixes inputs of its own generator with others: its evaluator refuses that"
             return

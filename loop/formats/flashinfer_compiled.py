@@ -78,7 +78,7 @@ STREAM = "c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromExternal((cud
 def unit(definition: Definition, solution: Solution, source: str, scalars: Mapping[str, Any]) -> str:
     """The translation unit; `source`: the file of the entry point as it includes it; `scalars`: by input."""
     _, _, function = solution.spec.entry_point.partition("::")
-    tensors = [name for name, one in definition.inputs.items() if one.shape is not None]
+    tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
     given = [_literal(scalars[name]) if name in scalars else f"in_{name}" for name in definition.inputs]
     made = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
     if solution.spec.destination_passing_style:
@@ -108,7 +108,9 @@ def _literal(value: Any) -> str:
 def is_cuda(solution: Solution) -> bool:
     """Whether it runs on a GPU: by its language, or by the kind of its files."""
     languages = solution.spec.languages or (solution.spec.language or "",)
-    return bool({"cuda", "cuda_cpp"} & set(languages)) or any(one.path.endswith(".cu") for one in solution.sources)
+    return bool({"cuda", "cuda_cpp"} & set(languages)) or any(
+        source.path.endswith(".cu") for source in solution.sources
+    )
 
 
 def recipe(solution: Solution, folder: str) -> dict[str, Any]:
@@ -124,7 +126,7 @@ def recipe(solution: Solution, folder: str) -> dict[str, Any]:
         torch / "include/torch/csrc/api/include",
         sysconfig.get_paths()["include"],
     )
-    shared = ["-std=c++20", *(f"-I{one}" for one in headers), "-DTORCH_EXTENSION_NAME=loop_answer_of"]
+    shared = ["-std=c++20", *(f"-I{path}" for path in headers), "-DTORCH_EXTENSION_NAME=loop_answer_of"]
     libraries = [f"-L{torch / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
     if not is_cuda(solution):
         own = [*map(str, options.get("cflags", ()))]
@@ -145,4 +147,4 @@ def recipe(solution: Solution, folder: str) -> dict[str, Any]:
 
 
 def _linked(options: Mapping[str, Any]) -> Sequence[str]:
-    return [str(one) for one in options.get("ld_flags", ())]
+    return [str(option) for option in options.get("ld_flags", ())]

@@ -57,9 +57,11 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
     """The task as a target. Raises LoopError for answers and inputs that loop cannot run."""
     definition, _ = read_json(task.files[0], Definition)
     sizes = _sizes(definition)
-    specs = {name: (one.shape, one.dtype) for name, one in definition.inputs.items()}
+    specs = {name: (spec.shape, spec.dtype) for name, spec in definition.inputs.items()}
     entries = [
-        entry for one in _workloads(task, definition) if (entry := _entry(task, definition, one)) is not None
+        entry
+        for workload in _workloads(task, definition)
+        if (entry := _entry(task, definition, workload)) is not None
     ]
     if not entries:
         raise UsageError(
@@ -73,7 +75,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
             what="the task",
             specs=_json(specs),
             sizes=_json(sizes),
-            outputs=_json({name: one.dtype for name, one in definition.outputs.items()}),
+            outputs=_json({name: spec.dtype for name, spec in definition.outputs.items()}),
             generator=generator,
         ),
     }
@@ -83,9 +85,9 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         named[name], files = _answer(task, definition, name, path, entries)
         texts |= files
     scalars = {
-        name: {"kind": "flag" if one.dtype == "bool" else "number"}
-        for name, one in definition.inputs.items()
-        if one.shape is None
+        name: {"kind": "flag" if spec.dtype == "bool" else "number"}
+        for name, spec in definition.inputs.items()
+        if spec.shape is None
     }
     axes = [name for name, axis in definition.axes.items() if not isinstance(axis, Computed)]
     fields = {
@@ -93,7 +95,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "signature": {"sizes": axes, "parameters": scalars},
         "generator": {"python": "entry.py:inputs", "passes": "keywords"},
         "reference": {"python": "entry.py:expected"},
-        "baseline": {"python": "entry.py:expected", "compiled": True},
+        "baseline": {"python": "entry.py:expected"},
         "tolerance": {dtype: tolerance(task.judging, 1e-2) for dtype in TYPES},
         "dtypes": dict.fromkeys(("cpu", "cuda"), _dtype(definition)),
         "workloads": {"task": entries},
@@ -120,26 +122,26 @@ def _sizes(definition: Definition) -> dict[str, int | str]:
 
 def _dtype(definition: Definition) -> str:
     """The type whose tolerance counts: the first of floating-point numbers."""
-    types = [one.dtype for one in (*definition.outputs.values(), *definition.inputs.values())]
-    return next((one for one in types if one in TYPES), "float32")
+    types = [spec.dtype for spec in (*definition.outputs.values(), *definition.inputs.values())]
+    return next((dtype for dtype in types if dtype in TYPES), "float32")
 
 
 def _workloads(task: ForeignTask, definition: Definition) -> list[Workload]:
     lines = [path for path in task.files if path.suffix == ".jsonl"]
     if task.path.is_dir():
-        return [one for path in lines for one, _ in read_lines(path, Workload)]
+        return [workload for path in lines for workload, _ in read_lines(path, Workload)]
     return [
-        one.workload for path in lines for one, _ in read_lines(path, Line) if one.definition == definition.name
+        line.workload for path in lines for line, _ in read_lines(path, Line) if line.definition == definition.name
     ]
 
 
 def _entry(task: ForeignTask, definition: Definition, workload: Workload) -> dict[str, Any] | None:
     """A workload as a target writes it; None for one whose inputs lie in files."""
-    if any(one.type == "safetensors" for one in workload.inputs.values()):
+    if any(origin.type == "safetensors" for origin in workload.inputs.values()):
         return None
     constants = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
     variable = {name: workload.axes[name] for name, axis in definition.axes.items() if isinstance(axis, Variable)}
-    scalars = {name: one.value for name, one in workload.inputs.items() if one.type == "scalar"}
+    scalars = {name: origin.value for name, origin in workload.inputs.items() if origin.type == "scalar"}
     if wrong := unnamed([*constants, *variable, *scalars]):
         raise UsageError(f"{task.path}: {wrong[0]}: loop cannot name such an axis")
     return {**constants, **variable, **scalars}
@@ -150,13 +152,13 @@ def _answer(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """A solution as a variant, and its files. Raises LoopError for one that loop cannot run."""
     solution = _solution(definition, path)
-    texts = {f"{ANSWERS}/{name}/{one.path}": one.content for one in solution.sources}
+    texts = {f"{ANSWERS}/{name}/{source.path}": source.content for source in solution.sources}
     if _languages(solution) & set(compiled.LANGUAGES):
         (unit, text), own = _compiled(definition, name, path, solution, entries)
         return own, {**texts, f"{ANSWERS}/{name}/{unit}": text}
     texts[f"{name}_answer.py"] = _imported(definition, name, solution, _sizes(definition))
     read = [python_text.read_module(path, one.content) for one in solution.sources if one.path.endswith(".py")]
-    beside = [Path(one.path).parts[0].removesuffix(".py") for one in solution.sources]
+    beside = [Path(source.path).parts[0].removesuffix(".py") for source in solution.sources]
     made = variant(task, f"{name}_answer.py", RUN, f"the solution {path.name}")
     return made | needs(path, read, beside), texts
 
@@ -164,8 +166,8 @@ def _answer(
 def _imported(definition: Definition, name: str, solution: Solution, sizes: Mapping[str, int | str]) -> str:
     """The module that calls a solution in Python."""
     file, _, function = solution.spec.entry_point.partition("::")
-    inputs = {key: one.shape for key, one in definition.inputs.items()}
-    outputs = {key: (one.shape or (), one.dtype) for key, one in definition.outputs.items()}
+    inputs = {key: spec.shape for key, spec in definition.inputs.items()}
+    outputs = {key: (spec.shape or (), spec.dtype) for key, spec in definition.outputs.items()}
     words = {"inputs": _json(inputs), "outputs": _json(outputs), "sizes": _json(sizes), "function": function}
     run = PASSED if solution.spec.destination_passing_style else RETURNED
     return ANSWER.format(what=f"the solution {name}", file=f"{ANSWERS}/{name}/{file}", run=run, **words)
@@ -177,19 +179,21 @@ def _compiled(
     """The translation unit that calls a solution in C++ or CUDA, with its name, and the variant."""
     if solution.spec.binding != "torch" and not solution.spec.languages:
         raise UsageError(f"{path}: bound by {solution.spec.binding or 'tvm-ffi'}; loop builds the binding `torch`")
-    scalars = {key for key, one in definition.inputs.items() if one.shape is None}
+    scalars = {key for key, spec in definition.inputs.items() if spec.shape is None}
     given = {tuple(entry[key] for key in scalars) for entry in entries}
     if len(given) > 1:
         raise UsageError(f"{path}: compiled answers are given tensors; {', '.join(scalars)} differs by workload")
     file, folder = solution.spec.entry_point.partition("::")[0], f"{ANSWERS}/{name}"
     made = f"loop_unit{Path(file).suffix}"
-    others = [one.path for one in solution.sources if one.path != file and one.path.endswith(compiled.UNITS)]
+    others = [
+        source.path for source in solution.sources if source.path != file and source.path.endswith(compiled.UNITS)
+    ]
     fields = {
         "kind": "c_abi",
         "title": f"the solution {path.name}",
         "device": "cuda" if compiled.is_cuda(solution) else "cpu",
         "dtypes": list(TYPES),
-        "sources": [f"{folder}/{one}" for one in (made, *others)],
+        "sources": [f"{folder}/{path}" for path in (made, *others)],
         "entry": compiled.ENTRY,
         "build": compiled.recipe(solution, folder),
     }
@@ -212,7 +216,7 @@ def _solution(definition: Definition, path: Path) -> Solution:
         raise UsageError(f"{path}: written in {written}; loop runs solutions in {', '.join(runs)}")
     check_sources(solution, path)
     file, _, function = solution.spec.entry_point.partition("::")
-    content = next(one.content for one in solution.sources if one.path == file)
+    content = next(source.content for source in solution.sources if source.path == file)
     if _languages(solution) & set(compiled.LANGUAGES):
         return solution
     if not python_text.read_module(path, content).defines(function):

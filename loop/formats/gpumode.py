@@ -137,7 +137,7 @@ class Read:
         """Names that the judging program reads, imports, defines or takes as arguments."""
         nodes = ast.walk(self.evaluator.tree) if self.evaluator else ()
         named = (getattr(node, field, None) for node in nodes for field in ("id", "attr", "arg", "name"))
-        return {one for one in named if isinstance(one, str)}
+        return {name for name in named if isinstance(name, str)}
 
     @property
     def rechecks(self) -> bool:
@@ -152,19 +152,19 @@ class Read:
     @property
     def judges(self) -> list[Module]:
         """What runs besides the answer and the judging program."""
-        return [one for name, one in self.modules.items() if one is not self.evaluator and name != ANSWER]
+        return [module for name, module in self.modules.items() if module is not self.evaluator and name != ANSWER]
 
     @property
     def imports(self) -> tuple[str, ...]:
         """Packages that are not files of the task."""
         own = {Path(name).stem for name in self.modules}
-        return tuple(dict.fromkeys(one for module in self.judges for one in module.imports if one not in own))
+        return tuple(dict.fromkeys(name for module in self.judges for name in module.imports if name not in own))
 
     @property
     def gpus(self) -> int:
         """GPUs of one call."""
-        sizes = [one.get("world_size") for one in (*self.manifest.tests, *self.manifest.benchmarks)]
-        return max((one for one in sizes if isinstance(one, int)), default=2) if self.manifest.multi_gpu else 1
+        sizes = [case.get("world_size") for case in (*self.manifest.tests, *self.manifest.benchmarks)]
+        return max((size for size in sizes if isinstance(size, int)), default=2) if self.manifest.multi_gpu else 1
 
 
 def load(path: Path, why: str) -> ForeignTask:
@@ -235,7 +235,7 @@ def _check(read: Read) -> None:
 def _unfit(read: Read, generate: ast.FunctionDef) -> Iterator[Complaint]:
     """Cases that the generator does not take. A rank comes from the judging program."""
     given = {"rank"} if read.manifest.multi_gpu else set[str]()
-    known = [one.arg for one in (*generate.args.args, *generate.args.kwonlyargs)]
+    known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
     wanted = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - given
     for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
         for index, case in enumerate(cases):
@@ -272,26 +272,26 @@ def _judging(reference: Module | None) -> Judging:
             return Judging(**_allowed(node.value, reference), note="NaN and infinity have to match")
     own = f"reference.{CHECK}"
     function = reference.function(CHECK) if reference else None
-    calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)] if function else []
-    allowed = [_allowed(one, reference) for one in calls if _called(one).endswith(("allclose", "assert_close"))]
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function else []
+    allowed = [_allowed(call, reference) for call in calls if _called(call).endswith(("allclose", "assert_close"))]
     return Judging(**(allowed[0] if len(allowed) == 1 else {}), checker=own)
 
 
 def _allowed(call: ast.Call, reference: Module | None) -> dict[str, float | None]:
     """`rtol` and `atol` of a call; None for what only running it would tell."""
     names, found = (reference.constants if reference else {}), dict[str, float | None](MATCH)
-    for one in call.keywords:
-        if one.arg in MATCH:
+    for keyword in call.keywords:
+        if keyword.arg in MATCH:
             try:
-                value = python_text.evaluate(one.value, names)
+                value = python_text.evaluate(keyword.value, names)
             except Unknown:
                 value = None
-            found[one.arg] = float(value) if isinstance(value, int | float) else None
+            found[keyword.arg] = float(value) if isinstance(value, int | float) else None
     return found
 
 
 def _assigns(node: ast.Assign, name: str) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == name for one in node.targets)
+    return any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
 
 
 def _called(node: ast.Call) -> str:
@@ -301,7 +301,7 @@ def _called(node: ast.Call) -> str:
 def _timing(read: Read) -> Timing:
     return Timing(
         method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
-        cold_cache=any("clear_l2" in one for one in read.said) if read.evaluator else None,
+        cold_cache=any("clear_l2" in name for name in read.said) if read.evaluator else None,
         fresh_inputs=read.rechecks,
         checked=read.rechecks,
         score=SCORES[read.manifest.ranking_by],
@@ -317,9 +317,9 @@ def _listed(folder: Path) -> Iterator[str]:
         except DefinitionError:
             continue
         problems = data.get("problems") if isinstance(data, dict) else None
-        for one in problems if isinstance(problems, list) else ():
-            if isinstance(one, dict) and one.get("directory") == f"{folder.parent.name}/{folder.name}":
-                yield from (str(gpu) for gpu in one.get("gpus") or ())
+        for problem in problems if isinstance(problems, list) else ():
+            if isinstance(problem, dict) and problem.get("directory") == f"{folder.parent.name}/{folder.name}":
+                yield from (str(gpu) for gpu in problem.get("gpus") or ())
                 return
 
 
@@ -328,19 +328,19 @@ def _seeds(read: Read) -> Iterator[str]:
     generate = read.reference.function(GENERATE) if read.reference else None
     if read.reference is not None and generate is not None:
         place = f"{shown(read.reference.path)}:{generate.lineno}"
-        yield from (f"{place}: {said}" for said in _unseeded(generate))
+        yield from (f"{place}: {complaint}" for complaint in _unseeded(generate))
 
 
 def _unseeded(generate: ast.FunctionDef) -> Iterator[str]:
-    known = [one.arg for one in (*generate.args.args, *generate.args.kwonlyargs)]
+    known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
     nodes = list(ast.walk(generate))
     if "seed" not in known:
         yield f"{GENERATE} takes no seed: nothing says that its inputs vary"
-    elif all(one.id != "seed" for one in nodes if isinstance(one, ast.Name)):
+    elif all(node.id != "seed" for node in nodes if isinstance(node, ast.Name)):
         yield f"{GENERATE} does not use its seed"
-    calls = [one for one in nodes if isinstance(one, ast.Call)]
-    lines = sorted({one.lineno for one in calls if _draws_globally(one)})
-    if lines and all(_called(one) != "torch.manual_seed" for one in calls):
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    lines = sorted({call.lineno for call in calls if _draws_globally(call)})
+    if lines and all(_called(call) != "torch.manual_seed" for call in calls):
         where = ", ".join(map(str, lines))
         yield f"draws without `generator=` on lines {where}: its seed does not set these values"
 
@@ -372,4 +372,4 @@ def _words(read: Read) -> Iterator[str]:
 
 def _draws_globally(node: ast.Call) -> bool:
     drawn = ("torch.rand", "torch.randn", "torch.randint", "torch.normal", "torch.randperm")
-    return _called(node) in drawn and "generator" not in {one.arg for one in node.keywords}
+    return _called(node) in drawn and "generator" not in {keyword.arg for keyword in node.keywords}

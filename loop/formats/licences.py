@@ -23,20 +23,14 @@ KNOWN = {
 def licence_of(path: Path) -> Licence:
     """The licence of a file or folder, searched upwards to the root of its repository."""
     for folder in (path, *path.parents) if path.is_dir() else path.parents:
-        found = sorted(one for one in folder.iterdir() if _is_licence(one))
-        if found:
-            return Licence(file=found[0], name=_name(found[0]))
+        files = sorted(
+            path for path in folder.iterdir() if path.name.lower().split(".")[0] in FILES and path.is_file()
+        )
+        if files:
+            with files[0].open(errors="replace") as file:
+                text = " ".join(file.read(MOST_BYTES).lower().split())[:3000]
+            first = min((words for words in KNOWN if words in text), key=text.index, default="")
+            return Licence(file=files[0], name=KNOWN.get(first, "unknown"))
         if (folder / ".git").exists():
             break
     return Licence(file=None, name="unknown")
-
-
-def _is_licence(path: Path) -> bool:
-    return path.name.lower().split(".")[0] in FILES and path.is_file()
-
-
-def _name(path: Path) -> str:
-    with path.open(errors="replace") as file:
-        text = " ".join(file.read(MOST_BYTES).lower().split())[:3000]
-    first = min((one for one in KNOWN if one in text), key=text.index, default="")
-    return KNOWN.get(first, "unknown")

@@ -197,5 +197,5 @@ Inspected = InspectedOne | InspectedFolder
 
 def least_bytes(case: Case) -> int:
     """Bytes that judging a case needs at least; 0 where its inputs are not known."""
-    sizes = ((one.elements, ITEM_BYTES.get(one.dtype, 4)) for one in case.inputs or ())
+    sizes = ((tensor.elements, ITEM_BYTES.get(tensor.dtype, 4)) for tensor in case.inputs or ())
     return sum(elements * (COPIES * item + DOUBLE) for elements, item in sizes)

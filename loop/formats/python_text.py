@@ -69,7 +69,7 @@ class Module:
 
     def function(self, name: str) -> ast.FunctionDef | None:
         """A function at its top level; the last of that name."""
-        found = [one for one in self.tree.body if isinstance(one, ast.FunctionDef) and one.name == name]
+        found = [node for node in self.tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
         return found[-1] if found else None
 
     def defines(self, name: str) -> bool:
@@ -78,7 +78,9 @@ class Module:
 
     def class_of(self, name: str) -> ast.ClassDef | None:
         """A class at its top level."""
-        return next((one for one in self.tree.body if isinstance(one, ast.ClassDef) and one.name == name), None)
+        return next(
+            (node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name), None
+        )
 
     @property
     def imports(self) -> tuple[str, ...]:
@@ -169,52 +171,34 @@ def _names_cuda(node: ast.AST) -> bool:
 
 def evaluate(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """The value of an expression of constants, sizes and calls that make tensors. Raises Unknown for any other."""
-    if type(node) not in READERS:
-        raise Unknown(type(node).__name__)
-    return READERS[type(node)](node, names)
-
-
-def _constant(node: Any, _names: Mapping[str, Any]) -> Any:
-    return node.value
-
-
-def _name(node: Any, names: Mapping[str, Any]) -> Any:
-    if node.id not in names:
-        raise Unknown(node.id)
-    return names[node.id]
-
-
-def _sequence(node: Any, names: Mapping[str, Any]) -> Any:
-    found = list(_elements(node.elts, names))
-    return tuple(found) if isinstance(node, ast.Tuple) else found
-
-
-def _attribute(node: Any, names: Mapping[str, Any]) -> Any:
-    made = _made(evaluate(node.value, names))
-    if node.attr not in ("shape", "T"):
-        raise Unknown(node.attr)
-    return made.shape if node.attr == "shape" else replace(made, shape=made.shape[::-1])
-
-
-def _mapping(node: Any, names: Mapping[str, Any]) -> dict[str, Any]:
-    keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
-    if len(keys) < len(node.keys):
-        raise Unknown("dict")
-    return {str(key): evaluate(value, names) for key, value in zip(keys, node.values, strict=True)}
-
-
-def _signed(node: Any, names: Mapping[str, Any]) -> Any:
-    value = evaluate(node.operand, names)
-    if not isinstance(node.op, ast.USub) or not isinstance(value, int | float | Tensors):
-        raise Unknown("-")
-    return value if isinstance(value, Tensors) else -value
-
-
-def _item(node: Any, names: Mapping[str, Any]) -> Any:
-    try:
-        return evaluate(node.value, names)[evaluate(node.slice, names)]
-    except (TypeError, LookupError) as error:
-        raise Unknown("[]") from error
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name() if node.id in names:
+            return names[node.id]
+        case ast.Tuple() | ast.List():
+            items = list(_elements(node.elts, names))
+            return tuple(items) if isinstance(node, ast.Tuple) else items
+        case ast.Dict() if all(isinstance(key, ast.Constant) for key in node.keys):
+            keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+            return {str(key): evaluate(value, names) for key, value in zip(keys, node.values, strict=True)}
+        case ast.UnaryOp(op=ast.USub()):
+            value = evaluate(node.operand, names)
+            if isinstance(value, int | float | Tensors):
+                return value if isinstance(value, Tensors) else -value
+        case ast.BinOp():
+            return _combined(node, names)
+        case ast.Attribute(attr="shape" | "T"):
+            tensor = _tensor(evaluate(node.value, names))
+            return tensor.shape if node.attr == "shape" else replace(tensor, shape=tensor.shape[::-1])
+        case ast.Subscript():
+            try:
+                return evaluate(node.value, names)[evaluate(node.slice, names)]
+            except (TypeError, LookupError) as error:
+                raise Unknown("[]") from error
+        case ast.Call():
+            return _called(node, names)
+    raise Unknown(ast.unparse(node)[:40])
 
 
 def _elements(nodes: Sequence[ast.expr], names: Mapping[str, Any]) -> Iterator[Any]:
@@ -228,12 +212,12 @@ def _elements(nodes: Sequence[ast.expr], names: Mapping[str, Any]) -> Iterator[A
             yield evaluate(node, names)
 
 
-def _combined(node: Any, names: Mapping[str, Any]) -> Any:
+def _combined(node: ast.BinOp, names: Mapping[str, Any]) -> Any:
     left, right = evaluate(node.left, names), evaluate(node.right, names)
-    tensors = [one for one in (left, right) if isinstance(one, Tensors)]
+    tensors = [value for value in (left, right) if isinstance(value, Tensors)]
     if tensors:
         widest = max(tensors, key=lambda one: len(one.shape))
-        return replace(widest, drawn=any(one.drawn for one in tensors))
+        return replace(widest, drawn=any(tensor.drawn for tensor in tensors))
     if type(node.op) not in OPERATORS or not _is_small(node.op, left, right):
         raise Unknown("operator")
     try:
@@ -251,21 +235,21 @@ def _is_small(kind: ast.operator, left: Any, right: Any) -> bool:
     return abs(left) <= MOST and abs(right) <= (64 if isinstance(kind, ast.Pow | ast.LShift) else MOST)
 
 
-def _called(node: Any, names: Mapping[str, Any]) -> Any:
+def _called(node: ast.Call, names: Mapping[str, Any]) -> Any:
     function = node.func
     if not isinstance(function, ast.Attribute):
         raise Unknown(ast.unparse(function)[:40])
-    keywords = {one.arg: one.value for one in node.keywords if one.arg}
+    keywords = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     if isinstance(function.value, ast.Name) and function.value.id in ("torch", "th"):
         return _from_torch(function.attr, node.args, keywords, names)
-    made = _made(evaluate(function.value, names))
+    tensor = _tensor(evaluate(function.value, names))
     if function.attr in CASTS:
-        return replace(made, dtype=CASTS[function.attr])
+        return replace(tensor, dtype=CASTS[function.attr])
     if function.attr == "to":
-        types = [_dtype(one) for one in (*node.args, *keywords.values())]
-        return replace(made, dtype=next((one for one in types if one), made.dtype))
+        types = [_dtype(argument) for argument in (*node.args, *keywords.values())]
+        return replace(tensor, dtype=next((dtype for dtype in types if dtype), tensor.dtype))
     if function.attr in SAME_SHAPE:
-        return made
+        return tensor
     raise Unknown(function.attr)
 
 
@@ -289,9 +273,9 @@ def _like(name: str, arguments: Sequence[Any], dtype: str | None) -> Tensors:
     """What a function of torch makes of another tensor, of the same shape."""
     if not arguments or not (name in SAME_SHAPE or name.endswith("_like")):
         raise Unknown(name)
-    made = _made(arguments[0])
-    drawn = name.startswith("rand") or (made.drawn and not name.endswith("_like"))
-    return replace(made, dtype=dtype or made.dtype, drawn=drawn)
+    tensor = _tensor(arguments[0])
+    drawn = name.startswith("rand") or (tensor.drawn and not name.endswith("_like"))
+    return replace(tensor, dtype=dtype or tensor.dtype, drawn=drawn)
 
 
 def _dtype(node: ast.expr) -> str | None:
@@ -301,30 +285,15 @@ def _dtype(node: ast.expr) -> str | None:
 
 def _shape(value: Any) -> tuple[int, ...]:
     sizes = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= MOST for one in sizes):
+    if not all(isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= MOST for size in sizes):
         raise Unknown("shape")
     return sizes
 
 
-def _made(value: Any) -> Tensors:
+def _tensor(value: Any) -> Tensors:
     if not isinstance(value, Tensors):
         raise Unknown("tensor")
     return value
-
-
-READERS: dict[type[ast.expr], Callable[[Any, Mapping[str, Any]], Any]] = {
-    ast.Constant: _constant,
-    ast.Name: _name,
-    ast.Tuple: _sequence,
-    ast.List: _sequence,
-    ast.UnaryOp: _signed,
-    ast.BinOp: _combined,
-    ast.Dict: _mapping,
-    ast.Attribute: _attribute,
-    ast.Subscript: _item,
-    ast.Call: _called,
-}
-"""What is worked out of which kind of expression."""
 
 
 def _assigned(body: Sequence[ast.stmt], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,8 +315,8 @@ def _bind(target: ast.expr, value: Any, names: dict[str, Any]) -> None:
     if isinstance(target, ast.Name):
         names[target.id] = value
     elif isinstance(target, ast.Tuple) and isinstance(value, list | tuple) and len(value) == len(target.elts):
-        for one, inner in zip(target.elts, value, strict=True):
-            _bind(one, inner, names)
+        for element, inner in zip(target.elts, value, strict=True):
+            _bind(element, inner, names)
 
 
 def _targets(node: ast.expr) -> Iterator[str]:

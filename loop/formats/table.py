@@ -89,7 +89,9 @@ def recognised(path: Path, wanted: str | None = None) -> tuple[Format, str]:
         hint = "`loop kernels verify` says what its inputs cannot show, `loop kernels prove-gate` tries mistakes"
         raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
     if not found:
-        sought = "; ".join(f"{one.title}: {one.looks_for}" for one in FORMATS if wanted in (None, one.name))
+        sought = "; ".join(
+            f"{known.title}: {known.looks_for}" for known in FORMATS if wanted in (None, known.name)
+        )
         raise UsageError(f"{path}: no task of a known format", hint=f"looked for {sought}")
     if len(found) > 1:
         both = " and ".join(f"{one.title} ({why})" for one, why in found)
@@ -99,17 +101,17 @@ def recognised(path: Path, wanted: str | None = None) -> tuple[Format, str]:
 
 def claimed(path: Path, wanted: str | None = None) -> list[tuple[Format, str]]:
     """Formats of which a path looks like a task, each with the reason."""
-    names = [one.name for one in FORMATS]
+    names = [known.name for known in FORMATS]
     if wanted is not None and wanted not in names:
         hint = did_you_mean(wanted, names) or f"there are {', '.join(names)}"
         raise UsageError(f"unknown format {wanted!r}", hint=hint)
-    reasons = ((one, one.claims(path)) for one in FORMATS if wanted in (None, one.name))
-    return [(one, why) for one, why in reasons if why is not None]
+    reasons = ((known, known.claims(path)) for known in FORMATS if wanted in (None, known.name))
+    return [(known, why) for known, why in reasons if why is not None]
 
 
 def of(name: str) -> Format:
     """The format of that name."""
-    return next(one for one in FORMATS if one.name == name)
+    return next(known for known in FORMATS if known.name == name)
 
 
 def is_foreign(path: Path) -> bool:
@@ -124,7 +126,7 @@ def tasks_below(path: Path, wanted: str | None = None) -> Iterator[ForeignTask |
         try:
             yield load(place, wanted)
         except LoopError as error:
-            names = [one.name for one, _ in claimed(place, wanted)]
+            names = [known.name for known, _ in claimed(place, wanted)]
             yield Unreadable(" and ".join(names), place, error)
 
 
@@ -137,7 +139,7 @@ def _places(path: Path, wanted: str | None) -> Iterator[Path]:
         here = Path(folder)
         if number > MOST_FOLDERS:
             raise UsageError(f"{path}: more than {MOST_FOLDERS:,} folders", hint="name one of them")
-        names[:] = sorted(one for one in names if not one.startswith((".", "__")))
+        names[:] = sorted(name for name in names if not name.startswith((".", "__")))
         inside = [name for name in names if claimed(here / name, wanted)]
         yield from (here / name for name in inside)
         names[:] = [name for name in names if name not in inside]

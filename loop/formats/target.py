@@ -42,7 +42,7 @@ def variants(
             raise python_text.mistake(
                 path, f"`{function}`", "a file without it", hint=f"an answer needs {task.entry}"
             )
-        own = [one.stem for one in task.files]
+        own = [file.stem for file in task.files]
         found[name] = variant(task, called.format(name), function, f"the answer {path.name}")
         found[name] |= needs(path, [module], own)
     return found
@@ -53,7 +53,7 @@ def needs(path: Path, modules: Iterable[Module], own: Iterable[str]) -> dict[str
 
     Raises UsageError for a package that is not installed: nothing is known of such an answer here.
     """
-    names = dict.fromkeys(name for one in modules for name in one.needed if name not in set(own))
+    names = dict.fromkeys(name for module in modules for name in module.needed if name not in set(own))
     if missing := [name for name in names if not installed(name)]:
         what = f"not judged here: it imports {', '.join(missing)}, which is not installed"
         raise UsageError(

@@ -169,7 +169,7 @@ def _unfinished(done: list[tuple[Step, Completed, str]]) -> Verdict | None:
 
 def missing_package(errors: str) -> str:
     """The package that an interpreter did not find, by its last words."""
-    line = next((one for one in reversed(errors.splitlines()) if one.startswith("ModuleNotFoundError:")), "")
+    line = next((line for line in reversed(errors.splitlines()) if line.startswith("ModuleNotFoundError:")), "")
     return line.split("'")[1] if line.count("'") > 1 else ""
 
 

@@ -58,7 +58,7 @@ def made_of(folder: Path) -> tuple[ForeignTask, dict[str, Path]] | None:
 def refuse(task: ForeignTask) -> None:
     """Raise UsageError for a task that loop cannot run on this machine, with all reasons."""
     here = Here(tuple(gpu.name for gpu in gpus().usable), 1 << 62, installed)
-    reasons = [one.what for one in hindrances(task, here) if one.kind in FOR_GOOD]
+    reasons = [need.what for need in hindrances(task, here) if need.kind in FOR_GOOD]
     if reasons:
         raise UsageError(
             f"{task.path}: not run here: it needs {'; '.join(reasons)}", f"loop targets inspect {task.path}"
@@ -98,10 +98,7 @@ def _write(path: Path, text: str) -> None:
 
 def _manifest(task: ForeignTask, fields: Mapping[str, Any]) -> str:
     """The target's manifest: JSON, which is YAML too."""
+    name = re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
     content = hash_files(task.files, Path("/"))
     head = f"{origin.MADE} {task.path} ({task.format}), whose files have the content {content}.\n"
-    return head + to_json({"format": 2, "name": _slug(task), **fields}) + "\n"
-
-
-def _slug(task: ForeignTask) -> str:
-    return re.sub(r"[^a-z0-9_-]+", "-", f"{task.format}-{task.name}".lower())[:64]
+    return head + to_json({"format": 2, "name": name, **fields}) + "\n"

@@ -21,7 +21,7 @@ from loop.model.measurement import BASELINE, Check, Mismatch, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
-from loop.workers.judge_messages import Compare, Finding, Wrong
+from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
 from loop.workers.program import FORGED, Refusal, WorkerLost
@@ -467,16 +467,16 @@ def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> 
     return "", ""
 
 
-def _cause(finding: Finding, worst: Wrong) -> Cause:
+def _cause(finding: Finding, worst: Mismatch) -> Cause:
     return "NaN" if worst.got is None else "loose tolerance" if finding.loose else "elements"
 
 
-def _all_lost(finding: Finding, worst: Wrong) -> bool:
+def _all_lost(finding: Finding, worst: Mismatch) -> bool:
     """Whether all of it is NaN that should be none, as results of earlier calls are once they are read."""
     return worst.got is None and worst.expected is not None and finding.wrong == finding.total
 
 
-def where(mismatch: Mismatch | Wrong) -> str:
+def where(mismatch: Mismatch) -> str:
     """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
     place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
     expected, got = (_value(value) for value in (mismatch.expected, mismatch.got))

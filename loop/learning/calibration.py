@@ -98,10 +98,10 @@ def in_words(rows: Sequence[SessionRow]) -> str:
     if found := calibration(gains(came)):
         inside = f"{found.inside} lay inside the interval: {found.text}"
         told.append(f"Of {found.count} gains that advice promised, {inside}.")
-    for one in came:
-        if one.session == rows[-1].id and one.basis == "later session":
-            advice = f"Advice on {one.promise.advice} for {one.variant} on {one.workload}"
-            told.append(f"{advice} promised {held(one)}.")
+    for outcome in came:
+        if outcome.session == rows[-1].id and outcome.basis == "later session":
+            advice = f"Advice on {outcome.promise.advice} for {outcome.variant} on {outcome.workload}"
+            told.append(f"{advice} promised {held(outcome)}.")
     return " ".join(told)
 
 

@@ -12,8 +12,8 @@ from loop.repository.between import Revisions
 
 def compare(sessions: Sequence[ComparedSession], revisions: Sequence[Revisions] = ()) -> Comparison:
     """Sessions beside each other, with what may not be compared and why."""
-    first = next((one for one in sessions if one.status != "open"), None)
-    apart = {one.id: _apart(first, one) for one in sessions} if first is not None else {}
+    first = next((session for session in sessions if session.status != "open"), None)
+    apart = {session.id: _apart(first, session) for session in sessions} if first is not None else {}
     together = {name for name, reason in apart.items() if not reason}
     refused = [f"ratios of {name}: {reason}" for name, reason in apart.items() if reason]
     return Comparison(
@@ -40,28 +40,28 @@ def _apart(first: ComparedSession, other: ComparedSession) -> str:
 def differences(sessions: Sequence[ComparedSession]) -> Iterator[Difference]:
     """Facts with more than one known value."""
     for fact in _facts(sessions):
-        values = tuple(one.facts.get(fact) for one in sessions)
+        values = tuple(session.facts.get(fact) for session in sessions)
         if len({value for value in values if value is not None}) > 1:
             yield Difference(fact=fact, values=values)
 
 
 def _same(sessions: Sequence[ComparedSession]) -> dict[str, str]:
-    values = {fact: {one.facts.get(fact) for one in sessions} for fact in _facts(sessions)}
+    values = {fact: {session.facts.get(fact) for session in sessions} for fact in _facts(sessions)}
     return {fact: str(*known) for fact, known in values.items() if len(known) == 1 and None not in known}
 
 
 def _facts(sessions: Sequence[ComparedSession]) -> list[str]:
-    return list(dict.fromkeys(fact for one in sessions for fact in one.facts))
+    return list(dict.fromkeys(fact for session in sessions for fact in session.facts))
 
 
 def _rows(sessions: Sequence[ComparedSession], together: set[str]) -> Iterator[Row]:
     """Every variant on every workload that one of the sessions has a verdict on."""
-    shown = [one.verdicts if one.id in together else {} for one in sessions]
+    shown = [session.verdicts if session.id in together else {} for session in sessions]
     variants = dict.fromkeys(variant for verdicts in shown for variant in verdicts)
     for variant in variants:
         mine = [verdicts.get(variant, {}) for verdicts in shown]
-        for workload in dict.fromkeys(name for found in mine for name in found):
-            yield _row(variant, workload, [found.get(workload) for found in mine])
+        for workload in dict.fromkeys(name for verdicts in mine for name in verdicts):
+            yield _row(variant, workload, [verdicts.get(workload) for verdicts in mine])
 
 
 def _row(variant: str, workload: str, cells: Sequence[Judged | None]) -> Row:

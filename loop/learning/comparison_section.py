@@ -27,7 +27,7 @@ def sections(found: Comparison, *, wide: bool = False) -> Iterator[Section]:
     for variant in dict.fromkeys(row.variant for row in found.rows):
         yield _variant(variant, found, wide or len(found.sessions) <= ROOM)
     yield Section("Environment", tuple(_environment(found)))
-    yield Section("Sources", tuple(line for one in found.revisions for line in _sources(one, found.sessions)))
+    yield Section("Sources", tuple(line for pair in found.revisions for line in _sources(pair, found.sessions)))
     yield Section("Cost and time", table=_costs(found.sessions), after=tuple(_unmeasured(found.sessions)))
 
 
@@ -41,8 +41,14 @@ def _heads(sessions: Sequence[ComparedSession]) -> tuple[str, ...]:
 
 def _sessions(sessions: Sequence[ComparedSession]) -> Table | None:
     rows = tuple(
-        (letter, one.id, ", ".join(filter(None, (one.status, one.grade))), one.target, _device(one))
-        for letter, one in _lettered(sessions)
+        (
+            letter,
+            session.id,
+            ", ".join(filter(None, (session.status, session.grade))),
+            session.target,
+            _device(session),
+        )
+        for letter, session in _lettered(sessions)
     )
     return filled(columns("", "Session", "Ended", "Target", "Device"), rows)
 
@@ -54,7 +60,7 @@ def _device(one: ComparedSession) -> str:
 
 def _variant(variant: str, found: Comparison, wide: bool) -> Section:
     rows = [row for row in found.rows if row.variant == variant]
-    baseline = next(one.baseline for one in found.sessions if one.baseline)
+    baseline = next(session.baseline for session in found.sessions if session.baseline)
     heads = columns("Workload", *_heads(found.sessions), "Change")
     cells = tuple((row.workload, *(_cell(cell, wide) for cell in row.cells), _change(row)) for row in rows)
     return Section(
@@ -111,8 +117,8 @@ def _verdicts(rows: Sequence[Row], sessions: Sequence[ComparedSession]) -> Itera
 
 def _kept(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[str]:
     """What a session's kept changes brought, and on which workloads."""
-    for letter, one in _lettered(sessions):
-        for kept in (kept for kept in one.kept if kept.variant == variant):
+    for letter, session in _lettered(sessions):
+        for kept in (kept for kept in session.kept if kept.variant == variant):
             on = "; ".join(
                 f"{name} {say.ratio(mid, (low, high))}" for name, (low, mid, high) in kept.workloads.items()
             )
@@ -120,8 +126,8 @@ def _kept(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[str]:
 
 
 def _regressions(variant: str, sessions: Sequence[ComparedSession]) -> Iterator[str]:
-    for letter, one in _lettered(sessions):
-        if variant in one.regressed:
+    for letter, session in _lettered(sessions):
+        if variant in session.regressed:
             yield f"{letter}: slower than its known good of then"
 
 
@@ -131,9 +137,9 @@ def _vague(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _environment(found: Comparison) -> Iterator[str]:
-    for one in found.environment:
-        pairs = zip(LETTERS, one.values, strict=False)
-        yield f"{one.fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"
+    for difference in found.environment:
+        pairs = zip(LETTERS, difference.values, strict=False)
+        yield f"{difference.fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"
     if not found.environment:
         yield "nothing that is on record differs"
     if found.same:
@@ -143,10 +149,10 @@ def _environment(found: Comparison) -> Iterator[str]:
 
 
 def _sources(one: Revisions, sessions: Sequence[ComparedSession]) -> Iterator[str]:
-    letters = {seen.id: letter for letter, seen in _lettered(sessions)}
+    letters = {session.id: letter for letter, session in _lettered(sessions)}
     pair = f"{letters[one.older]} to {letters[one.newer]}"
     yield f"{pair}: {_relation(one)}"
-    dirty = [letters[seen.id] for seen in sessions if seen.dirty and seen.id in (one.older, one.newer)]
+    dirty = [letters[session.id] for session in sessions if session.dirty and session.id in (one.older, one.newer)]
     if dirty:
         yield f"{pair}: {say.listed(dirty)} had changes that were not committed"
     for text in one.commits:
@@ -177,10 +183,13 @@ def _files(files: dict[str, tuple[int, int]]) -> Iterator[str]:
 
 
 def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
-    resources = dict.fromkeys(one.resource for seen in sessions for one in seen.charges)
-    took = ("took", *(UNKNOWN if one.seconds is None else say.seconds(one.seconds) for one in sessions))
-    cost = ("cost", *(UNKNOWN if one.usd is None else say.billed(one.usd) for one in sessions))
-    parts = tuple((f"of it {name}", *(_charged(one, name) for one in sessions)) for name in resources)
+    resources = dict.fromkeys(charge.resource for session in sessions for charge in session.charges)
+    took = (
+        "took",
+        *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions),
+    )
+    cost = ("cost", *(UNKNOWN if session.usd is None else say.billed(session.usd) for session in sessions))
+    parts = tuple((f"of it {name}", *(_charged(session, name) for session in sessions)) for name in resources)
     return filled(columns("", *_heads(sessions)), (took, cost, *parts))
 
 
@@ -191,7 +200,7 @@ def _charged(one: ComparedSession, resource: str) -> str:
 
 def _unmeasured(sessions: Sequence[ComparedSession]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
-    for letter, one in _lettered(sessions):
-        for missing in one.unmeasured:
+    for letter, session in _lettered(sessions):
+        for missing in session.unmeasured:
             reasons.setdefault(f"{missing.resource}: {missing.reason}", []).append(letter)
     return (f"no figure for {reason} ({say.listed(letters)})" for reason, letters in reasons.items())

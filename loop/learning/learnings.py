@@ -50,8 +50,8 @@ def _standing(finished: Iterable[Finished]) -> Iterator[Verdict]:
         output = read_output(record, Output)
         new = output.verdicts if output else ()
         if record.run in changes:
-            new = tuple(one for one in new if one.against != "known_good")
-            mended = {one.variant for one in new if one.ratio is not None}
+            new = tuple(verdict for verdict in new if verdict.against != "known_good")
+            mended = {verdict.variant for verdict in new if verdict.ratio is not None}
             found = [one for one in found if one.ratio is not None or one.variant not in mended]
         found += new
     return iter(found)
@@ -59,9 +59,9 @@ def _standing(finished: Iterable[Finished]) -> Iterator[Verdict]:
 
 def _honest(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """One verdict a variant, workload and comparison, the last one; correctness before speed."""
-    wrong = {one.variant for one in verdicts if one.verdict in ("incorrect", "invalid")}
-    kept = [one for one in verdicts if one.ratio is None or one.variant not in wrong]
-    return tuple({(one.variant, one.workload, one.against): one for one in kept}.values())
+    wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
+    kept = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong]
+    return tuple({(verdict.variant, verdict.workload, verdict.against): verdict for verdict in kept}.values())
 
 
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
@@ -72,7 +72,7 @@ def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) ->
             return "failed", f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
         if verdict.verdict == "slower" and verdict.against == "known_good":
             beside = [one for one in verdicts if (one.variant, one.against) == (verdict.variant, "known_good")]
-            slower = sum(one.verdict == "slower" for one in beside)
+            slower = sum(verdict.verdict == "slower" for verdict in beside)
             where = f"{slower} of {len(beside)} workloads" if len(beside) > 1 else verdict.workload
             return "failed", f"{verdict.variant} is slower than the known good on {where}"
     return _step_status(steps)
@@ -156,7 +156,12 @@ def _extreme(variant: str, judged: Sequence[Measurement]) -> str:
 
 def _by_variant(outputs: Iterable[MeasureOutput]) -> dict[str, list[Measurement]]:
     found: dict[str, list[Measurement]] = {}
-    for one in (one for output in outputs for one in output.measurements if one.against == "baseline"):
+    for one in (
+        measurement
+        for output in outputs
+        for measurement in output.measurements
+        if measurement.against == "baseline"
+    ):
         found.setdefault(one.variant, []).append(one)
     return found
 
@@ -169,7 +174,9 @@ def _judged(outputs: Iterable[MeasureOutput], measurements: Iterable[Measurement
         for verdict in output.verdicts
         if verdict.against == "baseline" and verdict.verdict in ("faster", "slower", "same")
     }
-    return [one for one in measurements if (one.variant, one.workload.name) in known]
+    return [
+        measurement for measurement in measurements if (measurement.variant, measurement.workload.name) in known
+    ]
 
 
 def _ratio(measurement: Measurement) -> str:
@@ -237,7 +244,7 @@ def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Seq
     """
     checked = [one for output in outputs_of(finished, VerifyOutput) for one in output.variants]
     failures = [one.first_failure for one in checked if one.variant == variant and one.first_failure]
-    smallest = [one for output in outputs_of(finished, SmallestOutput) for one in output.smallest]
+    smallest = [case for output in outputs_of(finished, SmallestOutput) for case in output.smallest]
     if variant is None or not failures:
         return ""
     where = f"Look in {', '.join(files)}: " if files else ""

@@ -1,7 +1,7 @@
 """What should the next session do, and why? What is wrong comes first, then what was not measured, then speed."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -69,7 +69,8 @@ def ideas(
     """
     there = [row for row in rows if not row.recorded]
     own = [row for row in there if row.status is not None]
-    searchable = now.tunable if _usable("tuning", standings) else ()
+    tuning = standings.get("tuning")
+    searchable = now.tunable if tuning and tuning.status not in ("doubtful", "retired") else ()
     unmeasured = tuple(_unmeasured(own, now.ground))
     found = [
         *_waiting(own),
@@ -108,8 +109,8 @@ ELSEWHERE = ("optimize", "tune", "bisect", "debug")
 def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
     """What failed stands until it passes on other sources: the next session runs exactly that again."""
     failures = now.failures(rows)
-    for variant in dict.fromkeys(one.judgement.variant for one in failures):
-        mine = [one for one in failures if one.judgement.variant == variant]
+    for variant in dict.fromkeys(failure.judgement.variant for failure in failures):
+        mine = [failure for failure in failures if failure.judgement.variant == variant]
         yield _mended(variant, mine, rows, now)
 
 
@@ -133,12 +134,15 @@ def _mended(variant: str, mine: Sequence[StandingFailure], rows: Sequence[Sessio
 def _good(variant: str, rows: Sequence[SessionRow]) -> SessionRow | None:
     """The last session that found a variant right at a commit, of a build that none found wrong."""
     bad = wrong_builds(rows)
-    right = (one for one in reversed(rows) if variant in one.right and one.commit)
-    return next((one for one in right if not one.has_build(variant, bad)), None)
+    right = (row for row in reversed(rows) if variant in row.right and row.commit)
+    return next((row for row in right if not row.has_build(variant, bad)), None)
 
 
 def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    for variant, row in _standing(rows, lambda row: row.regressed, lambda row: (*row.ratios, *row.regressed)):
+    last = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
+    for variant, row in last.items():
+        if variant not in row.regressed:
+            continue
         why = f"it was slower than its known good in {row.id}, and no session since has shown otherwise"
         if variant in row.blamed:
             yield _blame(variant, row, "slower")
@@ -173,24 +177,12 @@ def _missed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
             yield Idea(row.otherwise, "Do what the plan names as the answer to a miss", (why,))
 
 
-def _standing(
-    rows: Sequence[SessionRow],
-    of: Callable[[SessionRow], Iterable[str]],
-    told: Callable[[SessionRow], Iterable[str]],
-) -> Iterator[tuple[str, SessionRow]]:
-    """Variants with a fault, each with the last session that told anything of such a one."""
-    judged: dict[str, SessionRow] = {}
-    for row in rows:
-        judged |= dict.fromkeys(told(row), row)
-    return ((variant, row) for variant, row in judged.items() if variant in of(row))
-
-
 def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     """The last session ended with an error: the failure that came most often before."""
     row = rows[-1] if rows else None
     if row is None or row.status != "failed" or row.incorrect or row.regressed:
         return
-    times = {one.signature: _count(rows, one.key or one.signature) for one in row.failures}
+    times = {failure.signature: _count(rows, failure.key or failure.signature) for failure in row.failures}
     for one in sorted(row.failures, key=lambda one: -times[one.signature])[:1]:
         often = times[one.signature]
         before = f" and {often - 1} before it" if often > 1 else ""
@@ -202,7 +194,7 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 
 def _count(rows: Iterable[SessionRow], key: str) -> int:
-    return sum(any(key in (one.key, one.signature) for one in row.failures) for row in rows)
+    return sum(any(key in (failure.key, failure.signature) for failure in row.failures) for row in rows)
 
 
 def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
@@ -224,7 +216,7 @@ def _slow(
     promised = _promised(rows)
     sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in now.compiled}
     behind = {name: _worth(name, row, now.weights, promised) for name, row in sure.items()}
-    behind = {name: one for name, one in behind.items() if one.ratio < AHEAD}
+    behind = {name: gain for name, gain in behind.items() if gain.ratio < AHEAD}
     for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
         one, given_up = behind[variant], lost.get(variant, 0)
         why = [one.why, f"{variant} ran at {plain_ratio(one.ratio)} of the baseline's speed in {sure[variant].id}"]
@@ -268,9 +260,9 @@ def _worth(
 
 def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
     """Variant and workload to what the last profile of the variant promises by now."""
-    last = {one.variant: one for row in rows for one in row.promises}
+    last = {promise.variant: promise for row in rows for promise in row.promises}
     came = outcomes(rows) if last else ()
-    return {(one.variant, one.workload): renewed(one.promise, came) for one in last.values()}
+    return {(promise.variant, promise.workload): renewed(promise.promise, came) for promise in last.values()}
 
 
 def _search(variant: str, *why: str) -> Idea:
@@ -282,15 +274,6 @@ def _ran(plan: str, variant: str, rows: Iterable[SessionRow], ground: str) -> bo
     open_or_paused = (None, *RESUMABLE)
     ended = (row for row in rows if row.status not in open_or_paused and (row.plan, row.ground) == (plan, ground))
     return any(variant in (*row.variants, *row.emulated) for row in ended)
-
-
-def _usable(pattern: str, standings: Mapping[str, PatternStatistics]) -> bool:
-    known = standings.get(pattern)
-    return known is not None and known.status not in ("doubtful", "retired")
-
-
-def _timed(rows: Iterable[SessionRow]) -> set[str]:
-    return {name for row in rows for name in row.ratios}
 
 
 def _unjudged(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
@@ -315,7 +298,8 @@ def _nothing(rows: Sequence[SessionRow], now: Present, tunable: Collection[str])
     claim = now.claim(rows)
     if now.for_gpu and "kernels" not in {row.plan for row in here}:
         return Idea("kernels", "Widen the gate, for nothing is left to make faster here", claim)
-    untried = [name for name in _timed(measured).intersection(tunable) if not _ran("tune", name, rows, now.ground)]
+    timed = {name for row in measured for name in row.ratios}
+    untried = [name for name in timed.intersection(tunable) if not _ran("tune", name, rows, now.ground)]
     if untried:
         return _search(min(untried), "its values were not searched on these files; everything else was tried")
     return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", claim)
@@ -348,7 +332,7 @@ def benefit(
 
 def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
     """What the last profile of a variant promised, by what has come of such advice since."""
-    made = [(workload, one) for (name, workload), one in _promised(rows).items() if name == variant]
+    made = [(workload, promise) for (name, workload), promise in _promised(rows).items() if name == variant]
     if not made:
         return Benefit(f"{variant} faster; no profile has promised how much", None, None)
     workload, promise = made[-1]

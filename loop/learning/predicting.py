@@ -13,7 +13,7 @@ from loop.model.index import Environment, SessionRow
 from loop.model.money import RateCard
 from loop.model.plan import Phase, PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import SessionHead
-from loop.money.charging import gpu_rate, hourly_usd, no_price, rates_of
+from loop.money.bill import gpu_rate, hourly_usd, no_price, rates_of
 from loop.steps.setting import Setting
 from loop.store import index
 
@@ -22,7 +22,9 @@ def foresee(head: SessionHead, setting: Setting) -> SessionHead:
     """The head with what its plan is expected to take and to cost."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
     found = forecast_of(head, rows)
-    plan = ResolvedPlan(plan=head.plan.plan, patterns=tuple(_planned(one, found) for one in head.plan.patterns))
+    plan = ResolvedPlan(
+        plan=head.plan.plan, patterns=tuple(_planned(pattern, found) for pattern in head.plan.patterns)
+    )
     whole = plan_forecast(head, rows)
     return head.model_copy(update={"plan": plan, "predicted": priced(whole, rates(setting.project), head)})
 

@@ -109,9 +109,9 @@ def work_of(row: SessionRow) -> Work:
 def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], work: Work) -> Forecast:
     """The time of `patterns`, each as often as it is listed. `rows`: earlier sessions, oldest first."""
     recent = [(row, work_of(row)) for row in rows[-LOOKED_BACK:] if not row.recorded]
-    runs = {one.name: list(_weighted(one.name, recent, work)) for one in patterns}
-    found = {one.name: _of_pattern(one, runs[one.name], work) for one in patterns}
-    whole = together([found[one.name] for one in patterns])
+    runs = {pattern.name: list(_weighted(pattern.name, recent, work)) for pattern in patterns}
+    found = {pattern.name: _of_pattern(pattern, runs[pattern.name], work) for pattern in patterns}
+    whole = together([found[pattern.name] for pattern in patterns])
     own = [row.own_seconds / slowed(row.load) for row, _ in recent if row.complete]
     between = median(own[-RECENT:]) * slowed(work.load) if own else 0.0  # What loop takes beside the steps.
     total = whole.seconds + between

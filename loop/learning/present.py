@@ -35,8 +35,10 @@ class Present:
     def wrong(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
         """A sentence for each variant that is wrong."""
         failures = self.failures(rows)
-        variants = dict.fromkeys(one.judgement.variant for one in failures)
-        return tuple(wrong([one for one in failures if one.judgement.variant == name]) for name in variants)
+        variants = dict.fromkeys(failure.judgement.variant for failure in failures)
+        return tuple(
+            wrong([failure for failure in failures if failure.judgement.variant == name]) for name in variants
+        )
 
     def unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
         """Variant to its sets that no session judged on these files."""
@@ -53,7 +55,7 @@ class Present:
 def wrong(failures: Sequence[StandingFailure]) -> str:
     """`fast was wrong in s1 on B1 S65 and 3 more checks (seed 7)`. `failures`: one variant's, the latest first."""
     first, row, judged = failures[0], failures[0].row, failures[0].judgement
-    same = sum(one.row.id == row.id for one in failures) - 1
+    same = sum(failure.row.id == row.id for failure in failures) - 1
     more = f" and {say.count(same, 'more check')}" if same else ""
     where = [say.count(judged.threads, "thread")] if judged.threads else []
     where += [f"seed {judged.seed}", *(["emulated"] if judged.emulated else [])]

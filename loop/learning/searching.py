@@ -5,7 +5,7 @@ fields. What has all words comes before what has some. The catalogue's page sear
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loop.model.index import SessionRow
@@ -66,20 +66,17 @@ def asked_words(question: str) -> list[str]:
 def search(question: str, entries: Iterable[Entry]) -> list[Hit]:
     """Entries with all the words, the best first; where none has all, those with the most of them."""
     wanted = asked_words(question)
-    hits = [_hit(entry, wanted) for entry in entries]
+    hits = []
+    for entry in entries:
+        texts = [(weight, set(words(text))) for weight, text in entry.fields]
+        scores = [
+            sum(weight * max((quality(word, other) for other in there), default=0.0) for weight, there in texts)
+            for word in wanted
+        ]
+        hits.append(Hit(entry.key, sum(scores), sum(score > 0 for score in scores), len(wanted)))
     most = max((hit.matched for hit in hits), default=0)
     best = [hit for hit in hits if hit.matched == most and most]
     return sorted(best, key=lambda hit: -hit.score)
-
-
-def _hit(entry: Entry, wanted: Sequence[str]) -> Hit:
-    texts = [(weight, set(words(text))) for weight, text in entry.fields]
-    scores = [sum(weight * _best(word, there) for weight, there in texts) for word in wanted]
-    return Hit(entry.key, sum(scores), sum(score > 0 for score in scores), len(wanted))
-
-
-def _best(word: str, there: set[str]) -> float:
-    return QUALITY["exact"] if word in there else max((quality(word, other) for other in there), default=0.0)
 
 
 def quality(word: str, other: str) -> float:
@@ -95,7 +92,7 @@ def quality(word: str, other: str) -> float:
 
 def pattern_fields(pattern: Pattern, failures: Iterable[str] = ()) -> tuple[Field, ...]:
     """Name, problem, occasions, failures, steps and evidence. `failures`: signatures that its steps ended with."""
-    steps = " ".join(f"{one.id} {one.title} {one.action} {one.mend or ''}" for one in pattern.steps)
+    steps = " ".join(f"{step.id} {step.title} {step.action} {step.mend or ''}" for step in pattern.steps)
     seen = list(dict.fromkeys(failures))[-MOST_FAILURES:]
     return (
         (NAME, f"{pattern.name} {pattern.title}"),
@@ -111,6 +108,6 @@ def failures_of(rows: Iterable[SessionRow]) -> dict[str, list[str]]:
     """Signatures of the failures that sessions met, by the pattern whose step it was."""
     found: dict[str, list[str]] = {}
     for row in rows:
-        for one in row.failures:
-            found.setdefault(one.pattern, []).append(one.signature)
+        for failure in row.failures:
+            found.setdefault(failure.pattern, []).append(failure.signature)
     return found

@@ -135,12 +135,12 @@ def _of_pattern(
         low_s=low,
         high_s=high,
         weight=duration.weight,
-        saved_minutes=math.fsum(one.minutes for one in spared),
-        saved_usd=math.fsum(one.usd for one in spared),
+        saved_minutes=math.fsum(saving.minutes for saving in spared),
+        saved_usd=math.fsum(saving.usd for saving in spared),
         saved_sessions=len(spared),
         last_used=_began(runs[-1][0]) if runs else None,
         last_session=runs[-1][2] if runs else None,
-        sources=tuple(dict.fromkeys(one.session for one in pattern.evidence)) if pattern else (),
+        sources=tuple(dict.fromkeys(note.session for note in pattern.evidence)) if pattern else (),
     )
 
 
@@ -152,7 +152,7 @@ def rate(good: float, bad: float) -> Rate:
 
 def _standing(good: float, bad: float, share: Rate) -> tuple[Standing, str]:
     """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
-    count, percent = good + bad, [100 * one for one in (share.mean, share.low, share.high)]
+    count, percent = good + bad, [100 * value for value in (share.mean, share.low, share.high)]
     interval = "{:.0f} % [{:.0f}, {:.0f}]".format(*percent)
     why = f"{good:.3g} of {count:.3g} runs by weight answered: {interval}"
     if count >= ENOUGH and share.high < RETIRED:

@@ -85,8 +85,6 @@ class DeviceState:
     """Temperature of the chip."""
     throttle: tuple[str, ...]
     """What holds the clocks back; empty when nothing does, or nobody tells."""
-    energy_j: float | None = None
-    """Energy that the board has taken since the driver was loaded; GPUs before Volta do not count it."""
 
 
 class Sensors:
@@ -102,19 +100,14 @@ class Sensors:
         self.max_sm_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", SM_CLOCK)
 
     def read(self) -> DeviceState:
-        """The GPU now; power, temperature and the clock of its memory as they were a moment ago at most.
-
-        Energy is None where it was asked for a moment ago: its counter moves in steps of that length.
-        """
+        """The GPU now; power, temperature and the clock of its memory as they were a moment ago at most."""
         if time.monotonic() - self._read_at > SLOW_S:
             memory_clock = self._clock("nvmlDeviceGetClockInfo", MEMORY_CLOCK)
             temperature = _value(self._ask("nvmlDeviceGetTemperature", ctypes.c_uint, GPU_SENSOR))
             self._slow, self._read_at = (memory_clock, temperature), time.monotonic()
-        energy_mj = None
         if time.monotonic() - self._power_at > POWER_S:
             power_mw = self._ask("nvmlDeviceGetPowerUsage", ctypes.c_uint)
             self._power_w = None if power_mw is None else power_mw.value / 1e3
-            energy_mj = self._ask("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
             self._power_at = time.monotonic()
         return DeviceState(
             sm_clock_mhz=self._clock("nvmlDeviceGetClockInfo", SM_CLOCK),
@@ -122,7 +115,6 @@ class Sensors:
             power_w=self._power_w,
             temperature_c=self._slow[1],
             throttle=self._throttle(),
-            energy_j=None if energy_mj is None else energy_mj.value / 1e3,
         )
 
     def free_bytes(self) -> int | None:

@@ -155,7 +155,7 @@ class BriefOutput(Output):
 
 def proposals(briefs: Iterable[BriefOutput]) -> tuple[Proposal, ...]:
     """What proposers came to, in the order of their numbers: of each the last, for an edit may conflict later."""
-    last = {one.number: one for brief in briefs for one in brief.proposals}
+    last = {proposal.number: proposal for brief in briefs for proposal in brief.proposals}
     return tuple(last[number] for number in sorted(last))
 
 
@@ -284,7 +284,9 @@ def kept(finished: Iterable[Finished]) -> tuple[Kept, ...]:
             parts.setdefault(key, []).append((output.tried, output.branch, speeds))
     products = (_product(*key, mine) for key, mine in parts.items())
     final = {one.variant: one for output in outputs_of(records, ConfirmOutput) for one in output.confirmed}
-    return tuple(one if one.tuning else _as_confirmed(one, final.get(one.variant)) for one in products)
+    return tuple(
+        product if product.tuning else _as_confirmed(product, final.get(product.variant)) for product in products
+    )
 
 
 def _as_confirmed(kept: "Kept", final: Confirmed | None) -> "Kept":
@@ -295,19 +297,23 @@ def _as_confirmed(kept: "Kept", final: Confirmed | None) -> "Kept":
 
 
 def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> list[SpeedVerdict]:
-    mine = [as_of_target(one) for one in records if one.run == run and one.action == f"{ON_CHANGE}compare"]
-    verdicts = (verdict for one in mine if (output := read_output(one, Output)) for verdict in output.verdicts)
-    of = [one for one in verdicts if isinstance(one, SpeedVerdict) and one.variant == variant]
-    return [one for one in of if one.against == "known_good"]
+    mine = [
+        as_of_target(record) for record in records if record.run == run and record.action == f"{ON_CHANGE}compare"
+    ]
+    verdicts = (
+        verdict for record in mine if (output := read_output(record, Output)) for verdict in output.verdicts
+    )
+    of = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict) and verdict.variant == variant]
+    return [verdict for verdict in of if verdict.against == "known_good"]
 
 
 def _product(variant: str, tuning: str | None, parts: Sequence[tuple[Tried, str, list[SpeedVerdict]]]) -> Kept:
     on: dict[str, tuple[float, float, float]] = {}
-    for one in (one for _, _, speeds in parts for one in speeds):
+    for one in (verdict for _, _, speeds in parts for verdict in speeds):
         low, ratio, high = on.get(one.workload, (1.0, 1.0, 1.0))
         on[one.workload] = low * one.interval[0], ratio * one.ratio, high * one.interval[1]
     last, branch, _ = parts[-1]
-    ratio = math.prod(one.gain or 1.0 for one, _, _ in parts)
+    ratio = math.prod(tried.gain or 1.0 for tried, _, _ in parts)
     fields = {"changes": len(parts), "ratio": ratio, "workloads": on, "branch": branch, "patch": last.patch}
     return Kept.model_validate({"variant": variant, "tuning": tuning, **fields})
 
@@ -322,10 +328,10 @@ def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
 def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
     """What an executor ran for the steps of a session, each job once."""
     steps = latest_attempts(finished)
-    found = [job for one in outputs_of(steps, VerifyOutput) for job in one.jobs]
-    found += [job for one in outputs_of(steps, BriefOutput) for job in one.jobs]
-    found += [job for one in outputs_of(steps, JudgedOutput) for job in one.jobs]
-    found += [job for one in outputs_of(steps, BisectOutput) for job in one.jobs]
+    found = [job for output in outputs_of(steps, VerifyOutput) for job in output.jobs]
+    found += [job for output in outputs_of(steps, BriefOutput) for job in output.jobs]
+    found += [job for output in outputs_of(steps, JudgedOutput) for job in output.jobs]
+    found += [job for output in outputs_of(steps, BisectOutput) for job in output.jobs]
     return tuple({job.id: job for job in found}.values())
 
 

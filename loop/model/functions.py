@@ -19,7 +19,7 @@ class Baseline(PythonFunction):
     """What the user would otherwise run."""
 
     compiled: bool = False
-    """Whether variants are also timed against it under `torch.compile`."""
+    """Whether it runs under `torch.compile`."""
 
 
 class Fill(Model):

@@ -100,18 +100,6 @@ class History(Model):
     decisions: list[dict[str, Any]] = Field(default_factory=list)
     """Decisions as they were taken."""
 
-    def minutes_without(self, what: str) -> dict[str, float]:
-        """Minutes that `what` took without its pattern, by session.
-
-        `what` is `environment_minutes` (sessions whose environment was not made by a pattern),
-        `debugging_build_minutes` or `time_to_baseline_minutes`.
-        """
-        if what == "environment_minutes":
-            rows = {s.id: s.environment.minutes for s in self.sessions if s.environment and by_hand(s.environment)}
-        else:
-            rows = getattr(self, what)
-        return {session: minutes for session, minutes in rows.items() if minutes is not None}
-
 
 def by_hand(environment: HistoryEnvironment) -> bool:
     """Whether an environment was made to work without a pattern."""

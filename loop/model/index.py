@@ -195,8 +195,6 @@ class SessionRow(Model):
     """Sum of the charges."""
     unmeasured: tuple[Unmeasured, ...] = ()
     """Resources without a figure."""
-    energy_j: float | None = None
-    """Joules that the GPU took while it was measured; None where no sensor told."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of its bill."""
     lasting: dict[str, bool] = Field(default_factory=dict)
@@ -252,21 +250,23 @@ class SessionRow(Model):
 
     def has_build(self, variant: str, builds: Collection[tuple[str, str, str]]) -> bool:
         """Whether it judged one of these builds: variant, build, and the target's files where nothing is built."""
-        mine = (one for one in self.judged if one.variant == variant)
-        return any((variant, one.build, "" if one.build else self.ground) in builds for one in mine)
+        mine = (judgement for judgement in self.judged if judgement.variant == variant)
+        return any(
+            (variant, judgement.build, "" if judgement.build else self.ground) in builds for judgement in mine
+        )
 
     @property
     def judged_variants(self) -> tuple[str, ...]:
         """Variants that the gate judged."""
-        checked = (one.variant for one in self.judged)
+        checked = (judgement.variant for judgement in self.judged)
         return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """What its checks say of a variant: wrong by one of them, else right."""
-        mine = [one for one in self.judged if one.variant == variant]
-        if variant in self.incorrect or any(one.wrong for one in mine):
+        mine = [judgement for judgement in self.judged if judgement.variant == variant]
+        if variant in self.incorrect or any(judgement.wrong for judgement in mine):
             return "wrong"
-        return "right" if variant in self.right or any(one.right for one in mine) else "not judged"
+        return "right" if variant in self.right or any(judgement.right for judgement in mine) else "not judged"
 
     @property
     def fastest(self) -> str | None:

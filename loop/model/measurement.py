@@ -210,8 +210,6 @@ class DeviceReading(Model):
     """Temperature of the chip."""
     throttle: tuple[str, ...] = ()
     """What held the clocks back."""
-    energy_j: float | None = None
-    """Energy that the board had taken since its driver was loaded."""
     at_s: float | None = None
     """When it was read, by a clock that only goes forward."""
 
@@ -249,16 +247,6 @@ class SideSensors(Model):
     """Segments with a reading before and one after."""
     sm_clock_mhz: tuple[int, int, int] | None = None
     """Clock of the multiprocessors in these readings: least, median and most."""
-    memory_clock_mhz: int | None = None
-    """Clock of the device memory, the median."""
-    temperature_c: int | None = None
-    """Temperature of the chip, the most."""
-    power_w: float | None = None
-    """Power draw of the board, a mean over everything that was done between the readings."""
-    power_by: Literal["energy", "sensor"] | None = None
-    """From the counter of energy over the time between readings, or the mean of the power sensor."""
-    call_j: tuple[float, float] | None = None
-    """Joules of one call at that power, by its time: of the shortest workload and of the longest."""
     throttled: dict[str, int] = Field(default_factory=dict)
     """What held the clocks back, and in how many segments."""
 

@@ -1,14 +1,14 @@
 """Money: what things cost, what a session used, and what it avoided."""
 
 import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from loop.model.base import Count, Model, Stored
 from loop.model.pattern import Text
 
-AiSource = Literal["result", "logs", "stated"]
+AiSource = Literal["result", "stated"]
 
 
 class Tokens(Model):
@@ -55,7 +55,7 @@ class AiUse(Model):
     """What agents used in a session, from the best source there was."""
 
     source: AiSource
-    """An agent's own result, somebody's word, or, in sessions of older versions, agents' logs."""
+    """An agent's own result, or somebody's word."""
     agents: tuple[str, ...] = ()
     """Which agents: `claude-code`, `codex`."""
     models: tuple[ModelUse, ...] = ()
@@ -77,9 +77,9 @@ class AiUse(Model):
         return "exact" if self.source == "stated" else "estimate"
 
 
-Resource = Literal["gpu", "engineer", "ai", "energy"]
+Resource = Literal["gpu", "engineer", "ai"]
 Basis = Literal["measured", "stated"]
-"""Use that was measured here, or what somebody typed. What another project lost is neither: a prior."""
+"""Use that was measured here, or what somebody typed."""
 HIGHEST_USD_PER_HOUR = 500
 MINIMUM_S = {"gcp": 60.0}
 """The least that a cloud charges a machine for: GCP bills by the second, and a minute at least."""
@@ -187,17 +187,6 @@ class MachineRate(HourPrices):
         )
 
 
-class EnergyRate(Model):
-    """The price of electricity, for machines of one's own: a rented one has it in its hour."""
-
-    usd_per_kwh: Annotated[float, Field(gt=0, lt=10)]
-    """Dollars a kilowatt-hour."""
-    source: Text
-    """Where the figure comes from."""
-    as_of: datetime.date
-    """When it was true."""
-
-
 class RateCard(Model):
     """Dated prices, and which a session is charged at; a project's own may leave fields to the shipped one."""
 
@@ -213,8 +202,6 @@ class RateCard(Model):
     """Name of the rate of a person who attends to sessions: each second is charged, and called `stated`."""
     ai: Text | None = None
     """Name of a rate for each hour of a session that AI is charged at where nothing was measured: `stated`."""
-    energy: EnergyRate | None = None
-    """Price of electricity; without one, energy is shown and not charged."""
 
     @property
     def every(self) -> tuple[Rate, ...]:
@@ -245,13 +232,6 @@ class Charge(Model):
     basis: Basis = "measured"
     """Measured use at a dated price, or something that somebody stated."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older_versions(cls, data: Any) -> Any:
-        """An engineer's time was called measured: that somebody attended was stated at best."""
-        attended = isinstance(data, dict) and data.get("resource") == "engineer"
-        return {**data, "basis": "stated"} if attended else data
-
 
 class Saving(Stored):
     """Time and money that something spared here, by a time that was measured here without it."""
@@ -264,26 +244,6 @@ class Saving(Stored):
     """Minutes spared."""
     usd: float
     """The minutes at the rates of the session."""
-
-
-class Prior(Model):
-    """What another project once lost where it did without a pattern. No money of this one, and in no sum."""
-
-    pattern: str
-    """Name of the pattern."""
-    minutes: float
-    """Minutes that it lost, the median of its sessions; or an author's estimate."""
-    source: str
-    """Whose minutes."""
-    failures: int
-    """Earlier sessions here in which the pattern caught such a failure."""
-    sessions: int
-    """Earlier sessions here in which it ran."""
-
-    @property
-    def share(self) -> float:
-        """How often such a failure occurs: Jeffreys' estimate from the sessions here."""
-        return (self.failures + 0.5) / (self.sessions + 1)
 
 
 class Unmeasured(Model):
@@ -319,23 +279,9 @@ class Bill(Stored):
     """Sum of the savings."""
     roi: float | None = None
     """(savings - charges) / charges; None where nothing was charged, or no saving was measured."""
-    priors: tuple[Prior, ...] = ()
-    """What another project lost without these patterns: in no sum."""
     ai: AiUse | None = None
     """What agents used; None where nothing is known."""
-    energy_j: float | None = None
-    """Joules that the GPU took while it was measured; None where no sensor told."""
     gains: Gains = Gains()
     """What it brought."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of these figures: an old price, a clock that jumped."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_older_versions(cls, data: Any) -> Any:
-        """Older bills held what other projects had lost for savings; of theirs the measured ones count."""
-        if not isinstance(data, dict) or not isinstance(data.get("saved_usd"), dict):
-            return data
-        measured = [one for one in data["savings"] if one["evidence"] == "measured"]
-        sums = {"saved_usd": data["saved_usd"].get("measured", 0.0), "roi": data["roi"].get("measured")}
-        return {**data, **sums, "savings": measured}

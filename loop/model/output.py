@@ -123,34 +123,24 @@ class VerifyOutput(Checked):
 
 def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
     """Our verdict on a variant from all steps so far: wrong by any of them, else right by one."""
-    found = [one.of(name) for one in outputs_of(finished, VerifyOutput)]
+    found = [output.of(name) for output in outputs_of(finished, VerifyOutput)]
     timed = [
-        one for output in outputs_of(finished, MeasureOutput) for one in output.verdicts if one.variant == name
+        verdict
+        for output in outputs_of(finished, MeasureOutput)
+        for verdict in output.verdicts
+        if verdict.variant == name
     ]
-    found += [Ours("wrong", one.reason, one.cause, timed=True) for one in timed if one.verdict == "incorrect"]
+    found += [
+        Ours("wrong", verdict.reason, verdict.cause, timed=True)
+        for verdict in timed
+        if verdict.verdict == "incorrect"
+    ]
     found.sort(key=lambda one: ("wrong", "right", "not judged").index(one.verdict))
-    no_speed = next((f"no speed: {one.reason}" for one in timed if one.verdict == "invalid"), "")
-    failed = next((one.message for one in finished if one.status == "failed"), "no step judged it")
+    no_speed = next((f"no speed: {verdict.reason}" for verdict in timed if verdict.verdict == "invalid"), "")
+    failed = next((record.message for record in finished if record.status == "failed"), "no step judged it")
     return (
         (found[0] if found[0].why else Ours(found[0].verdict, no_speed)) if found else Ours("not judged", failed)
     )
-
-
-class OperatorSpeed(Model):
-    """A compiled variant called as an operator of PyTorch, on a workload where the way of calling matters."""
-
-    variant: str
-    """Name of the variant."""
-    workload: str
-    """Name of the workload."""
-    us: float
-    """Latency of the operator in microseconds."""
-    ratio: float
-    """Time of the baseline / time of the operator: the ratio of the call through C, times that of both calls."""
-    direct_ratio: float
-    """The ratio of the call through C."""
-    rounds: int
-    """Rounds in which both calls were timed, turn about."""
 
 
 class MeasureOutput(Output):
@@ -166,22 +156,12 @@ class MeasureOutput(Output):
     """Side to how its calls are made, as in `C, writes into a given output`."""
     empty_us: dict[str, float] = Field(default_factory=dict)
     """Microseconds of a call that does nothing, by the way it is made."""
-    as_operator: tuple[OperatorSpeed, ...] = ()
-    """Compiled variants called as PyTorch calls its own, on their shortest workloads."""
-    both_ways: dict[str, str] = Field(default_factory=dict)
-    """Variant to its ratio by either way of calling it, where they differ by more than a tenth."""
-    compiled: tuple[Measurement, ...] = ()
-    """One a variant and workload, against the baseline under `torch.compile`."""
     outputs: int = 0
     """Outputs of timed calls that were held against the reference."""
     warnings: tuple[str, ...] = ()
     """What disturbed it: others on the same GPU."""
     sensors: tuple[SideSensors, ...] = ()
     """What the GPU's sensors said, one a side; none on a CPU."""
-    energy_j: float | None = None
-    """Joules that the GPU took from the first timed call to the last; None where no counter told."""
-    energy_s: float = 0.0
-    """Seconds over which it took them."""
     threads: int = 0
     """Threads of each process on the CPU."""
     block_sd: float | None = None

@@ -51,17 +51,6 @@ class Estimate(Model):
     """Minutes."""
 
 
-class Without(Model):
-    """The cost of not doing it: what the same result took where the pattern was not used."""
-
-    minutes: Positive | None = None
-    """Minutes, as its author credited them: a prior."""
-    history: Literal["environment_minutes", "debugging_build_minutes", "time_to_baseline_minutes"] | None = None
-    """Which rows of the recorded history say so; better evidence than `minutes`."""
-    evidence: Text
-    """Where the figure comes from."""
-
-
 class Next(Model):
     """Which pattern answers an outcome of this one."""
 
@@ -101,8 +90,6 @@ class Pattern(Model):
     """Occasions for it, for people and for search."""
     estimate: Estimate
     """Time a run is thought to take."""
-    without: Without | None = None
-    """Cost of not doing it; absent when it saves no countable time."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     """What is done, in order."""
     next: tuple[Next, ...] = ()

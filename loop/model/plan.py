@@ -59,7 +59,7 @@ class Plan(Model):
 
     def aims(self) -> Iterator[str]:
         """What it is for, a line each: objective, phases, what it requires, when it stops, what answers a miss."""
-        phases = (f"{one.name} {one.minutes:g} min (from {one.first})" for one in self.phases)
+        phases = (f"{phase.name} {phase.minutes:g} min (from {phase.first})" for phase in self.phases)
         told = {
             "objective": self.success,
             "phases": "; ".join(phases),

@@ -57,7 +57,7 @@ class SanitizerRun(Model):
     @property
     def first(self) -> SanitizerReport | None:
         """The first error; None without any."""
-        return next((one for one in self.reports if one.severity == "error"), None)
+        return next((report for report in self.reports if report.severity == "error"), None)
 
     @property
     def told(self) -> str:

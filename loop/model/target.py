@@ -260,7 +260,9 @@ class Target(Model):
     def _types_by_default(cls, variants: dict[str, Variant], info: ValidationInfo) -> dict[str, Variant]:
         """A variant whose types are not written takes those of the default that have a tolerance."""
         known = info.data.get("tolerance", {})
-        chosen = {name: tuple(one for one in variant.dtypes if one in known) for name, variant in variants.items()}
+        chosen = {
+            name: tuple(dtype for dtype in variant.dtypes if dtype in known) for name, variant in variants.items()
+        }
         return {
             name: variant.model_copy(update={"dtypes": chosen[name]})
             if chosen[name] and "dtypes" not in variant.model_fields_set
@@ -285,8 +287,8 @@ class Target(Model):
             self.checker,
         ]
         every += [self.modules.arguments if self.modules else None, *self.faults.values()]
-        every += [one for part in parts for one in (part.reference, part.plain, part.inputs, part.form)]
-        return (*(one.python for one in every if one), *self.properties)
+        every += [function for part in parts for function in (part.reference, part.plain, part.inputs, part.form)]
+        return (*(function.python for function in every if function), *self.properties)
 
     def part(self, component: Component) -> "Target":
         """A component as a target of its own; its workloads are the set `component`."""
@@ -321,8 +323,8 @@ class Target(Model):
 
     def tuned(self, device: str) -> tuple[str, ...]:
         """The macros of everything that is tuned: for `cpu`, or a compute capability."""
-        chosen = ((one, one.best_on(device)) for one in self.tuning.values())
-        return tuple(macro for one, values in chosen if values is not None for macro in one.defines(values))
+        chosen = ((tuning, tuning.best_on(device)) for tuning in self.tuning.values())
+        return tuple(macro for tuning, values in chosen if values is not None for macro in tuning.defines(values))
 
     def variants_on(self, device: Device) -> tuple[str, ...]:
         """Names of the variants that run on a device, in the manifest's order."""

@@ -7,7 +7,7 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.causes import Cause
 
-Against = Literal["baseline", "known_good", "self", "torch_compile"]
+Against = Literal["baseline", "known_good", "self"]
 Interval = tuple[float, float]
 TOO_WIDE = 10.0
 """An interval whose ends differ by this factor comes from disturbance, unless it lies far from 1."""

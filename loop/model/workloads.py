@@ -175,8 +175,10 @@ def _weight(entry: Mapping[str, Scalar]) -> float:
 
 def weights(target: Target, dtype: Dtype) -> dict[str, float]:
     """Workload to its weight, of all sets: 1 where none of them says otherwise."""
-    every = [one for name in target.workloads for one in expand(target, [name], dtype)]
-    return {one.name: 1.0 for one in every} | {one.name: one.weight for one in every if one.weight != 1}
+    every = [workload for name in target.workloads for workload in expand(target, [name], dtype)]
+    return {workload.name: 1.0 for workload in every} | {
+        workload.name: workload.weight for workload in every if workload.weight != 1
+    }
 
 
 def base_seed(workload: Workload) -> int:

@@ -8,7 +8,7 @@ from loop.model.base import Model
 from loop.model.pattern import Text
 from loop.money import keep_or_stop as keeping
 from loop.money import pivot as pivoting
-from loop.money.charging import gpu_rate, no_price
+from loop.money.bill import gpu_rate, no_price
 from loop.money.model import Hours, KeepOutput, Options, PivotOutput, PreemptionOutput, Waiting
 from loop.steps.context import Context, NoArguments, Result, Working
 

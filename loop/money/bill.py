@@ -1,17 +1,95 @@
-"""What did a session cost, and what did it spare? Measured use, dated prices, nothing that did not happen here."""
+"""What did a session cost, and what did it spare? Measured use times dated prices; what has no figure is named."""
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from loop.base.stats import median
 from loop.gate.model import BuildOutput
-from loop.model.history import History
+from loop.model.device_profile import same_card, same_chip
+from loop.model.dtypes import Device
 from loop.model.index import SessionRow
-from loop.model.money import Bill, Gains, Prior, RateCard, Saving
+from loop.model.jobs import HostUse
+from loop.model.money import AiUse, Basis, Bill, Charge, Gains, Rate, RateCard, Saving, Unmeasured
 from loop.model.output import read_output
-from loop.model.pattern import Pattern, Without
-from loop.model.record import Finished
-from loop.money.charging import Used, charge, rates_of
+from loop.model.record import Finished, SessionHead
+
+STALE_DAYS = 30
+"""A price list older than this may no longer be true."""
+MARKET = ("gpu", "ai")
+"""Resources whose price somebody else sets: an engineer's hour is an assumption, and does not age."""
+NO_AI = "no agent reported its cost, no amount was stated (--ai-usd)"
+CARD = "rates.yaml beside target.yaml (sessions/rates.yaml for the bundled target)"
+Priced = Charge | Unmeasured
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a session used, as it was measured."""
+
+    seconds: float
+    """From its first step to its last, by whichever clock can be believed."""
+    device: Device
+    """Where it ran."""
+    gpu: str | None = None
+    """The GPU it ran on, as its driver names it; None where that is not known."""
+    ai: AiUse | None = None
+    """What agents used; None where nothing is known."""
+    ai_reason: str = NO_AI
+    """Why nothing is known of AI."""
+    hosts: Sequence[HostUse] = ()
+    """Other machines, with a price of their own, on which its jobs ran."""
+
+
+@dataclass(frozen=True)
+class Charged:
+    """Charges, what could not be charged, and what a reader has to know."""
+
+    charges: tuple[Charge, ...]
+    unmeasured: tuple[Unmeasured, ...]
+    notes: tuple[str, ...]
+
+
+def bill(
+    used: Used,
+    card: RateCard,
+    finished: Sequence[Finished] = (),
+    *,
+    gains: Gains | None = None,
+    notes: Sequence[str] = (),
+    today: datetime.date | None = None,
+) -> Bill:
+    """Cost and saving of a session.
+
+    `finished`: its ended steps, for builds that the cache spared; none where it only repeats an earlier session.
+    `today`: for the age of prices.
+    """
+    charged = charge(used, card, today)
+    usd = sum(item.usd for item in charged.charges)
+    per_minute = sum(rate.usd_per_hour for rate in rates_of(card, used.device, used.gpu)) / 60
+    savings = spared(finished, per_minute)
+    saved_usd = sum(saving.usd for saving in savings)
+    return Bill(
+        charges=charged.charges,
+        unmeasured=charged.unmeasured,
+        savings=savings,
+        usd=usd,
+        saved_usd=saved_usd,
+        roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
+        ai=used.ai,
+        gains=gains or Gains(),
+        notes=(*notes, *charged.notes),
+    )
+
+
+def charge(used: Used, card: RateCard, today: datetime.date | None = None) -> Charged:
+    """Every resource, priced or named as unmeasured. `today`: for the age of prices; None looks at no age."""
+    priced = [*_machines(used, card), *_ai(used, card)]
+    charges = tuple(item for item in priced if isinstance(item, Charge))
+    return Charged(
+        charges=charges,
+        unmeasured=tuple(item for item in priced if isinstance(item, Unmeasured)),
+        notes=tuple(old_prices(charges, card, today)) if today is not None else (),
+    )
 
 
 def spared(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
@@ -20,21 +98,21 @@ def spared(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving,
     Each build counts once a session, and not at all where an earlier attempt of this very session compiled it.
     """
     seen: set[str] = set()
-    found: dict[str, dict[str, float]] = {}
+    cached: dict[str, dict[str, float]] = {}
     for record in finished:
         output = read_output(record, BuildOutput)
         for build in output.builds if output else ():
             fresh = build.build_id not in seen
             seen.add(build.build_id)
             if fresh and build.cached and record.status == "passed":
-                found.setdefault(record.pattern, {})[build.variant] = build.seconds
-    return tuple(_spared(pattern, seconds, usd_per_minute) for pattern, seconds in found.items())
-
-
-def _spared(pattern: str, seconds: Mapping[str, float], usd_per_minute: float) -> Saving:
-    minutes = sum(seconds.values()) / 60
-    source = f"{', '.join(seconds)} from the cache; compiling took {60 * minutes:.1f} s then"
-    return Saving(pattern=pattern, source=source, minutes=minutes, usd=minutes * usd_per_minute)
+                cached.setdefault(record.pattern, {})[build.variant] = build.seconds
+    savings = []
+    for pattern, seconds in cached.items():
+        total = sum(seconds.values())
+        source = f"{', '.join(seconds)} from the cache; compiling took {total:.1f} s then"
+        saving = Saving(pattern=pattern, source=source, minutes=total / 60, usd=total / 60 * usd_per_minute)
+        savings.append(saving)
+    return tuple(savings)
 
 
 def judged_before(rows: Iterable[SessionRow], ground: str) -> bool:
@@ -42,68 +120,105 @@ def judged_before(rows: Iterable[SessionRow], ground: str) -> bool:
     return any(row.ground == ground and row.status in ("passed", "failed") for row in rows)
 
 
-def priors(
-    patterns: Iterable[Pattern], histories: Sequence[History], rows: Sequence[SessionRow]
-) -> tuple[Prior, ...]:
-    """What others lost without each of these patterns, and how often such a failure occurs here.
+def rates_of(card: RateCard, device: Device, gpu: str | None = None) -> tuple[Rate, ...]:
+    """The rates at which each second of a session is charged."""
+    return tuple(rate for rate in (held_rate(card, device, gpu), card.find(card.waiting)) if rate is not None)
 
-    `rows`: earlier sessions of the target. A failure counts where the same files passed in another session: then
-    something else was wrong, and not an edit.
+
+def held_rate(card: RateCard, device: Device, gpu: str | None) -> Rate | None:
+    """The rate of the machine that a session holds; None on a processor, unless the whole machine is rented."""
+    rate = gpu_rate(card, gpu)
+    return rate if rate is not None and (device == "cuda" or rate.whole) else None
+
+
+def hourly_usd(card: RateCard, head: SessionHead) -> float:
+    """What an hour of a session is charged, AI left out."""
+    rates = rates_of(card.attended(head.attended), head.device, head.gpu)
+    return sum(rate.usd_per_hour for rate in rates)
+
+
+def gpu_rate(card: RateCard, gpu: str | None) -> Rate | None:
+    """The card's rate for a GPU; None where it is the price of another one.
+
+    `NVIDIA H100 80GB HBM3` is an `NVIDIA H100`; a rate without a GPU is for any.
     """
-    found = []
-    for pattern in patterns:
-        lost = _lost(pattern.without, histories) if pattern.without else None
-        if lost is not None:
-            runs = [(row.ground, run) for row in rows for run in row.runs if run.pattern == pattern.name]
-            good = {ground for ground, run in runs if run.status == "passed"}
-            failures = sum(run.found and ground in good for ground, run in runs)
-            told = sum(run.success is not None for _, run in runs)
-            minutes, source = lost
-            found.append(
-                Prior(pattern=pattern.name, minutes=minutes, source=source, failures=failures, sessions=told)
-            )
-    return tuple(found)
+    rate = card.find(card.gpu)
+    fits = rate is not None and (rate.gpu is None or gpu is None or same_card(rate.gpu, gpu))
+    return rate if fits else None
 
 
-def _lost(without: Without, histories: Sequence[History]) -> tuple[float, str] | None:
-    """Minutes by the recorded rows, else by the author's word; with whose they are."""
-    rows = [row for one in histories if without.history for row in one.minutes_without(without.history).items()]
-    if rows:
-        whose = ", ".join(f"{name} {lost:g}" for name, lost in rows)
-        return median([lost for _, lost in rows]), f"{whose} min"
-    return (without.minutes, without.evidence) if without.minutes is not None else None
+def no_price(card: RateCard, gpu: str | None) -> str:
+    """That the card charges no rate of this GPU; the prices it has of it, and how to choose one."""
+    rate = card.find(card.gpu)
+    of = f", the price of a machine with {rate.gpu}" if rate and rate.gpu else ""
+    problem = f"the rate card charges {card.gpu}{of}; this GPU is {gpu or 'not known'}"
+    own = _prices(card, lambda name: gpu is not None and same_card(name, gpu))
+    if own:
+        return f"{problem}. Its prices: {'; '.join(own.values())}. Choose one: `gpu: {next(iter(own))}` in {CARD}"
+    others = _prices(card, lambda name: gpu is not None and same_chip(name, gpu))
+    near = f". Prices of other cards with that chip: {'; '.join(others.values())}" if others else ""
+    return f"{problem}, of which it has no price{near}. Add its rate, and name it as `gpu:` in {CARD}"
 
 
-def bill(
-    used: Used,
-    card: RateCard,
-    finished: Sequence[Finished] = (),
-    *,
-    priors: Sequence[Prior] = (),
-    gains: Gains | None = None,
-    notes: Sequence[str] = (),
-    today: datetime.date | None = None,
-) -> Bill:
-    """Cost and saving of a session.
+def _prices(card: RateCard, is_sought: Callable[[str], bool]) -> dict[str, str]:
+    """Name of a rate to `modal/any/h100, NVIDIA H100: $3.95 an hour (2026-05-07)`."""
+    counts = {rate.name: machine.count for machine in card.machines for rate in machine.rates}
+    prices = {}
+    for rate in card.every:
+        if rate.resource == "gpu" and rate.gpu and is_sought(rate.gpu):
+            count = counts.get(rate.name, 1)
+            several = f" for {count} GPUs" if count > 1 else ""
+            hourly = f"${rate.usd_per_hour:.2f} an hour{several}"
+            prices[rate.name] = f"{rate.name}, {rate.gpu}: {hourly} ({rate.as_of})"
+    return prices
 
-    `used`: what it used. A GPU is charged where the session ran on one, a person where the card names one.
-    `finished`: its ended steps, for builds that the cache spared; none where it only repeats an earlier session.
-    """
-    charged = charge(used, card, today)
-    usd = sum(one.usd for one in charged.charges)
-    per_minute = sum(rate.usd_per_hour for rate in rates_of(card, used.device, used.gpu)) / 60
-    savings = spared(finished, per_minute)
-    saved_usd = sum(one.usd for one in savings)
-    return Bill(
-        charges=charged.charges,
-        unmeasured=charged.unmeasured,
-        savings=savings,
-        usd=usd,
-        saved_usd=saved_usd,
-        roi=(saved_usd - usd) / usd if usd > 0 and savings else None,
-        priors=tuple(priors),
-        ai=used.ai,
-        energy_j=used.energy_j,
-        gains=gains or Gains(),
-        notes=(*notes, *charged.notes),
-    )
+
+def _machines(used: Used, card: RateCard) -> Iterator[Priced]:
+    """The machine that the session held, those of its jobs at their own prices, and whoever attended."""
+    rate = held_rate(card, used.device, used.gpu)
+    if rate is not None:
+        yield _by_time(rate, max(used.seconds, rate.minimum_s))
+    elif used.device == "cuda":
+        yield Unmeasured(resource="gpu", reason=no_price(card, used.gpu))
+    for host in used.hosts:
+        yield Charge(resource="gpu", rate=f"jobs on {host.host}", seconds=host.seconds, usd=host.usd)
+    waiting = card.find(card.waiting)
+    if waiting is not None:
+        yield _by_time(waiting, used.seconds, "stated")
+
+
+def _by_time(rate: Rate, seconds: float, basis: Basis = "measured") -> Charge:
+    usd = seconds / 3600 * rate.usd_per_hour
+    return Charge(resource=rate.resource, rate=rate.name, seconds=seconds, usd=usd, basis=basis)
+
+
+def _ai(used: Used, card: RateCard) -> Iterator[Priced]:
+    """What is known before the card's hours; an amount that is not known is nobody's zero."""
+    ai, rate = used.ai, card.find(card.ai)
+    if ai is None:
+        unknown = Unmeasured(resource="ai", reason=used.ai_reason)
+        yield unknown if rate is None else _by_time(rate, used.seconds, "stated")
+        return
+    if ai.usd is not None:
+        stated = ai.source == "stated"
+        label = "stated" if stated else f"{' and '.join(ai.agents) or 'an agent'}, its own result"
+        yield Charge(resource="ai", rate=label, seconds=0, usd=ai.usd, basis="stated" if stated else "measured")
+    if ai.unpriced:
+        tokens = sum(use.tokens.total for use in ai.models if use.usd is None)
+        names = ", ".join(ai.unpriced)
+        silent = f"{names} stated no AI cost (--ai-usd)"
+        reason = f"the cost of {tokens:,} tokens of {names} is unknown" if tokens else silent
+        yield Unmeasured(resource="ai", reason=reason)
+
+
+def old_prices(charges: Iterable[Charge], card: RateCard, today: datetime.date) -> Iterator[str]:
+    """A sentence for each price among the charges that is too old, or dated ahead of today."""
+    for item in charges:
+        rate = card.find(item.rate)
+        if rate is None or rate.resource not in MARKET or item.basis != "measured":
+            continue
+        days = (today - rate.as_of).days
+        if days > STALE_DAYS:
+            yield f"the price of {rate.name} is {days} days old: look it up and set it in rates.yaml"
+        elif days < 0:
+            yield f"the price of {rate.name} is dated {rate.as_of}, which is yet to come"

@@ -1,222 +1,315 @@
-"""`loop cost show|rates`: what sessions cost and saved, and the prices behind it."""
+"""`loop cost show|rates|keep-or-stop|pivot`: what sessions cost and saved, prices, decisions in money."""
 
 import datetime
-from collections.abc import Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from loop.base.documents import to_json
-from loop.base.errors import ExitCode
+from loop.base.errors import ExitCode, UsageError
 from loop.base.places import Project, project
 from loop.base.screen import Screen
-from loop.library.derived import contradictions
+from loop.library.definitions import read_file
 from loop.library.rates import rates
+from loop.library.targets import target as read_target
+from loop.machine.gpus import gpus
+from loop.model.dtypes import Device
 from loop.model.index import SessionRow
-from loop.model.money import Rate, RateCard
-from loop.money.answers import (
+from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
+from loop.money import keep_or_stop as keeping
+from loop.money import pivot as pivoting
+from loop.money.bill import STALE_DAYS, Used, charge, gpu_rate, no_price
+from loop.money.model import (
     AgedRate,
-    ChargedAt,
-    Cost,
     Costs,
     DamagedFolder,
-    LessThan,
+    KeptOrStopped,
+    Ledger,
+    Options,
+    Pivoted,
     Prices,
-    SessionCost,
+    Restart,
+    SessionCosts,
     Spared,
+    StopCost,
+    Waiting,
 )
-from loop.money.charging import STALE_DAYS, age_days
-from loop.money.ledger import RESOURCES, Totals, choose, notes, roi, savings, totals, with_open
+from loop.money.section import WHO as RESOURCES
+from loop.money.section import pivot_lines, sides
 from loop.report import format as say
-from loop.store import index, recorded
+from loop.store import index
 
 SHOWN = 30
 """Sessions in a table for people; totals are over all of them."""
 UNKNOWN = "?"
 EXACT = 9
 """Decimals of what is added up: sums of cents come out as cents."""
+NEVER_CLOSED = "sessions that never closed are charged for the steps that their journals hold"
+WAITING: tuple[Waiting, ...] = ("nobody", "agent", "engineer")
 
 
-def show_costs(
-    *, sessions: str | None, against: str | None, target: Path | None, as_json: bool, screen: Screen
-) -> int:
+def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Sessions and their sum, what was measurably spared, and what has no figure."""
     here = project(target, Path.cwd())
     rows, damaged = index.read(here.sessions)
-    rows = with_open(rows, rates(here))
-    chosen = choose(rows, sessions)
-    earlier = choose(rows, against, "--against") if against else []
-    less = _less_than(chosen, earlier, here) if chosen and earlier else None
-    wrong = _contradictions((*earlier, *chosen), here)
+    card = rates(here)
+    rows = [_charged(row, card) if row.status is None and not row.recorded else row for row in rows]
+    ledger = Ledger(
+        totals=totals(rows),
+        rows=tuple(SessionCosts(name=row.id, **dict(totals([row]))) for row in rows),
+        spared=spared(rows),
+        notes=tuple(notes(rows)),
+        damaged=tuple(DamagedFolder(folder=one.folder, reason=one.reason) for one in damaged),
+    )
     if as_json:
-        shown = Costs(
-            totals=Cost(**_plain(totals(chosen))),
-            rows=tuple(SessionCost(name=row.id, **_plain(totals([row]))) for row in chosen),
-            spared=Spared(**savings(chosen)._asdict(), roi=roi(chosen)),
-            saved_against=LessThan(sessions=str(against), **less) if less else None,
-            notes=tuple(notes(chosen)),
-            contradictions=tuple(wrong),
-            damaged=tuple(DamagedFolder(folder=one.folder, reason=one.reason) for one in damaged),
-        )
-        screen.data(to_json(shown))
-    elif not chosen:
+        screen.data(to_json(ledger))
+    elif not rows:
         screen.say(f"no sessions in {here.sessions}; `loop run session` makes one")
     else:
-        lines = [*_savings(chosen), *_less_lines(against, less), *(f"note: {note}" for note in notes(chosen))]
-        lines += [f"contradiction: {one}" for one in wrong]
-        lines += [f"damaged: {one.folder}: {one.reason}" for one in damaged]
-        _show_costs(chosen, lines, screen)
+        _show_ledger(ledger, screen)
     return ExitCode.OK
 
 
-def _less_than(chosen: Sequence[SessionRow], earlier: Sequence[SessionRow], here: Project) -> dict[str, Any]:
-    """What a session of the chosen took less than one of the earlier: on average, and each by itself."""
-    ours, theirs = _environment(chosen, here), _environment(earlier, here)
-    rows = [{"name": row.id, **_less_a_session([row], earlier)} for row in chosen]
-    return {**_less_a_session(chosen, earlier), "environment_minutes": _less(theirs, ours), "rows": rows}
+def _charged(session: SessionRow, card: RateCard) -> SessionRow:
+    """A session that never closed, charged at the card for the steps that its journal holds."""
+    seconds = sum(run.seconds for run in session.runs)
+    used = Used(seconds=seconds, device=session.device, gpu=session.environment.gpu, hosts=session.hosts)
+    charged = charge(used, card.attended(session.attended))
+    bill = {"charges": charged.charges, "unmeasured": charged.unmeasured, "notes": (NEVER_CLOSED,)}
+    return session.model_copy(update={"seconds": seconds, "usd": sum(one.usd for one in charged.charges), **bill})
 
 
-def _less_a_session(chosen: Sequence[SessionRow], earlier: Sequence[SessionRow]) -> dict[str, Any]:
-    before, after = _means(earlier), _means(chosen)
-    less = {name: _less(before[name], after[name]) for name in before}
-    return {**less, **{f"{name}_percent": _percent(less[name], before[name]) for name in ("minutes", "usd")}}
-
-
-def _contradictions(sessions: Sequence[SessionRow], here: Project) -> list[str]:
-    """Figures of the recorded ones among these sessions that cannot all be right."""
-    ids = dict.fromkeys(one.id for one in sessions if one.recorded)
-    known = {one.id: one for one in recorded.every(here.sessions)} if ids else {}
-    return [told for name in ids if name in known for told in contradictions(known[name])]
-
-
-def _means(sessions: Sequence[SessionRow]) -> dict[str, float | None]:
-    """Minutes and dollars of a session, on average."""
-    sums = totals(sessions)
-    figures = {"minutes": sums.minutes, **{f"{name}_usd": sums.of(name) for name in RESOURCES}, "usd": sums.usd}
-    return {name: None if figure is None else figure / len(sessions) for name, figure in figures.items()}
-
-
-def _percent(less: float | None, before: float | None) -> float | None:
-    return None if less is None or not before else round(100 * less / before, 1)
-
-
-def _less(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else round(before - after, EXACT)
-
-
-def _environment(sessions: Sequence[SessionRow], here: Project) -> float | None:
-    """Minutes that a recorded session's environment took; None for any other, or where its report does not say."""
-    if len(sessions) != 1 or not sessions[0].recorded:
-        return None
-    stated = recorded.read(here.sessions / sessions[0].id).row.environment
-    return stated.minutes if stated else None
-
-
-def _plain(sums: Totals) -> dict[str, Any]:
-    """Totals as JSON has them: `null` is not known, 0 is nothing used."""
-    dollars = {f"{name}_usd": _rounded(sums.of(name)) for name in RESOURCES}
-    return {
-        "sessions": sums.sessions,
-        "minutes": round(sums.minutes, EXACT),
-        **dollars,
-        "energy_j": sums.energy_j,
-        "usd": _rounded(sums.usd),
+def totals(sessions: Sequence[SessionRow]) -> Costs:
+    """Sums over sessions. What nobody measured is None, never 0."""
+    sums: dict[str, float] = {}
+    for item in (item for session in sessions for item in session.charges):
+        sums[item.resource] = sums.get(item.resource, 0.0) + item.usd
+    partial = sorted({missing.resource for session in sessions for missing in session.unmeasured})
+    usd: dict[str, float | None] = {
+        f"{name}_usd": round(sums[name], EXACT) if name in sums else None if name in partial else 0.0
+        for name in RESOURCES
     }
+    return Costs(
+        sessions=len(sessions),
+        minutes=round(sum(session.seconds / 60 for session in sessions), EXACT),
+        **usd,
+        usd=None if not sums and partial else round(sum(sums.values()), EXACT),
+        partial=tuple(partial),
+    )
 
 
-def _rounded(usd: float | None) -> float | None:
-    return None if usd is None else round(usd, EXACT)
+def spared(sessions: Sequence[SessionRow]) -> Spared:
+    """What was spared in sessions, and (spared - charged) / charged in those that were run here."""
+    savings = [saving for session in sessions for saving in session.savings]
+    minutes, usd = sum(saving.minutes for saving in savings), sum(saving.usd for saving in savings)
+    cost = sum(session.usd for session in sessions if not session.recorded)
+    return Spared(minutes=minutes, usd=usd, roi=(usd - cost) / cost if cost > 0 and minutes else None)
 
 
-def _show_costs(chosen: Sequence[SessionRow], lines: Sequence[str], screen: Screen) -> None:
-    shown = chosen[-SHOWN:]
-    if len(shown) < len(chosen):
-        screen.data(f"the last {len(shown)} of {len(chosen)} sessions; --json has all")
-    heads = ("session", "min", "GPU", "AI", "engineer", "all")
-    cells = [row_of(row.id, totals([row])) for row in shown]
-    screen.table(heads, [*cells, row_of("sum", totals(chosen))], wrap=0)
+def notes(sessions: Sequence[SessionRow]) -> Iterator[str]:
+    """What has no figure, in how many sessions; what was stated; what the bills themselves say."""
+    for resource, word in RESOURCES.items():
+        reasons = [
+            missing.reason for row in sessions for missing in row.unmeasured if missing.resource == resource
+        ]
+        why = f" ({reasons[0]})" if len(set(reasons)) == 1 else ""
+        if reasons:
+            yield f"{word}: not measured in {len(reasons)} of {len(sessions)} sessions{why}"
+    stated = sum(any(item.basis == "stated" for item in session.charges) for session in sessions)
+    if stated:
+        yield f"stated by somebody, not measured: charges of {stated} of {len(sessions)} sessions"
+    times = Counter(note for session in sessions for note in session.notes)
+    for note, count in times.items():
+        yield note if count == 1 else f"{note} ({count} sessions)"
+
+
+def _show_ledger(ledger: Ledger, screen: Screen) -> None:
+    shown = ledger.rows[-SHOWN:]
+    if len(shown) < len(ledger.rows):
+        screen.data(f"the last {len(shown)} of {len(ledger.rows)} sessions; --json has all")
+    cells = [*(cells_of(row.name, row) for row in shown), cells_of("sum", ledger.totals)]
+    screen.table(("session", "min", "GPU", "AI", "engineer", "all"), cells, wrap=0)
     screen.data("")
-    for line in lines:
-        screen.prose(line)
+    if ledger.spared.minutes:
+        roi = "" if ledger.spared.roi is None else f"; ROI {ledger.spared.roi:.3g}"
+        screen.prose(
+            f"spared, as measured here: {ledger.spared.minutes:.1f} min, {say.usd(ledger.spared.usd)}{roi}"
+        )
+    for note in ledger.notes:
+        screen.prose(f"note: {note}")
+    for folder in ledger.damaged:
+        screen.prose(f"damaged: {folder.folder}: {folder.reason}")
 
 
-def row_of(name: str, sums: Totals) -> tuple[str, ...]:
-    """A row of the table: minutes, and dollars by resource."""
-    cells = [_in_part(sums.of(resource), resource in sums.unknown) for resource in ("gpu", "ai", "engineer")]
-    return name, f"{sums.minutes:.1f}", *cells, _in_part(sums.usd, bool(sums.unknown - {"energy"}))
+def cells_of(name: str, costs: Costs) -> tuple[str, ...]:
+    """A row of the table: minutes, and dollars by resource; `+` where some of them were not measured."""
+    parts = (("gpu", costs.gpu_usd), ("ai", costs.ai_usd), ("engineer", costs.engineer_usd))
+    dollars = [_usd(usd, resource in costs.partial) for resource, usd in parts]
+    return name, f"{costs.minutes:.1f}", *dollars, _usd(costs.usd, bool(costs.partial))
 
 
-def _in_part(value: float | None, partial: bool) -> str:
-    """Dollars, with a plus where some of them were not measured."""
-    return f"{_usd(value)}{'+' * (partial and value is not None)}"
-
-
-def _usd(value: float | None) -> str:
-    """`0.4167`, `25.00`; what is not known is a question mark, never a zero."""
+def _usd(value: float | None, partial: bool) -> str:
+    """`0.4167`, `25.00+`; what is not known is a question mark, never a zero."""
     if value is None:
         return UNKNOWN
-    return f"{value:.2f}" if value == 0 or abs(value) >= 1 else f"{value:.4f}"
-
-
-def _savings(chosen: Sequence[SessionRow]) -> Iterator[str]:
-    """What was spared, and what that returns."""
-    saved, returned = savings(chosen), roi(chosen)
-    if saved.minutes:
-        told = "" if returned is None else f"; ROI {returned:.3g}"
-        yield f"spared, as measured here: {saved.minutes:.1f} min, {say.usd(saved.usd)}{told}"
-
-
-def _less_lines(against: str | None, less: dict[str, Any] | None) -> Iterator[str]:
-    """Each session against the earlier ones; the mean, where there are several."""
-    if less is None:
-        return
-    rows = less["rows"][-SHOWN:]
-    for row in rows if len(rows) > 1 else ():
-        yield f"{row['name']}, less than {against}: {_less_text(row)}"
-    yield f"{'on average, ' if len(rows) > 1 else ''}less than {against}: {_less_text(less)}"
-    if less["environment_minutes"] is not None:
-        yield f"its environment took {less['environment_minutes']:g} min less"
-
-
-def _less_text(less: dict[str, Any]) -> str:
-    usd, shares = less["usd"], (less["minutes_percent"], less["usd_percent"])
-    minutes, dollars = ("" if one is None else f" ({one:.0f} %)" for one in shares)
-    told = "dollars unknown" if usd is None else f"{'-' if usd < 0 else ''}${abs(usd):.2f}{dollars}"
-    return f"{less['minutes']:.1f} min{minutes}, {told}"
+    return (f"{value:.2f}" if value == 0 or abs(value) >= 1 else f"{value:.4f}") + "+" * partial
 
 
 def show_rates(*, target: Path | None, as_json: bool, screen: Screen) -> int:
     """The card, with the age of each price."""
     card, today = rates(project(target, Path.cwd())), datetime.datetime.now(datetime.UTC).date()
-    rows = [_rate(rate, card, today) for rate in card.every]
+    prices = []
+    for rate in card.every:
+        age, charged_at = (today - rate.as_of).days, rate.name in (card.gpu, card.waiting, card.ai)
+        prices.append(AgedRate(**dict(rate), age_days=age, old=age > STALE_DAYS, charged_at=charged_at))
     if as_json:
-        charged = ChargedAt(gpu=card.gpu, waiting=card.waiting, ai=card.ai, energy=card.energy)
-        screen.data(to_json(Prices(charged_at=charged, rates=tuple(AgedRate(**row) for row in rows))))
+        screen.data(to_json(Prices(rates=tuple(prices))))
         return ExitCode.OK
-    sources = list(dict.fromkeys(row["source"] for row in rows))
+    sources = list(dict.fromkeys(rate.source for rate in prices))
     cells = [
         (
-            row["name"] + (" *" if row["charged_at"] else ""),
-            f"{row['usd_per_hour']:.5g}",
-            row["as_of"],
-            f"{row['age_days']} d{', old' if row['old'] else ''}",
-            sources.index(row["source"]) + 1,
+            rate.name + (" *" if rate.charged_at else ""),
+            f"{rate.usd_per_hour:.5g}",
+            str(rate.as_of),
+            f"{rate.age_days} d{', old' if rate.old else ''}",
+            str(sources.index(rate.source) + 1),
         )
-        for row in rows
+        for rate in prices
     ]
     screen.table(("rate (* sessions are charged at it)", "$/h", "as of", "age", "source"), cells, wrap=0)
     screen.data("")
     for number, source in enumerate(sources, start=1):
         screen.data(f"{number:2d}  {source}")
-    if card.energy is not None:
-        screen.data(f"energy: ${card.energy.usd_per_kwh:g}/kWh, {card.energy.as_of}: {card.energy.source}")
     return ExitCode.OK
 
 
-def _rate(rate: Rate, card: RateCard, today: datetime.date) -> dict[str, Any]:
-    age = age_days(rate.as_of, today)
-    return {
-        **rate.model_dump(mode="json"),
-        "age_days": age,
-        "old": age > STALE_DAYS,
-        "charged_at": rate.name in (card.gpu, card.waiting, card.ai),
-    }
+@dataclass(frozen=True)
+class KeepRequest:
+    """What the user knows of the gap that follows."""
+
+    idle_hours: float | None = None
+    gpu_usd_per_hour: float | None = None
+    """None: the rate card's."""
+    stop_cost_usd: str | None = None
+    """Dollars or a range of them, `0.80..1.20`; None: from the restart."""
+    restart_minutes: str | None = None
+    """Minutes or a range of them; None: as this project's sessions measured it."""
+    waiting: str | None = None
+    target: Path | None = None
+    json: bool = False
+
+
+def keep_or_stop(request: KeepRequest, screen: Screen) -> int:
+    """Both sides, the break-even and the decision; the exit code says nothing of which it is."""
+    if request.idle_hours is None:
+        raise UsageError("for how long will the GPU idle?", hint="loop cost keep-or-stop --idle-hours 5")
+    here = project(request.target, Path.cwd())
+    card = rates(here)
+    idle = amount("--idle-hours", request.idle_hours)
+    rate = _usd_per_hour(request.gpu_usd_per_hour, card, here)
+    stop = _stop(request, here, card, rate)
+    weighed = keeping.decide(idle, rate, stop)
+    if request.json:
+        screen.data(to_json(KeptOrStopped(stop=stop, **dict(weighed))))
+    else:
+        _show((keeping.sentence(weighed), *sides(stop, rate)), screen)
+    return ExitCode.OK
+
+
+def amount(option: str, value: float, highest: float = 1e6) -> float:
+    """A number from 0 on. Raises UsageError for anything else."""
+    if not (math.isfinite(value) and 0 <= value < highest):
+        raise UsageError(f"{option} {value:g}: expected a number from 0 to {highest:g}", hint=f"{option} 5")
+    return value
+
+
+def amounts(option: str, text: str) -> tuple[float, float]:
+    """`0.80` or `0.80..1.20` as two numbers. Raises UsageError for anything else."""
+    parts = text.split("..")
+    try:
+        low, high = (float(part) for part in (parts * 2 if len(parts) == 1 else parts))
+    except ValueError as error:
+        example = f"{option} 0.80, or a range: {option} 0.80..1.20"
+        raise UsageError(f"{option} {text!r}: expected a number, or two with .. between", hint=example) from error
+    if amount(option, low) > amount(option, high):
+        raise UsageError(
+            f"{option} {text}: the smaller number comes first", hint=f"{option} {parts[1]}..{parts[0]}"
+        )
+    return low, high
+
+
+def _usd_per_hour(given: float | None, card: RateCard, here: Project) -> float:
+    """Dollars an hour, as given, else the card's of the GPU at hand, or of the last session's where none is.
+
+    Raises UsageError where the card's rate is another GPU's: with the prices that it has of this one.
+    """
+    if given is None:
+        first = gpus().first
+        recent = index.rows(here.sessions, last=index.LOOKED_BACK)
+        seen = [row.environment.gpu for row in recent if not row.recorded]
+        gpu = first.name if first else next(filter(None, reversed(seen)), None)
+        rate = gpu_rate(card, gpu)
+        if rate is None:
+            raise UsageError(no_price(card, gpu), hint="or state its price: --gpu-usd-per-hour 0.70")
+        return rate.usd_per_hour
+    if not (math.isfinite(given) and 0 < given < HIGHEST_USD_PER_HOUR):
+        expected = f"a price above 0 and below {HIGHEST_USD_PER_HOUR}"
+        hint = "without a price there is no break-even; catalogues write 0 or 700 where nothing is offered"
+        raise UsageError(f"--gpu-usd-per-hour {given:g}: expected {expected}", hint=hint)
+    return given
+
+
+def _stop(request: KeepRequest, here: Project, card: RateCard, rate: float) -> StopCost:
+    """What a stop costs: as given, else by a restart that was given or measured."""
+    if request.stop_cost_usd is None:
+        who = next((name for name in WAITING if name == request.waiting), None)
+        if request.waiting is not None and who is None:
+            expected = f"--waiting {request.waiting!r}: expected {', '.join(WAITING)}"
+            raise UsageError(expected, hint=f"--waiting {WAITING[0]}")
+        return keeping.stop_cost(_restart(request, here), rate, *keeping.who_waits(card, who))
+    parts = {"--restart-minutes": request.restart_minutes, "--waiting": request.waiting}
+    for option, value in parts.items():
+        if value is not None:
+            both = f"--stop-cost-usd is the whole cost of a stop, and {option} a part of it: name one"
+            raise UsageError(both, hint=f"leave out {option}")
+    low, high = amounts("--stop-cost-usd", request.stop_cost_usd)
+    return StopCost(low_usd=low, high_usd=high, source="as given")
+
+
+def _restart(request: KeepRequest, here: Project) -> Restart:
+    if request.restart_minutes is not None:
+        low, high = amounts("--restart-minutes", request.restart_minutes)
+        return Restart(low_minutes=low, high_minutes=high)
+    rows = _rows(here)
+    devices: tuple[Device, ...] = ("cuda", "cpu")
+    measured = (keeping.restart_of(rows, device) for device in devices)
+    restart = next(filter(None, measured), None)
+    if restart is None:
+        hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
+        raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
+    return restart
+
+
+def _rows(here: Project) -> list[SessionRow]:
+    """The sessions of a project's target, oldest first."""
+    return index.rows(here.sessions, target=read_target(here).value.name)
+
+
+def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: Screen) -> int:
+    """Stop rules and expected values; the exit code says nothing of which it is."""
+    given = read_file(options, Options).value if options is not None else None
+    rows = _rows(project(target, Path.cwd()))
+    rules = pivoting.stop_rules([row for row in rows if row.device == rows[-1].device])
+    weighed = pivoting.pivot(given, rules)
+    if as_json:
+        screen.data(to_json(Pivoted(question=given.question if given else None, **dict(weighed))))
+    else:
+        _show(pivot_lines(weighed), screen)
+    return ExitCode.OK
+
+
+def _show(lines: Iterable[str], screen: Screen) -> None:
+    for line in lines:
+        screen.prose(line)

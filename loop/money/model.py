@@ -1,11 +1,12 @@
-"""Decisions about money: keep or stop a GPU, go on or pivot; and what is known of a preemption."""
+"""What sessions cost; decisions: keep or stop a GPU, go on or pivot; and what is known of a preemption."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from loop.model.base import Model, Stored
+from loop.model.base import Model, Printed, Stored
 from loop.model.dtypes import Device
+from loop.model.money import Rate
 from loop.model.output import Output
 from loop.model.pattern import Text
 
@@ -17,6 +18,89 @@ Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
 def hours_text(hours: float) -> str:
     """`12 min`, `4.0 h`."""
     return f"{60 * hours:.0f} min" if hours < 1 else f"{hours:.1f} h"
+
+
+class Costs(Model):
+    """What sessions took and cost, in dollars. None: nobody measured it; 0: nothing was used."""
+
+    sessions: int
+    """How many."""
+    minutes: float
+    """Wall time."""
+    gpu_usd: float | None
+    """For GPUs."""
+    ai_usd: float | None
+    """For AI."""
+    engineer_usd: float | None
+    """For people who attended, as stated."""
+    usd: float | None
+    """All that is known."""
+    partial: tuple[str, ...] = ()
+    """Resources that some session has no figure for: their dollars are a part."""
+
+
+class SessionCosts(Costs):
+    """One session."""
+
+    name: str
+    """Its id."""
+
+
+class Spared(Model):
+    """What sessions measurably spared."""
+
+    minutes: float
+    """Minutes."""
+    usd: float
+    """Dollars."""
+    roi: float | None
+    """Dollars spared for each that was spent; None where nothing was charged or nothing spared."""
+
+
+class DamagedFolder(Model):
+    """A folder that is left out."""
+
+    folder: str
+    """Its name."""
+    reason: str
+    """Why."""
+
+
+class Ledger(Printed):
+    """What sessions cost, and what was measurably spared."""
+
+    schema_version: int = 5
+    """Number of this schema."""
+    totals: Costs
+    """All of them."""
+    rows: tuple[SessionCosts, ...]
+    """Each of them."""
+    spared: Spared
+    """What was spared."""
+    notes: tuple[str, ...]
+    """What the figures rest on."""
+    damaged: tuple[DamagedFolder, ...]
+    """Folders that are left out."""
+
+
+class AgedRate(Rate):
+    """A price with its age."""
+
+    age_days: int
+    """Days since it was true."""
+    old: bool
+    """Whether that is long ago."""
+    charged_at: bool
+    """Whether sessions are charged at it."""
+
+
+class Prices(Printed):
+    """The prices of the rate card."""
+
+    schema_version: int = 2
+    """Number of this schema."""
+    rates: tuple[AgedRate, ...]
+    """All of them."""
 
 
 class Restart(Stored):
@@ -79,6 +163,15 @@ class KeepOrStop(Stored):
     """The decision where it costs most."""
     decision: Literal["keep", "stop", "it depends"]
     """What both ends agree on; it depends where they do not."""
+
+
+class KeptOrStopped(Printed, KeepOrStop):
+    """Whether to keep an idle GPU."""
+
+    schema_version: int = 3
+    """Number of this schema."""
+    stop: StopCost
+    """What a stop costs."""
 
 
 class KeepOutput(Output):
@@ -173,6 +266,15 @@ class Pivot(Stored):
     """The option whose worst case is above every other known one's best; None where the ranges overlap."""
     decision: str
     """What follows, in a sentence."""
+
+
+class Pivoted(Printed, Pivot):
+    """Whether to go on."""
+
+    schema_version: int = 2
+    """Number of this schema."""
+    question: str | None
+    """What has to be decided."""
 
 
 class PivotOutput(Output):

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loop.model.money import Bill, Charge, ModelUse, Prior, Saving, Unmeasured
+from loop.model.money import Bill, Charge, ModelUse, Unmeasured
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, Pivot, PivotOutput, StopCost, hours_text
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 
-WHO = {"gpu": "GPU", "engineer": "engineer", "ai": "AI", "energy": "energy"}
+WHO = {"gpu": "GPU", "engineer": "engineer", "ai": "AI"}
 HELD = {True: "met", False: "not met", None: "unknown whether it is met"}
 
 
@@ -22,11 +22,11 @@ def money_line(bill: Bill, seconds: float) -> str:
 def cost(bill: Bill, seconds: float) -> str:
     """`$1.53 (GPU $0.02 measured, engineer $1.51 stated)`; what has no known price is named, never zero."""
     sums: dict[tuple[str, str], float] = {}
-    for one in bill.charges:
-        sums[one.resource, one.basis] = sums.get((one.resource, one.basis), 0.0) + one.usd
+    for charge in bill.charges:
+        sums[charge.resource, charge.basis] = sums.get((charge.resource, charge.basis), 0.0) + charge.usd
     priced = [f"{WHO[resource]} {say.usd(usd)} {basis}" for (resource, basis), usd in sums.items()]
     billed = f"{say.usd(bill.usd)} ({', '.join(priced)})" if priced else "nothing was billed"
-    unknown = [WHO[one.resource] for one in bill.unmeasured if _was_used(bill, one)]
+    unknown = [WHO[missing.resource] for missing in bill.unmeasured if _was_used(bill, missing)]
     more = f"; {' and '.join(unknown)}: price unknown" if unknown else ""
     silent = bill.ai is not None and bill.ai.usd is None and not bill.ai.models
     more += "; no AI cost stated" if silent else ""
@@ -34,7 +34,7 @@ def cost(bill: Bill, seconds: float) -> str:
 
 
 def _was_used(bill: Bill, missing: Unmeasured) -> bool:
-    """Whether something was surely used whose price is not known; energy is shown in joules."""
+    """Whether something was surely used whose price is not known."""
     return missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None and bool(bill.ai.models))
 
 
@@ -49,17 +49,17 @@ def roi(bill: Bill) -> str:
 
 
 def money(bill: Bill, seconds: float) -> dict[str, Any]:
-    """Cost, what was spared, and what others lost, as the template reads them. None and empty: nothing to show."""
+    """Cost and what was spared, as the template reads them. None and empty: nothing to show."""
     tokens = columns("Model", ">Calls", ">Read", ">From a cache", ">Into a cache", ">Written", ">Cost")
     spared = columns("Pattern", ">Spared", ">Worth", "As measured here")
-    priors = columns(
-        "Pattern", ">Another project lost", ">Such failures here", ">Weighed by them", "Whose minutes"
+    savings = (
+        (saving.pattern, say.seconds(60 * saving.minutes), say.usd(saving.usd), saving.source)
+        for saving in bill.savings
     )
     return {
         "charges": _charges(bill),
-        "savings": filled(spared, tuple(map(_saving, bill.savings))),
+        "savings": filled(spared, tuple(savings)),
         "line": money_line(bill, seconds),
-        "priors": filled(priors, tuple(map(_prior, bill.priors))),
         "tokens": filled(tokens, tuple(map(_tokens, bill.ai.models if bill.ai else ()))),
         "remarks": (*_unmeasured(bill), *_notes(bill)),
     }
@@ -68,7 +68,8 @@ def money(bill: Bill, seconds: float) -> dict[str, Any]:
 def _charges(bill: Bill) -> Table | None:
     heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
     rows = tuple(
-        (WHO[one.resource], one.rate, *_by_time(one), say.usd(one.usd), one.basis) for one in bill.charges
+        (WHO[charge.resource], charge.rate, *_by_time(charge), say.usd(charge.usd), charge.basis)
+        for charge in bill.charges
     )
     total = (("Sum", "", "", "", say.usd(bill.usd), ""),) if len(rows) > 1 else ()
     return filled(heads, (*rows, *total))
@@ -76,7 +77,7 @@ def _charges(bill: Bill) -> Table | None:
 
 def _by_time(charge: Charge) -> tuple[str, str]:
     """Dollars an hour and time; dashes for what is not paid by the hour."""
-    if charge.seconds <= 0 or charge.resource == "energy":
+    if charge.seconds <= 0:
         return "-", "-"
     return say.rate(charge.usd / charge.seconds * 3600), say.seconds(charge.seconds)
 
@@ -90,8 +91,6 @@ def _tokens(use: ModelUse) -> tuple[str, ...]:
 
 def _notes(bill: Bill) -> Iterator[str]:
     yield from bill.notes
-    if any(charge.resource == "energy" for charge in bill.charges):
-        yield f"energy: the GPU took {bill.energy_j:,.0f} J while it was timed"
     yield from bill.ai.notes if bill.ai else ()
     kept, brought = say.count(bill.gains.accepted, "kept change"), bill.gains.accepted_us
     if bill.gains.accepted and (brought is None or brought <= 0):
@@ -103,33 +102,22 @@ def _notes(bill: Bill) -> Iterator[str]:
 
 def _unmeasured(bill: Bill) -> Iterator[str]:
     """Nobody measured it, or nobody knows its price."""
-    known = {"ai": bill.ai is not None, "energy": bill.energy_j is not None, "gpu": True}
-    for one in bill.unmeasured:
-        why = one.reason if known.get(one.resource) else f"not measured ({one.reason})"
-        yield f"{WHO[one.resource]}: {why}"
-
-
-def _saving(saving: Saving) -> tuple[str, ...]:
-    return saving.pattern, say.seconds(60 * saving.minutes), say.usd(saving.usd), saving.source
-
-
-def _prior(one: Prior) -> tuple[str, ...]:
-    seen = f"{one.failures} of {say.count(one.sessions, 'session')}"
-    weighed = say.minutes(one.share * one.minutes) if one.sessions else "-"
-    return one.pattern, say.minutes(one.minutes), seen, weighed, one.source
+    for missing in bill.unmeasured:
+        measured = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
+        reason = missing.reason if measured else f"not measured ({missing.reason})"
+        yield f"{WHO[missing.resource]}: {reason}"
 
 
 def decisions(finished: Sequence[Finished]) -> tuple[str, ...]:
     """Of each kind the last that was decided, in lines."""
-    kept = outputs_of(finished, KeepOutput)[-1:]
-    weighed = [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot][-1:]
-    return tuple(line for lines in (*map(_kept, kept), *map(pivot_lines, weighed)) for line in lines)
-
-
-def _kept(output: KeepOutput) -> Iterator[str]:
-    yield output.message
-    if output.stop is not None:
-        yield from sides(output.stop, output.gpu_usd_per_hour)
+    lines: list[str] = []
+    for kept in outputs_of(finished, KeepOutput)[-1:]:
+        lines.append(kept.message)
+        if kept.stop is not None:
+            lines += sides(kept.stop, kept.gpu_usd_per_hour)
+    for pivot in [output.pivot for output in outputs_of(finished, PivotOutput) if output.pivot][-1:]:
+        lines += pivot_lines(pivot)
+    return tuple(lines)
 
 
 def sides(stop: StopCost, gpu_usd_per_hour: float) -> Iterator[str]:
@@ -150,9 +138,9 @@ def pivot_lines(weighed: Pivot) -> Iterator[str]:
     """What follows, then each stop rule and each option; expected is probability times value less cost."""
     yield weighed.decision
     yield from (f"{rule.rule}: {HELD[rule.holds]}; {rule.why}" for rule in weighed.rules)
-    for one in weighed.options:
-        worth = f", expected {span(*map(say.usd, one.expected_usd))}" if one.expected_usd else ""
-        yield f"{one.name}: costs {span(*map(say.usd, one.usd))}{worth}; {one.note}"
+    for option in weighed.options:
+        worth = f", expected {span(*map(say.usd, option.expected_usd))}" if option.expected_usd else ""
+        yield f"{option.name}: costs {span(*map(say.usd, option.usd))}{worth}; {option.note}"
 
 
 def span(low: str, high: str) -> str:

@@ -11,8 +11,8 @@ from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.processes import Tick, run
 from loop.base.remarks import remark
-from loop.builds.build import ENGLISH
 from loop.builds.compiler_errors import first_error
+from loop.builds.reads import ENGLISH
 from loop.calls.counters import Counters
 from loop.machine.machine import compiler_version
 from loop.model.device_profile import KernelRun

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from loop.base.processes import Completed, Tick, run, together
 from loop.builds.binaries import BINUTILS, defined_names
-from loop.builds.build import ENGLISH, linked
+from loop.builds.build import linked
 from loop.builds.compiler_errors import BuildFailed, first_error, how_to_install
+from loop.builds.reads import ENGLISH
 from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
 from loop.model.promises import MustNotCompile

@@ -4,17 +4,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from types import MappingProxyType
 
 from loop.base.stats import geometric_mean
 from loop.model.change import standing
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
-from loop.model.output import MeasureOutput, OperatorSpeed, VerifyOutput, outputs_of
+from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures.roofline import Roof
-from loop.report.format import sparkline
 from loop.report.markdown import Table, columns, filled
 
 ALIKE = 4.0
@@ -166,33 +164,21 @@ class VariantSpeed:
     table: Table | None
 
 
-Rounds = Mapping[tuple[str, str], Sequence[float]]
-"""From variant and workload to the ratio of each round, from the raw samples."""
-
-
 def speeds(
-    record: SessionRecord,
-    finished: Sequence[Finished],
-    rounds: Rounds = MappingProxyType({}),
-    roof: Roof | None = None,
+    record: SessionRecord, finished: Sequence[Finished], roof: Roof | None = None
 ) -> tuple[VariantSpeed, ...]:
-    """Every timed variant, one row a workload, by the session's verdicts; then its calls as an operator."""
+    """Every timed variant, one row a workload, by the session's verdicts."""
     judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
     outputs = outputs_of(standing(finished), MeasureOutput)
     by_variant = _last_timed((one for output in outputs for one in output.measurements), judged)
-    operators = {(o.variant, o.workload): o for output in outputs for o in output.as_operator}.values()
     base, made = record.head.baseline, []
     for name, mine in by_variant.items():
         verdicts = [judged[name, one.workload.name] for one in mine]
         heads = columns(
             *("Workload", "Verdict", ">Ratio [99 % interval]", f">{name}", f">{base}"),
-            *(">GB/s", ">GFLOP/s", ">Of the roof", "Rounds", f">Memory {name}", f">Memory {base}"),
+            *(">GB/s", ">GFLOP/s", ">Of the roof", f">Memory {name}", f">Memory {base}"),
         )
-        rows = [
-            _speed_row(one, verdict, sparkline(rounds.get((name, one.workload.name), ())), roof)
-            for one, verdict in zip(mine, verdicts, strict=True)
-        ]
-        rows += [_operator_row(one, len(heads)) for one in operators if one.variant == name]
+        rows = [_speed_row(one, verdict, roof) for one, verdict in zip(mine, verdicts, strict=True)]
         made.append(VariantSpeed(name, _summary(mine, verdicts), filled(heads, rows)))
     return tuple(made)
 
@@ -246,7 +232,7 @@ def _summary(measurements: Sequence[Measurement], verdicts: Sequence[SpeedVerdic
     return f"no mean {over}: too wide an interval on {vague}" if vague else f"{mean_of(verdicts)} {over}"
 
 
-def _speed_row(one: Measurement, verdict: SpeedVerdict, curve: str, roof: Roof | None) -> tuple[str, ...]:
+def _speed_row(one: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tuple[str, ...]:
     own = "" if one.timed_by == "loop" else " (its own clock)"
     few = f"{say.times(verdict.ratio)}, too few rounds"
     share = None if roof is None else roof.share(one.flops_per_s, one.bytes_per_s)
@@ -259,15 +245,9 @@ def _speed_row(one: Measurement, verdict: SpeedVerdict, curve: str, roof: Roof |
         say.giga(one.bytes_per_s),
         say.giga(one.flops_per_s),
         "-" if share is None else f"{say.significant(100 * share, 2)} %",
-        curve,
         say.memory(one.candidate_peak_bytes),
         say.memory(one.reference_peak_bytes),
     )
-
-
-def _operator_row(one: OperatorSpeed, cells: int) -> tuple[str, ...]:
-    said = (f"{one.workload}, as an operator", "not judged", say.times(one.ratio), say.latency(one.us))
-    return (*said, *["-"] * (cells - len(said)))
 
 
 def reasons(verdicts: Iterable[Verdict]) -> tuple[str, ...]:

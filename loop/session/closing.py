@@ -14,7 +14,6 @@ from loop.base.screen import Screen, table_lines, width
 from loop.debug.section import diagnoses
 from loop.learning import calibration, learnings
 from loop.learning.memory import Recall, failures_json
-from loop.library.histories import histories
 from loop.library.rates import rates
 from loop.model.base import Model
 from loop.model.change import BriefOutput, hosts_of
@@ -31,8 +30,7 @@ from loop.model.record import (
     latest_attempts,
 )
 from loop.model.target import CAbiVariant
-from loop.money.bill import bill, judged_before, priors
-from loop.money.charging import NO_AI, Used, energy
+from loop.money.bill import NO_AI, Used, bill, judged_before
 from loop.optimize.edits import page_of
 from loop.optimize.keeping import gains
 from loop.optimize.section import changes_json
@@ -73,7 +71,6 @@ def conclude(
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
     rows = [row for row in rows if not row.recorded and row.id < head.id]
     repeats = status != "passed" or judged_before(rows, head.ground)
-    ran = dict.fromkeys(record.pattern for record in finished)
     record = SessionRecord(
         head=head,
         status=status,
@@ -85,7 +82,6 @@ def conclude(
             measured_use(head, folder, took.seconds),
             card,
             () if repeats else every_attempt(folder),
-            priors=priors([head.plan.find(name).pattern for name in ran], histories(), rows),
             gains=gains(finished),
             notes=[took.note] if took.note else [],
             today=now.date(),
@@ -114,11 +110,10 @@ def every_attempt(folder: SessionFolder) -> tuple[Finished, ...]:
 
 
 def measured_use(head: SessionHead, folder: SessionFolder, seconds: float) -> Used:
-    """What the session used, by its own journal, the GPU's counter of energy and the best word on AI."""
-    joules, over_s = energy(every_attempt(folder)) or (None, 0.0)
+    """What the session used, by its own journal and the best word on AI."""
     ai, reason = results.used(folder)
     hosts = hosts_of(folder.finished())
-    return Used(seconds, head.device, head.gpu, joules, over_s, ai, reason or NO_AI, hosts)
+    return Used(seconds, head.device, head.gpu, ai, reason or NO_AI, hosts)
 
 
 def never_reached(plan: ResolvedPlan, finished: tuple[Finished, ...], ending: Ending) -> list[str]:
@@ -161,10 +156,8 @@ def render(setting: Setting, record: SessionRecord, folder: SessionFolder) -> Re
         record=record,
         finished=finished,
         earlier=list(predecessors(setting, record)),
-        histories=histories(),
         recalled=recall(setting, record.head.id).lines,
         calibration=predictions_held(setting, record),
-        rounds=samples.rounds(folder, finished),
         replayed=(folder.path / recipe.NAME).is_file(),
     )
     return render_session(setting.project.own("templates") or shipped("templates"), given)

@@ -12,10 +12,10 @@ from loop.base.errors import ExitCode, LoopError, UsageError
 from loop.base.places import project, shipped
 from loop.base.screen import Screen
 from loop.model.record import SessionRecord
-from loop.report.exports import rows, spans, trace
+from loop.report.exports import rows
 from loop.session import closing, recorded, samples, summary
 from loop.steps.setting import Setting, read_setting
-from loop.store import sessions, ticks
+from loop.store import sessions
 from loop.store.sessions import SessionFolder
 
 
@@ -46,13 +46,6 @@ def _json(setting: Setting, folder: SessionFolder) -> Written:
     return Written(json.dumps(outcome, indent=1) + "\n")
 
 
-def _trace(setting: Setting, folder: SessionFolder) -> Written:
-    lines, finished = folder.lines(), folder.finished()
-    signs = ticks.read(folder.path / ticks.NAME)
-    sampled = samples.read_samples(folder, finished).sampled
-    return Written(trace(folder.head(), spans(lines, finished), signs, sampled))
-
-
 def _csv(setting: Setting, folder: SessionFolder) -> Written:
     read = samples.read_samples(folder, folder.finished())
     return Written(rows(folder.id, samples.required(folder, read)))
@@ -62,7 +55,6 @@ FORMATS: dict[str, Callable[[Setting, SessionFolder], Written]] = {
     "md": _markdown,
     "html": _html,
     "json": _json,
-    "trace": _trace,
     "csv": _csv,
 }
 """What `--format` may be, besides a summary, which has options of its own."""

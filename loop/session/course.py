@@ -8,7 +8,6 @@ from loop.model.output import MeasureOutput, outputs_of
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
 from loop.report import format as say
-from loop.report.format import bar
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import plain, shortened
 
@@ -35,7 +34,7 @@ def steps(finished: Sequence[Finished]) -> Table | None:
     """Every step in its order, with its share of the time of all; None when none has ended."""
     records = latest_attempts(finished)
     whole = sum(record.seconds for record in records)
-    heads = columns("Step", "Status", ">Took", "Of all steps", "Outcome")
+    heads = columns("Step", "Status", ">Took", ">Of all steps", "Outcome")
     return filled(heads, [_step_row(record, whole) for record in records])
 
 
@@ -47,7 +46,7 @@ def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
         name_of(record),
         record.status + late + again,
         say.seconds(record.seconds) if ran else "-",
-        bar(record.seconds, whole) if ran else "-",
+        say.share(record.seconds, whole) if ran else "-",
         shortened(record.message if ran else record.skipped_because, LONGEST_MESSAGE),
     )
 

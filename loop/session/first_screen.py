@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from loop.base.stats import geometric_mean
 from loop.bisect.section import searches
 from loop.debug.section import Diagnosis, diagnoses
-from loop.model.change import kept, standing
-from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
+from loop.model.change import kept
+from loop.model.output import VerifyOutput, outputs_of
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.model.verdict import Against, SpeedVerdict
 from loop.money.section import money_line
@@ -112,9 +112,6 @@ def _wrong(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
 
 def _speed(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
     """`cpu` is faster than torch_sdpa on 11 of 11 workloads, geometric mean 1.63x: the best of the main ones."""
-    both_ways = {
-        name: text for one in outputs_of(standing(finished), MeasureOutput) for name, text in one.both_ways.items()
-    }
     of: dict[str, list[SpeedVerdict]] = {}
     speeds = speed_verdicts(record.verdicts)
     mains = [one for one in speeds if one.variant not in record.head.roles]
@@ -125,8 +122,7 @@ def _speed(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
         others = "".join(f", {other} on {number}" for other, number in rest)
         phrase = PHRASES[word].format(escape(shortened(record.head.baseline, LONGEST_NAME)))
         mean = mean_of(mine)
-        ways = f" ({both_ways[variant]})" if variant in both_ways else ""
-        yield f"{_name(variant)} {phrase} on {most} of {len(mine)} workloads{others}{mean and f', {mean}'}{ways}"
+        yield f"{_name(variant)} {phrase} on {most} of {len(mine)} workloads{others}{mean and f', {mean}'}"
     if len(of) > 1:
         yield f"the best of {len(of)} variants"
 

@@ -22,7 +22,7 @@ from loop.model.index import SessionRow
 from loop.model.record import Line, SessionHead, SessionRecord
 from loop.model.target import Target
 from loop.model.workloads import accepts, expand, weights
-from loop.money.charging import hourly_usd
+from loop.money.bill import hourly_usd
 from loop.optimize import candidate
 from loop.optimize.editable import changeable
 from loop.repository import takes_back

@@ -17,10 +17,9 @@ from loop.model.objective import Missed, PhaseTime, Reached
 from loop.model.output import VerifyOutput, outputs_of
 from loop.model.plan import Plan
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
-from loop.money.charging import hourly_usd
+from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
-from loop.report.format import bar
 from loop.report.markdown import Table, columns, filled
 from loop.store.rows import CHECKS, blamed, judged
 
@@ -320,7 +319,12 @@ def _lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
 
 def _phase_rows(record: SessionRecord) -> Table | None:
     rows = tuple(
-        (one.name, say.seconds(60 * one.minutes), say.seconds(one.seconds), bar(one.seconds, 60 * one.minutes))
-        for one in record.phases
+        (
+            phase.name,
+            say.seconds(60 * phase.minutes),
+            say.seconds(phase.seconds),
+            say.share(phase.seconds, 60 * phase.minutes),
+        )
+        for phase in record.phases
     )
-    return filled(columns("Phase", ">Planned", ">Actual", "Of its plan"), rows)
+    return filled(columns("Phase", ">Planned", ">Actual", ">Of its plan"), rows)

@@ -1,7 +1,7 @@
 """The report of a session: everything that its template shows, formatted; nothing is decided in the template."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ from loop.bisect.section import searches
 from loop.jobs.groups import groups
 from loop.learning.prediction_section import predicted
 from loop.model.change import jobs_of
-from loop.model.history import History, HistorySession
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
@@ -22,12 +21,10 @@ from loop.profile.model import ProfileOutput
 from loop.profile.section import bottleneck
 from loop.proving.section import trust
 from loop.report import format as say
-from loop.report.figures.error_map import error_map
 from loop.report.figures.ratios import ratios
 from loop.report.figures.roofline import roof_of, roofline
 from loop.report.figures.svg import Figure
-from loop.report.figures.timeline import timeline
-from loop.report.findings import Correctness, Rounds, correctness, reasons, speed_verdicts, speeds
+from loop.report.findings import Correctness, correctness, reasons, speed_verdicts, speeds
 from loop.report.markdown import Chapter, Table, columns, filled
 from loop.report.plain import shortened
 from loop.report.templates import environment, fitted
@@ -96,23 +93,6 @@ def _place(head: SessionHead) -> tuple[object, ...]:
     return machine.name, machine.processor, machine.cores, machine.gpus, head.threads
 
 
-def recorded(histories: Sequence[History]) -> tuple[str, ...]:
-    """The ratios of recorded histories, a line each: for orientation, never for comparison."""
-    return tuple(text for history in histories for text in _recorded(history))
-
-
-def _recorded(history: History) -> Iterator[str]:
-    rows = [session for session in history.sessions if session.speedup is not None]
-    if rows:
-        where = history.gpu.get("name", "another machine")
-        yield f"Recorded elsewhere ({where}), not comparable: {'; '.join(_row(row) for row in rows)}"
-
-
-def _row(session: HistorySession) -> str:
-    wrong = " (its output was wrong)" if session.correct is False else ""
-    return f"{session.id} {say.times(session.speedup or 0.0)}{wrong}"
-
-
 TEMPLATE = "report.md.j2"
 LONGEST_GRADE = 20
 """Letters of a grade; loop gives one."""
@@ -128,13 +108,10 @@ class ReportInput:
     finished: Sequence[Finished]
     earlier: Sequence[SessionRecord] = ()
     """Any sessions; those that fit are taken."""
-    histories: Sequence[History] = ()
     recalled: Recalled = lambda record: ()
     """What earlier sessions tell of a failed step."""
     calibration: str = ""
     """How earlier predictions held."""
-    rounds: Rounds = field(default_factory=dict)
-    """Ratios round by round: the curves."""
     replayed: bool = False
     """Whether a recipe lies beside it."""
 
@@ -159,9 +136,7 @@ def figures(given: ReportInput) -> dict[str, Figure | None]:
     """Every figure of a session; None where there is nothing to draw."""
     record, finished = given.record, given.finished
     return {
-        "error_map": error_map(finished),
         "ratios": ratios(record.verdicts, record.head.baseline),
-        "jobs": timeline(jobs_of(finished)),
         "roofline": roofline(_profiles(finished), record.head.baseline),
     }
 
@@ -198,7 +173,7 @@ def _findings(given: ReportInput) -> Shown:
     return {
         "correctness": found,
         "no_check": "Only changes were verified" if verified(finished) else "Nothing was verified",
-        "speeds": speeds(record, finished, given.rounds, roof_of(_profiles(finished))),
+        "speeds": speeds(record, finished, roof_of(_profiles(finished))),
         "speed_reasons": reasons(record.verdicts),
         "called": tuple(line for output in outputs_of(finished, MeasureOutput) for line in how_called(output)),
         "sensors": sensor_lines(finished, record.head.baseline),
@@ -220,13 +195,12 @@ def _profiles(finished: Sequence[Finished]) -> list[Profile]:
 
 def _account(given: ReportInput) -> Shown:
     """What it cost, what is known by now, and what comes next."""
-    record, finished, head = given.record, given.finished, given.record.head
+    record, finished = given.record, given.finished
     return {
         "predicted": predicted(record, finished),
         "calibration": given.calibration,
         "money": money(record.bill, record.seconds),
         "earlier": earlier(record, given.earlier),
-        "recorded": recorded(given.histories) if head.target_folder == "bundled" else (),
         "not_exercised": first_screen.not_exercised(record, finished),
         "learnings": record.learnings,
         "grade": shortened(record.grade, LONGEST_GRADE),

@@ -21,7 +21,7 @@ from loop.library import targets, trust
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
-from loop.money.charging import hourly_usd
+from loop.money.bill import hourly_usd
 from loop.profile.promised import outcomes
 from loop.replay import recipe
 from loop.repository import revision, worktree

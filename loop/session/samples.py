@@ -2,8 +2,7 @@
 
 import contextlib
 import json
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 from loop.base.documents import content_hash, sums
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.remarks import remark
-from loop.model.change import BriefOutput, standing
+from loop.model.change import BriefOutput
 from loop.model.measurement import Segment
-from loop.model.output import MeasureOutput, outputs_of, read_output
+from loop.model.output import read_output
 from loop.model.record import Finished, latest_attempts
 from loop.report.exports import Sampled
-from loop.report.findings import Rounds
 from loop.store.sessions import SAMPLES, SessionFolder
-from loop.timing.samples import log_ratios
 
 _SEGMENTS = TypeAdapter(list[Segment])
 
@@ -67,26 +64,6 @@ def say_damaged_patches(finished: Sequence[Finished]) -> None:
             with contextlib.suppress(OSError):
                 if content_hash(sums.read_regular(Path(output.patch))) != output.digest:
                     remark(f"{output.patch}: damaged: it is not the change that was judged")
-
-
-def rounds(folder: SessionFolder, finished: Sequence[Finished]) -> Rounds:
-    """The ratio of each round against the baseline, of everything that was measured; empty without the files."""
-    finished = standing(finished)
-    if not outputs_of(finished, MeasureOutput):
-        return {}
-    measured = [step for step in finished if step.action == "kernel.measure"]
-    return dict(_rounds(read_samples(folder, measured)))
-
-
-def _rounds(read: Read) -> Iterator[tuple[tuple[str, str], tuple[float, ...]]]:
-    for one in read.sampled:
-        by_workload: dict[str, list[Segment]] = {}
-        for segment in one.segments:
-            by_workload.setdefault(segment.workload, []).append(segment)
-        for workload, segments in by_workload.items():
-            for side in dict.fromkeys(segment.side for segment in segments if segment.side != "baseline"):
-                logs = log_ratios(segments, "baseline", side)
-                yield (side, workload), tuple(math.exp(value) for value in logs)
 
 
 def required(folder: SessionFolder, read: Read) -> tuple[Sampled, ...]:

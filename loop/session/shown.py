@@ -103,10 +103,6 @@ def _show_timings(output: MeasureOutput, screen: Screen) -> None:
         for one in output.measurements
     ]
     heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
-    rows += [
-        (one.variant, f"{one.workload}, as an operator", "", f"{one.us:.1f}", times(one.ratio), "", "not judged")
-        for one in output.as_operator
-    ]
     if rows:
         screen.table(heads, rows, wrap=1)
     for line in how_called(output):

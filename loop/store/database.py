@@ -11,7 +11,7 @@ import hashlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -58,27 +58,20 @@ def asked(root: Path, question: Callable[[sqlite3.Connection], T], *, anew: bool
             with contextlib.closing(attempt(path, root)) as database:
                 return question(database)
         except (sqlite3.Error, OSError, ValueError) as error:
-            if _is_torn(error):
+            refused = isinstance(error, sqlite3.OperationalError) and "decode" not in str(error)
+            if not refused and not isinstance(error, OSError):  # It is neither busy nor does the disk refuse.
                 remark(f"{path}: damaged; made anew from the sessions")
                 _remove(path)
-    with contextlib.closing(_in_memory(root)) as database:
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
+        _make(database, root)
         _refresh(database, root, lambda: None)
         return question(database)
 
 
-def _is_torn(error: Exception) -> bool:
-    """Whether the file is no good; otherwise it is busy, or the disk refuses."""
-    refused = isinstance(error, sqlite3.OperationalError) and "decode" not in str(error)
-    return not refused and not isinstance(error, OSError)
-
-
 def file_of(root: Path) -> Path:
     """Where the index of a folder of sessions is kept: with what may be deleted."""
-    return cache_folder() / "index" / f"{_digest(str(root.absolute()))}.sqlite"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+    name = hashlib.sha256(str(root.absolute()).encode(errors="surrogateescape")).hexdigest()[:16]
+    return cache_folder() / "index" / f"{name}.sqlite"
 
 
 def _on_disk(path: Path, root: Path) -> sqlite3.Connection:
@@ -126,12 +119,6 @@ def _checksum(path: Path) -> str:
         while part := file.read(1 << 20):
             crc, size = zlib.crc32(part, crc), size + len(part)
     return f"{size} {crc:08x}"
-
-
-def _in_memory(root: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(":memory:", isolation_level=None)
-    _make(database, root)
-    return database
 
 
 def _format(database: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -185,16 +172,11 @@ def _stamp(folder: str) -> str:
     try:
         one, two = os.stat(f"{folder}/session.json"), os.stat(f"{folder}/record.json")
         three = os.stat(f"{folder}/journal.jsonl")
-    except OSError:
-        return _stamp_of_some(folder)
+    except OSError:  # It is open, recorded elsewhere, or damaged.
+        names = ("session.json", "recorded.json", "record.json", "journal.jsonl")
+        parts = [_size_and_time(f"{folder}/{name}") for name in names]
+        return " ".join(parts) if parts[0] != "-" or parts[1] != "-" else ""
     return f"{one.st_size} {one.st_mtime_ns} {two.st_size} {two.st_mtime_ns} {three.st_size} {three.st_mtime_ns}"
-
-
-def _stamp_of_some(folder: str) -> str:
-    """Of a session that is open, recorded elsewhere, or damaged."""
-    names = ("session.json", "recorded.json", "record.json", "journal.jsonl")
-    parts = [_size_and_time(f"{folder}/{name}") for name in names]
-    return " ".join(parts) if parts[0] != "-" or parts[1] != "-" else ""
 
 
 def _size_and_time(path: str) -> str:
@@ -214,10 +196,12 @@ def _refresh(database: sqlite3.Connection, root: Path, first: Callable[[], objec
     gone = [name for name in known if name not in there]
     if not changed and not gone:
         return False
+    from loop.store.rows import row_of  # Here: while no session has changed, no model is needed.
+
     first()
     for start in range(0, len(changed), BATCH):
         names = sorted(changed)[start : start + BATCH]
-        rows = list(_read(root, names))  # Before the transaction: others may write meanwhile.
+        rows = [(name, *row_of(root / name)) for name in names]  # Before the transaction: others may write.
         with _writing(database):
             for name, row, problem in rows:
                 _put(database, name, there[name], row, problem)
@@ -225,13 +209,6 @@ def _refresh(database: sqlite3.Connection, root: Path, first: Callable[[], objec
         database.executemany("DELETE FROM sessions WHERE folder = ?", [(name,) for name in gone])
         _mark_copies(database)
     return True
-
-
-def _read(root: Path, names: Iterable[str]) -> Iterator[tuple[str, "SessionRow | None", str]]:
-    from loop.store.rows import row_of
-
-    for name in names:
-        yield name, *row_of(root / name)
 
 
 def _put(database: sqlite3.Connection, folder: str, stamp: str, row: "SessionRow | None", problem: str) -> None:
@@ -242,9 +219,12 @@ def _put(database: sqlite3.Connection, folder: str, stamp: str, row: "SessionRow
 
 
 def _columns(row: "SessionRow") -> dict[str, object]:
+    # None stays unknown: what was recorded elsewhere comes before all that was run here.
+    at = row.started and row.started.astimezone(datetime.UTC)
+    started = at.isoformat(timespec="microseconds") if at else None
     return {
         "id": row.id,
-        "started": _text(row.started),
+        "started": started,
         "target": row.target,
         "plan": row.plan,
         "device": row.device,
@@ -256,11 +236,6 @@ def _columns(row: "SessionRow") -> dict[str, object]:
         "recorded": row.recorded,
         "row": row.model_dump_json(),
     }
-
-
-def _text(at: datetime.datetime | None) -> str | None:
-    """None stays unknown: what was recorded elsewhere comes before all that was run here."""
-    return at.astimezone(datetime.UTC).isoformat(timespec="microseconds") if at else None
 
 
 def _mark_copies(database: sqlite3.Connection) -> None:

@@ -144,8 +144,8 @@ def normal(line: str) -> str:
 def _without_place(text: str) -> str:
     """Without what stands before the error: the last place in a file, the variant, the program that met it."""
     end = 0
-    for found in PLACE.finditer(text):
-        end = found.end()
+    for match in PLACE.finditer(text):
+        end = match.end()
     text = text[end:] or text
     begins = [text.find(words) for words in ANCHORS if words in text]
     return text[min(begins) :] if begins else text
@@ -181,12 +181,12 @@ def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen
     ended = list(finished)
     found: dict[tuple[str, str, str], FailureSeen] = {}
     for index, record in enumerate(ended):
-        for one in of_step(record) if record.status == "failed" else ():
-            gone = any(_gets_past(later, record, one) for later in ended[index + 1 :])
-            found[(record.pattern, record.step, one.key)] = FailureSeen(
-                signature=one.text,
-                key=one.key,
-                subject=one.subject,
+        for fingerprint in of_step(record) if record.status == "failed" else ():
+            gone = any(_gets_past(later, record, fingerprint) for later in ended[index + 1 :])
+            found[(record.pattern, record.step, fingerprint.key)] = FailureSeen(
+                signature=fingerprint.text,
+                key=fingerprint.key,
+                subject=fingerprint.subject,
                 pattern=record.pattern,
                 step=record.step,
                 message=record.message[:KEPT],
@@ -221,10 +221,10 @@ def _of_command(output: CommandOutput) -> Fingerprint | None:
 
 def _wrong(checks: Iterable[VariantChecks | None]) -> Iterator[Fingerprint]:
     """A variant by the kind of its failure: how many elements, and by how much, differs from run to run."""
-    for one in checks:
-        failure = one.first_failure if one else None
-        if one is not None and failure is not None:
-            yield Fingerprint(f"{one.variant} {_kind(failure)}", one.variant)
+    for variant_checks in checks:
+        failure = variant_checks.first_failure if variant_checks else None
+        if variant_checks is not None and failure is not None:
+            yield Fingerprint(f"{variant_checks.variant} {_kind(failure)}", variant_checks.variant)
 
 
 def _kind(failure: Check) -> str:
@@ -241,5 +241,5 @@ def _gets_past(later: Finished, record: Finished, failed: Fingerprint) -> bool:
         return False
     if later.status == "passed":
         return True
-    subjects = {one.subject for one in of_step(later)} if later.status == "failed" else {""}
+    subjects = {fingerprint.subject for fingerprint in of_step(later)} if later.status == "failed" else {""}
     return bool(failed.subject) and "" not in subjects and failed.subject not in subjects

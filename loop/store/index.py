@@ -63,7 +63,7 @@ def rows(root: Path, *, last: int | None = None, target: str | None = None) -> "
     What is damaged is left out, and said (`read` returns it, too); a copied session counts once.
     """
     found, listed = asked(root, lambda database: (_rows(database, last, target), _listed(database, damaged=True)))
-    for one in [one for one in listed if one.problem][:SAID]:
+    for one in [folder for folder in listed if folder.problem][:SAID]:
         remark(f"left out: {one.problem}")
     return found
 
@@ -99,7 +99,7 @@ def _listed(database: sqlite3.Connection, *, damaged: bool = False) -> list[List
 
 def damaged(root: Path) -> list[Listed]:
     """Only the folders with something wrong."""
-    return [one for one in listing(root) if one.reason]
+    return [folder for folder in listing(root) if folder.reason]
 
 
 def reindex(root: Path) -> int:

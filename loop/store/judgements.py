@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from loop.model.index import Judgement, SessionRow
-from loop.model.measurement import Check, PropertyCheck
+from loop.model.measurement import PropertyCheck
 from loop.model.output import Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, SessionHead
 from loop.model.sanitizing import SanitizeOutput
@@ -32,9 +32,11 @@ class Outcome(NamedTuple):
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement, ...]:
     """What the checks of a session say. A check that failed once in it is wrong, whatever came of it later."""
-    made = [one for step in steps for one in step.output.get("builds", ())]
-    copies = {one["build_id"] for one in made if not one.get("compiled", True)}  # Of Python, which no build is of.
-    builds = {one["variant"]: one["build_id"] for one in made}
+    made = [build for step in steps for build in step.output.get("builds", ())]
+    copies = {
+        build["build_id"] for build in made if not build.get("compiled", True)
+    }  # Of Python, which no build is of.
+    builds = {build["variant"]: build["build_id"] for build in made}
     grouped: dict[Judgement, dict[str, bool]] = {}
     for outcome in (*_verified(steps), *_others(steps)):
         build = builds.get(outcome.variant, "") if outcome.build is None else outcome.build
@@ -47,13 +49,12 @@ def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement,
         )
         checks = grouped.setdefault(judgement, {})
         checks[outcome.check] = outcome.passed and checks.get(outcome.check, True)
-    return tuple(_with(judgement, checks) for judgement, checks in grouped.items())
-
-
-def _with(judgement: Judgement, checks: Mapping[str, bool]) -> Judgement:
-    right = tuple(name for name, passed in checks.items() if passed)
-    wrong = tuple(name for name, passed in checks.items() if not passed)
-    return judgement.model_copy(update={"right": right, "wrong": wrong})
+    every = []
+    for judgement, checks in grouped.items():
+        right = tuple(name for name, passed in checks.items() if passed)
+        wrong = tuple(name for name, passed in checks.items() if not passed)
+        every.append(judgement.model_copy(update={"right": right, "wrong": wrong}))
+    return tuple(every)
 
 
 def _verified(steps: Sequence[Finished]) -> Iterator[Outcome]:
@@ -68,20 +69,17 @@ def _verified(steps: Sequence[Finished]) -> Iterator[Outcome]:
         for checks in output.variants:
             emulated = checks.emulated or step.action == "kernel.emulate"
             for check in checks.checks:
+                name = check.workload.name
                 if not check.passed or checks.variant in output.right or checks.first_failure:
                     yield Outcome(
                         variant=checks.variant,
-                        check=_name(check),
+                        check=name if check.inputs == "contiguous" else f"{name}, {check.inputs}",
                         passed=check.passed,
                         build=checks.build_id or "",
                         threads=check.threads,
                         seed=output.seed,
                         emulated=emulated,
                     )
-
-
-def _name(check: Check) -> str:
-    return check.workload.name if check.inputs == "contiguous" else f"{check.workload.name}, {check.inputs}"
 
 
 def _others(steps: Sequence[Finished]) -> Iterator[Outcome]:
@@ -127,7 +125,7 @@ class Past:
     def of(cls, rows: Sequence[SessionRow]) -> "Past":
         """That of sessions of one target."""
         own = ((place, row) for place, row in enumerate(rows) if not row.recorded)
-        past = cls([(place, row, one) for place, row in own for one in row.judged], {}, {})
+        past = cls([(place, row, judgement) for place, row in own for judgement in row.judged], {}, {})
         for place, row, judgement in past.judged:
             passed = Passed(place, row.sources(judgement), row.id)
             for check in judgement.right:
@@ -139,9 +137,12 @@ class Past:
     @property
     def failures(self) -> list[tuple[int, SessionRow, Judgement, str]]:
         """The last failure of each check of each sources, the latest first."""
-        every = [(place, row, one, check) for place, row, one in self.judged for check in one.wrong]
+        every = [
+            (place, row, judgement, check) for place, row, judgement in self.judged for check in judgement.wrong
+        ]
         last = {
-            (_key(row, one, check), row.sources(one)): (place, row, one, check) for place, row, one, check in every
+            (_key(row, judgement, check), row.sources(judgement)): (place, row, judgement, check)
+            for place, row, judgement, check in every
         }
         return sorted(last.values(), key=lambda failure: -failure[0])
 
@@ -177,10 +178,10 @@ def standing(
         key, sources, names = _key(row, judgement, check), row.sources(judgement), declared.get(judgement.variant)
         if names is not None:
             gone = check != "sanitizers" and check.partition(", ")[0] not in names
-            since = [one for one in past.passes(key, whole=gone) if one.place > place]
-            mended = any(one.sources != sources for one in since)
+            since = [passing for passing in past.passes(key, whole=gone) if passing.place > place]
+            mended = any(passing.sources != sources for passing in since)
             if not mended or (judgement.variant, sources) in here:
-                flaky = [one.session for one in past.passes(key) if one.sources == sources]
+                flaky = [passing.session for passing in past.passes(key) if passing.sources == sources]
                 found.append(StandingFailure(row, judgement, check, flaky[-1] if flaky else ""))
     return tuple(found)
 
@@ -194,7 +195,7 @@ def standing_in(rows: Sequence[SessionRow]) -> set[str]:
     """Sessions in which something failed that has not passed since on other sources."""
     every = [judgement for row in rows for judgement in row.judged]
     names = {check.partition(", ")[0] for judgement in every for check in judgement.wrong}
-    return {one.row.id for one in standing(rows, "", {judgement.variant: names for judgement in every})}
+    return {failure.row.id for failure in standing(rows, "", {judgement.variant: names for judgement in every})}
 
 
 def unjudged(

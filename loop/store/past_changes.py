@@ -22,7 +22,7 @@ def tries(root: Path, head: SessionHead) -> tuple[Try, ...]:
 
     Sessions after `head` do not count, so that a resumed session sees what it saw when it began.
     """
-    return tuple(one for folder in before(root, head.id) for one in _tries_in(folder, head))
+    return tuple(attempt for folder in before(root, head.id) for attempt in _tries_in(folder, head))
 
 
 def _tries_in(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
@@ -36,9 +36,9 @@ def _tries_in(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
         return
     checked = {c.variant: c for output in outputs_of(finished, VerifyOutput) for c in output.variants}
     small = {
-        one.variant: one.check.workload.name
+        case.variant: case.check.workload.name
         for output in outputs_of(finished, SmallestOutput)
-        for one in output.smallest
+        for case in output.smallest
     }
     yield from (_try(folder.id, then, checks, small.get(checks.variant, "")) for checks in checked.values())
 
@@ -88,7 +88,7 @@ def needed(root: Path) -> set[str]:
             last[repr(_ground(head))] = head
         except LoopError as error:
             left_out(error)
-    good = {one.session for head in last.values() for one in known_good(root, head).values()}
+    good = {good.session for head in last.values() for good in known_good(root, head).values()}
     targets = {head.target for head in last.values()}
     wrong = {session for target in targets for session in standing_in(index.rows(root, target=target))}
     return good | wrong | {head.id for head in last.values()}
@@ -108,18 +108,15 @@ def known_resources(
         if not new or row.commit is None or row.environment.cuda != head.machine.nvcc:
             continue
         try:
-            for one in _taken(SessionFolder(root / row.id)):
-                if (one.variant, one.device) in new:
-                    found[one.variant, one.device] = KnownResources(session=row.id, taken=one)
+            steps = latest_attempts(SessionFolder(root / row.id).finished())
+            outputs = [step.output for step in steps if step.action == RESOURCES]
+            for taken in (taken for output in outputs for taken in output.get("taken", ())):
+                resources = Taken.model_validate(taken, strict=False)
+                if (resources.variant, resources.device) in new:
+                    found[resources.variant, resources.device] = KnownResources(session=row.id, taken=resources)
         except LoopError as error:
             left_out(error)
     return found
-
-
-def _taken(folder: SessionFolder) -> Iterator[Taken]:
-    """What a session recorded, the last of each variant last."""
-    outputs = [record.output for record in latest_attempts(folder.finished()) if record.action == RESOURCES]
-    return (Taken.model_validate(one, strict=False) for output in outputs for one in output.get("taken", ()))
 
 
 def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, KnownGood]]:
@@ -128,28 +125,25 @@ def _passed(folder: SessionFolder, head: SessionHead) -> Iterator[tuple[str, Kno
         return
     revision = record.head.revision
     commit = None if revision.dirty else revision.commit
-    for name, build_id in dict(_builds(folder.finished())).items():  # The last verification counts.
-        yield name, KnownGood(session=folder.id, build_id=build_id, commit=commit, branch=revision.branch)
+    outputs = outputs_of(folder.finished(), VerifyOutput)
+    checked = [checks for output in outputs for checks in output.variants if checks.right and checks.build_id]
+    for name, build_id in {checks.variant: checks.build_id for checks in checked}.items():  # The last one counts.
+        yield name, KnownGood(session=folder.id, build_id=build_id or "", commit=commit, branch=revision.branch)
 
 
 def _ground(head: SessionHead) -> tuple[object, ...]:
     return head.target, head.device, head.machine.gpus[:1] if head.device == "cuda" else (head.machine.processor,)
 
 
-def _builds(finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
-    checked = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
-    yield from ((c.variant, c.build_id) for c in checked if c.right and c.build_id)
-
-
 def lost_ideas(root: Path, head: SessionHead) -> tuple[LostIdea, ...]:
     """Changes that earlier sessions took back, oldest first; each change once, as it was judged last."""
-    found = [one for session, finished in _before(root, head) for one in _ideas(session, finished)]
+    found = [idea for session, finished in _before(root, head) for idea in _ideas(session, finished)]
     return tuple({one.digest or f"{one.session} {one.patch}": one for one in found}.values())
 
 
 def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     """Searches of earlier sessions, oldest first."""
-    return tuple(one for session, finished in _before(root, head) for one in _searches(session, finished))
+    return tuple(search for session, finished in _before(root, head) for search in _searches(session, finished))
 
 
 def environment(head: SessionHead) -> tuple[object, ...]:
@@ -197,7 +191,7 @@ def _ideas(session: str, finished: Sequence[Finished]) -> Iterator[LostIdea]:
 
 def _searches(session: str, finished: Sequence[Finished]) -> Iterator[PastSearch]:
     tried = {run: decision.tried for run, decision in by_run(finished, DecisionOutput)}
-    back = {run: one.reason for run, one in tried.items() if one and one.outcome == "reverted"}
+    back = {run: attempt.reason for run, attempt in tried.items() if attempt and attempt.outcome == "reverted"}
     for run, output in by_run(finished, TuneOutput):
         if output.trials:
             yield PastSearch(

@@ -27,8 +27,8 @@ def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], lis
     written before a kill or a full disk is taken as it is by the next import. Rows that say more replace those
     that are there.
     """
-    there = [one for one in sessions if _refuse_another(root, one)]
-    new = [one for one in sessions if one not in there]
+    there = [session for session in sessions if _refuse_another(root, session)]
+    new = [session for session in sessions if session not in there]
     try:
         root.mkdir(parents=True, exist_ok=True)
         for one in new:
@@ -38,7 +38,7 @@ def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], lis
                 sums.write_sealed(root / one.id / NAME, one)
     except OSError as error:
         raise unwritable(root, error) from error
-    return [one.id for one in new], [one.id for one in there]
+    return [session.id for session in new], [session.id for session in there]
 
 
 def _refuse_another(root: Path, session: RecordedSession) -> bool:
@@ -113,7 +113,7 @@ def row_of(session: RecordedSession) -> SessionRow:
         seconds=session.row.minutes * 60,
         environment=Environment(processor="", gpu=str(gpu) if gpu else None),
         charges=charges,
-        usd=sum(one.usd for one in charges),
+        usd=sum(charge.usd for charge in charges),
         unmeasured=tuple(_unmeasured(session.row)),
         runs=tuple(_run(name, minutes) for name, minutes in session.patterns.items()),
         incorrect=("the kernel",) if session.row.correct is False else (),
@@ -129,11 +129,10 @@ def _charges(row: HistorySession) -> Iterator[Charge]:
 
 
 def _unmeasured(row: HistorySession) -> Iterator[Unmeasured]:
-    """What its report states nothing of; no report states energy."""
+    """What its report states nothing of."""
     for resource in RESOURCES:
         if row.usd_of(resource) is None:
             yield Unmeasured(resource=resource, reason="its report states none")
-    yield Unmeasured(resource="energy", reason="its report states none")
 
 
 def _run(name: str, minutes: float) -> PatternRun:

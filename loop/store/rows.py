@@ -2,7 +2,7 @@
 
 import datetime
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -22,63 +22,21 @@ from loop.store.fingerprints import failures_of
 from loop.store.judgements import judgements
 from loop.store.sessions import HEAD, RECORD, SessionFolder, cut, other_format
 
-BUILDS, PROFILES, DECIDES = "kernel.build", "kernel.profile", "change.decide"
-"""Actions that say it."""
-
-
-def _advice(steps: Sequence[Finished]) -> dict[str, Any]:
-    """Builds, promises and gains, by the names of their fields in a row."""
-    builds = {one["variant"]: one["build_id"] for one in _parts(steps, BUILDS, "builds")}
-    promises = {one["variant"]: _promised(one, builds) for one in _parts(steps, PROFILES, "profiles")}
-    return {
-        "builds": builds,
-        "promises": tuple(one for one in promises.values() if one),
-        "gains": tuple(_gains(steps)),
-    }
-
-
-def speeds(verdicts: Sequence[Verdict]) -> dict[str, dict[str, float]]:
-    """Ratios against the baseline, by variant and workload, of what could be judged."""
-    found: dict[str, dict[str, float]] = {}
-    for one in verdicts:
-        if one.ratio is not None and one.against == "baseline" and one.verdict != "inconclusive":
-            found.setdefault(one.variant, {})[one.workload] = one.ratio
-    return found
-
-
-def _parts(steps: Sequence[Finished], action: str, field: str) -> list[dict[str, Any]]:
-    return [one for step in steps if step.action == action for one in step.output.get(field, ())]
-
-
-def _promised(profile: dict[str, Any], builds: dict[str, str]) -> Promised | None:
-    """The promise of a profile; None where it made none, or of a variant that `loop` does not build."""
-    promise, build = profile.get("promise"), builds.get(profile["variant"])
-    if promise is None or build is None:
-        return None
-    return Promised(
-        promise=Promise.model_validate(promise),
-        variant=profile["variant"],
-        workload=profile["workload"],
-        build=build,
-        ratio=profile["facts"]["ratio"],
-    )
-
-
-def _gains(steps: Sequence[Finished]) -> Iterator[GainOutcome]:
-    tried = (step.output.get("tried") for step in steps if step.action == DECIDES)
-    for one in tried:
-        if one and one.get("promised"):
-            yield GainOutcome.model_validate(one["promised"])
-
-
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
-TORCH = "environment.torch"
-
 CHECKS = ("kernel.verify", "kernel.emulate")
 """Actions that hold the target's own variants against the reference."""
 RESOURCES = "kernel.resources"
 ASKS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
 """Actions whose answer is a verdict on speed, a commit or a decision, and that may end without one."""
+
+
+def speeds(verdicts: Sequence[Verdict]) -> dict[str, dict[str, float]]:
+    """Ratios against the baseline, by variant and workload, of what could be judged."""
+    found: dict[str, dict[str, float]] = {}
+    for verdict in verdicts:
+        if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
+            found.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
+    return found
 
 
 def row_of(path: Path) -> tuple[SessionRow | None, str]:
@@ -103,6 +61,11 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
     steps = latest_attempts(journal.finished(lines))
     runs = _runs(head, steps, lines)
     ended = _ended(record) if record else {}
+    built = [build for step in steps if step.action == "kernel.build" for build in step.output.get("builds", ())]
+    builds = {build["variant"]: build["build_id"] for build in built}
+    tried = [step.output.get("tried") for step in steps if step.action == "change.decide"]
+    versions = (step.output.get("version") for step in reversed(steps) if step.action == "environment.torch")
+    torch = next(versions, None) or head.machine.torch
     return SessionRow(
         id=head.id,
         started=head.started,
@@ -118,12 +81,12 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         harness=head.harness,
         attended=head.attended,
         kept=kept(steps),
-        left=next((one.ground for one in reversed(outputs_of(steps, DecisionOutput)) if one.kept), ""),
+        left=next((output.ground for output in reversed(outputs_of(steps, DecisionOutput)) if output.kept), ""),
         commit=None if head.revision.dirty else head.revision.commit,
         base=head.revision.commit,
         loop_version=head.loop_version,
         predicted=head.predicted,
-        environment=_environment(head, steps),
+        environment=Environment.of(head.machine, head.device, torch),
         runs=runs,
         right=_right(steps),
         judged=judgements(head, steps),
@@ -135,17 +98,44 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         hosts=hosts_of(steps),
         failures=failures_of(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
-        **_advice(steps),
+        builds=builds,
+        promises=_promises(steps, builds),
+        gains=tuple(
+            GainOutcome.model_validate(attempt["promised"])
+            for attempt in tried
+            if attempt and attempt.get("promised")
+        ),
         **{"status": None, **ended},
+    )
+
+
+def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Promised, ...]:
+    """What the last profile of each variant promised, of variants that `loop` builds."""
+    profiles = {
+        profile["variant"]: profile
+        for step in steps
+        if step.action == "kernel.profile"
+        for profile in step.output.get("profiles", ())
+    }
+    return tuple(
+        Promised(
+            promise=Promise.model_validate(profile["promise"]),
+            variant=variant,
+            workload=profile["workload"],
+            build=builds[variant],
+            ratio=profile["facts"]["ratio"],
+        )
+        for variant, profile in profiles.items()
+        if profile.get("promise") is not None and variant in builds
     )
 
 
 def _lasting(steps: Sequence[Finished]) -> dict[str, bool]:
     """What its own results rest on, and whether all that rest on the same were good."""
     found: dict[str, bool] = {}
-    for one in outputs_of(steps, Output):
-        if one.rests_on and not one.taken_from:
-            found[one.rests_on] = one.ok and found.get(one.rests_on, True)
+    for output in outputs_of(steps, Output):
+        if output.rests_on and not output.taken_from:
+            found[output.rests_on] = output.ok and found.get(output.rests_on, True)
     return found
 
 
@@ -159,18 +149,21 @@ def _right(steps: Sequence[Finished]) -> tuple[str, ...]:
 
 def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
     """Variants of which a search named one commit, with that commit."""
-    for one in outputs_of(steps, BisectOutput):
-        if one.answer is not None and len(one.answer.culprits) == 1 and one.metric != "resources":
-            culprit = one.answer.culprits[0]
-            yield one.variant, f"{culprit.commit[:12]} ({culprit.subject})"
+    for output in outputs_of(steps, BisectOutput):
+        if output.answer is not None and len(output.answer.culprits) == 1 and output.metric != "resources":
+            culprit = output.answer.culprits[0]
+            yield output.variant, f"{culprit.commit[:12]} ({culprit.subject})"
 
 
 def _resources(steps: Sequence[Finished]) -> tuple[tuple[str, str], ...]:
     """Variants and kinds of GPU whose resources were recorded without a rise."""
     found: dict[tuple[str, str], bool] = {}
     for output in (step.output for step in steps if step.action == RESOURCES):
-        risen = {one["variant"] for one in output.get("risen", ())}
-        found |= {(one["variant"], one["device"]): one["variant"] in risen for one in output.get("taken", ())}
+        risen = {rise["variant"] for rise in output.get("risen", ())}
+        found |= {
+            (resources["variant"], resources["device"]): resources["variant"] in risen
+            for resources in output.get("taken", ())
+        }
     return tuple(key for key, rose in found.items() if not rose)
 
 
@@ -187,9 +180,8 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "savings": bill.savings,
         "usd": bill.usd,
         "unmeasured": bill.unmeasured,
-        "energy_j": bill.energy_j,
         "notes": bill.notes,
-        "missed": "; ".join(one.words for one in record.objective.missed) if record.objective else "",
+        "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
         "speeds": speeds(record.verdicts),
         **judged(record.verdicts),
     }
@@ -212,22 +204,18 @@ def judged(verdicts: Sequence[Verdict]) -> Judged:
             ratios.setdefault(one.variant, []).append(one.ratio)
     return {
         "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
-        "unsure": _variants(one for one in verdicts if one.verdict == "inconclusive"),
+        "unsure": _variants(verdict for verdict in verdicts if verdict.verdict == "inconclusive"),
         "regressed": _variants(v for v in verdicts if v.against == "known_good" and v.verdict == "slower"),
-        "incorrect": _variants(one for one in verdicts if one.verdict == "incorrect"),
+        "incorrect": _variants(verdict for verdict in verdicts if verdict.verdict == "incorrect"),
     }
 
 
 def _variants(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.variant for one in verdicts))
-
-
-def _environment(head: SessionHead, steps: Sequence[Finished]) -> Environment:
-    found = (step.output.get("version") for step in reversed(steps) if step.action == TORCH)
-    return Environment.of(head.machine, head.device, next(found, None) or head.machine.torch)
+    return tuple(dict.fromkeys(verdict.variant for verdict in verdicts))
 
 
 def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -> tuple[PatternRun, ...]:
+    """Each run of a pattern, by the last attempts of its steps."""
     began: dict[tuple[int, str], datetime.datetime] = {}
     for line in lines:
         if isinstance(line.event, Started):
@@ -235,62 +223,48 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
     by_run: dict[tuple[int, str], list[Finished]] = {}
     for step in steps:
         by_run.setdefault((step.run, step.pattern), []).append(step)
-    sizes = {planned.pattern.name: len(planned.pattern.steps) for planned in head.plan.patterns}
-    predicted = {planned.pattern.name: _predicted(planned) for planned in head.plan.patterns}
+    planned = {one.pattern.name: one for one in head.plan.patterns}
     return tuple(
-        PatternRun(
-            pattern=name,
-            status=_status(mine),
-            seconds=sum(step.seconds for step in mine),
-            started=began.get((run, name), head.started),
-            whole=len(mine) == sizes.get(name) and not any(step.status in ("aborted", "paused") for step in mine),
-            identity=_identity(mine),
-            built=any(_compiled(step) for step in mine),
-            predicted_s=predicted.get(name),
-            found=_found(mine),
-            answered=_answered(mine),
-        )
+        _run(name, mine, planned.get(name), began.get((run, name), head.started))
         for (run, name), mine in by_run.items()
     )
 
 
-def _predicted(planned: PlannedPattern) -> tuple[float, float, float] | None:
-    """Least, expected and most seconds."""
-    low, high = planned.low_s, planned.high_s
-    return None if low is None or high is None else (low, planned.seconds, high)
-
-
-def _status(steps: Iterable[Finished]) -> Status:
+def _run(
+    name: str, steps: Sequence[Finished], planned: PlannedPattern | None, began: datetime.datetime
+) -> PatternRun:
+    """One run of a pattern."""
     statuses = {step.status for step in steps}
-    return next((status for status in WORST_FIRST if status in statuses), "skipped")
-
-
-def _identity(steps: Iterable[Finished]) -> str:
-    """One hash of what the passed steps stand on; a session's environment is the same in every order."""
+    failed = [step for step in steps if step.status == "failed"]
+    asked = [step for step in steps if step.action in ASKS]
     passed = (step.output.get("identity") for step in steps if step.status == "passed")
-    found = sorted({str(identity) for identity in passed if identity})
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16] if found else ""
+    identities = sorted({str(identity) for identity in passed if identity})
+    low, high = (planned.low_s, planned.high_s) if planned else (None, None)
+    whole = planned is not None and len(steps) == len(planned.pattern.steps)
+    return PatternRun(
+        pattern=name,
+        status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
+        seconds=sum(step.seconds for step in steps),
+        started=began,
+        whole=whole and not statuses & {"aborted", "paused"},
+        identity=hashlib.sha256("\n".join(identities).encode()).hexdigest()[:16] if identities else "",
+        built=any(_compiled(step) for step in steps),
+        predicted_s=(low, planned.seconds, high) if planned and low is not None and high is not None else None,
+        # An error leaves no output, a bug only its traceback: whatever else failed found something wrong.
+        found=bool(failed) and all(step.output and "traceback" not in step.output for step in failed),
+        answered=not asked or any(_tells(step.output) for step in asked),
+    )
 
 
 def _compiled(step: Finished) -> bool:
     """Whether a build step found its cache cold."""
     builds = step.output.get("builds")
-    return isinstance(builds, list) and any(isinstance(one, dict) and not one.get("cached") for one in builds)
-
-
-def _answered(steps: Sequence[Finished]) -> bool:
-    """Whether a run that asks for a speed has a verdict on one, and one that searches or decides an end of it."""
-    asked = [step for step in steps if step.action in ASKS]
-    return not asked or any(_tells(step.output) for step in asked)
+    return isinstance(builds, list) and any(
+        isinstance(build, dict) and not build.get("cached") for build in builds
+    )
 
 
 def _tells(output: dict[str, Any]) -> bool:
     """Whether a step came to a verdict on another build, a culprit or a decision."""
-    words = {one["verdict"] for one in output.get("verdicts", ()) if one["against"] != "self"}
+    words = {verdict["verdict"] for verdict in output.get("verdicts", ()) if verdict["against"] != "self"}
     return bool(words - {"inconclusive"} or output.get("answer") or output.get("tried"))
-
-
-def _found(steps: Sequence[Finished]) -> bool:
-    """Whether every failed step has an output of its own: an error leaves none, a bug only its traceback."""
-    failed = [step for step in steps if step.status == "failed"]
-    return bool(failed) and all(step.output and "traceback" not in step.output for step in failed)

@@ -70,7 +70,10 @@ class SessionFolder:
         """Hold it while the session is under way. Where its head cannot be written nothing of it stays."""
         try:
             with self.lock():
-                self._write_order()
+                # Later than every session that is there, wherever the clock was set to.
+                last = max((folder.order for folder in every(self.path.parent)), default=-1)
+                began = max(time.time_ns(), last + 1)
+                write_atomic(self.path / ORDER, sums.sealed(json.dumps({"began_ns": began})))
                 self.write_head(head)
                 yield
         except LoopError:
@@ -112,12 +115,6 @@ class SessionFolder:
             self.reserve.write_bytes(os.urandom(RESERVE_BYTES))  # No file system makes that smaller.
         except OSError as error:
             raise journal.unwritable(self.reserve, error) from error
-
-    def _write_order(self) -> None:
-        """Store when it began, later than every session that is there, wherever the clock was set to."""
-        others = [one.order for one in every(self.path.parent)]
-        began = max([time.time_ns(), *(one + 1 for one in others[-1:])])
-        write_atomic(self.path / ORDER, sums.sealed(json.dumps({"began_ns": began})))
 
     @property
     def order(self) -> int:
@@ -215,7 +212,7 @@ def every(root: Path) -> list[SessionFolder]:
         return []
     folders = (SessionFolder(path) for path in root.iterdir() if path.name not in NOT_SESSIONS)
     return sorted(
-        (one for one in folders if (one.path / HEAD).is_file()), key=lambda one: (one.order, _age(one.id))
+        (folder for folder in folders if (folder.path / HEAD).is_file()), key=lambda one: (one.order, _age(one.id))
     )
 
 

@@ -1,4 +1,4 @@
-"""The signs of life of a session's steps: an append-only file beside the journal, best effort, and bounded."""
+"""What steps of a running session say they do, for `loop status`: an append-only file, best effort, bounded."""
 
 import contextlib
 import json

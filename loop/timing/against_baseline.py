@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from time import monotonic
 from typing import Annotated
 
 from pydantic import Field
@@ -14,33 +13,28 @@ from loop.base.stats import geometric_mean
 from loop.gate.kernel import workloads
 from loop.gate.verification import untaken
 from loop.model.base import Model
-from loop.model.measurement import BASELINE, Measurement, Segment
+from loop.model.measurement import BASELINE, Measurement
 from loop.model.output import MeasureOutput
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
 from loop.model.workloads import accepts
 from loop.steps.context import Context, Result, Working
 from loop.timing import ratios, schedule
-from loop.timing.compiled import Compiled, time_compiled
 from loop.timing.doubts import doubts
-from loop.timing.energy import sensed, taken
-from loop.timing.operators import Offered, both_ways, time_operators
 from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
 from loop.timing.samples import Pair, Timings, log_ratios
+from loop.timing.section import sensed
 from loop.timing.terms import Terms
 from loop.timing.verdicts import by_interval
-from loop.timing.ways import EMPTY
+from loop.timing.ways import EMPTY, as_operator
 from loop.workers.bench import Bench, Side
 from loop.workers.device_memory import Fitting, fitting
 
 FIRST_LOOK = 5
 """Rounds after which what is clear is not timed any more: of so many one may be an outlier."""
 
-OPERATORS_IN_PLAN = 0.5
-"""Share of a whole plan's time that stands for the step's where that is less: a plan for every edit has no time to
-call variants in a second way."""
-IN_ROUNDS, IN_ROUNDS_ALONE = 0.8, 0.95
-"""Share of the step's time for the rounds: operators come after them, and what is doubted."""
+IN_ROUNDS = 0.95
+"""Share of the step's time for the rounds; the rest is for what is doubted."""
 
 ROUNDS: Mapping[str, int] = {"cpu": 5, "cuda": 8}
 """By device. On a GPU beginning takes longer than several rounds."""
@@ -53,8 +47,8 @@ class MeasureTerms(Model):
     """Rounds, as far as the step's budget allows; two at least. Without a number 5, and 8 on a GPU."""
     cold: bool = False
     """Whether the caches are emptied before each timed call."""
-    as_operator: bool = True
-    """Whether compiled variants with short calls are timed as operators of PyTorch, too."""
+    as_operator: bool = False
+    """Whether compiled variants are called as operators of PyTorch, as a library is, and not through C."""
 
 
 def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
@@ -67,8 +61,7 @@ def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]
         message = f"nothing to measure: {found.why_not}"
         return Result(MeasureOutput(ok=False, message=message, hint=found.hint, not_exercised=skipped))
     timed = yield from _measure(context, found, arguments)
-    samples = {"measure": timed.timings.segments, **_samples(timed)}
-    return Result(_output(context.bench, timed, skipped), samples=samples)
+    return Result(_output(context.bench, timed, skipped), samples={"measure": timed.timings.segments})
 
 
 @dataclass(frozen=True)
@@ -81,9 +74,7 @@ class Timed:
     timings: Timings
     measured: tuple[Measurement, ...]
     distrusted: tuple[NoSpeedVerdict, ...]
-    """Verdicts on what cannot be trusted, as operators too."""
-    offered: Sequence[Offered]
-    compiled: Compiled
+    """Verdicts on what cannot be trusted."""
     warned: tuple[str, ...]
     block_sd: float | None
 
@@ -91,11 +82,10 @@ class Timed:
 def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generator[Tick, None, Timed]:
     bench, builds = context.bench, found.builds or {}
     sides = [bench.side(name, builds.get(name)) for name in found.right]
-    libraries = [one for one in builds.values() if one.compiled]
-    limit_s = context.budget_s * (IN_ROUNDS if arguments.as_operator and libraries else IN_ROUNDS_ALONE)
+    if arguments.as_operator and bench.device == "cpu":
+        sides = [as_operator(bench, side, builds[side.name]) if side.compiled else side for side in sides]
     rounds = arguments.rounds or ROUNDS[bench.device]
-    terms = Terms(rounds, limit_s, context.task.seed, cold=arguments.cold)
-    begun, offered, compiled = monotonic(), list[Offered](), Compiled()
+    terms = Terms(rounds, IN_ROUNDS * context.budget_s, context.task.seed, cold=arguments.cold)
     with ExitStack() as stack:
         shared = yield from hold_device(context.bench, stack)
         every = [bench.side(BASELINE), *sides]
@@ -107,60 +97,40 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generat
         measured = looks.measured(timings)
         both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
         distrusted = yield from doubts(bench, timings, measured, both)
-        if arguments.as_operator and not distrusted:
-            meant_s = min(context.budget_s, OPERATORS_IN_PLAN * context.task.plan.budget.minutes * 60)
-            left_s = context.budget_s - (monotonic() - begun)
-            offered = yield from time_operators(bench, libraries, measured, meant_s, left_s, context.task.seed)
-            distrusted = tuple(verdict for one in offered for verdict in one.distrusted)
-        if bench.target.baseline.compiled and not distrusted:
-            left_s = context.budget_s - (monotonic() - begun)
-            compiled = yield from time_compiled(bench, sides, room.workloads, left_s, context.task.seed)
-            distrusted = compiled.distrusted
-    spread = _noise(pairs, room.workloads, timings)
-    return Timed(sides, room, timings, measured, distrusted, offered, compiled, warned, spread)
+    spread = ratios.noise(
+        log_ratios(timings.of(workload.name), *pair.sides) for pair in pairs for workload in room.workloads
+    )
+    return Timed(sides, room, timings, measured, distrusted, warned, spread)
 
 
 def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutput:
-    timings, offered, distrusted = timed.timings, timed.offered, timed.distrusted
-    speeds = () if distrusted else tuple(speed for one in offered for speed in one.speeds)
+    timings, distrusted = timed.timings, timed.distrusted
     floors = timings.floors.call_s if timings.floors else {}
-    told = both_ways(speeds)
     verdicts = with_doubts([by_interval(one) for one in timed.measured], distrusted)
-    energy_j, energy_s = taken(timings.segments) or (None, 0.0)
     return MeasureOutput(
         ok=bool(timed.room.workloads) and not distrusted,
-        message=with_warnings(timed.room.said_after(_describe(verdicts, told)), timed.warned),
+        message=with_warnings(timed.room.said_after(_describe(verdicts)), timed.warned),
         verdicts=verdicts,
         not_exercised=(
             *skipped,
             *(f"speed on {text}" for text in timed.room.left_out),
-            *_untimed(timed.sides, timed.room.workloads),
-            *(text for one in offered for text in one.missing),
-            *timed.compiled.missing,
+            *(
+                f"speed of {side.name} on {text}"
+                for side in timed.sides
+                for text in untaken(side, timed.room.workloads)
+            ),
             *bench.notes,
         ),
         measurements=timed.measured,
         rounds=timings.rounds,
-        called=timings.ways | dict(way for one in offered for way in one.ways),
+        called=timings.ways,
         empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
-        as_operator=speeds,
-        both_ways=told,
-        compiled=() if distrusted else timed.compiled.measured,
         outputs=timings.outputs,
         threads=bench.threads,
         block_sd=timed.block_sd,
         warnings=timed.warned,
         sensors=sensed(timings.segments),
-        energy_j=energy_j,
-        energy_s=energy_s,
     )
-
-
-def _samples(timed: Timed) -> dict[str, Sequence[Segment]]:
-    """Raw samples of what was timed as an operator, and against what was compiled."""
-    offered = [segment for one in timed.offered for segment in one.segments]
-    found = {"as_operator": offered, "compiled": timed.compiled.segments}
-    return {name: segments for name, segments in found.items() if segments}
 
 
 @dataclass
@@ -208,11 +178,6 @@ class Looks:
         return [by_interval(one) for one in self.measured(timings)]
 
 
-def _untimed(sides: Sequence[Side], timed: Sequence[Workload]) -> list[str]:
-    """Variants that do not take some workloads."""
-    return [f"speed of {side.name} on {text}" for side in sides for text in untaken(side, timed)]
-
-
 def with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Verdicts in which a variant that cannot be trusted has no speed at all."""
     names = {one.variant for one in distrusted}
@@ -220,30 +185,22 @@ def with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -
     return (*distrusted, *(one for one in speeds if one.variant not in names and not everything))
 
 
-def _noise(pairs: Sequence[Pair], timed: Sequence[Workload], timings: Timings) -> float | None:
-    return ratios.noise(log_ratios(timings.of(workload.name), *pair.sides) for pair in pairs for workload in timed)
-
-
-def _describe(verdicts: Sequence[Verdict], told: Mapping[str, str]) -> str:
-    """`told`: a variant's ratio by either way of calling it."""
+def _describe(verdicts: Sequence[Verdict]) -> str:
+    """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
     bad = [one for one in verdicts if not isinstance(one, SpeedVerdict)]
     if bad:
         others = {one.variant: one.verdict for one in bad if one.variant != bad[0].variant}
         too = "".join(f"; {name} is {verdict} too" for name, verdict in others.items())
         return f"{bad[0].variant} is {bad[0].verdict}: {bad[0].reason}{too}"
-    return _describe_speed([one for one in verdicts if isinstance(one, SpeedVerdict)], told)
-
-
-def _describe_speed(verdicts: Sequence[SpeedVerdict], told: Mapping[str, str]) -> str:
-    """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
-    names = dict.fromkeys(one.variant for one in verdicts)
-    every = ((name, _describe_variant(name, [v for v in verdicts if v.variant == name])) for name in names)
-    return "; ".join(f"{text} ({told[name]})" if name in told else text for name, text in every)
-
-
-def _describe_variant(name: str, verdicts: Sequence[SpeedVerdict]) -> str:
-    words = [verdict.verdict for verdict in verdicts]
-    counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
-    mean = geometric_mean([verdict.ratio for verdict in verdicts])
-    ratio = "" if "inconclusive" in words else f", {times(mean)} the baseline's speed"
-    return f"{name} {counts} of {len(words)}{ratio}"
+    by_variant: dict[str, list[SpeedVerdict]] = {}
+    for verdict in verdicts:
+        if isinstance(verdict, SpeedVerdict):
+            by_variant.setdefault(verdict.variant, []).append(verdict)
+    texts = []
+    for name, mine in by_variant.items():
+        words = [verdict.verdict for verdict in mine]
+        counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+        mean = times(geometric_mean([verdict.ratio for verdict in mine]))
+        ratio = "" if "inconclusive" in words else f", {mean} the baseline's speed"
+        texts.append(f"{name} {counts} of {len(words)}{ratio}")
+    return "; ".join(texts)

@@ -1,7 +1,6 @@
 """One round: a fresh process for each side, and values that no process has seen; judged once all is timed."""
 
 import random
-import signal
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +22,6 @@ from loop.timing.segment import SECRET, Sampled
 from loop.timing.terms import Shift, Terms
 from loop.timing.timed_call import TimedCall
 from loop.timing.ways import called
-from loop.workers import kin
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
 from loop.workers.judge_messages import Compare
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
@@ -63,8 +61,6 @@ class Round:
     number: int = field(init=False, default=0)
     """Of the round that is made now."""
     workers: dict[str, Worker] = field(init=False)
-    neighbours: dict[Worker, str] = field(init=False, default_factory=dict)
-    """Workers of this and of other rounds, and the names of their sides."""
     calls: dict[str, TimedCall] = field(init=False, default_factory=dict)
     """Side to its call of the workload that is timed now."""
     evidence: list[Evidence] = field(init=False, default_factory=list)
@@ -96,7 +92,6 @@ class Round:
             with blaming(name, "loading"):
                 yield from worker.receive(START_LIMIT_S, f"starting {name}")
             worker.pause()
-        kin.end_nameless()
 
     def time(
         self, workloads: Sequence[Workload], open_: Mapping[str, Sequence[str]], timings: Timings
@@ -126,7 +121,7 @@ class Round:
         self.number = self.shift.numbers[0]
         timings.floors = yield from self.bench.floors()
         if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
-            with self._turn(BASELINE, workload, timings):  # Torch is there: no other process has to import it.
+            with self._turn(BASELINE, workload):  # Torch is there: no other process has to import it.
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
         values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
         order = self.shuffle.sample(names, len(names))
@@ -134,13 +129,13 @@ class Round:
             yield from self._stage_together(order, workload, values, timings)
         else:
             for name in order:
-                with self._turn(name, workload, timings):
+                with self._turn(name, workload):
                     self._begin_stage(name, workload, values, timings)
                     yield from self._staged(name, workload, timings)
                     yield from self._probe(name, workload, timings)
         made = yield from self._turn_about(workload, names, timings, to_come)
         for name in names:
-            with self._turn(name, workload, timings):
+            with self._turn(name, workload):
                 yield from self.calls.pop(name).forget(ANSWER_LIMIT_S, self._note(workload))
         return made
 
@@ -171,24 +166,18 @@ class Round:
         return rounds
 
     @contextmanager
-    def _turn(self, name: str, workload: Workload, timings: Timings) -> Iterator[None]:
-        """While it lasts this side runs, and no other; what becomes of it and of others is said with its name."""
+    def _turn(self, name: str, workload: Workload) -> Iterator[None]:
+        """While it lasts this side runs, and no other; what becomes of it is said with its name."""
         worker = self.workers[name]
-        with undisturbed(worker, name, self.neighbours, timings.strays):
-            worker.resume()
-            with blaming(name, workload.name):
-                yield
-            worker.pause()
+        worker.resume()
+        with blaming(name, workload.name):
+            yield
+        worker.pause()
 
     def _stage_together(
         self, names: Sequence[str], workload: Workload, values: list[Values], timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Stage a call of every side at once: nothing is timed.
-
-        Each stands still again before the first is timed. What was done meanwhile to us or to another side is
-        undone, and the sides are staged again one by one, so that it is seen whose doing it was.
-        """
-        mine, before = kin.own_terms(), {name: self.workers[name].kin.known for name in names}
+        """Stage a call of every side at once: nothing is timed. Each stands still before the first is timed."""
         for name in names:
             self.workers[name].resume()
             self._begin_stage(name, workload, values, timings)
@@ -196,20 +185,9 @@ class Round:
             with blaming(name, workload.name):
                 yield from self._staged(name, workload, timings)
             self.workers[name].pause()
-        changed = [self.workers[name].mend(before[name]) for name in names]
-        if any([kin.end_nameless(), kin.restore(mine), *changed]):
-            yield from self._stage_in_turn(names, workload, values, timings)
         for name in names:
-            with self._turn(name, workload, timings):
+            with self._turn(name, workload):
                 yield from self._probe(name, workload, timings)
-
-    def _stage_in_turn(
-        self, names: Sequence[str], workload: Workload, values: list[Values], timings: Timings
-    ) -> Generator[Tick, None, None]:
-        for name in names:
-            with self._turn(name, workload, timings):
-                self._begin_stage(name, workload, values, timings)
-                yield from self._staged(name, workload, timings)
 
     def _begin_stage(self, name: str, workload: Workload, values: list[Values], timings: Timings) -> None:
         call, most = self.bench.call(workload, name, wide=True), most_calls(timings, workload)
@@ -243,13 +221,13 @@ class Round:
     ) -> Generator[Tick, None, Segment]:
         """Time one side."""
         before = self.sensed
-        with self._turn(name, workload, timings):
+        with self._turn(name, workload):
             timed = self.calls[name]
             found = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
             stray = self.workers[name].stray()
         after = self.sensed = self.bench.sense()
-        if stray or found.stray:
-            timings.strays[name] = stray or found.stray
+        if stray:
+            timings.strays[name] = stray
         if found.own:
             timings.own_clock.add(name)
         captured = bool(self.workers[name].arena.words[CAPTURED])
@@ -326,34 +304,6 @@ class Untimed(WorkFailed):
         super().__init__(message, hint=hint)
         self.side, self.cause = side, cause
         """Its name, and why."""
-
-
-@contextmanager
-def undisturbed(
-    worker: Worker, name: str, neighbours: Mapping[Worker, str], strays: dict[str, str]
-) -> Iterator[None]:
-    """While it lasts one side runs. What is done meanwhile to those that stand still, and to us, is said of it.
-
-    Raises Untimed when one of them was killed: there is nothing left to compare with.
-    """
-    mine = kin.own_terms()
-    yield
-    others = {one: side for one, side in neighbours.items() if one is not worker and one.is_paused}
-    for other, side in others.items():
-        done = other.kin.meddled()
-        if done == kin.KILLED and other.child.code != -signal.SIGKILL:
-            continue  # By its own fault: any other signal waits until it goes on.
-        if done:
-            if done == kin.KILLED:
-                message = f"the process of {side} was killed while {name} ran"
-                raise Untimed(name, "cores", message, f"`loop kernels verify {name.split()[0]}` runs it alone")
-            strays.setdefault(name, f"while it ran, the process of {side} was {done}")
-        if runs := other.kin.awake():
-            strays.setdefault(side, f"{runs} while another side is timed")
-    if kin.end_nameless():
-        strays.setdefault(name, "a process that it started hides where it comes from")
-    if kin.restore(mine):
-        strays.setdefault(name, "while it ran, loop's own process was given other cores or another priority")
 
 
 class blaming:  # noqa: N801 - reads as a word in a with statement

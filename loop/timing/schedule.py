@@ -164,9 +164,7 @@ def _batch(
             named = {side.name: side for side in shuffle.sample(sides, len(sides))}
             closing = stack.enter_context(ExitStack())
             sets.append(Round(bench, named, Shift(numbers), closing, pace.terms, shuffle))
-        neighbours = {worker: name for one in sets for name, worker in one.workers.items()}
         for one in sets:
-            one.neighbours = neighbours
             yield from one.start()
         for one in sets:
             open_, begun = still(), time.monotonic()

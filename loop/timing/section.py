@@ -1,47 +1,50 @@
-"""What a report says of timing: how each side was called, and a GPU's clocks, power and energy meanwhile."""
+"""What a report says of timing: how each side was called, and a GPU's clocks meanwhile."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from loop.model.measurement import SideSensors
+from loop.base.stats import median
+from loop.model.measurement import Segment, SideSensors
 from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished
 from loop.report import format as say
 
-UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"))
-
 
 def how_called(output: MeasureOutput) -> Iterator[str]:
-    """Lines on sides, empty calls, ratios that hang on the way of calling, and ratios to `torch.compile`."""
+    """How each side is called, and what empty calls take."""
     if output.called:
         yield "called: " + "; ".join(f"{side}: {way}" for side, way in output.called.items())
     if output.empty_us:
         yield "an empty call: " + ", ".join(f"{way} {say.latency(us)}" for way, us in output.empty_us.items())
-    for variant, both in output.both_ways.items():
-        yield f"{variant}: {both}"
-    for one in output.compiled:
-        ratio = say.ratio(one.ratio, one.interval)
-        yield f"{one.variant} on {one.workload.name}: {ratio} of torch.compile of the baseline"
+
+
+def sensed(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
+    """A GPU's clocks while each side was timed, in the order in which the sides were first timed."""
+    found = []
+    for name in dict.fromkeys(one.side for one in segments if one.sensors):
+        mine = [one for one in segments if one.side == name and one.sensors]
+        readings = [reading for one in mine for reading in one.sensors or ()]
+        clocks = sorted(one.sm_clock_mhz for one in readings if one.sm_clock_mhz is not None)
+        reasons = Counter(
+            word for one in mine for word in {word for reading in one.sensors or () for word in reading.throttle}
+        )
+        found.append(
+            SideSensors(
+                side=name,
+                segments=len(mine),
+                sm_clock_mhz=(clocks[0], round(median(clocks)), clocks[-1]) if clocks else None,
+                throttled=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+            )
+        )
+    return tuple(found)
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
     """One line for each side that was timed on a GPU; what its driver did not tell is said to be unknown."""
     sides = [one for output in outputs_of(finished, MeasureOutput) for one in output.sensors]
-    return tuple(f"{baseline if one.side == 'baseline' else one.side}: {', '.join(_parts(one))}" for one in sides)
-
-
-def _parts(one: SideSensors) -> Iterator[str]:
-    yield _clock(one)
-    if one.power_w is None:
-        yield "power unknown"
-    else:
-        by = "by the energy counter" if one.power_by == "energy" else "by the power sensor"
-        yield f"{one.power_w:.0f} W {by}"
-    if one.call_j is not None:
-        ends = list(dict.fromkeys(energy(joules) for joules in one.call_j))
-        yield f"{' to '.join(ends)} a call"
-    if one.temperature_c is not None:
-        yield f"{one.temperature_c} °C at most"
-    yield _throttled(one)
+    return tuple(
+        f"{baseline if one.side == 'baseline' else one.side}: {_clock(one)}, {_throttled(one)}" for one in sides
+    )
 
 
 def _clock(one: SideSensors) -> str:
@@ -50,12 +53,6 @@ def _clock(one: SideSensors) -> str:
         return "clock unknown"
     least, middle, most = one.sm_clock_mhz
     return f"{middle} MHz" if least == most else f"{middle} MHz ({least} to {most})"
-
-
-def energy(joules: float) -> str:
-    """`4.2 mJ`."""
-    size, unit = next(((size, unit) for size, unit in UNITS if joules >= size), UNITS[-1])
-    return f"{say.significant(joules / size, 2)} {unit}"
 
 
 def _throttled(one: SideSensors) -> str:

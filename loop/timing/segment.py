@@ -54,8 +54,6 @@ class Sampled:
     """Whether one of the calls beside it left what stood in its output before."""
     writes: list[str] = field(default_factory=list)
     """Writes outside of tensors, or too late, a sentence each."""
-    stray: str = ""
-    """How the worker was seen to leave its cores while it made calls."""
 
 
 @dataclass
@@ -72,8 +70,6 @@ class Filling:
     """Whether one of its samples holds the call whose answer is known."""
     place: int
     """Number of the sample that holds it."""
-    watched: int
-    """Number of the sample before which the worker is looked at while it runs; -1 where it is not."""
     sound: float = 0.0
     """Seconds of the samples that nothing disturbed."""
     spent: float = 0.0
@@ -108,14 +104,13 @@ class Filling:
 
 
 def begin_filling(
-    sampled: Sampled, seconds: float, once: float, replays: int, *, cold: bool, judged: bool, watched: bool
+    sampled: Sampled, seconds: float, once: float, replays: int, *, cold: bool, judged: bool
 ) -> Filling:
     """What a segment needs whose calls take `once` seconds; the samples that are looked at are drawn."""
     most = COLD_SAMPLES if cold else MAX_SAMPLES
     least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
     expected = max(least, min(int(seconds / (sampled.calls * replays * once)), most))
-    looked_at = SECRET.randrange(least) if watched and least > 1 else -1
-    return Filling(sampled, seconds, least, most, judged, SECRET.randrange(expected), looked_at)
+    return Filling(sampled, seconds, least, most, judged, SECRET.randrange(expected))
 
 
 @dataclass

@@ -48,8 +48,6 @@ class Both(Model):
     """Why it is not right, or has no speed."""
     ratio: float | None = None
     """Time of the task's reference over that of the answer, as we timed them."""
-    compiled: float | None = None
-    """The same of the reference under `torch.compile`."""
     theirs: Verdict
     """What their evaluator said."""
     causes: tuple[str, ...] = ()
@@ -107,14 +105,12 @@ def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Ver
     """Ours from the steps so far, beside theirs."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [one.ratio for output in outputs for one in output.measurements if one.variant == name]
-    compiled = [one.ratio for output in outputs for one in output.compiled if one.variant == name]
     ours = ours_on(name, finished)
     return Both(
         answer=name,
         ours=ours.verdict,
         ours_why=ours.why,
         ratio=min(ratios, default=None) if not ours.why else None,
-        compiled=min(compiled, default=None) if not ours.why else None,
         theirs=verdict,
         causes=tuple(causes(task, ours, verdict)),
     )
@@ -133,7 +129,6 @@ def line(one: Both) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
     same = {True: "yes", False: "no", None: ""}[one.same]
     ratio = f", {times(one.ratio)}" if one.ratio is not None else ""
-    ratio += f", {times(one.compiled)} torch.compile" if one.compiled is not None else ""
     speedup = f", {times(one.theirs.speedup)}" if one.theirs.speedup is not None else ""
     return one.answer, one.ours + ratio, one.theirs.status + speedup, same
 

@@ -143,12 +143,8 @@ class TimedCall:
         once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
         yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
         calls = found.calls = self._calls_at_once(once, cold=cold)
-        watched = judged or not self.replays
-        filling = begin_filling(found, seconds, once, self._replays, cold=cold, judged=judged, watched=watched)
+        filling = begin_filling(found, seconds, once, self._replays, cold=cold, judged=judged)
         while filling.goes_on:
-            if filling.made == filling.watched and not found.stray:
-                filling.watched = -1
-                found.stray = yield from self._watched(calls, cold=cold)
             now = filling.made == filling.place or (filling.late and self._soon())
             yield from self._sample(filling, waits, calls, known=filling.to_judge and now, cold=cold)
 
@@ -183,18 +179,6 @@ class TimedCall:
         after = waits.read()
         waited = after.since(before, shared=self.worker.bell is not None) if before and after else None
         return max(whole - self.floor_s, whole / 10), waited
-
-    def _watched(self, calls: int, *, cold: bool) -> Generator[Tick, None, str]:
-        """A sample that does not count, for we look at the worker meanwhile; how it left its cores, or nothing.
-
-        What it has started, and where that runs, may be as it should again when a call is over.
-        """
-        seen: list[str] = []
-        yield from self._ready(self._windows(calls), self.grid.turns(None), cold=cold)
-        self.arena.words[COUNT] = self._passes() if self.replays else calls
-        self.arena.mend()
-        yield from self.orders.give(RUN, lambda: seen.append(self.worker.stray()))
-        return next(filter(None, seen), "")
 
     def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
         """Find out, once, whether results of a sample stand in one memory: a sample is one call from then on.

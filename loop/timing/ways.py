@@ -35,7 +35,7 @@ def as_operator(bench: Bench, side: Side, build: Build) -> Side:
     path = bench.scratch / f"offered-{build.build_id}.json"
     path.write_text(json.dumps(offer))
     return side.renamed(
-        f"{name} as an operator",
+        name,
         terms=FunctionTerms(python=f"{OPERATORS}:{name}"),
         environment={**side.environment, OFFERED: str(path)},
     )

@@ -98,7 +98,11 @@ class Asking:
         call, seed = request.call, request.seed
         if self.maker is None:
             given = enumerate(zip(request.values, call.inputs, strict=True))
-            return [make_tensor(values, seed, n, tensor) for n, (values, tensor) in given]
+            axes = [
+                text.split().index(fill.nan_along) if fill.nan_along else None
+                for fill, text in zip(request.values, self.shapes.inputs.values(), strict=True)
+            ]
+            return [make_tensor(fill, seed, n, tensor, axes[n]) for n, (fill, tensor) in given]
         maker = partial(self.maker, sizes=self.sizes(call), seed=seed)
         made = self.ask("maker of inputs", maker, [], call)
         return [as_input(one, tensor) for one, tensor in zip(made, call.inputs, strict=True)]

@@ -42,6 +42,8 @@ FIRST_CALL_S = 120.0
 MADE_AT_RUN = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 """Folders of kernels that Python compiles when it is called. A build of a variant has its own, new for each bench:
 what a proposer left in the user's is not run, and two builds do not share one."""
+UNDER_COMPILE = "loop.workers.compiled:baseline"
+"""What a worker loads where the baseline runs under `torch.compile`. Finished code lies with finished builds."""
 SCRATCH = "loop-bench-"
 VALUED: tuple[Layout, ...] = ("contiguous", "broadcast")
 """Layouts whose inputs have values of their own; those of the others are as in contiguous ones."""
@@ -226,7 +228,19 @@ class Bench:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
         if name == BASELINE:
             terms: Terms = function_terms(self.target, self.target.baseline.python)
-            return Side(name, terms, tuple(ITEM_SIZES), deterministic=False, build_id=None)
+            side = Side(name, terms, tuple(ITEM_SIZES), deterministic=False, build_id=None)
+            if not self.target.baseline.compiled:
+                return side
+            return side.renamed(
+                name,
+                terms=function_terms(self.target, UNDER_COMPILE),
+                environment={
+                    "LOOP_COMPILES": self.target.baseline.python,
+                    "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
+                    "TRITON_CACHE_DIR": str(self.cache / "inductor" / "triton"),
+                    "TORCHINDUCTOR_COMPILE_THREADS": "1",  # A worker starts no processes of its own.
+                },
+            )
         variant = self.emulations([name])[name] if emulated else self.target.variants[name]
         if isinstance(variant, PythonVariant):
             passed = variant.passing == "passed"
@@ -334,7 +348,7 @@ class Bench:
         state = sensors.read() if sensors else None
         if state is None:
             return None
-        fields = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle", "energy_j")
+        fields = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle")
         return DeviceReading(**{name: getattr(state, name) for name in fields}, at_s=time.monotonic())
 
     def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:

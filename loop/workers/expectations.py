@@ -6,10 +6,10 @@ from pathlib import Path
 from loop.calls.call import Call, FunctionTerms
 from loop.machine.machine import cores
 from loop.model.dtypes import Device
-from loop.model.functions import Fill, PythonFunction
+from loop.model.functions import PythonFunction
 from loop.model.target import Component, Target, Workload
 from loop.model.workloads import fills
-from loop.workers.judge_messages import Begin, Expect, Shapes, Tolerance, Values
+from loop.workers.judge_messages import Begin, Expect, Shapes
 from loop.workers.workload_call import DRAWS, finds_outputs, wanted_of, widen
 
 
@@ -23,9 +23,7 @@ def terms_of_judge(target: Target, part: Component | None, folder: Path) -> Begi
         plain=_name(target.plain),
         inputs=_name(part.inputs if part else None),
         form=_name(part.form if part else None),
-        tolerance={
-            dtype: Tolerance(one.atol, one.rtol, one.matched, one.cap) for dtype, one in target.tolerance.items()
-        },
+        tolerance={dtype: one for dtype, one in target.tolerance.items()},  # noqa: C416 - str keys
         shapes=Shapes(
             inputs=dict(signature.inputs),
             output=signature.output if len(signature.outputs) == 1 else "",
@@ -63,14 +61,7 @@ def expectation(
         )  # A checker is given tensors as the generator made them.
         return request.but(parameters=parameters, draws=draws, draw=draw, device=place)
     filled = fills(target, workload)
-    values = tuple(_values(target, fill, index) for index, fill in enumerate(filled))
-    return request.but(values=values, call=widen(call, filled, secret, device) if wide else call)
-
-
-def _values(target: Target, fill: Fill, index: int) -> Values:
-    dimensions = list(target.signature.inputs.values())[index].split()
-    axis = dimensions.index(fill.nan_along) if fill.nan_along else None
-    return Values(fill.kind, fill.scale, axis, fill.offset)
+    return request.but(values=filled, call=widen(call, filled, secret, device) if wide else call)
 
 
 def function_terms(target: Target, name: str) -> FunctionTerms:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from loop.workers.judge_messages import Finding, Wrong
+from loop.model.measurement import Mismatch
+from loop.workers.judge_messages import Finding
 from loop.workers.truth import Truth, around, bound_broken, error_map, errors, excess_of, number, parts, spans
 
 
@@ -44,11 +45,11 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
     )
 
 
-def _wrong(truth: Truth, output: Tensor, how_much: Tensor) -> Wrong:
+def _wrong(truth: Truth, output: Tensor, how_much: Tensor) -> Mismatch:
     """The first of the elements that are wrong most."""
     flat = int(how_much.double().reshape(-1).argmax())
     index = [int(i) for i in torch.unravel_index(torch.tensor(flat), output.shape)]
-    return Wrong(
+    return Mismatch(
         index=dict(zip(truth.dimensions, index, strict=True)),
         expected=number(truth.reference.reshape(-1)[flat]),
         got=number(output.reshape(-1)[flat]),

@@ -15,6 +15,7 @@ from loop.calls.callee import check_result, part_of
 from loop.calls.refusal import Refused
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
+from loop.model.functions import Tolerance
 from loop.workers import judge_messages as messages
 from loop.workers import suspects
 from loop.workers.asking import Asking, Given, place_of
@@ -214,12 +215,12 @@ class Judge:
         truth = truth_of(part, names, reference, formed, self._tolerance(call, part))
         return replace(truth, also=native.double()) if truth.is_whole and native is not None else truth
 
-    def _tolerance(self, call: Call, part: TensorFile) -> messages.Tolerance:
+    def _tolerance(self, call: Call, part: TensorFile) -> Tolerance:
         """What an output may be off: by the workload's type where that is the only one, else by its own."""
         mixed = call.structure or call.parts or not is_floating(part.dtype)
         chosen = self.tolerance.get(part.dtype) if mixed else None
         if chosen is None and not is_floating(part.dtype):
-            return messages.Tolerance(0.0, 0.0)
+            return Tolerance(atol=0.0, rtol=0.0)
         chosen = chosen or self.tolerance.get(call.dtype)
         if chosen is None:
             raise Refused(f"no tolerance for {part.name} of {part.dtype}: `tolerance` of target.yaml has none")

@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -17,8 +17,6 @@ from loop.workers.worker_messages import Obey, Obeyed
 
 WATCHED_S = 20e-3
 """After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
-GLANCE_S = 200e-6
-"""A judge that sleeps meanwhile wakes this often where it has something to look at."""
 NAP_S = 200e-6
 """From then on it naps between looks at the memory: this is below one per cent of what it waits for."""
 ECHOES, EMPTY_CALLS = 40, 200
@@ -44,10 +42,9 @@ class Orders:
         noticed: Obeyed = yield from self.worker.receive(self.limit_s, self.note)
         return noticed
 
-    def give(self, op: int, meanwhile: Callable[[], object] | None = None) -> Generator[Tick, None, float]:
+    def give(self, op: int) -> Generator[Tick, None, float]:
         """Give an order and wait until it is done; seconds by the judge's clock.
 
-        `meanwhile` is done once and again until then, and takes time of the judge's.
         Raises WorkerLost when the worker dies or does not come back, Refusal when the call fails.
         """
         words, number, clock = self.worker.arena.words, self._draw.getrandbits(63) | 1, time.perf_counter_ns
@@ -57,15 +54,11 @@ class Orders:
         words[ORDER] = number
         if bell is not None:
             bell.ring()
-            while not bell.rung(GLANCE_S if meanwhile else WATCHED_S) or words[DONE] != number:
-                if meanwhile:
-                    meanwhile()
+            while not bell.rung(WATCHED_S) or words[DONE] != number:
                 yield from self._look(clock() - begin, number)
             return (clock() - begin) / 1e9
         patience = begin + int(WATCHED_S * 1e9)
         while words[DONE] != number:
-            if meanwhile:
-                meanwhile()
             if clock() > patience:
                 yield from self._wait_long(begin, number)
         return (clock() - begin) / 1e9

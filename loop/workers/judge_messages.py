@@ -5,6 +5,8 @@ from typing import Any
 from loop.calls.call import Call, Value
 from loop.calls.plain import Plain
 from loop.model.dtypes import Device
+from loop.model.functions import Fill, Tolerance
+from loop.model.measurement import MapPart, Mismatch, Span
 from loop.workers.wire import Done, R, Request
 
 
@@ -27,17 +29,6 @@ class Examine(ToJudge[Examined]):
     check: str
     threads: int
     device: Device
-
-
-class Tolerance(Plain):
-    """What an element may be off."""
-
-    atol: float
-    rtol: float
-    matched: float = 1.0
-    """Share of the elements that have to be within it."""
-    cap: float | None = None
-    """What none of the others may be off by more than."""
 
 
 class Shapes(Plain):
@@ -88,17 +79,6 @@ class Begin(ToJudge[Done]):
     """Whether it decides alone."""
 
 
-class Values(Plain):
-    """What the values of one input are."""
-
-    kind: str
-    scale: float
-    axis: int | None
-    """Along which one index is NaN."""
-    offset: float = 0.0
-    """Added to every value."""
-
-
 class Expected(Plain):
     """The judge knows the answer to a call."""
 
@@ -118,7 +98,7 @@ class Expect(ToJudge[Expected]):
     """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
 
     call: Call
-    values: tuple[Values, ...]
+    values: tuple[Fill, ...]
     seed: int
     twice: bool
     parameters: dict[str, Value]
@@ -141,35 +121,6 @@ class Discard(ToJudge[Done]):
     key: str
 
 
-class Wrong(Plain):
-    """A wrong element; None stands for NaN."""
-
-    index: dict[str, int]
-    expected: float | None
-    got: float | None
-    allowed: float
-    around: tuple[tuple[float | None, ...], ...]
-    """Expected and got of the elements beside it."""
-
-
-class Part(Plain):
-    """A stretch of one dimension: its wrong elements, and the largest error."""
-
-    first: int
-    last: int
-    wrong: int
-    largest: float | None
-
-
-class Stretch(Plain):
-    """The first and the last index with a wrong element, how many there are, and the size of the dimension."""
-
-    first: int
-    last: int
-    count: int
-    size: int
-
-
 class Finding(Plain):
     """What is found in the worst of some outputs."""
 
@@ -179,10 +130,10 @@ class Finding(Plain):
     total: int
     message: str
     """What it loses beyond the plain implementation; empty when nothing."""
-    first: Wrong | None
-    worst: Wrong | None
-    map: dict[str, tuple[Part, ...]]
-    spans: dict[str, Stretch]
+    first: Mismatch | None
+    worst: Mismatch | None
+    map: dict[str, tuple[MapPart, ...]]
+    spans: dict[str, Span]
     allowed_error: float | None = None
     """What the element with the largest error may have."""
     output: str = ""

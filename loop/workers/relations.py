@@ -15,7 +15,8 @@ from loop.calls import torch_side
 from loop.calls.call import Call, attribute_number
 from loop.calls.refusal import Refused
 from loop.calls.torch_side import TORCH_DTYPES
-from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related, Shapes, Tolerance
+from loop.model.functions import Tolerance
+from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related, Shapes
 from loop.workers.serving import described
 
 Asked = tuple[list[Tensor], dict[str, Any]]

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from loop.calls.call import TensorFile
 from loop.model.dtypes import is_floating
-from loop.workers import judge_messages as messages
+from loop.model.functions import Tolerance
+from loop.model.measurement import MapPart, Span
 from loop.workers.tails import Tail, tail_of
 
 MAX_SLACK, MAX_FLOOR = 2.0, 1e-5
@@ -52,7 +53,7 @@ class Truth:
     """What the largest and the mean error may be, as the plain implementation's errors say."""
     allowed: Tensor
     """Allowed absolute error of each element."""
-    tolerance: messages.Tolerance
+    tolerance: Tolerance
     plain_lost: bool = False
     """Whether the plain implementation has a NaN or infinity where the reference has a number."""
     also: Tensor | None = None
@@ -107,7 +108,7 @@ class Truth:
 
 
 def truth_of(
-    part: TensorFile, names: list[str], reference: Tensor, plain: Tensor | None, stated: messages.Tolerance
+    part: TensorFile, names: list[str], reference: Tensor, plain: Tensor | None, stated: Tolerance
 ) -> Truth:
     """What is right of an output; `plain`: the plain implementation's, or the reference's in its own types."""
     floating = is_floating(part.dtype)
@@ -128,7 +129,7 @@ def truth_of(
     )
 
 
-def beyond(stated: messages.Tolerance, reference: Tensor, output: Tensor, times: float = 1.0) -> Tail:
+def beyond(stated: Tolerance, reference: Tensor, output: Tensor, times: float = 1.0) -> Tail:
     """The tail of an output's errors, so many times as large."""
     found = []
     for one, right in parts(output, reference):
@@ -155,7 +156,7 @@ def around(reference: Tensor, output: Tensor, index: list[int]) -> tuple[tuple[f
     return tuple((number(reference[row][i]), number(output[row][i])) for i in range(low, high))
 
 
-def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[messages.Part, ...]]:
+def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[MapPart, ...]]:
     """Along each dimension, in at most eight parts: how many elements are wrong, and the largest error."""
     found = {}
     for axis, name in enumerate(dimensions):
@@ -166,18 +167,20 @@ def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, 
     return found
 
 
-def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> messages.Part:
+def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> MapPart:
     inside = error.narrow(axis, first, last - first)
     largest = number(inside.nan_to_num(math.inf).max())
-    return messages.Part(first, last - 1, int(wrong.narrow(axis, first, last - first).sum()), largest)
+    return MapPart(
+        first=first, last=last - 1, wrong=int(wrong.narrow(axis, first, last - first).sum()), largest=largest
+    )
 
 
-def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, messages.Stretch]:
+def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, Span]:
     """Along each dimension: the first and the last index with a wrong element, and how many there are."""
     found = {}
     for axis, name in enumerate(dimensions):
         places = wrong.movedim(axis, 0).reshape(wrong.shape[axis], -1).any(1).nonzero().reshape(-1)
-        found[name] = messages.Stretch(int(places[0]), int(places[-1]), len(places), wrong.shape[axis])
+        found[name] = Span(first=int(places[0]), last=int(places[-1]), count=len(places), size=wrong.shape[axis])
     return found
 
 
@@ -260,13 +263,13 @@ def excess_of(output: Tensor, truth: Truth) -> Tensor:
     return excess.nan_to_num(1e300, 1e300).clamp(max=1e300)
 
 
-def allowed_by(tolerance: messages.Tolerance, reference: Tensor) -> Tensor:
+def allowed_by(tolerance: Tolerance, reference: Tensor) -> Tensor:
     """What each element may be off."""
     allowed = reference.abs()  # In place from here on: it may be gigabytes.
     return allowed.nan_to_num_(0.0, 0.0, 0.0).mul_(tolerance.rtol).add_(tolerance.atol)
 
 
-def tightened(stated: messages.Tolerance, reference: Tensor, lost: float, dtype: str) -> messages.Tolerance:
+def tightened(stated: Tolerance, reference: Tensor, lost: float, dtype: str) -> Tolerance:
     """A tolerance; with a smaller `atol` where zeros would be right by it, though there is more than noise.
 
     `lost`: the mean error of the plain implementation, or of the reference in its own types. None at all says that
@@ -280,11 +283,11 @@ def tightened(stated: messages.Tolerance, reference: Tensor, lost: float, dtype:
         seen, squares = seen + int(size.count_nonzero()), squares + float(size.square().sum())
     atol, limits = math.sqrt(squares / max(seen, 1)) / LOOSE, torch.finfo(getattr(torch, dtype))
     told = max(NOISE * lost, limits.tiny / limits.eps) < atol < stated.atol
-    less = stated.but(atol=atol)
+    less = stated.model_copy(update={"atol": atol})
     return less if told and not zeros_pass(less, reference) else stated
 
 
-def zeros_pass(tolerance: messages.Tolerance, reference: Tensor) -> bool:
+def zeros_pass(tolerance: Tolerance, reference: Tensor) -> bool:
     """Whether zeros are right by a tolerance."""
     cap, wrong = math.inf if tolerance.cap is None else tolerance.cap, 0
     for (one,) in parts(reference):

@@ -9,11 +9,15 @@ from torch import Tensor
 from loop.calls.call import TensorFile
 from loop.calls.refusal import Refused
 from loop.calls.torch_side import TORCH_DTYPES
-from loop.workers.judge_messages import Values
+from loop.model.functions import Fill
 
 
-def make_values(fill: Values, stream: numpy.random.RandomState, tensor: TensorFile) -> numpy.ndarray:
+def make_values(
+    fill: Fill, stream: numpy.random.RandomState, tensor: TensorFile, axis: int | None
+) -> numpy.ndarray:
     """Seeded values of one input tensor, float32, with the room it has: [elements + room].
+
+    `axis`: along which one index is NaN.
 
     numpy.random.RandomState is frozen by NEP 19: a seed gives the same values in every release.
     """
@@ -27,21 +31,21 @@ def make_values(fill: Values, stream: numpy.random.RandomState, tensor: TensorFi
         values = numpy.where(numpy.arange(shape[-1]) == places, numpy.float32(scale), numpy.float32(0))
     if fill.offset:  # In float64: a small deviation around a large mean is rounded once.
         values = (values.astype(numpy.float64) + fill.offset).astype(numpy.float32)
-    if fill.axis is not None and values.size:
+    if axis is not None and values.size:
         values = values.reshape(shape)
         index = [slice(None)] * len(shape)
-        index[fill.axis] = slice(place := int(stream.randint(shape[fill.axis])), place + 1)
+        index[axis] = slice(place := int(stream.randint(shape[axis])), place + 1)
         values[tuple(index)] = numpy.nan
     return values.reshape(-1)
 
 
-def make_tensor(fill: Values, seed: int, index: int, tensor: TensorFile) -> Tensor:
+def make_tensor(fill: Fill, seed: int, index: int, tensor: TensorFile, axis: int | None = None) -> Tensor:
     """The values of one input, rounded to its type, flat: what stands in its file.
 
     With every other seed the ends matter: a greatest or least value is what a loop that ends early leaves out.
     """
     stream = numpy.random.RandomState((seed * 64 + index) % 2**32)
-    values = make_values(fill, stream, tensor)
+    values = make_values(fill, stream, tensor, axis)
     if seed % 2 and fill.kind == "normal" and not tensor.room:
         values = extremes_to_ends(values.reshape(tensor.shape), stream).reshape(-1)
     if tensor.same >= 0 and values.size:

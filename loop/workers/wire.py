@@ -103,6 +103,11 @@ def read(kind: Any, value: Any) -> Any:
         return reader(get_args(kind), value)
     if isinstance(kind, type) and issubclass(kind, Plain):
         return _read_fields(kind, value)
+    if hasattr(kind, "model_validate"):  # A noun of `loop.model`, as the judge gives and is given some.
+        try:
+            return kind.model_validate(value)
+        except ValueError as error:
+            raise Malformed(str(error)) from error
     if kind is Any or _fits(kind, value):
         return value
     raise _no(kind, value)

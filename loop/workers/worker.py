@@ -2,15 +2,20 @@
 
 import contextlib
 import os
+import signal
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from loop.base.linux import is_stopped
 from loop.calls.arena import Arena
 from loop.calls.bell import Bell
-from loop.workers.kin import Kin, Scheduling
+from loop.calls.waits import tasks_of
 from loop.workers.nursery import Nursery
 from loop.workers.program import Program, thread_environment
 
 PROGRAM = "loop.workers.worker_program"
+STILL_S = 0.05
+"""Seconds that we wait for a process to stand still."""
 
 
 class Worker(Program):
@@ -48,7 +53,6 @@ class Worker(Program):
         except BaseException:
             self._unshare()
             raise
-        self.kin = Kin(self.child.process.pid, self.child.tag)
 
     def _unshare(self) -> None:
         self.arena.close()
@@ -56,16 +60,23 @@ class Worker(Program):
             self.bell.close()
 
     def pause(self) -> None:
-        """Stop the child and whatever it started, so that nothing of it runs while another side is timed."""
+        """Stop the child's process group, so that nothing of it runs while another side is timed."""
         if not self._paused and self.child.code is None:
             self._paused = True
-            self.kin.stop()
+            self._signal(signal.SIGSTOP)
+            end = time.monotonic() + STILL_S  # On a busy machine it has to be given a core first.
+            while not is_stopped(self.child.process.pid) and time.monotonic() < end:
+                time.sleep(1e-5)
 
     def resume(self) -> None:
         """Let it go on."""
         if self._paused:
             self._paused = False
-            self.kin.resume()
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # It has died: `receive` says how.
+            os.killpg(self.child.process.pid, number)
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
@@ -79,23 +90,17 @@ class Worker(Program):
                 self.resume()
 
     def stray(self) -> str:
-        """How the child escaped the cores it was pinned to; empty when it did not, or where nobody can tell.
+        """Which cores a thread of the child, or of what it started, may use beside those that it was given.
 
-        Read from outside: whatever runs in the child, or was started by it, cannot hide it.
+        Empty when there are none, or where the child is not pinned.
         """
-        return self.kin.beyond(self._given())
-
-    def mend(self, before: Scheduling) -> bool:
-        """Give its tasks, while it stands still, what they had before; whether they had anything else."""
-        return self.kin.mend(before, self._given())
-
-    def _given(self) -> set[int]:
-        return {int(core) for core in self.cores.split(",") if core}
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it should stand still."""
-        return self._paused
+        given = {int(core) for core in self.cores.split(",") if core}
+        for task in tasks_of(self.child.process.pid) if given else ():
+            with contextlib.suppress(OSError):  # It has ended meanwhile.
+                if not (cores := os.sched_getaffinity(task)) <= given:
+                    wide, own = (", ".join(map(str, sorted(some))) for some in (cores, given))
+                    return f"a thread runs on cores {wide}, it was given {own}"
+        return ""
 
     def close(self) -> None:
         """End the child, and free its pipes and the memory that we share."""

@@ -9,7 +9,7 @@ import math
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from loop.calls.orders import Stage as StagedCall
 from loop.calls.prepared import Loaded, Prepared
 from loop.calls.refusal import Refused
 from loop.calls.seal import Seal
+from loop.calls.waits import tasks_of
 from loop.workers import checking
 from loop.workers import worker_messages as messages
 from loop.workers.serving import Answers, answer, serve
@@ -233,19 +234,10 @@ LOSING = (messages.Load, messages.Compute, messages.Stage, messages.Obey, messag
 def keep_to(cores: str) -> None:
     """Stay on the named cores with all threads and what they started; an empty list leaves it to the system."""
     given = {int(core) for core in cores.split(",") if core}
-    for task in _tasks(os.getpid()) if given else ():
+    for task in tasks_of(os.getpid()) if given else ():
         with contextlib.suppress(OSError):  # It has ended meanwhile.
             if not os.sched_getaffinity(task) <= given:
                 os.sched_setaffinity(task, given)
-
-
-def _tasks(pid: int) -> Iterator[int]:
-    """All threads of a process, and of the processes that they started."""
-    with contextlib.suppress(OSError):  # It has ended meanwhile.
-        for task in os.listdir(f"/proc/{pid}/task"):
-            yield int(task)
-            for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-                yield from _tasks(int(child))
 
 
 class Responding:

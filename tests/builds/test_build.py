@@ -15,7 +15,8 @@ from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds import build as building
 from loop.builds import known_builds
-from loop.builds.build import dependencies, find, ground
+from loop.builds.build import find, ground
+from loop.builds.reads import dependencies
 from loop.gate.kernel import SourceLimits, build_variants, load, sources
 from loop.model.measurement import Build
 from loop.steps.context import Context, NoArguments, Task

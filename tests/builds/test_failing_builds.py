@@ -76,7 +76,7 @@ def test_a_compiler_that_takes_too_long_is_ended(folder: Path, tmp_path: Path) -
     """The limit is the step's; the hint says how to raise it."""
     slow = tmp_path / "slow-compiler"
     slow.write_text(
-        '#!/bin/sh\ncase "$*" in *--version*) echo slow 1.0;; *-M*) echo "a: scale.cpp";; *) sleep 60;; esac\n'
+        '#!/bin/sh\ncase "$*" in *--version*) echo slow 1.0;; *" -M "*) echo "a: scale.cpp";; *) sleep 60;; esac\n'
     )
     slow.chmod(0o755)
     with pytest.raises(BuildFailed, match=r"the compiler was killed after 0\.\d s") as caught:

@@ -29,32 +29,26 @@ def cases(seed: int) -> Iterator[Case]:
     """A kill and a signal, turn about."""
     for number in range(EACH):
         draw = random.Random(f"{seed} bundled {number}")
-        whom, sent = draw.choice(["session", "supervisor", "both"]), draw.choice(SIGNALS)
-        for fault in (whom, sent):
+        for fault in (signal.SIGKILL, draw.choice(SIGNALS)):
             moment = Moment(draw.randint(0, LINES), draw.uniform(0.0, LONGEST_S))
-            name = f"{number}: {fault if isinstance(fault, str) else fault.name}, {moment}"
+            name = f"{number}: {fault.name}, {moment}"
             yield name, functools.partial(disturbed, fault=fault, moment=moment)
 
 
-def disturbed(folder: Path, *, fault: str | signal.Signals, moment: Moment) -> str:
+def disturbed(folder: Path, *, fault: signal.Signals, moment: Moment) -> str:
     """Run the plan, let the fault come, and judge what is left."""
     world = World(folder, plan=("quick", "--variant", "cpu"), elsewhere=shipped(BUNDLED_TARGET))
     running = world.session()
     moment.wait(world, running)
-    late = ""
-    if isinstance(fault, str):
-        running.kill(fault)
-        running.end()
-    else:
-        counted = told(running)
-        running.process.send_signal(fault)
-        late = counted.ended(folder, ENDED_S)
-    return late or whole(world, running, swept=fault != "both")
+    counted = told(running)
+    running.process.send_signal(fault)
+    late = counted.ended(folder, ENDED_S)
+    return late or whole(world, running)
 
 
-def whole(world: World, running: Running, *, swept: bool) -> str:
-    """What broke; where both processes were killed the next command ends what they left."""
-    for look in (left, unreadable, lost) if swept else (unreadable, lost):
+def whole(world: World, running: Running) -> str:
+    """What broke; the next command ends what a killed one left."""
+    for look in (left, unreadable, lost):
         broken = look(world, running)
         if broken:
             return broken

@@ -98,9 +98,8 @@ POINTS = {"session": SESSION_POINTS, "grant": GRANT_POINTS, "search": SEARCH_POI
 
 
 def kill(running: Running, mark: Path) -> None:
-    """SIGKILL for the process that works, and for git where it is git that stands at the point."""
-    worker = running.worker()
-    for pid in {at_point(mark), worker.pid if worker else running.process.pid} - {0}:
+    """SIGKILL for the command, and for git where it is git that stands at the point."""
+    for pid in {at_point(mark), running.process.pid} - {0}:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

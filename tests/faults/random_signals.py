@@ -20,7 +20,7 @@ SIDE_BY_SIDE = 8
 OBEYED_S = 2.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FORKS = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (exec true) & done; wait; echo >> $HOME/forked"
-"""A step in which shell and supervisor fork and reap most of the time."""
+"""A step in which shell and command fork and reap most of the time."""
 
 
 def cases(seed: int) -> Iterator[Case]:

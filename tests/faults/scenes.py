@@ -27,7 +27,7 @@ BAD_SINCE = 4
 PROBE = f'test "$(cat state)" -lt {BAD_SINCE}'
 MEASURED = (
     "  - {id: verify, title: Right, action: kernel.verify, budget_s: 20}",
-    "  - {id: measure, title: Speed, action: kernel.measure, budget_s: 20, with: {rounds: 2, as_operator: false}}",
+    "  - {id: measure, title: Speed, action: kernel.measure, budget_s: 20, with: {rounds: 2}}",
     "  - {id: brief, title: One change, action: change.brief, with: {gain: 0.01}, budget_s: 10}",
 )
 PAUSED = 75
@@ -59,7 +59,7 @@ def _trust(world: World, **environment: str) -> Running:
 
 def _granted(world: World, running: Running) -> str:
     """A grant that was told is kept, those of others too, and a new one can be given."""
-    broken = left(world) or traceback_in(running)
+    broken = left(world, running) or traceback_in(running)
     if broken:
         return broken
     kept = json.loads((world.folder / "state" / "trusted.json").read_text())
@@ -87,7 +87,7 @@ def _search(world: World, **environment: str) -> Running:
 def _found(world: World, running: Running) -> str:
     """The same command goes on to the culprit; the checkout is as it was, and no worktree is left."""
     before = (git(world.target, "rev-parse", "HEAD"), (world.target / "notes").read_text())
-    broken = left(world) or traceback_in(running)
+    broken = left(world, running) or traceback_in(running)
     if broken:
         return broken
     again = _search(world)

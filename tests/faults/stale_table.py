@@ -124,27 +124,6 @@ def two_compilers(scene: Scene) -> None:
     scene.program("two/cc", script(scene, scene.after))
 
 
-def two_homes(scene: Scene) -> None:
-    """A compiler that reads flags from the user's home."""
-    for home, number in (("one", scene.before), ("two", scene.after)):
-        scene.put(f"{home}/flags", flag(scene, number))
-    scene.program("cc", '#!/bin/sh\nexec g++ @"$HOME/flags" "$@"\n')
-
-
-def parts(scene: Scene) -> None:
-    """A compiler that includes every header of a folder, the last one last."""
-    scene.put("parts/a.h", scene.define(scene.before))
-    text = '#!/bin/sh\nfor part in parts/*.h; do set -- "$@" -include "$part"; done\nexec g++ "$@"\n'
-    scene.program("cc", text)
-
-
-def storing(scene: Scene) -> None:
-    """A compiler that keeps objects by the text of a source, as careless caches do."""
-    text = '#!/bin/sh\nif [ -f store/h.o ]; then exec g++ -shared -fPIC "$@" store/h.o; fi\nexec g++ "$@"\n'
-    scene.program("cc", text)
-    scene.put("store/h.o", scene.built(scene.before))
-
-
 def profiled(scene: Scene) -> None:
     """A kernel without a profile; the flags name one."""
     scene.put("value.h", scene.define(scene.before))
@@ -214,7 +193,7 @@ WAYS = (
     Way("an archive", *both(archive, "libh.a"), flags=LINKED, source=CALLS),
     Way("an archive by its name", *both(archive, "libh.a"), flags=("libh.a",), source=CALLS),
     Way("an archive of links", members, lambda s: s.change("value.o", s.built(s.after)),
-        flags=LINKED, source=CALLS),
+        flags=LINKED, source=CALLS, kept=False),
     Way("an archive earlier in the path", lambda s: (s.put("b/libh.a", s.archive(s.before)), s.put("a/x", "")),
         lambda s: s.put("a/libh.a", s.archive(s.after)), flags=("-La", "-Lb", "-lh"), source=CALLS),
     Way("a shared library before its archive", lambda s: s.put("libh.a", s.archive(s.before)),
@@ -249,39 +228,32 @@ WAYS = (
     Way("a response file in another", *also("flags", "@more\n", both(flag, "more")),
         flags=("@flags",), source=FLAGGED),
     Way("a spec file", *both(specs, "own.specs"), flags=("-specs=own.specs",), source=FLAGGED),
-    Way("a compiler that is a script", *programs(script, "cc"), source=FLAGGED, compiler=CC),
+    Way("a compiler that is a script", *programs(script, "cc"), source=FLAGGED, compiler=CC, kept=False),
     Way("what a compiler's script reads",
-        *fixed("cc", '#!/bin/sh\nexec g++ $(cat flags) "$@"\n', both(flag, "flags")), source=FLAGGED, compiler=CC),
-    Way("a folder that a compiler's script lists", parts,
-        lambda s: s.put("parts/b.h", "#undef VALUE\n" + s.define(s.after)),
-        source=FLAGGED, compiler=CC),
+        *fixed("cc", '#!/bin/sh\nexec g++ $(cat flags) "$@"\n', both(flag, "flags")), source=FLAGGED, compiler=CC,
+        kept=False),
     Way("a compiler earlier on the PATH", two_compilers, lambda s: None, source=FLAGGED, compiler="cc",
-        environment={"PATH": "{folder}/one:{PATH}"}, later={"PATH": "{folder}/two:{PATH}"}),
+        environment={"PATH": "{folder}/one:{PATH}"}, later={"PATH": "{folder}/two:{PATH}"}, kept=False),
     Way("a compiler that appears on the PATH",
         lambda s: (two_compilers(s), (s.folder / "one/cc").rename(s.folder / "cc")),
         lambda s: (s.folder / "two/cc").rename(s.folder / "one/cc"), source=FLAGGED, compiler="cc",
-        environment={"PATH": "{folder}/one:{folder}:{PATH}"}, later={"PATH": "{folder}/one:{folder}:{PATH}"}),
-    Way("the home of a compiler's script", two_homes, lambda s: None, source=FLAGGED, compiler=CC,
-        environment={"HOME": "{folder}/one"}, later={"HOME": "{folder}/two"}),
-    Way("a careless cache", storing, lambda s: s.change("store/h.o", s.built(s.after)), source=CALLS, compiler=CC),
+        environment={"PATH": "{folder}/one:{folder}:{PATH}"}, later={"PATH": "{folder}/one:{folder}:{PATH}"},
+        kept=False),
     Way("the assembler", *programs(assembler, "tools/as"), flags=("-B{folder}/tools",),
-        source=DATA % ".byte VALUE"),
-    Way("the linker", *programs(linker, "tools/ld"), flags=("-B{folder}/tools",), source=SYMBOL),
+        source=DATA % ".byte VALUE", kept=False),
+    Way("the linker", *programs(linker, "tools/ld"), flags=("-B{folder}/tools",), source=SYMBOL, kept=False),
     Way("a linker that appears", tool("as"),
         lambda s: s.program("tools/ld", linker(s, s.after)), flags=("-B{folder}/tools",),
         source='#include "loop_kernel.h"\nextern "C" __attribute__((weak)) char place;\n'
-        "LOOP_EXPORT int scale() { return &place ? (int)(long)&place : {before}; }\n"),
-    Way("-wrapper", *programs(wrapped, "wrap"), flags=("-wrapper", "{folder}/wrap"), source=FLAGGED),
+        "LOOP_EXPORT int scale() { return &place ? (int)(long)&place : {before}; }\n", kept=False),
+    Way("-wrapper", *programs(wrapped, "wrap"), flags=("-wrapper", "{folder}/wrap"), source=FLAGGED, kept=False),
     Way("a profile that appears", profiled, profile_appears, answers=False,
-        flags=("-fprofile-use", "-dumpdir", "prof-", "-O2")),
+        flags=("-fprofile-use", "-dumpdir", "prof-", "-O2"), kept=False),
     Way("the date", *header("value.h"),
         source=KERNEL + "LOOP_EXPORT const char *when() { return __DATE__ __TIME__; }\n",
         kept=False),
     Way("a library that the kernel loads", *both(shared, "late.so"),
         flags=('-DLIBRARY="{folder}/late.so"',), source=LOADS,
         kept=False),
-    Way("a compiler that asks a server",
-        *fixed("cc", "#!/bin/sh\npython3 -c \"import socket; socket.socket(socket.AF_UNIX).connect_ex('asked')\"\n"
-               'exec g++ $(cat flags) "$@"\n', both(flag, "flags")), source=FLAGGED, compiler=CC, kept=False),
 )  # fmt: skip
 """Each is a change after which a build that is used again would be a stale one."""

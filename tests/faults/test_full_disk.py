@@ -9,7 +9,6 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,6 @@ os.wait()
 sys.argv = sys.argv[1]
 main()
 """
-BIG = "static const int table[1 << 20] = {" + "7," * (1 << 20) + "};\nconst int *at(int i) { return table + i; }\n"
 
 
 @pytest.mark.slow
@@ -79,17 +77,6 @@ def steps(folder: Path, *actions: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_compiler_that_ran_out_of_room_and_tidied_up_made_no_mistake(tmp_path: Path) -> None:
-    """There is room again when it is asked; what it said, and how little there is, tells."""
-    folder = make_project(tmp_path / "project")
-    (folder / "scale.c").write_text(BIG + (folder / "scale.c").read_text())
-    steps(folder, "kernel.build")
-    code, said = session(tmp_path, "2m", folder, "LOOP_CACHE")
-    assert (75, True) == (code, f"free space on {tmp_path / 'cache'}" in said), said
-    assert "Grade -: " in said
-
-
-@pytest.mark.slow
 def test_a_command_that_fills_the_disk_pauses_the_session(tmp_path: Path) -> None:
     """It leaves what it wrote, and prints nothing of it."""
     folder = make_project(tmp_path / "project")
@@ -111,20 +98,11 @@ def test_a_judge_without_room_for_its_tensors_judges_nobody(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "soft", "actions", "advice"),
-    [
-        (resource.RLIMIT_FSIZE, 8 << 10, ("kernel.build",), "ulimit -f"),
-        (resource.RLIMIT_NOFILE, 14, ("kernel.build", "kernel.load"), "ulimit -n"),
-        (resource.RLIMIT_AS, 300 << 20, ("kernel.build", "kernel.verify"), "ulimit -v"),
-    ],
-)
-def test_a_limit_of_the_shell_pauses_the_session(
-    kind: int, soft: int, actions: Sequence[str], advice: str, tmp_path: Path
-) -> None:
-    """Raised, the session goes on and passes."""
+def test_a_limit_of_the_shell_pauses_the_session(tmp_path: Path) -> None:
+    """Of open files, which loop itself meets. Raised, the session goes on and passes."""
     folder = make_project(tmp_path / "project")
-    steps(folder, *actions)
+    steps(folder, "kernel.build", "kernel.load")
+    kind, soft, advice = resource.RLIMIT_NOFILE, 14, "ulimit -n"
     assert 0 == loop("trust", str(folder)).returncode
     words = ["run", "session", "try", "--target", str(folder)]
     limit = f"setrlimit({int(kind)}, ({soft}, getrlimit({int(kind)})[1]))"

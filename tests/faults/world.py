@@ -54,24 +54,6 @@ class Running:
         told = [json.loads(line) for line in lines if line.startswith("{")]
         return [event for event in told if "happening" in event]
 
-    def worker(self) -> psutil.Process | None:
-        """The process that works below the one that watches; None before it is there, or once it is gone."""
-        with contextlib.suppress(psutil.Error):
-            children = psutil.Process(self.process.pid).children()
-            return children[0] if children else None
-        return None
-
-    def kill(self, whom: str) -> None:
-        """SIGKILL for the session (the process that works), its supervisor, or both at once."""
-        worker = self.worker()
-        if whom == "both":
-            self.process.send_signal(signal.SIGSTOP)
-        if worker is not None and whom in ("session", "both"):
-            with contextlib.suppress(psutil.Error):
-                worker.kill()
-        if worker is None or whom in ("supervisor", "both"):
-            self.process.kill()
-
     def end(self) -> int:
         """Wait for it, at most LIMIT_S; its exit status."""
         try:
@@ -183,18 +165,24 @@ def write_plan(target: Path, name: str, steps: list[str]) -> None:
 def judged(world: World, running: Running) -> str:
     """What broke after a fault; "" where all held.
 
-    No process is left, nothing acknowledged is lost, every session is readable and goes on to its end, at most the
-    open step was repeated, and no step ever ran beside its own earlier life.
+    Nothing acknowledged is lost, every session is readable and goes on to its end, at most the open step was
+    repeated, and no step ever ran beside its own earlier life. No process is left: of a command that was killed
+    (SIGKILL), once the next one has begun.
     """
     for look in (left, unreadable, lost):
         broken = look(world, running)
         if broken:
             return broken
-    return traceback_in(running) or not_resumed(world) or repeated(world, running) or beside(world)
+    return traceback_in(running) or not_resumed(world) or repeated(world, running) or beside(world) or left(world)
 
 
-def left(world: World, _: Running | None = None) -> str:
-    """What still runs of a world after the time in which all has to be gone."""
+def left(world: World, running: Running | None = None) -> str:
+    """What still runs of a world after the time in which all has to be gone.
+
+    What a command left that was killed (SIGKILL) the next one has to end: nothing is asked before that.
+    """
+    if running is not None and running.process.returncode == -signal.SIGKILL:
+        return ""
     end = time.monotonic() + GONE_S
     while found := list(living(world.folder)):
         if time.monotonic() > end:

@@ -2,7 +2,6 @@
 // it is timed. Control words as in loop/calls/control.py.
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -10,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -56,11 +54,6 @@ static void *later(void *job) {
   compute(mine->x, mine->y, mine->count);
   delete mine;
   return nullptr;
-}
-static void on_all_cores() {
-  cpu_set_t all;
-  memset(&all, 0xff, sizeof all);
-  sched_setaffinity(0, sizeof all, &all);
 }
 
 #define CHEAT(name) \
@@ -263,54 +256,3 @@ extern "C" __attribute__((visibility("default"))) uint64_t _PyTime_GetPerfCounte
 CHEAT(symbols) { compute(x, y, count); (void)words; }
 __attribute__((constructor)) static void at_load() { setenv("LOOP_THREADS", "64", 1); }
 CHEAT(constructor) { compute(x, y, count); (void)words; }
-
-// Cores and processes.
-static void *half_of_it(void *job) { on_all_cores(); work(5e-4); (void)job; return nullptr; }
-CHEAT(second_core) {  // A thread does half of the work on another core.
-  if (!words) return compute(x, y, count);
-  pthread_t thread;
-  pthread_create(&thread, nullptr, half_of_it, nullptr);
-  work(5e-4);
-  pthread_join(thread, nullptr);
-  twice(x, y, count);
-}
-CHEAT(second_core_meanwhile) {  // The same by a thread that is back on its core when a call is over.
-  static cpu_set_t given;
-  if (!words) return compute(x, y, count);
-  sched_getaffinity(0, sizeof given, &given);
-  on_all_cores();
-  pthread_t thread;
-  pthread_create(&thread, nullptr, half_of_it, nullptr);
-  work(5e-4);
-  pthread_join(thread, nullptr);
-  sched_setaffinity(0, sizeof given, &given);
-  twice(x, y, count);
-}
-CHEAT(daemon) {
-  static bool made;
-  if (words && !made && (made = true) && fork() == 0) {
-    setsid();
-    if (fork()) _exit(0);
-    on_all_cores();
-    for (;;) {}
-  }
-  compute(x, y, count);
-}
-CHEAT(daemon_of_short_life) {  // Runs while others do, and is gone before long.
-  static int calls;
-  if (words && calls++ % 20 == 0 && fork() == 0) {
-    setsid();
-    if (fork()) _exit(0);
-    on_all_cores();
-    work(0.05);
-    _exit(0);
-  }
-  compute(x, y, count);
-}
-CHEAT(priority) { setpriority(PRIO_PROCESS, 0, -10); compute(x, y, count); (void)words; }
-CHEAT(parent_moved) {
-  cpu_set_t mine;
-  sched_getaffinity(0, sizeof mine, &mine);
-  if (words) sched_setaffinity(getppid(), sizeof mine, &mine);
-  compute(x, y, count);
-}

@@ -14,7 +14,6 @@ from loop.timing.schedule import measure
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, WORK_S, honest_like, open_cheats
-from tests.noise import timed
 from tests.speed.cheats import outcome, seconds
 from tests.targets import make_sides
 
@@ -88,11 +87,10 @@ def test_replies_that_a_variant_writes_are_told_from_its_workers(bench: Bench, n
 
 
 @pytest.mark.slow
-@timed  # A thread is seen while it lives; with two others on two cores no look may meet it.
-@pytest.mark.parametrize("name", ["c_daemon", "c_second_core", "c_second_core_meanwhile", "c_priority"])
-def test_what_runs_elsewhere_or_when_others_do_is_named(bench: Bench, name: str) -> None:
+@pytest.mark.parametrize("name", ["helper", "wide_cores"])
+def test_what_leaves_its_cores_is_named(bench: Bench, name: str) -> None:
     """The verdict on it is `invalid`; whoever was disturbed by it is not blamed."""
-    sides = make_sides(bench, "c_honest", name)
+    sides = make_sides(bench, "honest", name)
     found: Timings = finish(measure(bench, sides, [BIG], Terms(1, 60.0, 1, least=1)))
     assert {name} == found.strays.keys()
     assert name in doubted(bench, found)

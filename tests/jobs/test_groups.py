@@ -10,7 +10,6 @@ from loop.base.processes import finish
 from loop.jobs import executor, groups
 from loop.jobs.local import Local
 from loop.model.jobs import JobRun, Where
-from loop.report.figures.timeline import timeline
 from tests.jobs.small import Make, make
 from tests.jobs.test_local import slots
 
@@ -31,16 +30,6 @@ def test_devices_of_one_kind_driver_and_speed_are_a_group() -> None:
     found = groups.groups([one, alike, *(one.model_copy(update=change) for change in changes)])
     assert [2, 1, 1, 1] == [len(members) for members in found.values()]
     assert "L4, driver 550, 72 W, 2040 MHz" == groups.group_of(one)
-
-
-def test_the_picture_has_a_line_for_each_device() -> None:
-    """With how busy it was; jobs at the same time lie below each other."""
-    figure = timeline([ran("1"), ran("1", began=1.0), ran("2", began=0.5)])
-    assert figure is not None
-    assert "1 of h: 2 jobs, busy 100%" in figure.body
-    assert "2 of h: 1 job, busy 50%" in figure.body
-    assert 3 == figure.body.count('<rect class="h')
-    assert timeline([]) is None
 
 
 @pytest.mark.slow

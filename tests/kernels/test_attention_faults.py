@@ -16,7 +16,6 @@ from loop.library.definitions import read_file
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand, fills
 from loop.workers.attention import eager
-from loop.workers.judge_messages import Values
 from loop.workers.suspects import Suspect
 from loop.workers.values import make_tensor
 from loop.workers.workload_call import make_call
@@ -63,7 +62,7 @@ def _inputs(workload: Workload) -> Iterator[Tensor]:
     call = make_call(TARGET, workload, "", "test")
     for index, (fill, tensor) in enumerate(zip(fills(TARGET, workload), call.inputs, strict=True)):
         axis = TARGET.signature.inputs[tensor.name].split().index(fill.nan_along) if fill.nan_along else None
-        flat = make_tensor(Values(fill.kind, fill.scale, axis), workload.seed, index, tensor)
+        flat = make_tensor(fill, workload.seed, index, tensor, axis)
         yield torch_side.window(flat, tensor).double()
 
 

@@ -10,7 +10,7 @@ from loop.base.places import Project
 from loop.library import hosted, trust
 from loop.library.rates import rates
 from loop.model.money import HourPrices, RateCard
-from loop.money.charging import Used, charge
+from loop.money.bill import Used, charge
 from tests.projects import make_project
 
 DAY = datetime.date(2026, 11, 23)

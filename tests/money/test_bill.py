@@ -1,4 +1,4 @@
-"""Money: measured use times dated prices, what was spared as measured here, and priors in no sum."""
+"""Money: measured use times dated prices, and what was spared as measured here."""
 
 from typing import Any
 
@@ -7,16 +7,13 @@ import pytest
 from loop.base.places import project, shipped
 from loop.library.rates import rates
 from loop.model.dtypes import Device
-from loop.model.index import SessionRow
 from loop.model.jobs import HostUse
 from loop.model.money import Bill, Unmeasured
-from loop.model.pattern import Pattern
 from loop.money import bill as billing
-from loop.money.bill import judged_before, priors
-from loop.money.charging import Used
+from loop.money.bill import Used, judged_before
 from loop.money.section import cost, money, money_line, roi
 from tests.conftest import ROOT
-from tests.makers import make_bill, make_build, make_built, make_card, make_finished, make_history, make_pattern
+from tests.makers import make_bill, make_build, make_built, make_card, make_finished
 from tests.money.test_ledger import session
 
 SPARED = make_built(make_build(cached=True, seconds=6.0))
@@ -25,12 +22,6 @@ SPARED = make_built(make_build(cached=True, seconds=6.0))
 def bill(seconds: float, device: Device, *given: Any, **named: Any) -> Bill:
     """The bill of a session that took so long."""
     return billing.bill(Used(seconds, device), *given, **named)
-
-
-def environment(**without: object) -> Pattern:
-    """The environment pattern with a known cost of doing without it."""
-    fields = {"history": "environment_minutes", "evidence": "history", **without}
-    return make_pattern("environment-validation", ("torch",), without=fields)
 
 
 def test_who_is_stated_to_attend_is_charged_for_every_second() -> None:
@@ -74,9 +65,9 @@ def test_what_other_actions_call_builds_is_no_build(action: str, builds: object)
 
 
 def test_what_nobody_measured_is_not_zero() -> None:
-    """AI and energy stand among the unmeasured, with a reason."""
+    """AI stands among the unmeasured, with a reason."""
     made = bill(90.0, "cpu", make_card())
-    assert ["ai", "energy"] == [one.resource for one in made.unmeasured]
+    assert ["ai"] == [one.resource for one in made.unmeasured]
     assert all(one.reason for one in made.unmeasured)
 
 
@@ -109,52 +100,14 @@ def test_machines_of_jobs_stand_in_the_line_and_in_the_table() -> None:
     ]
 
 
-def run(pattern: str, status: str, found: bool = False) -> dict[str, Any]:
-    """A run of a pattern."""
-    return {"pattern": pattern, "status": status, "seconds": 1, "started": None, "whole": True, "found": found}
-
-
-def ended(ground: str, status: str = "passed", found: bool = False) -> SessionRow:
-    """A session in which the environment was looked at."""
-    runs = [run("environment-validation", status, found)]
-    return session(ground, ground=ground, runs=runs, status=status)
-
-
-def test_a_prior_is_weighed_by_how_often_such_a_failure_occurs_and_is_in_no_sum() -> None:
-    """Rows of 60 and 67 minutes; one failure in three sessions, on files that passed in another."""
-    rows = [ended("a", "failed", True), ended("a"), ended("b")]
-    (prior,) = priors([environment()], [make_history()], rows)
-    assert (63.5, 1, 3, "N 60, M 67 min") == (prior.minutes, prior.failures, prior.sessions, prior.source)
-    assert pytest.approx(1.5 / 4) == prior.share
-    made = bill(60.0, "cpu", make_card(), priors=[prior])
-    assert ((), 0.0, None) == (made.savings, made.saved_usd, made.roi)
-
-
-def test_the_authors_word_counts_only_where_no_row_does() -> None:
-    """Without a history it is the prior."""
-    (prior,) = priors([environment(minutes=50.0)], (), ())
-    assert (50.0, 0.5) == (prior.minutes, prior.share)
-
-
-def test_a_wrong_edit_and_its_rerun_raise_nothing() -> None:
-    """Files that never passed were edited wrongly: no failure. Files of before spare nothing."""
-    before = [ended("a"), ended("b")]
-    after = [*before, ended("wrong", "failed", True), ended("a")]
-    shares = [priors([environment()], [make_history()], rows)[0].share for rows in (before, after)]
-    assert shares[1] < shares[0]
-    assert [True, False] == [judged_before(before, ground) for ground in ("a", "new")]
-
-
-def test_a_bill_of_an_older_version_is_read_by_today_s_rules() -> None:
-    """What other projects lost is no saving; an engineer's time was stated at best."""
-    old = {"pattern": "p", "source": "s", "minutes": 1.0, "minutes_low": 1.0, "minutes_high": 1.0, "usd": 2.0}
-    charge = {"resource": "engineer", "rate": "engineer", "seconds": 36.0, "usd": 0.5, "basis": "measured"}
-    fields = {"charges": [charge], "unmeasured": [], "usd": 0.5}
-    sums = {"saved_usd": {"history": 50.0, "measured": 2.0}, "roi": {"history": 99.0, "measured": 3.0}}
-    savings = [old | {"evidence": "history", "usd": 50.0}, old | {"evidence": "measured"}]
-    made = Bill.model_validate({**fields, **sums, "savings": savings})
-    assert ([2.0], 2.0, 3.0) == ([one.usd for one in made.savings], made.saved_usd, made.roi)
-    assert ["stated"] == [one.basis for one in made.charges]
+def test_files_that_were_judged_before_spare_nothing() -> None:
+    """An earlier session of the same files came to its end."""
+    before = [
+        session("a", ground="a"),
+        session("b", ground="b", status="failed"),
+        session("c", ground="c", status="aborted"),
+    ]
+    assert [True, True, False, False] == [judged_before(before, ground) for ground in ("a", "b", "c", "new")]
 
 
 def test_the_shipped_rate_card_is_complete() -> None:

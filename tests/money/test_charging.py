@@ -7,8 +7,8 @@ import pytest
 from loop.base.places import shipped
 from loop.library.definitions import read_file
 from loop.model.jobs import HostUse
-from loop.model.money import AiUse, EnergyRate, MachineRate, ModelUse, RateCard, Tokens
-from loop.money.charging import Charged, Used, charge, is_for, no_price
+from loop.model.money import AiUse, MachineRate, ModelUse, RateCard, Tokens
+from loop.money.bill import Charged, Used, charge, gpu_rate, no_price
 from tests.makers import make_card
 
 TODAY = datetime.date(2026, 11, 21)
@@ -97,9 +97,7 @@ def test_a_gpu_whose_rate_is_not_chosen_is_told_its_prices(gpu: str, named: set[
 )
 def test_a_rate_is_for_the_gpu_that_it_names(expected: bool, gpu: str | None) -> None:
     """Whole words: an L40S is no L4."""
-    rate = card().find("gcp/r/g2")
-    assert rate is not None
-    assert expected == is_for(rate, gpu)
+    assert expected == (gpu_rate(card(), gpu) is not None)
 
 
 def test_ai_that_nobody_measured_is_unknown() -> None:
@@ -127,15 +125,6 @@ def test_tokens_without_a_price_are_shown_and_not_charged() -> None:
     charged = charge(Used(60.0, "cpu", ai=ai), card())
     assert "ai" not in of(charged)
     assert "the cost of 1,234 tokens of wizard is unknown" == unknown(charged)["ai"]
-
-
-def test_energy_is_priced_where_the_card_has_a_price() -> None:
-    """Half a kilowatt-hour at 0.30; without a price the joules are shown; without a counter nothing is."""
-    used = Used(60.0, "cuda", energy_j=1_800_000.0, energy_s=3600.0)
-    rate = EnergyRate(usd_per_kwh=0.30, source="bill", as_of=TODAY)
-    assert pytest.approx(0.15) == of(charge(used, card(energy=rate)))["energy"]
-    assert "1,800,000 J" in unknown(charge(used, card()))["energy"]
-    assert "no energy counter was read" == unknown(charge(Used(60.0, "cuda"), card()))["energy"]
 
 
 def test_a_price_older_than_thirty_days_is_said_to_be() -> None:

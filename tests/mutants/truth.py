@@ -19,7 +19,6 @@ from loop.model.target import Target
 from loop.model.target import Workload as Shaped
 from loop.model.workloads import expand, fills, shape
 from loop.workers.attention import eager
-from loop.workers.judge_messages import Values
 from loop.workers.truth import errors, most_lost
 from loop.workers.values import make_values
 from tests.mutants.workloads import Array, Workload, inputs, rounded, save, widened, workloads
@@ -93,10 +92,9 @@ def _values(one: Shaped, fill: Fill, index: int) -> Array:
     names = manifest().signature.inputs
     text = list(names.values())[index]
     axis = text.split().index(fill.nan_along) if fill.nan_along else None
-    recipe = Values(fill.kind, fill.scale, axis)
     stream = numpy.random.RandomState((one.seed * 64 + index) % 2**32)
     sizes = shape(text, one)
-    return make_values(recipe, stream, TensorFile("", "", sizes, one.dtype)).reshape(sizes)
+    return make_values(fill, stream, TensorFile("", "", sizes, one.dtype), axis).reshape(sizes)
 
 
 def judged(one: Workload, bits: list[Array], atol: float, rtol: float) -> dict[str, Array]:

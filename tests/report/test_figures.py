@@ -1,17 +1,15 @@
-"""Pieces of figures and bars of letters: places, marks, bounds."""
+"""Pieces of figures: places, marks, bounds."""
 
 import re
 
 import pytest
 
-from loop.report.figures.error_map import error_map
 from loop.report.figures.ratios import MOST_WORKLOADS, ratios
 from loop.report.figures.roofline import roofline
 from loop.report.figures.svg import WIDTH, Scale, hue, logarithmic, mark, number, plain_number, text, with_prefix
-from loop.report.format import bar, sparkline
 from loop.report.plain import plain
 from loop.session.course import log
-from tests.makers import make_check, make_finished, make_no_speed, make_speed, make_verify
+from tests.makers import make_finished, make_no_speed, make_speed
 from tests.session.golden_steps import profile
 
 
@@ -38,25 +36,6 @@ def test_a_log_shows_what_a_terminal_would_show_in_the_end() -> None:
     assert ("100 %", "failed") == log(step)
     assert () == log(make_finished(status="failed", message="short"))
     assert ("x" * 601,) == log(make_finished(status="failed", message="x" * 601))
-
-
-def test_a_bar_is_the_share_of_a_target() -> None:
-    """Eighths of a cell; beyond the target an arrow; nothing for a target of nothing."""
-    assert "█████░░░░░ 50 %" == bar(1.0, 2.0)
-    assert "░░░░░░░░░░ 0 %" == bar(0.0, 2.0)
-    assert "██████████ 100 %" == bar(2.0, 2.0)
-    assert "██████████▶ 120 %" == bar(2.4, 2.0)
-    assert "██████████▶ 50 times" == bar(100.0, 2.0)
-    assert "" == bar(1.0, 0.0)
-    assert {10} == {len(bar(share / 97, 1.0).partition(" ")[0]) for share in range(98)}
-
-
-def test_a_curve_is_drawn_by_logarithms() -> None:
-    """From the least to the most; alike values are a line; one value is no curve."""
-    assert "▁▄█" == sparkline([1.0, 2.0, 4.4])
-    assert "▄▄" == sparkline([2.0, 2.0])
-    assert "" == sparkline([2.0])
-    assert "" == sparkline([1.0, 0.0, 2.0])
 
 
 def test_marks_of_an_axis_are_round_and_inside() -> None:
@@ -128,16 +107,6 @@ def test_a_roofline_says_how_many_variants_it_leaves_out() -> None:
     assert "hollow: library there; and 3 more variants" in made.body
     assert made.description.endswith("; and 3 more variants")
     assert "more variant" not in roofline([profile()], "library").body  # type: ignore[union-attr]
-
-
-def test_an_error_map_says_how_many_variants_it_leaves_out() -> None:
-    """Four are drawn."""
-    parts = {"H": [{"first": 0, "last": 0, "wrong": 3, "largest": 0.1}]}
-    checks = [make_verify(make_check("w0", right=False, map=parts), variant=f"v{n}") for n in range(6)]
-    made = error_map([make_finished(run=n + 1, output=one) for n, one in enumerate(checks)])
-    assert made is not None
-    assert "and 2 more variants" in made.body
-    assert made.description.endswith("and 2 more variants")
 
 
 def test_a_variant_that_is_wrong_anywhere_is_not_on_the_figure() -> None:

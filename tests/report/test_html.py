@@ -148,7 +148,7 @@ def hostile() -> Rendered:
 def test_no_text_of_a_record_becomes_an_element_of_the_page() -> None:
     """Neither in the content nor in a figure, an attribute, the title or the script."""
     made = hostile()
-    assert {"ratios", "roofline", "error-map"} == {one.name for one in made.figures}
+    assert {"ratios", "roofline"} == {one.name for one in made.figures}
     read = Reader(page(shipped("templates"), made.text, made.figures, "failed"))
     names = [name for name, _ in read.elements]
     assert 1 == names.count("script")
@@ -250,18 +250,17 @@ def test_cells_are_sorted_by_what_they_say(expected: float | None, cell: str) ->
     assert expected == sort_value(cell)
 
 
-def test_numbers_and_bars_of_a_table_can_be_sorted() -> None:
+def test_numbers_of_a_table_can_be_sorted() -> None:
     """By what they say, not by their letters."""
-    _, text = body("## Steps\n| Step | Took |\n|:--|--:|\n| a | 1.0 ms |\n| █░ 9 % | 2 s |", ()).content
+    text = body("## Steps\n| Step | Took |\n|:--|--:|\n| a | 1.0 ms |\n| b | 2 s |", ()).content
     assert '<td class="number" data-sort="0.001" data-head="Took"><span>1.0 ms</span></td>' in text
-    assert '<td class="letters" data-sort="9.0" data-head="Step"><span>█░ 9 %</span></td>' in text
 
 
 def test_a_fold_is_named_by_a_heading_unless_it_lies_in_another() -> None:
     """So that a screen reader and a link find it; a log within a step is no part of the page's outline."""
     log = ("<details>\n<summary>log</summary>", "l", "</details>")
     made = body("\n\n".join(("# T", "x", "<details>\n<summary>All `of` it</summary>", *log, "</details>\n")), ())
-    html = "".join(made.content)
+    html = made.content.replace("\n", "")
     assert '<details><summary><h2 id="all-of-it">All <code>of</code> it</h2></summary>' in html
     assert "<details><summary>log</summary><p>l</p></details></details>" in html
 

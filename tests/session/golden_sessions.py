@@ -1,13 +1,13 @@
 """Sessions of every kind, made by hand: golden reports are rendered from them. Nothing of a machine is in them."""
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from loop.model.bisect import BisectAnswer, BisectOutput, Candidate, Probe
 from loop.model.measurement import SideSensors
-from loop.model.money import Bill, Charge, Prior, Saving, Unmeasured
+from loop.model.money import Bill, Charge, Saving, Unmeasured
 from loop.model.pattern import Pattern
 from loop.model.plan import PlannedPattern, Predicted, ResolvedPlan
 from loop.model.record import Closed, Event, Finished, Line, Opened, SessionHead, SessionRecord, Started
@@ -31,7 +31,6 @@ from tests.makers import (
 )
 from tests.session.golden_steps import (
     HALVES,
-    SCATTER,
     WORKLOADS,
     build_step,
     measure_step,
@@ -60,7 +59,6 @@ class Session:
     record: SessionRecord
     finished: tuple[Finished, ...]
     lines: tuple[Line, ...]
-    rounds: Mapping[tuple[str, str], Sequence[float]] = field(default_factory=dict)
 
 
 def environment() -> Pattern:
@@ -112,7 +110,6 @@ def journal(finished: Sequence[Finished], *, resumed_after: int | None = None) -
 def paid(**fields: Any) -> Bill:
     """A bill with a charge, a saving, a prior and what nobody measured."""
     source = "cpu from the cache; compiling took 6.0 s then"
-    lost = Prior(pattern="environment-validation", minutes=60.0, source="N 60, N+3 67 min", failures=1, sessions=9)
     base: dict[str, Any] = {
         "charges": (Charge(resource="engineer", rate="engineer", seconds=30.0, usd=0.42, basis="stated"),),
         "unmeasured": (Unmeasured(resource="ai", reason="loop started no agent"),),
@@ -120,7 +117,6 @@ def paid(**fields: Any) -> Bill:
         "usd": 0.42,
         "saved_usd": 0.084,
         "roi": -0.8,
-        "priors": (lost,),
     }
     return make_bill(**{**base, **fields})
 
@@ -138,11 +134,11 @@ def verdicts_of(finished: Sequence[Finished]) -> tuple[Verdict, ...]:
 
 def session(finished: Sequence[Finished], made: SessionHead | None = None, **fields: Any) -> Session:
     """A session of these steps."""
-    resumed_after, rounds = fields.pop("resumed_after", None), fields.pop("rounds", {})
+    resumed_after = fields.pop("resumed_after", None)
     seconds = sum(step.seconds for step in finished)
     base = {"verdicts": verdicts_of(finished), "bill": paid(), "seconds": seconds + 0.3}
     record = make_record(made or head(), **{**base, **fields})
-    return Session(record, tuple(finished), journal(finished, resumed_after=resumed_after), rounds)
+    return Session(record, tuple(finished), journal(finished, resumed_after=resumed_after))
 
 
 RATIOS = (2.4, 2.2, 1.5, 1.31, 0.99, 0.72)
@@ -153,26 +149,15 @@ def passed() -> Session:
     timed = measure_step(*measured(WORKLOADS, RATIOS), found=both_ways())
     steps = [torch_step(), build_step(), verify_step(), timed]
     compared = make_finished("compare", run=2, seconds=11.0, message="cpu against itself: same on 6 of 6")
-    rounds = {("cpu", name): [one * s for s in SCATTER] for name, one in zip(WORKLOADS, RATIOS, strict=True)}
     learned = ("cpu does best on B1 H1 S32 D64 causal float32.",)
-    return session([*steps, compared, profile_step(profile())], rounds=rounds, learnings=learned)
+    return session([*steps, compared, profile_step(profile())], learnings=learned)
 
 
 def both_ways() -> dict[str, Any]:
     """How sides were called, and one workload on which the way of calling tells."""
-    offered = {
-        "variant": "cpu",
-        "workload": WORKLOADS[0],
-        "us": 41.5,
-        "ratio": 1.3,
-        "direct_ratio": 1.8,
-        "rounds": 2,
-    }
     return {
         "called": {"baseline": "Python, allocates its result", "cpu": "C, writes into a given output"},
         "empty_us": {"C": 0.31, "Python": 0.07, "PyTorch that only allocates": 0.59},
-        "as_operator": (offered,),
-        "both_ways": {"cpu": "1.8x called through C, 1.3x as an operator of PyTorch on its shortest workload"},
     }
 
 
@@ -330,14 +315,7 @@ def gpu() -> Session:
     """Two variants on a GPU, with its sensors."""
     machine = make_machine(gpus=("NVIDIA L4",), driver="580.95", capability="8.9", nvcc="13.0")
     sensors = [
-        SideSensors(
-            side=side,
-            segments=60,
-            sm_clock_mhz=(1755, 1980, 2040),
-            power_w=61.0,
-            power_by="energy",
-            temperature_c=54,
-        )
+        SideSensors(side=side, segments=60, sm_clock_mhz=(1755, 1980, 2040))
         for side in ("baseline", "small", "split_k")
     ]
     small = measured(HALVES, (2.85, 2.7, 2.5, 2.36, 2.5, 2.4), "small", flops_per_s=1.8e12)

@@ -115,15 +115,6 @@ def test_rows_are_all_or_none(project: Path, root: Path) -> None:
         told("csv", project)
 
 
-def test_a_report_without_its_samples_has_no_curves_of_rounds(project: Path, root: Path) -> None:
-    """And one with them has; all else is the same."""
-    make_session(root, "passed", samples=False)
-    without = told("md", project)
-    make_session(root, "passed")
-    assert "| Rounds |" not in without
-    assert "| Rounds |" in told("md", project)
-
-
 def test_samples_are_read_from_the_session_s_own_folder_only(project: Path, root: Path) -> None:
     """A journal from elsewhere may name any path."""
     folder = make_session(root, "passed", samples=False)
@@ -132,15 +123,6 @@ def test_samples_are_read_from_the_session_s_own_folder_only(project: Path, root
     (root / "secret.json").write_text('{"segments": []}')
     with pytest.raises(LoopError, match="cannot be read"):
         told("csv", project)
-
-
-def test_a_session_that_runs_can_be_traced(project: Path, root: Path) -> None:
-    """A trace needs no record, only the journal."""
-    folder = make_session(root, "passed")
-    (folder.path / "record.json").unlink()
-    assert "traceEvents" in json.loads(told("trace", project))
-    with pytest.raises(LoopError, match="it has no report yet"):
-        told("html", project)
 
 
 def test_a_session_recorded_elsewhere_has_no_report(project: Path, root: Path) -> None:

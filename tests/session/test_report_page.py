@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 from jinja2 import UndefinedError
 
-from loop.library.histories import histories
-from loop.model.money import Prior
 from loop.model.output import Output
 from loop.model.record import Finished, SessionRecord
 from loop.model.verdict import TOO_WIDE
-from loop.money.bill import bill
-from loop.money.charging import Used
+from loop.money.bill import Used, bill
 from loop.report import format as say
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
 from loop.report.templates import environment
@@ -266,17 +263,11 @@ def test_ratios_times_and_memory_are_shown_as_people_read_them() -> None:
     assert ["$0.70683", "$50.00"] == [say.rate(value) for value in (0.70683, 50.0)]
 
 
-def test_what_was_charged_and_what_others_lost_are_kept_apart() -> None:
-    """A prior has its minutes, its weight and whose they are, and no dollars; the unmeasured is named."""
-    lost = Prior(pattern="environment", minutes=63.5, source="N 60, M 67 min", failures=1, sessions=3)
-    made = bill(Used(180.0, "cpu"), make_card(), priors=[lost])
-    text = section(report(make_record(bill=made)), "Money")
-    assert ["environment", "63.5 min", "1 of 3 sessions", "23.8 min", "N 60, M 67 min"] == [
-        cell.strip() for cell in rows(text)[-1]
-    ]
+def test_what_nobody_measured_is_named_beside_what_was_charged() -> None:
+    """With what is missing for a return."""
+    text = section(report(make_record(bill=bill(Used(180.0, "cpu"), make_card()))), "Money")
     assert "ROI not measurable yet: no time without a pattern was measured here." in text
     assert "- AI: not measured (" in text
-    assert "- energy: not measured (" in text
 
 
 def test_earlier_sessions_are_compared_by_ratio_on_common_workloads() -> None:
@@ -292,15 +283,6 @@ def test_earlier_sessions_are_compared_by_ratio_on_common_workloads() -> None:
     cells = [[cell.strip() for cell in row] for row in rows(text)[2:]]
     assert [["before", "0123456789ab", "this one", "cpu", "1", "1.20x", "1.50x"]] == cells
     assert "µs" not in text
-
-
-def test_the_recorded_history_is_marked_as_not_comparable() -> None:
-    """And shown for the target it belongs to only."""
-    recorded = histories()
-    text = report(histories=recorded)
-    assert "Recorded elsewhere (NVIDIA L4), not comparable: N 0.090x; N+2 0.10x; N+4 0.034x" in text
-    own = make_record(make_session_head(target_folder="/home/me/kernel"))
-    assert "Recorded elsewhere" not in report(own, histories=recorded)
 
 
 def test_the_grade_stands_with_its_whole_rule() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.places import shipped
-from tests.projects import KERNEL, add_commands, kill, loop, make_project, start, worker_of
+from tests.projects import KERNEL, add_commands, kill, loop, make_project, start
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_one_session_is_not_resumed_twice_at_once(tmp_path: Path) -> None:
     process = start("run", "session", "try", "--target", str(folder))
     wait_for(folder / "begun")
     done = loop("run", "session", "--resume", "last", "--target", str(folder))
-    holder = worker_of(process).pid
+    holder = process.pid
     process.terminate()
     process.communicate(timeout=20)
     assert (2, True) == (done.returncode, f"process {holder}" in done.stderr)

@@ -99,7 +99,6 @@ def make_hostile() -> Contents:
         title=HOSTILE,
         problem=HOSTILE,
         use_when=(HOSTILE,),
-        without={"minutes": 3.0, "evidence": HOSTILE},
         evidence=({"session": HOSTILE, "note": HOSTILE},),
         next=({"when": HOSTILE, "pattern": "gone"},),
     )
@@ -127,7 +126,7 @@ def make_hostile() -> Contents:
         runs=(PatternRun(pattern=HOSTILE, status="failed", seconds=1, started=NOON, whole=True),),
         steps=(StepRun(pattern=HOSTILE, step=HOSTILE, status="failed", seconds=1),),
         charges=(Charge(resource="ai", rate=HOSTILE, seconds=0, usd=1),),
-        unmeasured=(Unmeasured(resource="energy", reason=HOSTILE),),
+        unmeasured=(Unmeasured(resource="ai", reason=HOSTILE),),
         savings=(saving,),
         failures=(failure,),
         notes=(HOSTILE,),

@@ -1,6 +1,7 @@
 """What a session says is what was tried: wrong and right kernels of twelve functions by every door; COVERAGE.md.
 
     python -m tests.speed.coverage                # all: an hour and a half on two cores
+    python -m tests.speed.coverage --parts init histories
     python -m tests.speed.coverage --only softmax --doors verify quick
 
 A kernel is wrong in one way that a quick look misses. A door has found it where it ends with an error, or names
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.speed import coverage_histories, coverage_init
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "coverage_corpus"
@@ -528,6 +531,40 @@ def page(wrong: Sequence[dict[str, Any]], right: Sequence[dict[str, Any]], more:
     return "\n".join([*lines, *more, ""])
 
 
+def init_lines(folder: Path, loop: Path) -> list[str]:
+    """`loop init` on thirty examples."""
+    rows = coverage_init.rows(folder, loop)
+    failed = [f"{row['name']} ({row['last'][:80]})" for row in rows if row["outcome"] == "failed"]
+    judged, told = (sum(row["outcome"] == outcome for row in rows) for outcome in ("judged", "told"))
+    return [
+        "",
+        f"`loop init` on {len(rows)} functions, modules, C++ files: {judged} judged at once, {told} told what is "
+        f"missing. Failed: {', '.join(failed) or 'none'}.",
+    ]
+
+
+def history_lines(folder: Path, loop: Path) -> list[str]:
+    """Histories of 20 commits with one wrong and one slow commit."""
+    rows = coverage_histories.rows(folder, loop)
+    for row in rows:
+        print(json.dumps(row), flush=True)
+    lines = [
+        "",
+        f"{len(rows)} histories of {coverage_histories.COMMITS} commits, a wrong and a slow one in each:",
+        "",
+    ]
+    for key in rows[0]:
+        if isinstance(rows[0][key], bool):
+            missed = [f"{row['function']}, {row['dirty'] or 'clean'}" for row in rows if not row[key]]
+            lines.append(
+                f"- {key}: {len(rows) - len(missed)} of {len(rows)}{'; not ' * bool(missed)}{'; '.join(missed)}"
+            )
+    return lines
+
+
+PARTS = {"init": init_lines, "histories": history_lines}
+
+
 def main() -> None:
     """Run what is asked for, row by row; write the page where all ran."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -535,20 +572,26 @@ def main() -> None:
     parser.add_argument("--doors", nargs="*", default=[*DOORS, "cause"])
     parser.add_argument("--loop", type=Path, default=Path(sys.executable).with_name("loop"))
     parser.add_argument("--no-right", action="store_true")
+    parser.add_argument("--parts", nargs="*", default=["kernels", *PARTS], help="kernels, init, histories")
     parser.add_argument("--folder", type=Path)
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="loop-coverage-"))
     rig = Rig(asked.loop.absolute(), folder)
     wrong, right = [], []
-    for name in asked.only:
+    for name in asked.only if "kernels" in asked.parts else ():
         wrong.append(judge_wrong(rig, folder / "wrong", name, asked.doors))
         print(json.dumps(wrong[-1]), flush=True)
         if not asked.no_right:
             right.append(judge_right(rig, folder / "right", name))
             print(json.dumps(right[-1]), flush=True)
-    text = page(wrong, right, [])
+    more = []
+    for part in asked.parts:
+        if part in PARTS:
+            (folder / part).mkdir(parents=True, exist_ok=True)
+            more += PARTS[part](folder / part, rig.loop)
+    text = page(wrong, right, more) if wrong else "\n".join(more)
     print(text)
-    if set(asked.only) == set(FUNCTIONS) and set(asked.doors) >= set(DOORS):
+    if len(asked.parts) > len(PARTS) and set(asked.only) == set(FUNCTIONS) and set(asked.doors) >= set(DOORS):
         PAGE.write_text(text)
 
 

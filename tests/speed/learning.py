@@ -26,7 +26,7 @@ from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
-from loop.money.charging import Used, charge
+from loop.money.bill import Used, charge
 from loop.store import index
 from tests.speed.learning_cures import cure_lines
 from tests.speed.learning_world import WEATHERS, Weather, World, stated_ratios

@@ -15,20 +15,12 @@ from loop.base.documents import write_atomic
 from loop.base.places import shipped
 from loop.machine.machine import machine
 from loop.model.measurement import Segment
-from loop.report.exports import Sampled, rows, spans, trace
+from loop.report.exports import Sampled, rows
 from loop.report.html import page
 from loop.session.page import Rendered, ReportInput, render_session
 from tests.makers import make_finished
 from tests.session import golden_sessions as golden
-from tests.session.golden_steps import (
-    SCATTER,
-    measure_step,
-    measured,
-    profile,
-    profile_step,
-    torch_step,
-    verify_step,
-)
+from tests.session.golden_steps import measure_step, measured, profile, profile_step, torch_step, verify_step
 
 RECORDS = 500
 WORKLOADS = 200
@@ -61,12 +53,12 @@ def stretched() -> golden.Session:
         profile_step(profile()),
         *filling,
     ]
-    return golden.session(steps, rounds={("cpu", name): SCATTER for name in names})
+    return golden.session(steps)
 
 
 def rendered(made: golden.Session) -> Rendered:
     """The report and its figures."""
-    given = ReportInput(made.record, made.finished, rounds=made.rounds)
+    given = ReportInput(made.record, made.finished)
     return render_session(shipped("templates"), given)
 
 
@@ -85,7 +77,6 @@ def formats(made: golden.Session) -> dict[str, Callable[[], str]]:
     return {
         "md": lambda: "".join([(report := rendered(made)).text, *(one.file for one in report.figures)]),
         "html": html,
-        "trace": lambda: trace(made.record.head, spans(made.lines, made.finished)),
         "csv": lambda: rows(made.record.head.id, sampled),
     }
 

@@ -1,7 +1,7 @@
-"""Answers against the task's own reference under `torch.compile`: compiled first, timed after, or told why not."""
+"""A baseline under `torch.compile`: each shape is compiled by itself, and a failure is told."""
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,60 +11,48 @@ import torch
 
 from loop.base.processes import finish
 from loop.formats.translated import as_target
-from loop.model.output import MeasureOutput
+from loop.gate.verify import Job, verify
+from loop.model.measurement import BASELINE
 from loop.model.workloads import expand
 from loop.steps.setting import read_setting
-from loop.timing.compiled import NAME, Compiled, time_compiled
-from loop.timing.section import how_called
+from loop.timing.samples import Timings
+from loop.timing.schedule import measure
+from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.formats import tasks
-from tests.makers import make_measurement
 
 
 @pytest.fixture
-def timed(tmp_path: Path) -> Iterator[Callable[..., Compiled]]:
-    """What becomes of an answer to a task."""
-    opened: list[Bench] = []
-
-    def found(left_s: float) -> Compiled:
-        task, answer = tasks.kernelbench(tmp_path), tmp_path / "mine.py"
-        answer.write_text(tasks.ANSWER)
-        folder, names = as_target(task, [str(answer)])
-        target = read_setting(folder).target
-        opened.append(Bench(target, folder, tmp_path / "cache", Path(), "cpu", 1))
-        sides = [opened[0].side(name) for name in names]
-        return finish(time_compiled(opened[0], sides, expand(target, target.workloads, "float32"), left_s, 0))
-
-    yield found
-    for bench in opened:
-        bench.__exit__()
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A bench for an answer to a task whose baseline is compiled."""
+    task, answer = tasks.kernelbench(tmp_path), tmp_path / "mine.py"
+    answer.write_text(tasks.ANSWER)
+    folder, _ = as_target(task, [str(answer)])
+    target = read_setting(folder).target
+    baseline = target.baseline.model_copy(update={"compiled": True})
+    target = target.model_copy(update={"baseline": baseline})
+    with Bench(target, folder, tmp_path / "cache", Path(), "cpu", 1) as made:
+        yield made
 
 
 @pytest.mark.slow
-def test_an_answer_has_a_ratio_to_what_was_compiled(timed: Callable[..., Compiled]) -> None:
-    """With an interval, from rounds of their own."""
-    found = timed(100.0)
-    ((one,), missing) = found.measured, found.missing
-    assert ("mine", "torch_compile", ()) == (one.variant, one.against, missing)
-    assert 0 < one.interval[0] <= one.ratio <= one.interval[1]
-    assert {"mine", NAME} == {segment.side for segment in found.segments}
+def test_the_baseline_runs_under_compile(bench: Bench) -> None:
+    """It is timed as any other side, by its own name."""
+    sides = [bench.side(BASELINE), bench.side("mine")]
+    workloads = expand(bench.target, bench.target.workloads, "float32")
+    found: Timings = finish(measure(bench, sides, workloads, Terms(2, 60.0, 0)))
+    assert ({BASELINE, "mine"}, []) == ({one.side for one in found.segments}, found.wrong)
+    assert any((bench.cache / "inductor").rglob("*.py"))
 
 
 @pytest.mark.slow
-def test_without_a_compiler_it_is_told(
-    timed: Callable[..., Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the words of torch; nothing is timed."""
+def test_without_a_compiler_it_is_told(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of torch, as of any baseline that cannot be called."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = timed(100.0)
-    assert ((), ()) == (found.measured, tuple(found.segments))
-    assert "not available here" in found.missing[0]
-    assert "No working C++ compiler" in found.missing[0]
-
-
-def test_without_time_nothing_is_compiled(timed: Callable[..., Compiled]) -> None:
-    """It is told, as everything that was not done."""
-    assert (f"{NAME}: not available here: the step's time was too short",) == timed(1.0).missing
+    workloads = expand(bench.target, bench.target.workloads, "float32")
+    (checks,) = finish(verify(bench, [Job(bench.side(BASELINE), workloads, enough=True)]))
+    assert checks.first_failure
+    assert "No working C++ compiler" in checks.first_failure.message
 
 
 @pytest.mark.slow
@@ -97,10 +85,3 @@ def test_each_shape_is_compiled_by_itself(tmp_path: Path, monkeypatch: pytest.Mo
     for size in range(2, 12):
         assert torch.equal(torch.full((size,), 2.0), doubled(torch.ones(size)))
     assert [[(size,)] for size in range(2, 12)] == [[tuple(one.shape) for one in inputs] for inputs in seen]
-
-
-def test_a_report_says_the_ratio() -> None:
-    """With its interval, as any other."""
-    one = make_measurement(ratio=2.0, variant="mine")
-    (line,) = how_called(MeasureOutput(ok=True, message="", compiled=(one,)))
-    assert line.startswith(f"mine on {one.workload.name}: 2.00x [")

@@ -1,23 +1,21 @@
 """What the report says of the GPU's sensors, and of compute-sanitizer."""
 
+import itertools
 from typing import Any
 
-import pytest
-
-from loop.model.measurement import SideSensors
+from loop.model.measurement import DeviceReading, Segment, SideSensors
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput, SanitizerReport, SanitizerRun
 from loop.report.markdown import prose
-from loop.timing.section import energy
+from loop.timing.section import sensed
 from tests.makers import make_check, make_finished, make_measured, make_measurement, make_verify
 from tests.session.test_report_page import HOSTILE, record_of, report, section
 
 
 def make_sensors(side: str = "small", **fields: Any) -> SideSensors:
     """A side whose GPU told everything."""
-    told = {"sm_clock_mhz": (1755, 1980, 1980), "memory_clock_mhz": 2619, "temperature_c": 54, "power_w": 212.4}
-    more = {"power_by": "energy", "call_j": (0.61e-3, 4.2e-3), "segments": 24}
-    return SideSensors.model_validate({"side": side, **told, **more, **fields})
+    told = {"sm_clock_mhz": (1755, 1980, 1980), "segments": 24}
+    return SideSensors.model_validate({"side": side, **told, **fields})
 
 
 def shown(*sensors: SideSensors) -> str:
@@ -31,36 +29,32 @@ def shown(*sensors: SideSensors) -> str:
 def test_each_side_has_a_line() -> None:
     """The baseline under its own name."""
     text = shown(make_sensors("baseline", sm_clock_mhz=(1980, 1980, 1980)), make_sensors())
-    assert "- torch_sdpa: 1980 MHz, 212 W by the energy counter, " in text
-    line = "- small: 1980 MHz (1755 to 1980), 212 W by the energy counter, 610 µJ to 4.2 mJ a call, 54 °C at most"
-    assert f"{line}, no throttling told\n" in text
+    assert "- torch_sdpa: 1980 MHz, no throttling told\n" in text
+    assert "- small: 1980 MHz (1755 to 1980), no throttling told\n" in text
 
 
-def test_what_is_unknown_is_said_to_be() -> None:
-    """Or left out; nothing is zero."""
-    nothing = dict.fromkeys(("sm_clock_mhz", "temperature_c", "power_w", "power_by", "call_j"))
-    assert "- small: clock unknown, power unknown, no throttling told\n" in shown(make_sensors(**nothing))
-
-
-def test_throttling_is_said() -> None:
+def test_throttling_is_said_and_what_is_unknown() -> None:
     """With how many segments it held back."""
-    text = shown(make_sensors(throttled={"power cap": 5, "heat": 1}, power_by="sensor"))
-    assert "212 W by the power sensor" in text
-    assert "held back: power cap in 5 and heat in 1 of 24 segments" in text
+    text = shown(make_sensors(throttled={"power cap": 5, "heat": 1}, sm_clock_mhz=None))
+    assert "- small: clock unknown, held back: power cap in 5 and heat in 1 of 24 segments\n" in text
+
+
+def test_readings_become_a_line_of_each_side() -> None:
+    """Least, median and most of its clocks; a reason counts once a segment."""
+    readings = [DeviceReading(sm_clock_mhz=1000 + n, throttle=("heat",) if n < 3 else ()) for n in range(5)]
+    pairs = itertools.pairwise(readings)
+    segments = [
+        Segment(side="small", workload="w", round=0, calls=1, seconds=(1.0,), sensors=pair) for pair in pairs
+    ]
+    (one,) = sensed([*segments, segments[0].model_copy(update={"side": "other", "sensors": None})])
+    assert ("small", 4, (1000, 1002, 1004), {"heat": 3}) == (
+        one.side, one.segments, one.sm_clock_mhz, one.throttled,
+    )  # fmt: skip
 
 
 def test_a_processor_has_no_such_lines() -> None:
     """Nor the sentence above them."""
     assert "The GPU while each was timed" not in shown()
-
-
-@pytest.mark.parametrize(
-    ("joules", "expected"),
-    [(2.5, "2.5 J"), (4.21e-3, "4.2 mJ"), (9e-7, "900 nJ"), (6.1e-5, "61 µJ"), (0.0, "0 nJ")],
-)
-def test_energy_has_a_unit_of_its_size(joules: float, expected: str) -> None:
-    """As people say it."""
-    assert expected == energy(joules)
 
 
 def make_run(tool: str = "racecheck", status: str = "clean", **fields: Any) -> SanitizerRun:

@@ -18,7 +18,7 @@ from loop.model.dtypes import Dtype
 from loop.model.functions import Fill
 from loop.model.target import Target, Workload
 from loop.workers.attention import eager, torch_sdpa, visible
-from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Shapes, Tolerance, Values
+from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Shapes
 from loop.workers.relations import Relations
 from loop.workers.values import make_tensor
 from loop.workers.workload_call import make_call
@@ -52,7 +52,7 @@ def written(workload: Workload, folder: Path) -> Call:
     """The call of a workload whose inputs are there."""
     call = make_call(TARGET, workload, str(folder), "test")
     for index, tensor in enumerate(call.inputs):
-        flat = make_tensor(Values("normal", Fill().scale, None), workload.seed, index, tensor)
+        flat = make_tensor(Fill(), workload.seed, index, tensor)
         torch_side.write_tensor(tensor.path, flat)
     return call
 
@@ -60,7 +60,7 @@ def written(workload: Workload, folder: Path) -> Call:
 def make_relations(plain: Function = eager) -> Relations:
     """The target's relations, as the judge has them."""
     signature = TARGET.signature
-    tolerance = {dtype: Tolerance(one.atol, one.rtol) for dtype, one in TARGET.tolerance.items()}
+    tolerance = dict(TARGET.tolerance.items())
     choices = {name: one.choices for name, one in signature.attributes.items()}
     return Relations(Shapes(dict(signature.inputs), signature.output, choices, {}, {}), tolerance, plain)
 

@@ -6,12 +6,13 @@ from torch import Tensor
 
 from loop.calls.call import TensorFile
 from loop.calls.rounding import moved
+from loop.model.functions import Tolerance
 from loop.workers.findings import finding
-from loop.workers.judge_messages import Finding, Tolerance
+from loop.workers.judge_messages import Finding
 from loop.workers.tails import FEW, tail_of
 from loop.workers.truth import Truth, beyond, truth_of
 
-STATED = Tolerance(1e-5, 1e-5)
+STATED = Tolerance(atol=1e-5, rtol=1e-5)
 X = torch.rand(1_000_000, generator=torch.Generator().manual_seed(5))
 """A few dozen of these lie where the function is steep."""
 

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from loop.calls.call import TensorFile
 from loop.calls.torch_side import bytes_of
-from loop.workers.judge_messages import Values
+from loop.model.functions import Fill
 from loop.workers.values import make_tensor
 
-NORMAL = Values("normal", 1.0, None)
+NORMAL = Fill()
 
 
 def drawn(seed: int, *shape: int, room: int = 0) -> Tensor:
@@ -56,7 +56,7 @@ def test_bytes_do_not_depend_on_strides(dtype: torch.dtype) -> None:
 def test_an_offset_is_the_mean() -> None:
     """The same normals, around another value."""
     file = TensorFile("x", "", (4096,), "float32")
-    moved = make_tensor(Values("normal", 2.0, None, 1000.0), 8, 0, file)
-    plain = make_tensor(Values("normal", 2.0, None), 8, 0, file)
+    moved = make_tensor(Fill(scale=2.0, offset=1000.0), 8, 0, file)
+    plain = make_tensor(Fill(scale=2.0), 8, 0, file)
     assert torch.allclose(moved, plain + 1000)
     assert 999 < float(moved.mean()) < 1001

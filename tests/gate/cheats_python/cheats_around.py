@@ -3,16 +3,12 @@
 Copied beside a target, never imported by a test.
 """
 
-# ruff: noqa: SIM115
-
 import glob
 import os
-import signal
-import sys
 import threading
 
 import torch
-from cheats_common import SCRATCH, WORK_S, compute, kept, others, reply, seen, stage, words, work
+from cheats_common import SCRATCH, compute, kept, reply, seen, stage, words
 
 # The control page and the shared memory.
 
@@ -155,7 +151,7 @@ def cheat_tears_output(x):
     return compute(x)
 
 
-# Other processes, cores and priorities.
+# Other processes and cores.
 
 
 def spin_on(cores):
@@ -164,95 +160,16 @@ def spin_on(cores):
         pass
 
 
-def helper(leave):
-    if os.fork() == 0:
-        if leave:
-            os.setsid()
-            if os.fork():
-                os._exit(0)
-        if leave == "hides":
-            os.execve(sys.executable, [sys.executable, "-S", "-c", "while True: pass"], {})
-        spin_on(range(os.cpu_count()))
-
-
 def cheat_helper(x):
     # A process of ours slows the others while we are stopped.
     if stage() and "helper" not in kept:
         kept["helper"] = True
-        helper("")
-    return compute(x)
-
-
-def cheat_daemon(x):
-    if stage() and "helper" not in kept:
-        kept["helper"] = True
-        helper("leaves")
-    return compute(x)
-
-
-def cheat_nameless_daemon(x):
-    if stage() and "helper" not in kept:
-        kept["helper"] = True
-        helper("hides")
+        os.fork() or spin_on(range(os.cpu_count()))
     return compute(x)
 
 
 def cheat_wide_cores(x):
     os.sched_setaffinity(0, range(os.cpu_count())) if stage() else None
-    return compute(x)
-
-
-def cheat_wide_meanwhile(x):
-    # A second process does half of the work on another core, only while a call lasts.
-    if stage() is None:
-        return compute(x)
-    child = os.fork()
-    if child == 0:
-        os.sched_setaffinity(0, range(os.cpu_count()))
-        work(WORK_S / 2)
-        os._exit(0)
-    work(WORK_S / 2)
-    os.waitpid(child, 0)
-    return x * 2
-
-
-def cheat_moves_others(x):
-    for pid in others() if stage() else ():
-        os.sched_setaffinity(pid, {0})
-    return compute(x)
-
-
-def cheat_kills_others(x):
-    for pid in others() if stage() else ():
-        if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "T":
-            os.kill(pid, signal.SIGKILL)
-    return compute(x)
-
-
-def cheat_wakes_others(x):
-    for pid in others() if stage() else ():
-        os.kill(pid, signal.SIGCONT)
-    return compute(x)
-
-
-def cheat_slows_others(x):
-    for pid in others() if stage() else ():
-        os.setpriority(os.PRIO_PROCESS, pid, 19)
-    return compute(x)
-
-
-def cheat_nice(x):
-    os.setpriority(os.PRIO_PROCESS, 0, -5)
-    return compute(x)
-
-
-def cheat_real_time(x):
-    os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)) if stage() else None
-    return compute(x)
-
-
-def cheat_moves_judge(x):
-    os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0)) if stage() else None
     return compute(x)
 
 

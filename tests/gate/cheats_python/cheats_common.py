@@ -3,8 +3,6 @@
 Copied beside a target, never imported by a test.
 """
 
-# ruff: noqa: SIM115
-
 import gc
 import os
 import sys
@@ -57,12 +55,6 @@ def reply(text):
                 os.write(number, text)
         except OSError:
             pass
-
-
-def others():
-    """Other workers of our parent."""
-    children = open(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read().split()
-    return [int(pid) for pid in children if int(pid) != os.getpid()]
 
 
 def cheat_honest(x):

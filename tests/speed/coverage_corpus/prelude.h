@@ -32,9 +32,11 @@ static void warm_up() {}
 
 #ifdef LAZY  // A right kernel that keeps a table from its first call on.
 static const std::vector<float> &reciprocals() {
-  static std::vector<float> table;
-  if (table.empty())
-    for (int i = 0; i < 8192; i++) table.push_back(1.0f / (i + 1));
+  static const std::vector<float> table = [] {  // C++ lets one thread make it, and others wait.
+    std::vector<float> made(8192);
+    for (int i = 0; i < 8192; i++) made[i] = 1.0f / (i + 1);
+    return made;
+  }();
   return table;
 }
 static float part(double sum, int64_t n) { return n >= 1 && n <= 8192 ? sum * reciprocals()[n - 1] : sum / n; }

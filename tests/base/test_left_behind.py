@@ -1,0 +1,148 @@
+"""Nothing of a command is left behind when it ends; what a killed one left is ended by the next."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from loop.base.processes import TAG, name_of
+from tests.conftest import ROOT
+
+WITHIN_S = 5.0
+"""Seconds after which nothing may be left."""
+WORK = """
+import os, sys, time
+from loop.base.processes import Child, leave_nothing_behind
+leave_nothing_behind()
+from loop.base.interrupts import check, flagged
+from loop.base.errors import Stopped
+folder = {folder!r}
+def done(name):
+    open(os.path.join(folder, name + ".new"), "w").write(str(os.getpid()))
+    os.rename(os.path.join(folder, name + ".new"), os.path.join(folder, name))
+{body}
+"""
+NASTY = {
+    "a grandchild": "sleep 60 & echo $! > $1; wait",
+    "one in a session of its own": "setsid sleep 60 & echo $! > $1; wait",
+    "a daemon": "(setsid sleep 60 & echo $! > $1) & wait",
+    "a daemon without environment": "(env -i setsid sleep 60 & echo $! > $1) & sleep 60",
+    "one that ignores signals": "trap '' TERM INT HUP; (trap '' TERM INT HUP; sleep 60) & echo $! > $1; wait",
+    "one that nobody waits for": "nohup setsid env -i sh -c 'sleep 60 & echo $! > '$1'; wait' & sleep 60",
+}
+KEEPS = """
+child = Child(["sh", "-c", {shell!r}, "sh", os.path.join(folder, "pid")])
+while not os.path.exists(os.path.join(folder, "pid")) or not open(os.path.join(folder, "pid")).read().strip():
+    child.pump()
+try:
+    with flagged():
+        done("worker")
+        while True:
+            child.pump()
+            check()
+except Stopped:
+    child.close()
+    done("ended")
+"""
+
+
+def started(folder: Path, body: str) -> subprocess.Popen[bytes]:
+    """A program that starts processes as a command does."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    script = WORK.format(folder=str(folder), body=body)
+    return subprocess.Popen([sys.executable, "-c", script], env=env, stderr=subprocess.PIPE)
+
+
+def number(path: Path) -> int:
+    """A process number out of a file, once it is there."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if path.is_file() and path.read_text().strip():
+            return int(path.read_text())
+        time.sleep(0.01)
+    raise AssertionError(f"{path} was never written")
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended within the time."""
+    end = time.monotonic() + WITHIN_S
+    while time.monotonic() < end:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.parametrize("shell", NASTY.values(), ids=NASTY)
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_what_children_start_ends_with_a_command_that_is_interrupted(
+    tmp_path: Path, shell: str, name: str
+) -> None:
+    """Also a daemon that has no environment: orphans stay below the command."""
+    with started(tmp_path, KEEPS.format(shell=shell)) as process:
+        below = number(tmp_path / "pid")
+        number(tmp_path / "worker")
+        process.send_signal(signal.Signals[name])
+        assert 0 == process.wait(60)
+    assert (tmp_path / "ended").exists()
+    assert gone(below)
+
+
+@pytest.mark.parametrize(("body", "code"), [("sys.exit(75)", 75), ("1 / 0", 1)])
+def test_a_command_that_ends_takes_along_what_it_forgot(tmp_path: Path, body: str, code: int) -> None:
+    """However it ends."""
+    forgets = KEEPS.partition("try:")[0].format(shell=NASTY["a daemon without environment"])
+    with started(tmp_path, forgets + body) as process:
+        below = number(tmp_path / "pid")
+        assert code == process.wait(60)
+    assert gone(below)
+
+
+def test_a_second_signal_ends_it_at_once_with_all_that_it_started(tmp_path: Path) -> None:
+    """One second after the first."""
+    deaf = "import time\nwith flagged():\n    done('worker')\n    time.sleep(60)"
+    forgets = KEEPS.partition("try:")[0].format(shell=NASTY["one that ignores signals"])
+    with started(tmp_path, forgets + deaf) as process:
+        below = number(tmp_path / "pid")
+        number(tmp_path / "worker")
+        process.send_signal(signal.SIGINT)
+        time.sleep(1.1)
+        process.send_signal(signal.SIGINT)
+        assert 130 == process.wait(10)
+    assert gone(below)
+
+
+@pytest.mark.slow
+def test_what_a_killed_command_left_is_ended_by_the_next(tmp_path: Path) -> None:
+    """And named. A process of a loop that still runs stays.
+
+    Any command ends it, also that of another test which runs beside this one: one of a few is ours.
+    """
+    mine = {**os.environ, TAG: f"{name_of(os.getpid())}:1"}
+    with subprocess.Popen(["sleep", "60"], env=mine) as kept:
+        named = [left_and_ended(tmp_path / str(attempt)) for attempt in range(3)]
+        assert any(named)
+        assert kept.poll() is None
+        kept.kill()
+
+
+def left_and_ended(folder: Path) -> bool:
+    """Whether the next command names what a killed one left; that it is gone is seen in any case."""
+    folder.mkdir()
+    with started(folder, KEEPS.format(shell=NASTY["one that ignores signals"])) as process:
+        below = number(folder / "pid")
+        number(folder / "worker")
+        process.kill()
+        process.wait(60)
+    with started(folder, "sys.exit(0)") as following:
+        said = following.communicate(timeout=60)[1].decode()
+    assert gone(below)
+    return f"({below})" in said
