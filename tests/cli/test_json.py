@@ -22,7 +22,6 @@ WITHOUT = {
 """Commands that have no `--json`, and why."""
 WORDS = {
     "cost keep-or-stop": "--idle-hours 5 --gpu-usd-per-hour 1 --stop-cost-usd 1",
-    "cost pivot": "--recorded",
     "catalog build": "--out pages",
     "init": "mine --command true --like x=N",
     "job run": "JOB",
