@@ -11,8 +11,10 @@ import typer.main
 import yaml
 from typer.testing import CliRunner
 
+from loop.cli import ALL as DEFINED
 from loop.cli import app
 from loop.cli.checking import PRINTED, SCHEMAS, schema_text
+from loop.cli.command import FIRST
 from tests.conftest import ROOT
 
 
@@ -71,6 +73,22 @@ def test_help_says_in_one_line_what_a_command_does(words: tuple[str, ...]) -> No
     assert summary.endswith(".")
     assert not rest.partition("\n")[0].strip()
     assert 110 >= len(summary)
+
+
+def test_help_of_all_fits_one_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """80 columns, 24 lines with the prompt: the commands that matter first, a line each, then all names."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = CliRunner().invoke(app, ["--help"]).output.splitlines()
+    assert 23 >= len(lines)
+    assert 10 == len(FIRST) == len([line for line in lines if line.strip().startswith(FIRST)])
+    known = {command.partition(" ")[0] for command in (" ".join(words) for words in ALL)}
+    assert known <= set(" ".join(lines).replace(",", " ").split())
+
+
+def test_commands_and_options_are_few() -> None:
+    """Who adds one takes one away."""
+    assert 45 >= len(DEFINED)
+    assert 20 >= max(len(one.parameters) for one in DEFINED if one.words == "run session")
 
 
 WAYS = {

@@ -32,12 +32,10 @@ patterns: patterns list --json
 pattern: patterns show baseline-first --json
 check of patterns: patterns check --json
 plans: plan list --json
-plan: plan show baseline --json
 doctor: doctor --json
 variants: kernels list --target {project} --json
 not trusted: kernels verify ours --target {project} --json
 trust: trust {project}
-build: kernels build ours --target {project} --json
 verify: kernels verify ours --target {project} --json
 check: kernels check ours --target {project} --json
 measure: kernels measure ours --target {project} --json
@@ -63,7 +61,7 @@ costs: cost show --json
 rates: cost rates --json
 jobs: jobs --json
 hosts: hosts --json
-cache: cache --json
+cache: clean --cache --json
 leftovers: clean --json
 +mended
 check of mended: kernels check ours --target {project} --json
