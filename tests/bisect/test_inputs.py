@@ -41,7 +41,7 @@ def built(folder: Path, cache: Path, line: Line, *numbers: int) -> Iterator[tupl
         found: Builder = builder(folder, cache, [tree])
         found.inside = line.inside
         for number in numbers:
-            finish(found.prepare([(line.ends[number], 0)]))
+            finish(found.prepare([line.ends[number]]))
             yield kernels(line, found)
         assert "scale.c" in sources(line, found)
 
