@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from loop.base.machine_failures import Folders, Gauge
 from loop.base.processes import Tick
-from loop.bisect import inputs
 from loop.bisect.builds import Builder, Untestable
-from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
+from loop.bisect.candidates import Line, earlier, kernels, merged_lines, sources, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.latency import PART
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Metric, Outcome, Problem, Try, read
@@ -87,11 +86,11 @@ class Hunt:
         """Of the good end and each candidate what tells its kernel from others."""
         if self.builder is None:
             return tuple(one.tree for one in self.line.ends)
-        return inputs.kernels(self.line, self.builder)
+        return kernels(self.line, self.builder)
 
     def _unchanged(self, builder: Builder) -> str:
         """Why no commit is to blame."""
-        names = inputs.sources(self.line, builder)
+        names = sources(self.line, builder)
         what = f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
         count = len(self.line.candidates)
         which = f"none of the {count} commits changes" if count > 1 else "the one commit does not change"

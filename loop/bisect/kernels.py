@@ -13,8 +13,7 @@ import psutil
 from loop.base.places import state_folder
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
-from loop.bisect.failing import FailingGate
-from loop.bisect.gate import OnDevice, SpeedGate
+from loop.bisect.gate import FailingGate, OnDevice, SpeedGate
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import SearchMetric
 from loop.bisect.probe_job import KEPT, PREFIX, ProbeTask, Spread

@@ -7,8 +7,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.bisect.builds import Builder
-from loop.bisect.candidates import Line, read_line
-from loop.bisect.inputs import kernels, sources
+from loop.bisect.candidates import Line, kernels, read_line, sources
 from loop.bisect.kernels import own_tree
 from tests.bisect.test_builds import builder
 from tests.projects import KERNEL, make_project
