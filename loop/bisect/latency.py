@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, stdev
+from typing import Any
 
 from loop.base.ratios import significant
 from loop.base.stats import clipped, median
@@ -72,6 +73,7 @@ class Latencies(Evidence):
     def __init__(self, problem: Problem, seen: Observations) -> None:
         super().__init__(problem, seen)
         self.fit = functools.cache(self._fit)
+        self.units = functools.cache(self._units)
 
     @functools.cached_property
     def values(self) -> dict[int, list[float]]:
@@ -100,7 +102,7 @@ class Latencies(Evidence):
         squares = math.fsum((value - fmean(values)) ** 2 for values in series for value in values)
         return max(squares / freedom if freedom else 0.0, 1e-12), freedom
 
-    def units(self, low: int, high: int) -> list[Unit]:
+    def _units(self, low: int, high: int) -> list[Unit]:
         """The builds of a stretch."""
         variance, freedom = self.noise
         variance *= 1 + 4 / max(freedom, 1)  # Few pairs know their noise badly.
@@ -111,58 +113,44 @@ class Latencies(Evidence):
         ]
         return [Unit(0, 0, 0.0, 0.0), *found] if low == 0 else found
 
-    def _fit(self, low: int, high: int) -> tuple[list[float], list[float], list[float], float]:
-        """Of each gap the score, the step; of each noise its share; and the probability of no step."""
+    def _fit(self, low: int, high: int) -> tuple[list[float], list[float], float]:
+        """The score of each gap, the share of each noise of `NOISES`, and the probability of no step."""
+        import numpy as np
+
         units = self.units(low, high)
-        prior = self.seen.positions.prior
-        spans = [math.fsum(prior[a.position + 1 : b.position + 1]) for a, b in pairwise(units)]
-        total = math.fsum(spans) or 1.0
-        gaps: list[list[float]] = [[] for _ in spans]
-        steps = [0.0] * len(spans)
-        nothing = []
-        for tau in NOISES:
-            weights = [1 / (tau**2 + unit.variance) for unit in units]
-            sums = [
-                [0.0, *accumulate(w * unit.mean**power for w, unit in zip(weights, units, strict=True))]
-                for power in (0, 1, 2)
-            ]
-            start = -((math.log(tau / TYPICAL) / SPREAD) ** 2) / 2 + math.fsum(map(math.log, weights)) / 2
+        upper = [0.0, *accumulate(self.seen.positions.prior)]
+        spans = np.array([upper[b.position + 1] - upper[a.position + 1] for a, b in pairwise(units)]).clip(1e-12)
+        means = np.array([unit.mean for unit in units])
+        noises = np.array(NOISES)[:, None]
+        weights = 1 / (noises**2 + np.array([unit.variance for unit in units]))  # Noise, build.
+        prior = -((np.log(noises / TYPICAL) / SPREAD) ** 2) / 2 + np.log(weights).sum(1, keepdims=True) / 2
+        parts = [np.cumsum(weights * means**power, axis=1) for power in (0, 1, 2)]
+        whole = [part[:, -1:] for part in parts]
+        before = [part[:, :-1] for part in parts]
+        after = [total - part for total, part in zip(whole, before, strict=True)]
 
-            def side(first: int, last: int, sums: Sequence[Sequence[float]] = sums) -> tuple[float, float, float]:
-                """Log likelihood of builds on one level, that level, and its weight."""
-                w, one, two = (series[last] - series[first] for series in sums)
-                return -(two - one * one / w) / 2 - math.log(w) / 2, one / w, w
+        def level(sums: Sequence[Any]) -> Any:
+            """Log likelihood of builds on one level, from their weights, weighted means and squares."""
+            weight, first, second = sums
+            return -(second - first**2 / weight) / 2 - np.log(weight) / 2
 
-            whole, _, _ = side(0, len(units))
-            nothing.append(start + whole)
-            for gap in range(len(spans)):
-                below, before, w = side(0, gap + 1)
-                above, after, v = side(gap + 1, len(units))
-                step = after - before
-                error = math.sqrt(1 / w + 1 / v)
-                up = max(0.5 * math.erfc(-step / error / math.sqrt(2)), 1e-300)
-                size = math.log(2 * SIZE / math.pi / (SIZE**2 + step**2)) + math.log(2 * math.pi) / 2
-                gaps[gap].append(start + below + above + math.log(up) + size)
-                if tau == TYPICAL or not steps[gap]:
-                    steps[gap] = step
-        scores = [_log_sum(gap) for gap in gaps]
-        best = _log_sum(
-            [score + math.log(max(span, 1e-12) / total) for score, span in zip(scores, spans, strict=True)]
-        )
-        none = _log_sum(nothing)
-        doubt = 1 / (1 + (1 - NO_STEP) / NO_STEP * math.exp(min(best - none, 700.0)))
-        noises = [
-            _log_sum([gap[number] + math.log(max(span, 1e-12)) for gap, span in zip(gaps, spans, strict=True)])
-            for number in range(len(NOISES))
-        ]
-        top = _log_sum(noises)
-        return scores, steps, [math.exp(noise - top) for noise in noises], doubt
+        step = after[1] / after[0] - before[1] / before[0]
+        z = step / np.sqrt(1 / before[0] + 1 / after[0])
+        up = np.log(np.array([[max(0.5 * math.erfc(-x / math.sqrt(2)), 1e-300) for x in row] for row in z]))
+        size = np.log(2 * SIZE / math.pi / (SIZE**2 + step**2)) + math.log(2 * math.pi) / 2
+        gaps = prior + level(before) + level(after) + up + size  # Noise, gap.
+        scores = np.logaddexp.reduce(gaps, axis=0)
+        each = np.logaddexp.reduce(gaps + np.log(spans), axis=1)
+        best = np.logaddexp.reduce(each)
+        odds = best - math.log(spans.sum()) - np.logaddexp.reduce((prior + level(whole))[:, 0])
+        doubt = 1 / (1 + (1 - NO_STEP) / NO_STEP * math.exp(min(float(odds), 700.0)))
+        return scores.tolist(), np.exp(each - best).tolist(), doubt
 
     def tau(self, low: int, high: int) -> float:
         """What builds differ by on their own, the mean of what it may be."""
         if len(self.units(low, high)) < 2:
             return TYPICAL
-        shares = self.fit(low, high)[2]
+        shares = self.fit(low, high)[1]
         return math.fsum(share * tau for share, tau in zip(shares, NOISES, strict=True))
 
     def whole(self, low: int, high: int) -> tuple[float, float]:
@@ -203,7 +191,7 @@ class Latencies(Evidence):
 
     def doubt(self, low: int, high: int) -> float:
         """Whether what is seen is the scatter of builds."""
-        return self.fit(low, high)[3]
+        return self.fit(low, high)[2]
 
     def batch(self, low: int, high: int, position: int, *, sure: bool) -> int:
         """A third of what decides between both levels; of a build that has told what it can, none."""
@@ -288,8 +276,3 @@ class Latencies(Evidence):
         if step < 1:
             return f"{math.expm1(step):+.1%} against its parent"
         return f"takes {significant(math.exp(step))} times as long as its parent"
-
-
-def _log_sum(logs: Sequence[float]) -> float:
-    best = max(logs)
-    return best + math.log(math.fsum(math.exp(value - best) for value in logs))
