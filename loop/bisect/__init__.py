@@ -1,15 +1,14 @@
-"""Which commit made a kernel slower, or wrong.
+"""Which commit made a kernel slower, or wrong, or take more resources.
 
-Begin in `hunt`: one search from its first try to its answer. `command` and `actions` start it.
-- `candidates` lists the commits. Those with the same sources count as one kernel.
-- `gate` times both ends first. `loop` searches only where the bad end is slower today.
-- `bisection` decides the next try from the journal alone. So an interrupted search reads what it kept and goes on.
-- Its rules are pure: they know commits by number and never measure. To change what ends a search, edit
-  `bisection._enough`; to change what is tried next, edit `probes.choose`.
-- `latency_search` and `flaky_search` hold what differs between timings and runs that pass or fail.
-- `trying` and `user_command` make one try: in a worktree, by that commit's own recipe (`builds`). What came of it
-  is kept (`trying.ProbeMemory`).
-- What does not build is skipped with its reason. Where a merge is to blame, `hunt` searches its branches.
+Begin in `search`: what to observe next, and when the answer is known. It is pure: it knows commits by number and
+never measures. It follows from the journal alone, so an interrupted search goes on from what it kept.
+- `latency` and `runs` say what observations mean: log ratios of pairs, or runs that pass or fail (`evidence`).
+- `candidates` lists the commits. Those whose builds read the same are one kernel.
+- `gate` asks first whether the bad end is slower or wrong today, and on which workloads.
+- `hunt` runs one search from its first try to its answer, and goes into the merge that is to blame. `command` and
+  `actions` start it.
+- `trying` and `user_command` make one try: in a worktree, by that commit's own recipe (`builds`). `probe_job`
+  makes it as a job on another machine. What came of it is kept (`trying.ProbeMemory`).
 
-`tests/bisect/simulated.py` runs the rules on made-up histories; `make bench-bisect` writes their error rates.
+`tests/bisect/simulated.py` runs the search on made-up histories; `make bench-bisect` writes its error rates.
 """

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from loop.base.documents import write_atomic
 from loop.base.errors import LoopError, WorkFailed
 from loop.base.places import MANIFEST
 from loop.base.processes import Tick, together
@@ -23,10 +22,6 @@ from loop.model.target import CAbiVariant, PythonVariant, Target
 from loop.repository.submodules import Unavailable
 from loop.workers.bench import Bench
 
-Layout = tuple[Candidate, int]
-"""A candidate, and where its code lies: 0 as it is built, from 1 on further on."""
-STEP = 16
-"""Bytes: functions begin at multiples of this."""
 TIMES, LEAST_S = 10.0, 30.0
 """A build may take so many times as long as the longest before it, and so long in any case."""
 
@@ -98,9 +93,9 @@ class Builder:
     """Whether it is built to run under the emulator."""
     architecture: str = ""
     """The GPU that it is compiled for where it is only looked at; empty: that on which it runs."""
-    made: dict[tuple[str, int], Build] = field(default_factory=dict)
-    """Tree of a candidate, and which layout of it, to its build."""
-    broken: dict[tuple[str, int], str] = field(default_factory=dict)
+    made: dict[str, Build] = field(default_factory=dict)
+    """Tree of a candidate to its build."""
+    broken: dict[str, str] = field(default_factory=dict)
     """The same, to why there is none."""
     compiled: int = 0
     """How many were not in the cache."""
@@ -115,15 +110,15 @@ class Builder:
     recipes: dict[str, str] = field(default_factory=dict)
     """Object of a manifest to what it says of the build."""
 
-    def build(self, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Build]:
-        """The build of a candidate; `again`: with its code elsewhere. Raises Untestable where there is none."""
-        yield from self.prepare([(candidate, again)])
-        key = self._key(candidate, again)
+    def build(self, candidate: Candidate) -> Generator[Tick, None, Build]:
+        """The build of a candidate. Raises Untestable where there is none."""
+        yield from self.prepare([candidate])
+        key = self._key(candidate)
         if key in self.broken:
             raise Untestable(self.broken[key])
         return self.made[key]
 
-    def prepare(self, needed: Sequence[Layout], ahead: Sequence[Layout] = ()) -> Generator[Tick, None, None]:
+    def prepare(self, needed: Sequence[Candidate], ahead: Sequence[Candidate] = ()) -> Generator[Tick, None, None]:
         """Build what is needed; beside it, on cores that would be idle, what may be asked for next.
 
         All compilers have ended when this has: none disturbs a measurement.
@@ -131,16 +126,16 @@ class Builder:
         missing = self._missing(needed)
         if not missing:
             return
-        if not self.made and self.good is not None and self._missing([(self.good, 0)]):
-            yield from self._build(self.good, 0, self.trees[0])
+        if not self.made and self.good is not None and self._missing([self.good]):
+            yield from self._build(self.good, self.trees[0])
             missing = self._missing(needed)
         more = [one for one in self._missing(ahead) if one not in missing]
         beside = [*missing, *more][: len(self.trees)]
         rest = missing[len(self.trees) :]
-        jobs = [self._build(*one, tree) for one, tree in zip(beside, self.trees, strict=False)]
+        jobs = [self._build(one, tree) for one, tree in zip(beside, self.trees, strict=False)]
         yield from together(jobs, len(jobs))
         for one in rest:
-            yield from self._build(*one, self.trees[0])
+            yield from self._build(one, self.trees[0])
 
     @property
     def _limit(self) -> float:
@@ -148,22 +143,22 @@ class Builder:
         took = max((one.seconds for one in self.made.values()), default=math.inf)
         return min(self.limit_s, max(LEAST_S, TIMES * took))
 
-    def _missing(self, wanted: Sequence[Layout]) -> list[Layout]:
+    def _missing(self, wanted: Sequence[Candidate]) -> list[Candidate]:
         """Those that were not tried; of several with one tree the first."""
-        keys = {self._key(*one): one for one in reversed(wanted)}
+        keys = {self._key(one): one for one in reversed(wanted)}
         return [one for key, one in reversed(keys.items()) if key not in self.made and key not in self.broken]
 
-    def _build(self, candidate: Candidate, again: int, tree: Tree) -> Generator[Tick, None, None]:
+    def _build(self, candidate: Candidate, tree: Tree) -> Generator[Tick, None, None]:
         """Build a candidate in a worktree, or note why that cannot be done."""
         try:
-            made = yield from self._compile(candidate, again, tree)
-            self.made[self._key(candidate, again)] = made
+            made = yield from self._compile(candidate, tree)
+            self.made[self._key(candidate)] = made
         except Untestable as untestable:
-            self.broken[self._key(candidate, again)] = str(untestable)
+            self.broken[self._key(candidate)] = str(untestable)
 
-    def _compile(self, candidate: Candidate, again: int, tree: Tree) -> Generator[Tick, None, Build]:
+    def _compile(self, candidate: Candidate, tree: Tree) -> Generator[Tick, None, Build]:
         folder = self._place(candidate, tree)
-        variant = self._moved(self._recipe(folder), again)
+        variant = self._recipe(folder)
         try:
             made = yield from build.build(
                 self.variant,
@@ -183,8 +178,7 @@ class Builder:
             lacks = tree.lacks() if candidate.commit != UNCOMMITTED else ""
             raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", lacks)))) from failed
         self.compiled += not made.cached
-        if not again:
-            self._note(variant, folder)
+        self._note(variant, folder)
         return made
 
     def _note(self, variant: Buildable, folder: Path) -> None:
@@ -198,13 +192,13 @@ class Builder:
             self.read |= {os.path.relpath(path, folder), beside}
             self.outside |= beside.startswith("..") and place.startswith(f"{top}/") and os.path.isfile(place)
 
-    def _key(self, candidate: Candidate, again: int) -> tuple[str, int]:
+    def _key(self, candidate: Candidate) -> str:
         """What tells builds apart: the folder's tree, or the commit where files beside the folder count."""
-        return (candidate.commit if self.outside else candidate.tree), again
+        return candidate.commit if self.outside else candidate.tree
 
     def fails(self, candidate: Candidate) -> bool:
         """Whether it was tried and has no build."""
-        return self._key(candidate, 0) in self.broken
+        return self._key(candidate) in self.broken
 
     def recipe_of(self, manifest: Callable[[], bytes], blob: str) -> str:
         """What a manifest says of the build; for one that cannot be read, its own name `blob`."""
@@ -255,13 +249,3 @@ class Builder:
         if isinstance(variant, PythonVariant):
             return variant
         return target.compiled(self.variant, self.architecture or self.bench.architecture)
-
-    def _moved(self, variant: Buildable, again: int) -> Buildable:
-        """The variant with its code so many bytes further on: one binary is one sample of where functions lie."""
-        if not again or isinstance(variant, PythonVariant):
-            return variant
-        place = self.bench.cache / "layouts" / f"layout-{again}.h"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(place, f'__asm__(".text\\n.skip {STEP * (1 + again * 7 % 61)}, 0x90\\n");\n')
-        flags = (*variant.build.flags, "-include", str(place))
-        return variant.model_copy(update={"build": variant.build.model_copy(update={"flags": flags})})

@@ -17,12 +17,12 @@ from loop.base.places import refuse_unnamed
 from loop.base.processes import Tick
 from loop.base.ratios import times
 from loop.base.screen import Screen, seconds_text
+from loop.bisect.actions import Regression, was_good
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
 from loop.bisect.kernels import hunt_in_jobs, kernel_hunt, own_tree, own_trees, resource_hunt
-from loop.bisect.model import Costs, Noise, SearchMetric
+from loop.bisect.model import SearchMetric
 from loop.bisect.probe_job import ProbeTask, compiler_of
-from loop.bisect.regressions import Regression, was_good
 from loop.bisect.trying import LatencyProbe, memory_of, side_by_side
 from loop.bisect.user_command import CommandProbe
 from loop.builds.resources import made_by_nvcc
@@ -241,8 +241,6 @@ def _command(request: BisectRequest, stack: ExitStack) -> Hunt:
         width=len(probers),
         memory=memory_of(request.probe, str(folder), machine().name, limit, *request.command),
         metric="latency" if request.probe == "number" else "correctness",
-        costs=Costs(build=0.0, relink=0.0),
-        noise=Noise(),
     )
 
 

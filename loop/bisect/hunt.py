@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from loop.base.machine_failures import Folders, Gauge
 from loop.base.processes import Tick
-from loop.bisect import bisection, inputs, rounds
-from loop.bisect.builds import Builder, Layout, Untestable
-from loop.bisect.candidates import Line, earlier, merged_lines, with_branches
+from loop.bisect.builds import Builder, Untestable
+from loop.bisect.candidates import Line, earlier, kernels, merged_lines, sources, with_branches
 from loop.bisect.gate import Gate
-from loop.bisect.journal import read
-from loop.bisect.latency_levels import PART
-from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Lost, Metric, Noise, Outcome, Problem, Try
+from loop.bisect.latency import PART
+from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Metric, Outcome, Problem, Try, read
+from loop.bisect.search import next_tries
 from loop.bisect.trying import Observed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
@@ -26,6 +25,8 @@ TOUCHED = 10.0
 """Prior weight of a commit that touches the kernel's files, where others have 1."""
 NAMED = 4
 """Sources that are named where no commit changes any."""
+JOB_PAIRS = 6
+"""Pairs of a probe at least, where each is a job of its own."""
 SHOWN = 1e-3
 """Probability below which a commit is left out of the answer."""
 
@@ -38,8 +39,6 @@ class Hunt:
     prober: Prober
     memory: ProbeMemory
     metric: Metric
-    costs: Costs
-    noise: Noise
     gate: Gate | None = None
     """Says first whether there is anything to search for."""
     builder: Builder | None = None
@@ -68,7 +67,7 @@ class Hunt:
 
     def _run(self) -> Generator[Tick, None, BisectAnswer]:
         if self.builder is not None:
-            yield from self.builder.prepare([(self.line.good, 0), (self.line.ends[-1], 0)])
+            yield from self.builder.prepare([self.line.good, self.line.ends[-1]])
             if self.problem.positions.last == 0:
                 return self._told(Conclusion("no_regression", self._unchanged(self.builder)))
         if self.gate is not None:
@@ -87,11 +86,11 @@ class Hunt:
         """Of the good end and each candidate what tells its kernel from others."""
         if self.builder is None:
             return tuple(one.tree for one in self.line.ends)
-        return inputs.kernels(self.line, self.builder)
+        return kernels(self.line, self.builder)
 
     def _unchanged(self, builder: Builder) -> str:
         """Why no commit is to blame."""
-        names = inputs.sources(self.line, builder)
+        names = sources(self.line, builder)
         what = f" ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''})" if names else ""
         count = len(self.line.candidates)
         which = f"none of the {count} commits changes" if count > 1 else "the one commit does not change"
@@ -172,7 +171,7 @@ class Hunt:
         """What the rules are asked."""
         pairs = zip(self.line.ends, self.kernels, strict=True)
         commits = tuple(Commit(self._weight(one), kernel, one.short) for one, kernel in pairs)
-        return Problem(commits, self.metric, self.costs, self.noise)
+        return Problem(commits, self.metric)
 
     def _weight(self, one: Candidate) -> float:
         if one.commit in self.line.innocent:
@@ -186,26 +185,26 @@ class Hunt:
             if probe.status != "lost" and probe.commit in places and probe.against in places:
                 against = places[probe.against]
                 count = len(probe.values)
-                self._note(probe, Try(places[probe.commit], count, probe.why, against, probe.relink, probe.claim))
+                self._note(probe, Try(places[probe.commit], count, probe.why, against, probe.claim))
 
     def _note(self, probe: Probe, wanted: Try) -> None:
         self.probes.append(probe)
         self.journal.append(Asked(wanted, _outcome_of(probe)))
 
     def _next(self) -> Sequence[Try] | Conclusion:
-        """What is tried now: one after the other, or a round of them."""
-        if self.many is not None:
-            return rounds.next_round(self.problem, self.journal, self.width)
-        wanted = bisection.next_move(self.problem, self.journal)
-        return wanted if isinstance(wanted, Conclusion) else (wanted,)
+        """What is tried now: one after the other, or several on machines of their own."""
+        wanted = next_tries(self.problem, self.journal, self.width if self.many is not None else 1)
+        if self.many is None or self.metric == "correctness" or isinstance(wanted, Conclusion):
+            return wanted
+        return [replace(one, batch=max(one.batch, JOB_PAIRS)) for one in wanted]
 
     def _tried(self, wanted: Sequence[Try]) -> Generator[Tick, None, None]:
         """Ask for these at the same time, and keep what counts, with signs of life that say how the search stands.
 
         Raises MachineFailure where the machine failed meanwhile.
         """
-        asked, gauge = [self._question(one, wanted) for one in wanted], Gauge(Folders.of())
-        names = ", ".join(dict.fromkeys(one.candidate.short for one in asked))
+        questions, gauge = [self._question(one, wanted) for one in wanted], Gauge(Folders.of())
+        names = ", ".join(dict.fromkeys(one.candidate.short for one in questions))
         standing = f"probe {len(self.probes) + 1}, {names}: {wanted[0].why}"
 
         def see(tick: Tick) -> Tick:
@@ -214,16 +213,16 @@ class Hunt:
             return Tick(f"{standing}; {tick.note}")
 
         many = self.many or side_by_side([self.prober])
-        seen = yield from watching(many(asked), see)
+        seen = yield from watching(many(questions), see)
         bad = any(one.status != "measured" or 0.0 in one.values for one in seen)
         failure = gauge.failure(bad=bad, said="; ".join(one.reason for one in seen if one.reason))
         if failure is not None:  # It says nothing of the commits, and is not remembered.
             raise failure
-        answers = [Asked(*one) for one in zip(wanted, map(_outcome_of, seen), strict=True)]
-        for number, one in rounds.taken(self.problem, self.journal, answers):
-            probe = self._probe(one.asked, seen[number])
+        pairs = list(zip(wanted, seen, strict=True))
+        for asked, outcome in [pair for pair in pairs if pair[1].status != "lost"] or pairs[:1]:
+            probe = self._probe(asked, outcome)
             self.memory.keep(probe)
-            self._note(probe, one.asked)
+            self._note(probe, asked)
 
     def _question(self, wanted: Try, beside: Sequence[Try]) -> Question:
         """A try as a prober takes it."""
@@ -231,10 +230,7 @@ class Hunt:
             candidate=self.line.ends[wanted.commit],
             count=wanted.batch,
             against=self.line.ends[wanted.against],
-            again=wanted.relink,
             ahead=() if len(beside) > 1 else self._ahead(),
-            stop=wanted.stop,
-            claim=wanted.claim,
         )
 
     def _probe(self, wanted: Try, seen: Observed) -> Probe:
@@ -246,20 +242,15 @@ class Hunt:
             "status": seen.status,
             "values": seen.values,
             "reason": seen.reason,
-            "relink": wanted.relink,
             "claim": wanted.claim,
             "seconds": seen.seconds,
         }
         return Probe.model_validate(fields, strict=False)
 
-    def _ahead(self) -> list[Layout]:
-        """Builds that may be asked for next, where they cost anything."""
-        if not self.costs.build:
-            return []
-        steps = rounds.next_round(self.problem, self.journal, 1 + self.width)
-        found = [one for one in steps if isinstance(one, Try)] if not isinstance(steps, Conclusion) else []
-        layouts = [(self.line.ends[one.commit], one.relink) for one in found]
-        return layouts + [(self.line.ends[one.against], one.relink) for one in found if one.claim]
+    def _ahead(self) -> list[Candidate]:
+        """Builds that may be asked for next."""
+        tries = next_tries(self.problem, self.journal, 1 + self.width)
+        return [] if isinstance(tries, Conclusion) else [self.line.ends[one.commit] for one in tries]
 
     def _told(self, concluded: Conclusion) -> BisectAnswer:
         """The rules' answer in commits."""
@@ -276,7 +267,7 @@ class Hunt:
             swapped=concluded.swapped,
             culprits=culprits,
             range=with_branches(self.line, ends[run[0] : run[1] + 1]) if run else (),
-            posterior={ends[i].commit: share for i, share in enumerate(concluded.posterior) if share >= SHOWN},
+            posterior={ends[i].commit: share for i, share in enumerate(concluded.shares) if share >= SHOWN},
             ratio=math.exp(-found[0].step) if found and self.metric == "latency" else None,
             probes=tuple(self.probes),
             builds=len(seen.built) + len(seen.broken),

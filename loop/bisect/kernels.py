@@ -13,10 +13,9 @@ import psutil
 from loop.base.places import state_folder
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
-from loop.bisect.failing import FailingGate
-from loop.bisect.gate import OnDevice, SpeedGate
+from loop.bisect.gate import FailingGate, OnDevice, SpeedGate
 from loop.bisect.hunt import Hunt
-from loop.bisect.model import Costs, Noise, SearchMetric
+from loop.bisect.model import SearchMetric
 from loop.bisect.probe_job import KEPT, PREFIX, ProbeTask, Spread
 from loop.bisect.trying import CorrectnessProbe, LatencyProbe, ProbeMemory, ResourceProbe, memory_of
 from loop.jobs.executor import Executor, all_done, opened
@@ -29,8 +28,6 @@ from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.workers.bench import Bench
 
-RELINKS = 8
-"""On a processor a binary is one sample of where functions lie; so many more are made of a commit at most."""
 BUILD_LIMIT_S = 600.0
 COMPILERS = 4
 """So many run side by side at most."""
@@ -58,32 +55,11 @@ def kernel_hunt(
         prober = CorrectnessProbe(bench, builder, workloads, seed)
         failing = FailingGate(prober, question)
         return Hunt(
-            line,
-            prober,
-            failing.memory(),
-            metric,
-            Costs(),
-            Noise(),
-            gate=failing,
-            device=bench,
-            width=len(trees),
-            builder=builder,
+            line, prober, failing.memory(), metric, gate=failing, device=bench, width=len(trees), builder=builder
         )
     timer = LatencyProbe(bench, builder, workloads, seed)
     gate = SpeedGate(OnDevice(timer), question)
-    noise = Noise(relinks=RELINKS) if processor else Noise()
-    return Hunt(
-        line,
-        timer,
-        gate.memory(),
-        metric,
-        Costs(),
-        noise,
-        gate=gate,
-        builder=builder,
-        device=bench,
-        width=len(trees),
-    )
+    return Hunt(line, timer, gate.memory(), metric, gate=gate, builder=builder, device=bench, width=len(trees))
 
 
 def spread_hunt(
@@ -97,11 +73,11 @@ def spread_hunt(
     jobs = Spread(functools.partial(all_done, executor), line.folder, staging, terms, terms.workloads, ran)
     question = (str(line.folder), terms.variant, "jobs", terms.device, str(terms.threads))
     if metric == "correctness":
-        memory, noise, gate = memory_of(metric, *question, *names), Noise(), None
+        memory, gate = memory_of(metric, *question, *names), None
     else:
-        gate, noise = SpeedGate(jobs, question), Noise(relinks=RELINKS) if terms.device == "cpu" else Noise()
+        gate = SpeedGate(jobs, question)
         memory = gate.memory()
-    return Hunt(line, jobs, memory, metric, Costs(), noise, gate=gate, many=jobs.many, width=width)
+    return Hunt(line, jobs, memory, metric, gate=gate, many=jobs.many, width=width)
 
 
 @contextlib.contextmanager
@@ -122,7 +98,7 @@ def resource_hunt(bench: Bench, line: Line, trees: Sequence[Worktree], variant: 
     emulator = Builder(bench, trees, variant, BUILD_LIMIT_S, line.good, emulated=True) if today.emulation else None
     prober = ResourceProbe(builder, emulator, line.good, line.candidates[-1], calls_of(bench.target, today))
     # Builds are in the cache, and to look at one costs next to nothing.
-    return Hunt(line, prober, ProbeMemory(None), "correctness", Costs(), Noise(), width=len(trees))
+    return Hunt(line, prober, ProbeMemory(None), "correctness", width=len(trees))
 
 
 @contextlib.contextmanager

@@ -3,11 +3,11 @@
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
-from loop.model.bisect import Claim, Stop
+from loop.model.bisect import Claim
 
 Metric = Literal["latency", "correctness"]
 SearchMetric = Literal["latency", "correctness", "resources"]
@@ -26,30 +26,6 @@ class Commit:
     """Hash of its build inputs. Commits with the same one are the same program; empty: unlike any other."""
     name: str = ""
     """What people call it: the beginning of its hash."""
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What things cost, all in units of one single measurement."""
-
-    measure: float = 1.0
-    """One observation; a pair is 2."""
-    build: float = 20.0
-    """A build."""
-    relink: float = 3.0
-    """The same objects linked in another order."""
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How latencies are measured."""
-
-    paired: bool = True
-    """Observations are log ratios to the good end's binary in the same pair: the level of the good end is 0."""
-    relinks: int = 0
-    """So many relinked builds of a commit may be asked for by the search, and as many by a confirmation.
-
-    0: nothing is relinked."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +56,6 @@ class Problem:
     commits: tuple[Commit, ...]
     """Oldest first; the first is the good end, the last the bad one."""
     metric: Metric = "latency"
-    costs: Costs = Costs()
-    noise: Noise = Noise()
 
     @functools.cached_property
     def positions(self) -> Positions:
@@ -120,13 +94,8 @@ class Try:
     """For people, in the table of probes."""
     against: int = 0
     """Latency: the commit whose binary is the reference in the same pair; 0 in the search."""
-    relink: int = 0
-    """0: the build as it is. From 1 on: relinked with this shuffle; in a confirmation the reference with the same,
-    while in the search it stays the build as it is."""
     claim: Claim | None = None
     """Set in a confirmation: fresh observations that the search does not use."""
-    stop: Stop | None = None
-    """When fewer observations than `batch` are enough; None: all are made."""
 
 
 @dataclass(frozen=True)
@@ -177,8 +146,8 @@ class Conclusion:
 
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]
     why: str
-    posterior: tuple[float, ...] = ()
-    """Probability of each commit; of several culprits, each part of the history has its own whole."""
+    shares: tuple[float, ...] = ()
+    """Confidence in each commit; of several culprits, each part of the history has its own whole."""
     found: tuple[Culprit, ...] = ()
     swapped: bool = False
     """The good end is the one that regresses."""
@@ -192,3 +161,71 @@ class Conclusion:
     def range(self) -> tuple[int, int] | None:
         """First and last of commits that cannot be told apart, where there are some."""
         return next(((one.first, one.last) for one in self.found if one.first != one.last), None)
+
+
+@dataclass
+class Confirmation:
+    """The observations of one confirmation."""
+
+    claim: Claim
+    values: dict[int, list[float]] = field(default_factory=dict)
+    """By the position that was observed."""
+
+
+@dataclass
+class Observations:
+    """What the journal says, by position."""
+
+    positions: Positions
+    values: dict[int, list[float]] = field(default_factory=dict)
+    """Observations of the search."""
+    confirmations: dict[Key, Confirmation] = field(default_factory=dict)
+    broken: dict[int, str] = field(default_factory=dict)
+    """Positions that cannot be tested, and why."""
+    built: set[int] = field(default_factory=set)
+    """Positions whose build is there."""
+    lost: int = 0
+    """Tries in a row that were lost, the last one included."""
+    reason: str = ""
+    """Why the last one was."""
+    observations: int = 0
+
+    def count(self, position: int) -> int:
+        """Observations of the search at a position."""
+        return len(self.values.get(position, ()))
+
+    def fresh(self, key: Key, position: int) -> list[float]:
+        """What a confirmation has observed of a position."""
+        made = self.confirmations.get(key)
+        return made.values.get(position, []) if made else []
+
+
+def read(problem: Problem, journal: Sequence[Asked]) -> Observations:
+    """The state of a search that has asked and been told this.
+
+    Ratios to another commit than the good end come from a search with other ends: they say nothing here.
+    """
+    seen, place = Observations(problem.positions), problem.positions.place
+    for line in journal:
+        asked, outcome = line.asked, line.outcome
+        if not isinstance(outcome, Broken | Lost):
+            outcome = [float(value) for value in outcome if math.isfinite(value)] or Lost("no value came")
+        if isinstance(outcome, Lost):
+            seen.lost, seen.reason = seen.lost + 1, outcome.reason
+            continue
+        seen.lost, seen.reason = 0, ""
+        position, against = place[asked.commit], place[asked.against]
+        if isinstance(outcome, Broken):
+            seen.broken[position] = outcome.reason
+            continue
+        seen.built |= {position, against}
+        if asked.claim is not None:  # Either side of a confirmation may be the one that was observed.
+            key = max(position, against), min(position, against), asked.claim.number
+            kept = seen.confirmations.setdefault(key, Confirmation(asked.claim)).values
+        elif problem.metric == "correctness" or against == 0:
+            kept = seen.values
+        else:
+            continue
+        seen.observations += len(outcome)
+        kept.setdefault(position, []).extend(outcome)
+    return seen

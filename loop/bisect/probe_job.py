@@ -24,7 +24,7 @@ from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Observed, Questio
 from loop.jobs.folder import Job, JobFolder, hashes, identity, prepare
 from loop.jobs.groups import group_of
 from loop.model.base import Model, Printed
-from loop.model.bisect import UNCOMMITTED, Candidate, Claim, Stop
+from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
 from loop.model.target import CAbiVariant, Target, Workload
@@ -71,17 +71,11 @@ class ProbeTask(Model):
     """What a latency is held against."""
     count: int
     """Observations that are wanted; 0: as many as the gate needs for a verdict on each workload."""
-    again: int = 0
-    """Which layout of the code; 0 for the build as it is."""
-    stop: Stop | None = None
-    """When fewer observations are enough."""
-    claim: Claim | None = None
-    """What a confirmation has to show."""
 
     @property
     def question(self) -> Question:
         """As a prober takes it."""
-        return Question(self.candidate, self.count, self.against, self.again, (), self.stop, self.claim)
+        return Question(self.candidate, self.count, self.against)
 
 
 def compiler_of(target: Target, name: str, *, emulated: bool) -> str:
@@ -216,9 +210,6 @@ class Spread:
                 "candidate": question.candidate,
                 "against": question.against,
                 "count": question.count,
-                "again": question.again,
-                "stop": question.stop,
-                "claim": question.claim,
             }
         )
         path = self.staging / TASKS / f"{self.asked}.json"

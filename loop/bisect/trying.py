@@ -1,6 +1,5 @@
 """Trying a commit: its speed beside the good end, its correctness by the gate, or what a command says of it."""
 
-import functools
 import json
 import math
 import time
@@ -14,11 +13,10 @@ from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError
 from loop.base.places import state_folder
 from loop.base.processes import Tick, together
-from loop.bisect.builds import Builder, Layout, Untestable
-from loop.bisect.rounds import enough
+from loop.bisect.builds import Builder, Untestable
 from loop.gate.verify import Job, verify
 from loop.model.base import Model
-from loop.model.bisect import Candidate, Claim, Probe, Stop
+from loop.model.bisect import Candidate, Probe
 from loop.model.measurement import Build, VariantChecks
 from loop.model.resources import Rise, Taken
 from loop.model.target import Workload
@@ -55,23 +53,8 @@ class Question:
     """Observations that are wanted."""
     against: Candidate
     """What a latency is held against, in the same pair."""
-    again: int = 0
-    """0: the build as it is. From 1 on: another layout of the same code."""
-    ahead: Sequence[Layout] = ()
+    ahead: Sequence[Candidate] = ()
     """What may be asked for next, whatever comes of this."""
-    stop: Stop | None = None
-    """When fewer observations are enough."""
-    claim: Claim | None = None
-    """What a confirmation has to show. What it is held against has the same layout, then."""
-
-    @property
-    def other(self) -> Layout:
-        """What a latency is held against."""
-        return self.against, self.again if self.claim else 0
-
-    def enough(self, values: Sequence[float]) -> bool:
-        """Whether no more observations are to be made."""
-        return enough(values, self.stop, self.claim, self.again)
 
 
 class Prober(Protocol):
@@ -158,9 +141,9 @@ class KernelProbe:
     layouts = False
     """Whether inputs of other layouts are tried as well."""
 
-    def side(self, name: str, candidate: Candidate, again: int = 0) -> Generator[Tick, None, Side]:
+    def side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Untestable where it cannot be built."""
-        made = yield from self.builder.build(candidate, again)
+        made = yield from self.builder.build(candidate)
         return self.bench.side(self.builder.variant, made, emulated=self.builder.emulated).renamed(name)
 
     def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
@@ -183,21 +166,14 @@ class LatencyProbe(KernelProbe):
         sides = yield from self.sides(asked)
         self.seed += 1
         terms = Terms(asked.count, math.inf, self.seed)
-        pending = functools.partial(self._pending, asked) if asked.stop else None
-        return pair_values((yield from self.timed(sides, terms, pending)), self.workloads)
-
-    def _pending(self, asked: Question, timings: Timings) -> dict[str, Sequence[str]]:
-        """Both sides on every workload, until the pairs are enough."""
-        over = timings.rounds > 0 and asked.enough(pair_values(timings, self.workloads))
-        return {} if over else {one.name: (OTHER, TRIED) for one in self.workloads}
+        return pair_values((yield from self.timed(sides, terms)), self.workloads)
 
     def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
-        """What it is held against and the candidate, built; the candidate is right, whatever its layout."""
-        yield from self.builder.prepare([(asked.candidate, asked.again), asked.other], asked.ahead)
-        tried = yield from self.side(TRIED, asked.candidate, asked.again)
-        if not asked.again:
-            yield from self._right(tried)
-        return [(yield from self.side(OTHER, *asked.other)), tried]
+        """What it is held against and the candidate, built; the candidate is right."""
+        yield from self.builder.prepare([asked.candidate, asked.against], asked.ahead)
+        tried = yield from self.side(TRIED, asked.candidate)
+        yield from self._right(tried)
+        return [(yield from self.side(OTHER, asked.against)), tried]
 
     def timed(
         self, sides: Sequence[Side], terms: Terms, pending: Pending | None = None
@@ -250,7 +226,7 @@ class CorrectnessProbe(KernelProbe):
 
     def tried(self, asked: Question) -> Tries:
         """1 for right, 0 for wrong, each on fresh values."""
-        yield from self.builder.prepare([(asked.candidate, 0)], asked.ahead)
+        yield from self.builder.prepare([asked.candidate], asked.ahead)
         side = yield from self.side(TRIED, asked.candidate)
         values: list[float] = []
         for number in range(asked.count):
@@ -261,8 +237,6 @@ class CorrectnessProbe(KernelProbe):
             if all(check.status in ("unsupported", "not judged") for check in found.checks):
                 raise Untestable(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
             values.append(0.0 if found.first_failure else 1.0)
-            if asked.enough(values):
-                break
         return tuple(values)
 
 
@@ -310,12 +284,12 @@ class ResourceProbe:
                 self.rose = yield from self._risen(self.bad, ())
         return self.rose
 
-    def _risen(self, candidate: Candidate, ahead: Sequence[Layout]) -> Generator[Tick, None, tuple[Rise, ...]]:
+    def _risen(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, tuple[Rise, ...]]:
         before = yield from self._taken(self.good, ())
         now = yield from self._taken(candidate, ahead)
         return rises(before, now, budgets_of(self.builder.bench.target, self.builder.variant))
 
-    def _taken(self, candidate: Candidate, ahead: Sequence[Layout]) -> Generator[Tick, None, Taken]:
+    def _taken(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, Taken]:
         key = candidate.tree, self.emulator is not None
         if key not in self.looked:
             made = yield from _built(self.builder, candidate, ahead)
@@ -327,8 +301,8 @@ class ResourceProbe:
         return self.looked[key]
 
 
-def _built(builder: Builder, candidate: Candidate, ahead: Sequence[Layout]) -> Generator[Tick, None, Build]:
-    yield from builder.prepare([(candidate, 0)], ahead)
+def _built(builder: Builder, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, Build]:
+    yield from builder.prepare([candidate], ahead)
     return (yield from builder.build(candidate))
 
 

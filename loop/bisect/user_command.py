@@ -63,8 +63,6 @@ class CommandProbe:
         for _ in range(asked.count):
             once = self._judged(asked.candidate) if self.beside is None else self._pair(asked, self.beside)
             values.append((yield from once))
-            if asked.enough(values):
-                break
         return tuple(values)
 
     @property

@@ -49,28 +49,13 @@ class Claim(Model):
     """What a confirmation has to show, as it was fixed before its first observation."""
 
     number: int
-    """Which confirmation of the search it is, from 1. 0: a confirmed step is only measured for its size."""
-    above: float = 0.0
-    """Log ratio of culprit to parent that has to be exceeded."""
-    below: float = 0.0
-    """Log ratio that a culprit would reach: once less than that is evident, it is none."""
-    clip: float | None = None
-    """Log ratios further away than this count as if they were just there; None: none is."""
-    variance: float = 1.0
-    """Prior variance of the effect, in units of the noise."""
-    ratio: float = 0.0
-    """Variance between layouts of the same code over that within them."""
+    """Which confirmation of the search it is, from 1."""
+    step: float = 0.0
+    """Latency: log ratio of the bad end to the good one; a culprit exceeds a share of it."""
+    sd: float = 0.0
+    """Latency: how far pairs scatter."""
     rates: tuple[float, float] = (0.0, 0.0)
-    """Of correctness: failure rates expected of culprit and parent."""
-
-
-class Stop(Model):
-    """When a probe of a latency has seen enough: what its log ratios are held against."""
-
-    step: float
-    """How far the bad end is above the good one; 0 where that is what is asked."""
-    sd: float
-    """How far one pair scatters."""
+    """Correctness: failure rates expected of culprit and parent."""
 
 
 class Probe(Model):
@@ -88,14 +73,10 @@ class Probe(Model):
     """Latency: log ratios of its time to the other's, one a pair. Correctness: 1 for right, 0 for wrong."""
     reason: str = ""
     """Why it is broken or lost."""
-    relink: int = 0
-    """Which of several layouts of the same code it is; 0 for the build as it is."""
     claim: Claim | None = None
     """Set where it was part of a confirmation."""
     seconds: float = 0.0
     """How long it took, building included."""
-    build_id: str = ""
-    """Left empty; an older loop wrote it."""
     workload: str = ""
     """The one that it was timed on, where that was one alone."""
 

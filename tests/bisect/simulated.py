@@ -2,14 +2,11 @@
 
 import math
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.bisect.bisection import next_move
-from loop.bisect.journal import read
-from loop.bisect.model import Asked, Broken, Commit, Conclusion, Costs, Noise, Outcome, Problem, Try
-from loop.bisect.rounds import enough, next_round, taken
-from loop.model.bisect import Claim
+from loop.bisect.model import Asked, Broken, Commit, Conclusion, Outcome, Problem, Try, read
+from loop.bisect.search import next_move
 
 STEP = math.log1p(0.1)
 """Slower by a tenth."""
@@ -59,8 +56,6 @@ class History:
     """How far the machine's speed moves from one measurement to the next."""
     broken: float = 0.0
     """Share of the commits between the ends that cannot be built."""
-    paired: bool = False
-    """The search is answered with pairs."""
     unbuilt: frozenset[int] = field(init=False)
     """Those commits."""
 
@@ -68,46 +63,34 @@ class History:
         self._rng = random.Random(self.seed)
         between = range(1, self.last)
         self.unbuilt = frozenset(commit for commit in between if self._rng.random() < self.broken)
-        self._layouts: dict[tuple[int, int], float] = {}
+        self._layouts: dict[int, float] = {}
         self._speed = 0.0
 
     def observe(self, asked: Try) -> Outcome:
         """What comes of a try: pairs in confirmations, or where the search is paired; else single log times."""
         if asked.commit in self.unbuilt:
             return Broken("does not build")
-        if asked.claim or self.paired:
-            return until_enough(asked, lambda: self.pair(asked))
-        return [self.single(asked.commit, asked.relink) for _ in range(asked.batch)]
+        return [self.pair(asked) for _ in range(asked.batch)]
 
     def pair(self, asked: Try) -> float:
         """One log ratio to the reference, measured next to it."""
-        relink = asked.relink if asked.claim else 0
-        apart = self._level(asked.commit, asked.relink) - self._level(asked.against, relink)
-        return apart + self.sd * (self.noise(self._rng) - self.noise(self._rng))
+        return self.single(asked.commit) - self.single(asked.against)
 
-    def single(self, commit: int, relink: int = 0) -> float:
+    def single(self, commit: int) -> float:
         """One log time."""
         self._speed += self.drift_sd * self._rng.gauss(0, 1)
-        return self._level(commit, relink) + self._speed + self.sd * self.noise(self._rng)
+        return self._level(commit) + self._speed + self.sd * self.noise(self._rng)
 
     def kernel(self, commit: int) -> int:
         """Commits with the same one are the same program."""
         return commit // self.alike
 
-    def _level(self, commit: int, relink: int) -> float:
-        key = self.kernel(commit), relink
+    def _level(self, commit: int) -> float:
+        key = self.kernel(commit)
         if self.layout_sd and key not in self._layouts:
             self._layouts[key] = self.layout_sd * self.layout(self._rng)
         level = math.fsum(step for at, step in self.steps.items() if at <= commit)
         return level + self._layouts.get(key, 0.0)
-
-
-def until_enough(asked: Try, observe: Callable[[], float]) -> list[float]:
-    """As many observations as are asked for, or as are enough."""
-    values: list[float] = []
-    while len(values) < asked.batch and not enough(values, asked.stop, asked.claim, asked.relink):
-        values.append(observe())
-    return values
 
 
 def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, broken: float = 0.0) -> Observer:
@@ -123,11 +106,9 @@ def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, brok
     return observe
 
 
-def problem(last: int, noise: Noise | None = None, **fields: object) -> Problem:
-    """Commits alike, observed one by one; a pair costs two."""
-    how = noise or Noise(paired=False)
-    costs = Costs(measure=2.0 if how.paired else 1.0)
-    return Problem(tuple(Commit(name=str(number)) for number in range(last + 1)), costs=costs, noise=how, **fields)  # type: ignore[arg-type]
+def problem(last: int, **fields: object) -> Problem:
+    """Commits alike."""
+    return Problem(tuple(Commit(name=str(number)) for number in range(last + 1)), **fields)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -142,8 +123,6 @@ class Done:
     """The same, of confirmations."""
     builds: int
     """Commits that were built."""
-    relinks: int
-    """Relinked builds."""
 
 
 def done(asked: Problem, observe: Observer, journal: Sequence[Asked] = ()) -> Done:
@@ -151,62 +130,22 @@ def done(asked: Problem, observe: Observer, journal: Sequence[Asked] = ()) -> Do
     told = list(journal)
     while isinstance(wanted := next_move(asked, told), Try):
         told.append(Asked(wanted, observe(wanted)))
-    built = read(asked, told).built
-    relinked = sum(relink > 0 for _, relink in built)
-    return Done(wanted, tuple(told), *_counts(asked, told), len(built) - relinked, relinked)
-
-
-@dataclass(frozen=True)
-class InRounds:
-    """A search by rounds, and what it took."""
-
-    answer: Conclusion
-    rounds: tuple[tuple[Asked, ...], ...]
-    """What came of each, whether it counted or not."""
-    wall: float
-    """Time, in single measurements: a round lasts as long as its longest probe, its build included."""
-
-
-def in_rounds(asked: Problem, observe: Observer, width: int) -> InRounds:
-    """Search to the end, so many commits at a time."""
-    told, made, wall = list[Asked](), list[tuple[Asked, ...]](), 0.0
-    while not isinstance(wanted := next_round(asked, told, width), Conclusion):
-        built = {0, *(one.asked.commit for done in made for one in done)}
-        answers = tuple(Asked(one, observe(one)) for one in wanted)
-        wall += max(_lasts(asked, one, built) for one in answers)
-        told += [one for _, one in taken(asked, told, answers)]
-        made.append(answers)
-    return InRounds(wanted, tuple(made), wall)
-
-
-def _lasts(asked: Problem, one: Asked, built: Collection[int]) -> float:
-    """The time of a probe, whose two builds are made at the same time."""
-    building = asked.costs.build if {one.asked.commit, one.asked.against} - {*built} else 0.0
-    return building + asked.costs.measure * (len(one.outcome) if isinstance(one.outcome, list) else 0)
+    return Done(wanted, tuple(told), *_counts(asked, told), len(read(asked, told).built))
 
 
 def _counts(asked: Problem, told: Sequence[Asked]) -> tuple[int, int]:
     searched = confirmed = 0
     for one in told:
         count = len(one.outcome) if isinstance(one.outcome, list) else 0
-        if one.asked.claim:
-            confirmed += count * (2 if asked.metric == "latency" else 1)
-        else:
-            searched += count * (2 if asked.metric == "latency" and asked.noise.paired else 1)
+        count *= 2 if asked.metric == "latency" else 1
+        searched, confirmed = (searched, confirmed + count) if one.asked.claim else (searched + count, confirmed)
     return searched, confirmed
 
 
-def claim(**fields: float) -> Claim:
-    """A claim, the first of its search unless told otherwise."""
-    return Claim(**{"number": 1, **fields})
-
-
-def latency(
-    last: int, culprit: int, sd: float = 0.02, step: float = STEP, noise: Noise | None = None, **terms: object
-) -> Done:
+def latency(last: int, culprit: int, sd: float = 0.02, step: float = STEP, **terms: object) -> Done:
     """A search through a history with one culprit."""
     history = History(last, {culprit: step}, sd, f"{last} {culprit} {sd} {step}", **terms)  # type: ignore[arg-type]
-    return done(problem(last, noise or Noise(paired=history.paired)), history.observe)
+    return done(problem(last), history.observe)
 
 
 def correctness(last: int, culprit: int, rates: tuple[float, float] = (0.0, 1.0), seed: str = "") -> Done:

@@ -14,7 +14,7 @@ from loop.base.processes import Tick, finish
 from loop.bisect.builds import Untestable
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.hunt import Hunt
-from loop.bisect.model import Costs, Metric, Noise
+from loop.bisect.model import Metric
 from loop.bisect.trying import ProbeMemory, Question
 from loop.model.bisect import BisectAnswer
 from loop.model.target import Workload
@@ -70,7 +70,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
 
 def hunted(line: Line, prober: Simulated, memory: Path, metric: Metric) -> BisectAnswer:
     """The answer of a search."""
-    found = finish(Hunt(line, prober, ProbeMemory(memory), metric, Costs(), Noise()).run())
+    found = finish(Hunt(line, prober, ProbeMemory(memory), metric).run())
     assert isinstance(found, BisectAnswer)
     return found
 

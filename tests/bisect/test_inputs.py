@@ -7,8 +7,7 @@ import pytest
 
 from loop.base.processes import finish
 from loop.bisect.builds import Builder
-from loop.bisect.candidates import Line, read_line
-from loop.bisect.inputs import kernels, sources
+from loop.bisect.candidates import Line, kernels, read_line, sources
 from loop.bisect.kernels import own_tree
 from tests.bisect.test_builds import builder
 from tests.projects import KERNEL, make_project
@@ -41,7 +40,7 @@ def built(folder: Path, cache: Path, line: Line, *numbers: int) -> Iterator[tupl
         found: Builder = builder(folder, cache, [tree])
         found.inside = line.inside
         for number in numbers:
-            finish(found.prepare([(line.ends[number], 0)]))
+            finish(found.prepare([line.ends[number]]))
             yield kernels(line, found)
         assert "scale.c" in sources(line, found)
 

@@ -14,7 +14,7 @@ def test_probes_are_found_again_in_their_order() -> None:
     """Another question has another memory."""
     kept = memory_of("latency", "cpu")
     assert [] == kept.probes()
-    claim = Claim(number=1, above=0.01, clip=None, rates=(0.9, 0.1))
+    claim = Claim(number=1, step=0.01, rates=(0.9, 0.1))
     probes = [make_probe("a", values=(-0.1, 0.2), claim=claim), make_probe("b", status="broken", reason="x")]
     for probe in probes:
         kept.keep(probe)
@@ -27,6 +27,7 @@ def test_a_line_that_a_kill_cut_short_is_passed_over() -> None:
     kept = memory_of("exit")
     probe = make_probe("a", values=(1.0,))
     kept.keep(probe)
+    assert kept.path is not None
     with kept.path.open("a") as file:
         file.write('{"format": 1, "pro\n')
     kept.keep(probe)

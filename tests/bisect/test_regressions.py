@@ -9,10 +9,9 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.base.processes import finish
-from loop.bisect.actions import Searched, bisect
+from loop.bisect.actions import Regression, Searched, bisect, lines, regressions
 from loop.bisect.command import BisectRequest, line_of
 from loop.bisect.model import SearchMetric
-from loop.bisect.regressions import Regression, lines, regressions
 from loop.gate.emulating import emulate
 from loop.gate.kernel import VerifyTerms, verify
 from loop.model.bisect import BisectOutput

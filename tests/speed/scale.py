@@ -157,7 +157,6 @@ SECTIONS: dict[str, Callable[[], Iterator[str]]] = {
     "ray": elsewhere("tests.speed.scale_ray"),
     "slurm": with_slurm,
     "ssh": elsewhere("tests.speed.scale_ssh"),
-    "bisect": elsewhere("tests.speed.scale_bisect"),
     "limits": limits,
     "heads": elsewhere("tests.speed.scale_limits"),
 }
