@@ -45,14 +45,12 @@ COUNTED = "id IS NOT NULL AND copy_of IS NULL"
 """Sessions that say something, each once."""
 
 
-def asked(root: Path, question: Callable[[sqlite3.Connection], T], *, anew: bool = False) -> T:
-    """The answer to a question to the index of `root`, brought up to date. `anew`: forget what was indexed.
+def asked(root: Path, question: Callable[[sqlite3.Connection], T]) -> T:
+    """The answer to a question to the index of `root`, brought up to date.
 
     A file that is torn is made anew and asked again; where no file can be used, one in memory is asked.
     """
     path = file_of(root)
-    if anew:
-        _remove(path)
     for attempt in (_on_disk, _on_disk):
         try:
             with contextlib.closing(attempt(path, root)) as database:

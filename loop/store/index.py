@@ -100,9 +100,3 @@ def _listed(database: sqlite3.Connection, *, damaged: bool = False) -> list[List
 def damaged(root: Path) -> list[Listed]:
     """Only the folders with something wrong."""
     return [folder for folder in listing(root) if folder.reason]
-
-
-def reindex(root: Path) -> int:
-    """Make the index anew from the folders; the sessions that count."""
-    query = f"SELECT count(*) FROM sessions WHERE {COUNTED}"
-    return asked(root, lambda database: int(database.execute(query).fetchone()[0]), anew=True)

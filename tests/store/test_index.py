@@ -246,7 +246,7 @@ def test_a_kill_while_the_index_is_made_loses_nothing(tmp_path: Path) -> None:
     """At ten moments; the next one finds every session."""
     make_some(tmp_path, 60)
     for number in range(10):
-        index.reindex(tmp_path / "none")
+        index.rows(tmp_path / "none")
         database.file_of(tmp_path).unlink(missing_ok=True)
         maker = subprocess.Popen([sys.executable, "-c", READ, str(tmp_path)], stdout=subprocess.DEVNULL)
         time.sleep(0.1 + 0.05 * number)
