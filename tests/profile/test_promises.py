@@ -158,7 +158,7 @@ def test_without_a_compiler_or_nm_nothing_is_looked_up(bench: Bench, monkeypatch
     assert (True, "nothing was looked up", 0) == (found.ok, found.message, found.promised)
     assert f"instances of unbuildable: {LACKS}; install it" in found.not_exercised[0]
     which = shutil.which
-    monkeypatch.setattr("shutil.which", lambda name: None if name == "nm" else which(name))
+    monkeypatch.setattr("shutil.which", lambda name, **_: None if name == "nm" else which(name))
     found = looked_up(bench, "holds_emulated")
     assert (True, 0) == (found.ok, found.promised)
     assert "there is no nm to read the library with; install binutils" in found.not_exercised[-1]

@@ -247,7 +247,7 @@ def test_whatever_is_not_right_is_incorrect() -> None:
 
 def test_a_variant_that_replaced_its_judge_is_invalid() -> None:
     """Nothing that it gave can be trusted, right or wrong; what was declined is no failure."""
-    checks = [make_check(status="declined"), make_check("w", status="tampered", message="replaced time.time")]
+    checks = [make_check(status="unsupported"), make_check("w", status="tampered", message="replaced time.time")]
     found = incorrect(VariantChecks(variant="cpu", build_id=None, checks=tuple(checks)), "known_good")
     assert [("w", "invalid", "known_good", "replaced time.time")] == [
         (verdict.workload, verdict.verdict, verdict.against, verdict.reason) for verdict in found
