@@ -1,7 +1,6 @@
 """What a session says of paths is not believed: a session may come with somebody else's repository."""
 
 import io
-import shutil
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,10 @@ from loop.model.change import Brief
 from loop.optimize.edits import page_of
 from loop.session.run import tree_of
 from loop.store.sessions import CHANGES, SessionFolder
+from tests.makers import make_record, make_session_head
 from tests.projects import make_project
 
-STORED = Path(__file__).parents[1] / "session" / "stored" / "sessions"
-ENDED = "2026-11-23-012218-quick"
+HEAD = make_session_head()
 
 
 @pytest.fixture
@@ -79,7 +78,11 @@ def test_a_page_that_is_a_link_is_refused(tmp_path: Path, secret: Path) -> None:
 def test_a_session_of_a_target_that_nobody_allowed_is_not_read(tmp_path: Path) -> None:
     """Trust comes first; afterwards it is told what the session waits for."""
     here = project(make_project(tmp_path / "theirs"), tmp_path)
-    shutil.copytree(STORED / ENDED, here.sessions / ENDED)
+    folder = SessionFolder(here.sessions / HEAD.id)
+    folder.path.mkdir(parents=True)
+    folder.write_head(HEAD)
+    folder.write_record(make_record(HEAD))
+    (folder.path / "journal.jsonl").touch()
     with pytest.raises(Untrusted):
         waiting("last", here.target)
     trust.grant(here, trust.definition_hash(here))
@@ -89,14 +92,13 @@ def test_a_session_of_a_target_that_nobody_allowed_is_not_read(tmp_path: Path) -
 
 def test_a_worktree_lies_in_the_folder_of_worktrees(tmp_path: Path) -> None:
     """Whatever a session calls itself."""
-    folder = SessionFolder(STORED / ENDED)
-    head = folder.head().model_copy(update={"id": "../../home/me/project"})
+    folder = SessionFolder(tmp_path / HEAD.id)
+    head = HEAD.model_copy(update={"id": "../../home/me/project"})
     assert state_folder() / WORKTREES == tree_of(head, folder).parent
 
 
 def test_sessions_of_one_name_in_two_copies_of_a_project_edit_two_worktrees(tmp_path: Path) -> None:
     """Two campaigns that began in the same second, of the same files, took each other's edits."""
-    head = SessionFolder(STORED / ENDED).head()
-    one, other = (SessionFolder(tmp_path / name / head.id) for name in ("one", "other"))
-    assert tree_of(head, one) == tree_of(head, one)
-    assert tree_of(head, one) != tree_of(head, other)
+    one, other = (SessionFolder(tmp_path / name / HEAD.id) for name in ("one", "other"))
+    assert tree_of(HEAD, one) == tree_of(HEAD, one)
+    assert tree_of(HEAD, one) != tree_of(HEAD, other)

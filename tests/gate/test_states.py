@@ -14,13 +14,11 @@ from loop.gate.properties import relate
 from loop.gate.verification import untaken
 from loop.gate.verify import Job, verify
 from loop.library.targets import target as read_target
-from loop.model.measurement import Check, VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import accepts, expand, single, unsupported
 from loop.timing.schedule import measure
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench
-from tests.makers import make_check
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
 EVEN = "N % 2 == 0"
@@ -137,15 +135,6 @@ def test_conditions_read_sizes_attributes_and_types(bench: Bench) -> None:
     side = make_sides(bench, "small")[0]
     assert ("", "N=5") == (unsupported(side, small), unsupported(side, large))
     assert [True, False] == [accepts(side, one) for one in (small, large)]
-
-
-def test_sessions_of_earlier_releases_are_read() -> None:
-    """What they called declined is not supported."""
-    old = {**make_check().model_dump(mode="json"), "status": "declined", "inputs": "strided"}
-    check = Check.model_validate_json(Check.model_validate(old, strict=False).model_dump_json())
-    found = VariantChecks(variant="cpu", build_id=None, checks=(make_check(), check))
-    assert "right on 1, not supported on 1 (strided x1)" == found.tally
-    assert found.right
 
 
 def of_size(bench: Bench, rows: int, columns: int) -> Workload:
