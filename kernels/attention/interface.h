@@ -43,6 +43,7 @@ enum Error {
   kTooLarge,
   kLaunchFailed,
   kInvalidScale,
+  kUntakenStrides,
   kErrors
 };
 
@@ -72,6 +73,7 @@ constexpr const char *kSentences[] = {
     "a size is beyond what one launch can count: 65535 heads or batches, 2^30 queries or keys, 64 ranges",
     "the launch failed",
     "scale is not a finite number of type float",
+    "strides that a tensor map cannot hold: zero, negative, or 2^40 bytes and more; auto takes such",
 };
 static_assert(sizeof kSentences / sizeof *kSentences == kErrors, "a sentence for every error");
 
