@@ -120,7 +120,7 @@ struct Producer {
   const Problem &problem;
   const Maps &maps;
   Places<Shape> places;
-  Ring<Shape::kStages> keys, values;
+  Ring<Shape::kStages> keys = {}, values = {};
   unsigned queries_parity = 0;
 
   SIMT_DEVICE void load_queries(const Work &work) {
