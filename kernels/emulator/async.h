@@ -143,10 +143,16 @@ struct TensorCopy {
 // Sums of one warp that products in flight will write.
 struct Sums {
   float *registers[32];
-  unsigned count;
-  std::vector<float> values;  // Lane by lane.
+  unsigned count;  // Registers of a lane.
+  std::vector<float> values;  // 16 rows of 2 `count` columns.
   uint32_t group;             // The last that writes them.
   unsigned site;
+
+  // What a register of a lane stands for.
+  float &of(unsigned lane, unsigned index) {
+    const unsigned row = lane / 4 + index / 2 % 2 * 8, column = index / 4 * 8 + lane % 4 * 2 + index % 2;
+    return values[row * 2 * count + column];
+  }
 };
 
 // What a warp has begun of wgmma.

@@ -209,15 +209,11 @@ inline void Block::land_copy(size_t which) {
     const uint32_t place = (copy.destination + byte) ^ ((copy.destination + byte) / TensorCopy::kLine % 8 * 16);
     const bool row_inside = inside && row >= 0 && row < map.sizes[1];
     unsigned char *const to = shared.at(place);
-    for (int i = 0; i < 8; i++) {
-      const bool there = row_inside && feature + i >= 0 && feature + i < map.sizes[0];
-      if (!there) {
-        to[2 * i] = to[2 * i + 1] = 0;
-        continue;
-      }
-      const char *from = map.data + row * map.strides[0] + copy.head * map.strides[1] + copy.batch * map.strides[2];
-      std::memcpy(to + 2 * i, from + 2 * (feature + i), 2);
-    }
+    std::memset(to, 0, Pieces::kBytes);
+    const int64_t first = std::max<int64_t>(feature, 0), last = std::min<int64_t>(feature + 8, map.sizes[0]);
+    const char *from = map.data + row * map.strides[0] + copy.head * map.strides[1] + copy.batch * map.strides[2];
+    if (row_inside && first < last)
+      std::memcpy(to + 2 * (first - feature), from + 2 * first, static_cast<size_t>(2 * (last - first)));
     Piece &piece = shared.pieces.at(place);
     piece.flying = false, piece.phase = barrier.ended;
   }

@@ -46,7 +46,7 @@ inline void Block::wait_products(Lane *const *lanes) {
   own.fenced = false;
   clocks_[warp].products[warp] = own.ended;
   for (size_t i = own.flying.size(); i-- > 0;) {
-    const Sums &sums = own.flying[i];
+    Sums &sums = own.flying[i];
     if (sums.group > own.ended) continue;
     for (int lane = 0; lane < kLanes; lane++)
       for (unsigned n = 0; n < sums.count; n++) {
@@ -54,7 +54,7 @@ inline void Block::wait_products(Lane *const *lanes) {
         if (as_bits(place) != kUnfinished)
           return fault_in(*lanes[lane], format("register %u of the sums that products begun at %s write was changed before "
                                                "they had ended", n, sites_.text(sums.site).c_str()));
-        place = sums.values[static_cast<size_t>(lane) * sums.count + n];
+        place = sums.of(static_cast<unsigned>(lane), n);
       }
     own.flying.erase(own.flying.begin() + static_cast<std::ptrdiff_t>(i));
   }
@@ -70,29 +70,28 @@ inline void Block::use_sums(Lane &lane, const float *registers, Where where) {
 
 // Whether the four warps from `first_warp` on may read a piece as an operand.
 inline bool Block::see_piece(const Lane &lane, const char *name, uint32_t address, unsigned first_warp) {
-  const std::string verb = std::string("operand ") + name + " reads";
   Piece &piece = shared.pieces.at(address);
   for (unsigned warp = first_warp; warp < first_warp + 4; warp++) {
-    if (!shared.pieces.there(verb.c_str(), address, clocks_[warp], sites_)) {
+    if (!shared.pieces.there(name, address, clocks_[warp], sites_)) {
       fault_in(lane, shared.pieces.fault());
       return false;
     }
     if (piece.last == Piece::kCopy) continue;
     const Stamp writer = shared.writer(address);
     if (writer.never()) {
-      fault_in(lane, format("%s byte %u of shared memory, which nobody has written", verb.c_str(), address));
+      fault_in(lane, format("%s byte %u of shared memory, which nobody has written", name, address));
       return false;
     }
     shared.clock = &clocks_[warp];
     const Stamp now(warp * kLanes, block_interval_, warp_intervals_[warp], sites_.number(lane.where));
-    if (!shared.settled(verb.c_str(), address, Pieces::kBytes, now, true)) {
+    if (!shared.settled(name, address, Pieces::kBytes, now, true)) {
       fault_in(lane, shared.fault());
       return false;
     }
     const Lane &who = *lanes_[writer.thread()];
     if (piece.last == Piece::kThread ? who.fenced < piece.number : who.fenced == 0) {
       fault_in(lane, format("%s byte %u of shared memory, which thread %u wrote at %s: no fence.proxy.async of that thread "
-                            "lies between", verb.c_str(), address, writer.thread(), sites_.text(writer.site()).c_str()));
+                            "lies between", name, address, writer.thread(), sites_.text(writer.site()).c_str()));
       return false;
     }
   }
@@ -106,7 +105,7 @@ inline bool Block::fetch_operand(const Lane &lane, const char *name, uint64_t la
   const uint32_t leading = static_cast<uint32_t>(layout >> 16 & 0x3fff) << 4;
   const uint32_t stride = static_cast<uint32_t>(layout >> 32 & 0x3fff) << 4;
   if (layout >> 62 != 1 || layout >> 49 & 7) {
-    fault_in(lane, format("operand %s: its descriptor is not of lines of 128 bytes, swizzled, at a multiple of 1024", name));
+    fault_in(lane, format("%s by a descriptor that is not of lines of 128 bytes, swizzled, at a multiple of 1024", name));
     return false;
   }
   const unsigned first_warp = lane.thread / kGroupLanes * 4;
@@ -118,7 +117,7 @@ inline bool Block::fetch_operand(const Lane &lane, const char *name, uint64_t la
       uint32_t address = start + line / 8 * stride + line % 8 * 128 + offset;
       address ^= address >> 3 & 0x70;
       if (address + 16 > shared.size()) {
-        fault_in(lane, format("operand %s: its descriptor reaches byte %u of shared memory, the block has %zu", name,
+        fault_in(lane, format("%s by a descriptor that reaches byte %u of shared memory, the block has %zu", name,
                               address + 15, shared.size()));
         return false;
       }
@@ -128,7 +127,7 @@ inline bool Block::fetch_operand(const Lane &lane, const char *name, uint64_t la
       const int line_meant = origin->line + line, column_meant = origin->column + 8 * piece;
       const bool other = origin->origin && found.origin && found.origin != origin->origin;
       if (other || (origin->origin && found.origin && (found.line != line_meant || found.column != column_meant))) {
-        fault_in(lane, format("operand %s: line %d, element %d of what its descriptor describes is row %d, feature %d of "
+        fault_in(lane, format("%s line %d, element %d of what its descriptor describes: that is row %d, feature %d of "
                               "%s tensor copy, where row %d, feature %d follows: address, leading %u or stride %u is wrong",
                               name, line, 8 * piece, found.line, found.column, other ? "another" : "the", line_meant,
                               column_meant, leading, stride));
@@ -155,10 +154,11 @@ inline void Block::multiply(Lane *const *lanes, bool half, bool from_registers) 
   for (int i = 1; i < kGroupLanes; i++)
     if (lanes[i]->operands[0] != one.operands[0] || lanes[i]->operands[1] != one.operands[1] || lanes[i]->add != one.add)
       return fault_in(*lanes[i], format("gives wgmma other descriptors than thread %u of its warp group", one.thread));
+  typedef float Row __attribute__((vector_size(32), aligned(4)));
   operands_.resize(kSteps * (64 + 256));
   float *const a = operands_.data(), *const b = a + kSteps * 64;
-  if (!fetch_operand(one, "b", one.operands[1], columns, from_registers, to_float, b)) return;
-  if (!from_registers && !fetch_operand(one, "a", one.operands[0], 64, false, to_float, a)) return;
+  if (!fetch_operand(one, "operand b reads", one.operands[1], columns, from_registers, to_float, b)) return;
+  if (!from_registers && !fetch_operand(one, "operand a reads", one.operands[0], 64, false, to_float, a)) return;
   for (int i = 0; from_registers && i < kGroupLanes; i++)
     for (int part = 0; part < 4; part++) {
       const int row = i / kLanes * 16 + i % kLanes / 4 + part % 2 * 8, column = i % 4 * 2 + part / 2 * 8;
@@ -180,32 +180,21 @@ inline void Block::multiply(Lane *const *lanes, bool half, bool from_registers) 
       for (int i = 0; i < kLanes; i++) {
         sums->registers[i] = own[i]->accumulators;
         for (unsigned n = 0; n < count; n++) {
-          sums->values[size_t(i) * count + n] = own[i]->accumulators[n];
+          sums->of(static_cast<unsigned>(i), n) = own[i]->accumulators[n];
           own[i]->accumulators[n] = as_float(kUnfinished);
         }
       }
     }
     if (sums->count != count) return fault_in(*own[0], "adds to sums of a product of another shape that is in flight");
     sums->group = products.committed + 1, sums->site = sites_.number(own[0]->where);
-    for (int row = 0; row < 16; row++) {
-      alignas(64) float d[256];
-      const int first_lane = row % 8 * 4, high = row / 8 * 2;
-      const auto each = [&](auto &&move) {
-        for (int column = 0; column < columns; column += 2) {
-          float *const pair = &sums->values[size_t(first_lane + column % 8 / 2) * count + column / 8 * 4 + high];
-          move(d[column], pair[0]), move(d[column + 1], pair[1]);
-        }
-      };
-      if (one.add)
-        each([](float &sum, float &value) { sum = value; });
-      else
-        std::fill(d, d + columns, 0.0f);
+    if (!one.add) std::fill(sums->values.begin(), sums->values.end(), 0.0f);
+    for (int row = 0; row < 16; row++)
       for (int k = 0; k < kSteps; k++) {
-        const float factor = a[k * 64 + 16 * w + row], *const values = b + k * columns;
-        for (int column = 0; column < columns; column++) d[column] += factor * values[column];
+        const float factor = a[k * 64 + 16 * w + row];
+        Row *const d = reinterpret_cast<Row *>(&sums->values[static_cast<size_t>(row * columns)]);
+        const Row *const values = reinterpret_cast<const Row *>(b + k * columns);
+        for (int i = 0; i < columns / 8; i++) d[i] += factor * values[i];
       }
-      each([](float &sum, float &value) { value = sum; });
-    }
   }
 }
 
