@@ -224,6 +224,7 @@ class Block {
   bool diverged(const Lane &one, const Lane &other);
   bool all_done();
   bool release();
+  bool stuck();
   bool deadlock(const Lane &waiting, const std::string &what);
 
   Sites sites_;

@@ -242,7 +242,14 @@ inline std::string Block::waits_for(const Lane &lane) {
   if (lane.state == Lane::kForRegisters)
     return format("for %u registers a thread: it has %u, and the block has %u left for its 32 threads", lane.value,
                   products_[warp].registers, free_registers_);
-  return format("in %s for others of its warp or warp group", lane.collective->name);
+  const unsigned together = lane.collective->group ? 4 * kLanes : kLanes, first = lane.thread / together * together;
+  for (unsigned i = first; i < first + together && i < shape_.threads(); i++) {
+    const Lane &other = *lanes_[i];
+    if (other.state == Lane::kInWarp && other.collective == lane.collective) continue;
+    return format("in %s for thread %u, which %s", lane.collective->name, i,
+                  other.state == Lane::kDone ? "has returned" : "is elsewhere");
+  }
+  return format("in %s", lane.collective->name);
 }
 
 }  // namespace emulator

@@ -108,14 +108,26 @@ inline bool Block::all_done() {
   return true;
 }
 
-// Nobody can run: open the barrier when everybody is there.
-inline bool Block::release() {
-  for (unsigned i = 0; i < shape_.threads(); i++) {
+// Whether some wait for what is not __syncthreads: then for ever. Each of them that waits for something else is named.
+inline bool Block::stuck() {
+  std::vector<std::string> named;
+  for (unsigned i = 0; i < shape_.threads() && named.size() < 4; i++) {
     const Lane &lane = *lanes_[i];
     if (lane.state == Lane::kDone || lane.state == Lane::kAtBarrier) continue;
-    fault_ = describe(lane, lane.where, "deadlock: waits " + waits_for(lane));
-    return false;
+    std::string waits = waits_for(lane);
+    if (std::find(named.begin(), named.end(), waits) != named.end()) continue;
+    if (named.empty())
+      fault_ = describe(lane, lane.where, "deadlock: waits " + waits);
+    else
+      fault_ += format("; thread %u at %s waits ", lane.thread, lane.where.text().c_str()) + waits;
+    named.push_back(std::move(waits));
   }
+  return !named.empty();
+}
+
+// Nobody can run: open the barrier when everybody is there.
+inline bool Block::release() {
+  if (stuck()) return false;
   const Lane *first = nullptr, *returned = nullptr;
   for (unsigned i = 0; i < shape_.threads(); i++) {
     const Lane &lane = *lanes_[i];
