@@ -155,11 +155,20 @@ struct Sums {
   }
 };
 
+// Registers of one warp that products in flight read: a left operand.
+struct Operand {
+  const uint32_t *registers[32];
+  uint32_t values[32][4];
+  uint32_t group;
+  unsigned site;
+};
+
 // What a warp has begun of wgmma.
 struct WarpProducts {
   uint32_t committed = 0, ended = 0;  // Groups.
   bool fenced = false;                // Since the last wait.
   std::vector<Sums> flying;
+  std::vector<Operand> operands;
   unsigned registers = 0;  // Of each thread (setmaxnreg).
 };
 

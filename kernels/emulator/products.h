@@ -58,6 +58,15 @@ inline void Block::wait_products(Lane *const *lanes) {
       }
     own.flying.erase(own.flying.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  for (size_t i = own.operands.size(); i-- > 0;) {
+    const Operand &operand = own.operands[i];
+    if (operand.group > own.ended) continue;
+    for (int lane = 0; lane < kLanes; lane++)
+      if (std::memcmp(operand.registers[lane], operand.values[lane], sizeof operand.values[lane]))
+        return fault_in(*lanes[lane], format("registers that the product begun at %s reads were changed before it had ended",
+                                             sites_.text(operand.site).c_str()));
+    own.operands.erase(own.operands.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 }
 
 // A thread uses registers that products may still write.
@@ -187,6 +196,15 @@ inline void Block::multiply(Lane *const *lanes, bool half, bool from_registers) 
     }
     if (sums->count != count) return fault_in(*own[0], "adds to sums of a product of another shape that is in flight");
     sums->group = products.committed + 1, sums->site = sites_.number(own[0]->where);
+    if (from_registers) {
+      Operand operand;
+      operand.group = sums->group, operand.site = sums->site;
+      for (int i = 0; i < kLanes; i++) {
+        operand.registers[i] = own[i]->a;
+        std::memcpy(operand.values[i], own[i]->a, sizeof operand.values[i]);
+      }
+      products.operands.push_back(operand);
+    }
     if (!one.add) std::fill(sums->values.begin(), sums->values.end(), 0.0f);
     for (int row = 0; row < 16; row++)
       for (int k = 0; k < kSteps; k++) {

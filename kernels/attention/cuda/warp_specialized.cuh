@@ -24,11 +24,16 @@ namespace attention {
 
 using namespace simt;
 
+// Whether groups begin their products in turn; whether blocks stay for more than one piece of work; the megabytes of keys
+// and values that a section may have under a mask; of each width the groups that compute, keys of a tile, stages.
 #if !defined(ATTENTION_GROUPS_TURNS)
 #define ATTENTION_GROUPS_TURNS 1
 #endif
 #if !defined(ATTENTION_GROUPS_STAY)
 #define ATTENTION_GROUPS_STAY 1
+#endif
+#if !defined(ATTENTION_GROUPS_CACHED)
+#define ATTENTION_GROUPS_CACHED 24
 #endif
 #if !defined(ATTENTION_GROUPS_64)
 #define ATTENTION_GROUPS_64 3, 128, 2
@@ -48,23 +53,23 @@ using namespace simt;
 #endif
 
 template <int kDepth, bool kCausal>
-struct Groups;
+struct GroupsOf;
 template <>
-struct Groups<64, false> : GroupShape<64, ATTENTION_GROUPS_64> {};
+struct GroupsOf<64, false> : GroupShape<64, ATTENTION_GROUPS_64> {};
 template <>
-struct Groups<64, true> : GroupShape<64, ATTENTION_GROUPS_64_CAUSAL> {};
+struct GroupsOf<64, true> : GroupShape<64, ATTENTION_GROUPS_64_CAUSAL> {};
 template <>
-struct Groups<128, false> : GroupShape<128, ATTENTION_GROUPS_128> {};
+struct GroupsOf<128, false> : GroupShape<128, ATTENTION_GROUPS_128> {};
 template <>
-struct Groups<128, true> : GroupShape<128, ATTENTION_GROUPS_128_CAUSAL> {};
+struct GroupsOf<128, true> : GroupShape<128, ATTENTION_GROUPS_128_CAUSAL> {};
 template <>
-struct Groups<192, false> : GroupShape<192, ATTENTION_GROUPS_192> {};
+struct GroupsOf<192, false> : GroupShape<192, ATTENTION_GROUPS_192> {};
 template <>
-struct Groups<192, true> : GroupShape<192, ATTENTION_GROUPS_192_CAUSAL> {};
+struct GroupsOf<192, true> : GroupShape<192, ATTENTION_GROUPS_192_CAUSAL> {};
 template <>
-struct Groups<256, false> : GroupShape<256, ATTENTION_GROUPS_256> {};
+struct GroupsOf<256, false> : GroupShape<256, ATTENTION_GROUPS_256> {};
 template <>
-struct Groups<256, true> : GroupShape<256, ATTENTION_GROUPS_256_CAUSAL> {};
+struct GroupsOf<256, true> : GroupShape<256, ATTENTION_GROUPS_256_CAUSAL> {};
 
 struct Maps {
   TensorMap q, k, v;
@@ -490,7 +495,7 @@ Error launch_warp_specialized(const Problem &problem, cudaStream_t stream) {
                              problem.v_strides, Shape::kKeys);
   if (!made) return kLaunchFailed;
 
-  constexpr int64_t kCached = 24 << 20;  // Bytes of keys and values that stay in the L2.
+  constexpr int64_t kCached = ATTENTION_GROUPS_CACHED << 20;  // Bytes of keys and values that stay in the L2.
   const int64_t units = int64_t(problem.heads) * problem.batches, row_tiles = (problem.queries - 1) / Shape::kRows + 1;
   const int64_t unit_bytes = std::max<int64_t>(1, int64_t(problem.keys) * problem.depth * 4 / problem.group);
   const int64_t section = problem.causal ? std::min(units, std::max<int64_t>(1, kCached / unit_bytes)) : 1;
@@ -506,9 +511,9 @@ Error launch_warp_specialized(const Problem &problem, cudaStream_t stream) {
 
 template <typename T, int kDepth>
 Error warp_specialized(const Problem &problem, cudaStream_t stream) {
-  if constexpr (!std::is_same<typename Groups<kDepth, true>::Base, typename Groups<kDepth, false>::Base>::value)
-    if (problem.causal) return launch_warp_specialized<T, typename Groups<kDepth, true>::Base>(problem, stream);
-  return launch_warp_specialized<T, typename Groups<kDepth, false>::Base>(problem, stream);
+  if constexpr (!std::is_same<typename GroupsOf<kDepth, true>::Base, typename GroupsOf<kDepth, false>::Base>::value)
+    if (problem.causal) return launch_warp_specialized<T, typename GroupsOf<kDepth, true>::Base>(problem, stream);
+  return launch_warp_specialized<T, typename GroupsOf<kDepth, false>::Base>(problem, stream);
 }
 
 }  // namespace attention
