@@ -137,7 +137,9 @@ def _automatic(target: Target, variants: Sequence[str], gpu: bool) -> Device:
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
     """The named variants, or all that run on the device. Raises LoopError for one that does not exist there."""
-    there = tuple(name for name in target.variants_on(device) if device == "cpu" or not made_for_another(target, name))
+    there = tuple(
+        name for name in target.variants_on(device) if device == "cpu" or not made_for_another(target, name)
+    )
     for name in names:
         if name not in target.variants:
             raise UsageError(

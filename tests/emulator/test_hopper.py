@@ -12,20 +12,35 @@ from tests.conftest import ROOT
 from tests.emulator.fixtures import KERNELS, Array, Fixtures, aligned, compiled, each_seed, line_of, places
 
 FAULTS: dict[str, tuple[int, str]] = {
-    "no wait": (0, "copy that thread 0 issued .* (is still on its way|has not been waited for)|nobody has written"),
-    "the wrong phase": (1, "is still on its way|has not been waited for|nobody has written|deadlock: waits for the phase"),
+    "no wait": (
+        0,
+        "copy that thread 0 issued .* (is still on its way|has not been waited for)|nobody has written",
+    ),
+    "the wrong phase": (
+        1,
+        "is still on its way|has not been waited for|nobody has written|deadlock: waits for the phase",
+    ),
     "a stage that is overwritten": (2, "copies over byte .*|once more than the 1 times that a phase takes"),
     "a stage that is released too early": (3, "copies over byte .* which products of warp .* read"),
-    "no fence of the async proxy": (4, "which thread .* wrote at .*: no fence.proxy.async of that thread lies between"),
+    "no fence of the async proxy": (
+        4,
+        "which thread .* wrote at .*: no fence.proxy.async of that thread lies between",
+    ),
     "no barrier after writing": (5, "race: operand a reads byte|no fence.proxy.async"),
     "a wrong stride": (6, "operand [ab] reads line 8, element 0 .*: that is row 16, feature 0|reaches byte"),
     "a wrong first line": (7, "operand b reads line 56, element 0 .* row 0, feature 0 of another tensor copy"),
     "no fence of registers": (8, "begins a product without wgmma.fence"),
-    "no wait for the product": (9, "uses sums of the product that was begun at .*: wgmma_wait for its group is missing"),
+    "no wait for the product": (
+        9,
+        "uses sums of the product that was begun at .*: wgmma_wait for its group is missing",
+    ),
     "no commit": (10, "wgmma_wait for its group is missing"),
     "half the bytes": (11, "has not been waited for|on its way|phase of parity"),
     "twice the bytes": (12, "waits for the phase of parity 0 .* lacks 0 of 1 arrivals and 16384 bytes"),
-    "an arrival too many": (13, "once more than the 1 times that a phase takes|has not been waited for|on its way"),
+    "an arrival too many": (
+        13,
+        "once more than the 1 times that a phase takes|has not been waited for|on its way",
+    ),
     "mbarriers that no copy sees": (14, "fence.proxy.async is missing after it"),
     "mbarriers that no thread sees": (15, "race: uses the mbarrier|is no mbarrier"),
     "registers that nobody gave": (16, "waits for 256 registers a thread: it has 248"),
@@ -35,7 +50,10 @@ FAULTS: dict[str, tuple[int, str]] = {
     "a copy to an odd place": (20, "no multiple of 128"),
     "an mbarrier that is none": (21, "is no mbarrier: nobody has made one there"),
     "a descriptor that reaches too far": (22, "reaches byte|nobody has written"),
-    "a thread that reads too early": (23, "reads byte .* (still on its way|has not been waited for|nobody has written)"),
+    "a thread that reads too early": (
+        23,
+        "reads byte .* (still on its way|has not been waited for|nobody has written)",
+    ),
 }
 
 
@@ -82,7 +100,9 @@ def test_a_product_and_the_copy_it_reads_are_named(hopper: Fixtures) -> None:
     assert line_of("hopper.cu", "product: multiplies") in places(fault)
 
 
-@pytest.mark.parametrize(("rows", "columns", "first_row"), [(64, 40, 0), (50, 64, 0), (90, 24, 64), (100, 64, -10)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "first_row"), [(64, 40, 0), (50, 64, 0), (90, 24, 64), (100, 64, -10)]
+)
 def test_what_a_tensor_does_not_have_is_zero(hopper: Fixtures, rows: int, columns: int, first_row: int) -> None:
     """Rows and features beyond its end, and rows before its first."""
     a, b = drawn(rows, columns, 3), drawn(64, columns, 4)
@@ -122,7 +142,13 @@ def test_tensor_maps_are_checked(hopper: Fixtures, rows: int, stride: int, box_r
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_the_fixtures_are_hoppers_own_code(tmp_path: Path) -> None:
     """nvcc takes the same source for sm_90a."""
-    command = ["nvcc", "-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-c", f"-I{ROOT / 'kernels' / 'include'}"]
+    command = [
+        "nvcc",
+        "-std=c++17",
+        "-gencode=arch=compute_90a,code=sm_90a",
+        "-c",
+        f"-I{ROOT / 'kernels' / 'include'}",
+    ]
     done = subprocess.run(
         [*command, str(KERNELS / "hopper.cu"), "-o", str(tmp_path / "hopper.o")],
         capture_output=True,

@@ -46,7 +46,9 @@ def kernels(build_cache: Path) -> Kernels:
 def computes_rightly(kernels: Kernels, call: Call) -> None:
     """Assert that every variant that is for such rows takes a call, and agrees with float64."""
     features = call.q.shape[3]
-    for variant in (one for one in VARIANTS if features <= WIDEST[one] and (one not in ALIGNED or features % 8 == 0)):
+    for variant in (
+        one for one in VARIANTS if features <= WIDEST[one] and (one not in ALIGNED or features % 8 == 0)
+    ):
         call.o.fill_(7.0)
         assert (variant, "", "") == (variant, kernels.run(variant, call), far_off(call))
 
