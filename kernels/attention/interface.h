@@ -43,6 +43,7 @@ enum Error {
   kTooLarge,
   kLaunchFailed,
   kInvalidScale,
+  kUntakenStrides,
   kErrors
 };
 
@@ -67,11 +68,12 @@ constexpr const char *kSentences[] = {
     "causal is neither 0 nor 1",
     "alignment is neither 0 (top_left) nor 1 (bottom_right)",
     "no memory for the scratch space",
-    "more features than this variant takes: fa1 and auto take up to 1024, tensor_core and decode 256, others 128",
+    "more features than this variant takes: fa1 and auto take up to 1024, small and split_k 128, others 256",
     "rows do not begin at multiples of 16 bytes (pointers, strides, or D no multiple of 8): fa1 and auto take such",
     "a size is beyond what one launch can count: 65535 heads or batches, 2^30 queries or keys, 64 ranges",
     "the launch failed",
     "scale is not a finite number of type float",
+    "strides that a tensor map cannot hold: zero, negative, or 2^40 bytes and more; auto takes such",
 };
 static_assert(sizeof kSentences / sizeof *kSentences == kErrors, "a sentence for every error");
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "async.h"
 #include "global_memory.h"
 #include "lane.h"
 #include "shared_memory.h"
@@ -59,6 +60,7 @@ class Block {
     early_copies_ = random.below(2);
     shared.reset(shape_.shared_bytes);
     block_interval_ = 1;
+    begin_async(seed);
     begin_lanes();
     return schedule(random);
   }
@@ -84,17 +86,21 @@ class Block {
   void write_shared(Lane &lane, uint32_t address, const void *value, unsigned bytes, Where where) {
     count(lane, where);
     if (!shared.write(address, value, bytes, stamp(lane, where))) fail(lane, where, shared.fault());
+    lane.writes++;
+    if (shared.pieces.used()) note_write(lane, address, where);
   }
   void read_global(Lane &lane, const void *data, unsigned bytes, unsigned alignment, Where where) {
     count(lane, where);
     if (!lane.may_touch) fail(lane, where, kTooEarly);
-    const std::string fault = global_->read({data, bytes, alignment, number_, stamp(lane, where), sites_});
+    const Stamp now = stamp(lane, where);
+    const std::string fault = global_->read({data, bytes, alignment, number_, now, sites_, &clock(lane)});
     if (!fault.empty()) fail(lane, where, fault);
   }
   void write_global(Lane &lane, void *data, const void *value, unsigned bytes, unsigned alignment, Where where) {
     count(lane, where);
     if (!lane.may_touch) fail(lane, where, kTooEarly);
-    const std::string fault = global_->write({data, bytes, alignment, number_, stamp(lane, where), sites_}, value);
+    const Stamp now = stamp(lane, where);
+    const std::string fault = global_->write({data, bytes, alignment, number_, now, sites_, &clock(lane)}, value);
     if (!fault.empty()) fail(lane, where, fault);
   }
 
@@ -112,6 +118,15 @@ class Block {
       }
   }
 
+  // mbarriers, named barriers, copies by tensor maps, registers: engines.h.
+  void make_mbarrier(Lane &lane, uint32_t address, unsigned arrivals, Where where);
+  void arrive(Lane &lane, uint32_t address, unsigned bytes, Where where);
+  void wait_mbarrier(Lane &lane, uint32_t address, unsigned parity, Where where);
+  void arrive_named(Lane &lane, unsigned barrier, unsigned threads, bool stay, Where where);
+  void copy_tensor(Lane &lane, const TensorMap &map, uint32_t destination, uint32_t mbarrier, const int (&at)[4],
+                   Where where);
+  void use_sums(Lane &lane, const float *registers, Where where);
+
   // Called while a collective is executed ---------------------------------------------------------------------
 
   // Every lane of the warp is here: what they wrote so far, they all see.
@@ -123,14 +138,27 @@ class Block {
     if (fault_.empty()) fault_ = describe(lane, lane.where, what);
   }
   Stamp stamp(const Lane &lane, Where where) {
+    shared.clock = &clock(lane);
+    touched_[lane.thread / kLanes] = true;
     return Stamp(lane.thread, block_interval_, warp_intervals_[lane.thread / kLanes], sites_.number(where));
   }
+
+  unsigned registers_of(const Lane &lane) const { return products_[lane.thread / kLanes].registers; }
+
+  // Products of a warp group and what belongs to them: products.h.
+  void fence_products(Lane *const *lanes);
+  void commit_products(Lane *const *lanes);
+  void wait_products(Lane *const *lanes);
+  void multiply(Lane *const *lanes, bool half, bool from_registers);
+  void ask_registers(Lane *const *lanes, bool more);
 
   SharedMemory shared{sites_};
   uint64_t conflicts = 0;  // Shared-memory wavefronts of ldmatrix beyond the four that it needs.
   uint64_t fetches = 0;    // ldmatrix executed.
 
  private:
+  Clock &clock(const Lane &lane) { return clocks_[lane.thread / kLanes]; }
+
   static Lane *&current() {
     static thread_local Lane *lane __attribute__((tls_model("initial-exec"))) = nullptr;
     return lane;
@@ -169,6 +197,24 @@ class Block {
 
   Lane &at(int warp, int lane) { return *lanes_[static_cast<size_t>(warp * kLanes + lane)]; }
 
+  // engines.h.
+  void begin_async(uint64_t seed);
+  void note_write(const Lane &lane, uint32_t address, Where where);
+  const Clock &release_of(const Lane &lane);
+  Mbarrier *find_mbarrier(uint32_t address);
+  Mbarrier &mbarrier_of(Lane &lane, uint32_t address, Where where);
+  void end_phase(Mbarrier &barrier);
+  void land_copy(size_t which);
+  void maybe_land(Random &random);
+  void wake(Lane::State state, unsigned barrier);
+  uint32_t origin_of(const TensorMap &map, int head, int batch);
+  std::string waits_for(const Lane &lane);
+  // products.h.
+  bool fetch_operand(const Lane &lane, const char *name, uint64_t layout, int rows, bool turned, float (*to_float)(uint16_t),
+                     float *values);
+  bool see_piece(const Lane &lane, const char *name, uint32_t address, unsigned first_warp);
+  bool execute_group(int warp);
+
   // Who runs when: schedule.h.
   void begin_lanes();
   bool schedule(Random &random);
@@ -178,6 +224,7 @@ class Block {
   bool diverged(const Lane &one, const Lane &other);
   bool all_done();
   bool release();
+  bool stuck();
   bool deadlock(const Lane &waiting, const std::string &what);
 
   Sites sites_;
@@ -192,6 +239,21 @@ class Block {
   const Kernel *kernel_ = nullptr;
   GlobalMemory *global_ = nullptr;
   std::string fault_;
+
+  std::vector<Clock> clocks_;  // Of each warp.
+  std::vector<char> touched_;  // Whether a warp has touched memory since it last let others go on.
+  std::vector<Mbarrier> mbarriers_;
+  std::vector<NamedBarrier> named_;
+  std::vector<TensorCopy> flying_;
+  std::vector<WarpProducts> products_;
+  struct Origin {
+    const char *data;
+    int head, batch;
+  };
+  std::vector<Origin> origins_;
+  std::vector<float> operands_;  // Of one product.
+  unsigned free_registers_ = 0;
+  enum Landing { kAtOnce, kLate, kAnyTime } landing_ = kAtOnce;
 };
 
 }  // namespace emulator

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "clock.h"
 #include "stamp.h"
 
 namespace simt {
@@ -60,6 +61,9 @@ struct GlobalAccess {
   uint32_t block;
   Stamp now;
   const Sites &sites;
+  const Clock *clock;
+
+  bool after(Stamp earlier) const { return earlier.before(now) || clock->covers(earlier); }
 };
 
 class GlobalMemory {
@@ -90,7 +94,7 @@ class GlobalMemory {
       const uint32_t mark = one.mark().load();
       if (!(mark & one.bytes())) continue;
       if (mark >> 2 != access.block + 1) return of_another_block("reads", one, mark, "writes");
-      if (const Stamp write = one.stamp(); !write.before(access.now)) return race("reads", one, write, access);
+      if (const Stamp write = one.stamp(); !access.after(write)) return race("reads", one, write, access);
     }
     return {};
   }
@@ -110,7 +114,7 @@ class GlobalMemory {
         if (mark >> 2 != access.block + 1) return of_another_block("writes", one, mark, "writes too");
         const Stamp write = one.stamp();
         const bool same = now.same_instruction(write) && std::memcmp(access.data, value, access.bytes) == 0;
-        if (!write.before(now) && !same) return race("writes", one, write, access);
+        if (!access.after(write) && !same) return race("writes", one, write, access);
         now = now.with(write);
       }
       if (mark >> 2 == access.block + 1) one.keep(mark & 3);

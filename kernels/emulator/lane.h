@@ -35,6 +35,7 @@ struct Collective {
   // All 32 lanes at one place in the source, as `.sync.aligned` wants it. Otherwise lanes may be at different places
   // and those that have returned are not waited for.
   bool aligned;
+  bool group = false;  // Of the four warps of a warp group: 128 lanes.
 };
 
 // A copy by cp.async that has been issued.
@@ -46,7 +47,7 @@ struct Copy {
 };
 
 struct Lane {
-  enum State { kReady, kInWarp, kAtBarrier, kDone };
+  enum State { kReady, kInWarp, kAtBarrier, kAtMbarrier, kAtNamed, kForRegisters, kDone };
 
   Fiber fiber;
   Block *block = nullptr;
@@ -68,6 +69,14 @@ struct Lane {
   float *accumulators = nullptr;
   uint32_t value = 0;
   int source = 0;
+  uint64_t operands[2] = {0, 0};  // Descriptors of wgmma.
+  unsigned columns = 0;
+  bool add = false;
+
+  uint32_t writes = 0, fenced = 0;  // Of shared memory, in all and up to its last fence of the async proxy.
+  unsigned barrier = 0, parity = 0; // What it waits for.
+
+  bool sleeps() const { return state == kAtMbarrier || state == kAtNamed || state == kForRegisters; }
 };
 
 }  // namespace emulator

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "collectives.h"
+#include "products.h"
 #include "schedule.h"
 
 namespace simt {

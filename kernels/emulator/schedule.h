@@ -19,6 +19,7 @@ inline void Block::begin_lanes() {
     lane.index = {i % shape_.block.x, i / shape_.block.x % shape_.block.y, i / shape_.block.x / shape_.block.y};
     lane.state = i < threads ? Lane::kReady : Lane::kDone;
     lane.groups.clear(), lane.copies.clear();
+    lane.writes = lane.fenced = 0;
     lane.may_touch = !shape_.early;
     if (i < threads) lane.fiber.reset(&Block::enter);
   }
@@ -31,6 +32,10 @@ inline bool Block::schedule(Random &random) {
     for (int warp = 0; warp < warps_; warp++)
       if (can_run(warp)) runnable.push_back(warp);
     if (runnable.empty()) {
+      if (!flying_.empty()) {
+        land_copy(random.below(static_cast<unsigned>(flying_.size())));
+        continue;
+      }
       if (all_done()) return true;
       if (!release()) return false;
       continue;
@@ -38,6 +43,7 @@ inline bool Block::schedule(Random &random) {
     const int warp = runnable[random.below(static_cast<unsigned>(runnable.size()))];
     do {
       if (!advance(warp, random.below(2))) return false;
+      maybe_land(random);
     } while (can_run(warp) && random.below(64));
   }
 }
@@ -67,6 +73,9 @@ inline bool Block::execute(int warp) {
     if (at(warp, i).state == Lane::kInWarp) meeting = &at(warp, i);
   if (!meeting) return true;
   const Collective &collective = *meeting->collective;
+  for (int i = 0; i < kLanes; i++)
+    if (at(warp, i).sleeps() || at(warp, i).state == Lane::kReady) return true;  // It may still come.
+  if (collective.group) return execute_group(warp);
   Lane *lanes[kLanes];
   for (int i = 0; i < kLanes; i++) {
     Lane &lane = at(warp, i);
@@ -86,6 +95,7 @@ inline bool Block::diverged(const Lane &one, const Lane &other) {
   const std::string does = other.thread >= shape_.threads()  ? "does not exist"
                            : other.state == Lane::kDone      ? "has returned"
                            : other.state == Lane::kAtBarrier ? "waits in __syncthreads" + at
+                           : other.sleeps()                  ? "waits" + at
                                                              : std::string("is in ") + other.collective->name + at;
   fault_ = describe(one, one.where, format("divergence: all lanes of the warp have to execute %s together, thread %u ",
                                            one.collective->name, other.thread) + does);
@@ -98,8 +108,26 @@ inline bool Block::all_done() {
   return true;
 }
 
+// Whether some wait for what is not __syncthreads: then for ever. Each of them that waits for something else is named.
+inline bool Block::stuck() {
+  std::vector<std::string> named;
+  for (unsigned i = 0; i < shape_.threads() && named.size() < 4; i++) {
+    const Lane &lane = *lanes_[i];
+    if (lane.state == Lane::kDone || lane.state == Lane::kAtBarrier) continue;
+    std::string waits = waits_for(lane);
+    if (std::find(named.begin(), named.end(), waits) != named.end()) continue;
+    if (named.empty())
+      fault_ = describe(lane, lane.where, "deadlock: waits " + waits);
+    else
+      fault_ += format("; thread %u at %s waits ", lane.thread, lane.where.text().c_str()) + waits;
+    named.push_back(std::move(waits));
+  }
+  return !named.empty();
+}
+
 // Nobody can run: open the barrier when everybody is there.
 inline bool Block::release() {
+  if (stuck()) return false;
   const Lane *first = nullptr, *returned = nullptr;
   for (unsigned i = 0; i < shape_.threads(); i++) {
     const Lane &lane = *lanes_[i];
@@ -118,6 +146,9 @@ inline bool Block::release() {
     return false;
   }
   warp_intervals_.assign(static_cast<size_t>(warps_), 0);
+  for (Clock &clock : clocks_) clocks_[0].join(clock);
+  std::fill(std::begin(clocks_[0].accesses), std::end(clocks_[0].accesses), 0u);
+  for (Clock &clock : clocks_) clock = clocks_[0];
   for (unsigned i = 0; i < shape_.threads(); i++) lanes_[i]->state = Lane::kReady;
   return true;
 }

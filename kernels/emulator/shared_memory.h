@@ -8,6 +8,9 @@
 // Of the reads two are kept, the last one and the last one by another warp. That is enough: a barrier orders all
 // reads before it, and a write after two warps have read conflicts with at least one of them.
 //
+// Other barriers order those who meet at them: the clock of the warp that asks says so. What tensor copies and wgmma do is
+// noted by pieces of 16 bytes (async.h).
+//
 // A copy by cp.async belongs to its destination from its issue to its wait: until then nobody may read or write
 // there, the issuing thread included; after it, other threads need a barrier as for any write.
 #pragma once
@@ -16,6 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "async.h"
+#include "clock.h"
 #include "stamp.h"
 
 namespace simt {
@@ -31,15 +36,18 @@ class SharedMemory {
   void reset(size_t bytes) {
     memory_.assign(bytes, 0xff);
     cells_.assign((bytes + kGranule - 1) / kGranule, Cell());
+    pieces.reset(bytes);
   }
+  size_t size() const { return memory_.size(); }
 
   unsigned char *at(uint32_t address) { return memory_.data() + address; }
 
   // Whether an access is allowed; it leaves its mark. What is wrong with it, `fault` says.
   bool read(uint32_t address, unsigned bytes, Stamp now) {
     if (!inside(address, bytes)) return false;
+    if (pieces.used() && !pieces.read(address, bytes, clock, sites_)) return fail(pieces.fault());
     for (Cell *cell = first(address), *end = last(address, bytes); cell != end; cell++) {
-      if (cell->write.never() || cell->write.in_flight() || !cell->write.before(now)) return unreadable(cell, now);
+      if (cell->write.never() || cell->write.in_flight() || !before(cell->write, now)) return unreadable(cell, now);
       note_read(cell, now);
     }
     return true;
@@ -49,6 +57,7 @@ class SharedMemory {
   // matter then which of them is the last. The programming guide allows it.
   bool write(uint32_t address, const void *value, unsigned bytes, Stamp now) {
     if (!inside(address, bytes)) return false;
+    if (pieces.used() && !pieces.write(address, bytes, clock, sites_)) return fail(pieces.fault());
     for (Cell *cell = first(address), *end = last(address, bytes); cell != end; cell++) {
       const bool same = now.same_instruction(cell->write) && std::memcmp(at(address), value, bytes) == 0;
       if (!writable("writes", cell, now, same)) return false;
@@ -56,6 +65,22 @@ class SharedMemory {
     }
     return true;
   }
+
+  // Whether everything that threads did here themselves, one way or another, is over for the one that asks; `verb` says
+  // what it does. `writes` only: whether what they wrote is.
+  bool settled(const char *verb, uint32_t address, unsigned bytes, Stamp now, bool writes) {
+    for (Cell *cell = first(address), *end = last(address, bytes); cell != end; cell++) {
+      if (cell->write.in_flight()) return in_flight(verb, cell);
+      if (!writes && !writable(verb, cell, now, false)) return false;
+      if (writes && !cell->write.never() && !before(cell->write, now)) return race(verb, cell, now, "wrote", cell->write);
+    }
+    return true;
+  }
+  // Written by a tensor copy: for threads as if it had been there from the start; `pieces` knows more.
+  void brought(uint32_t address, unsigned bytes, Stamp start) {
+    for (Cell *cell = first(address), *end = last(address, bytes); cell != end; cell++) *cell = {start, Stamp(), Stamp()};
+  }
+  Stamp writer(uint32_t address) const { return cells_[address / kGranule].write; }
 
   // cp.async is issued: the destination is its own until it lands.
   bool depart(uint32_t address, unsigned bytes, Stamp now) {
@@ -72,7 +97,12 @@ class SharedMemory {
 
   const std::string &fault() const { return fault_; }
 
+  const Clock *clock = nullptr;  // Of the warp that asks.
+  Pieces pieces;
+
  private:
+  bool before(Stamp access, Stamp now) const { return access.before(now) || (clock && clock->covers(access)); }
+
   struct Cell {
     Stamp write, read, other_read;  // The last reader, and the last one of another warp.
   };
@@ -99,9 +129,9 @@ class SharedMemory {
   bool writable(const char *verb, const Cell *cell, Stamp now, bool same) {
     if (cell->write.in_flight()) return in_flight(verb, cell);
     const Stamp write = cell->write;
-    if (!write.never() && !write.before(now) && !same) return race(verb, cell, now, "wrote", write);
+    if (!write.never() && !before(write, now) && !same) return race(verb, cell, now, "wrote", write);
     for (const Stamp read : {cell->read, cell->other_read})
-      if (!read.never() && !read.before(now)) return race(verb, cell, now, "read", read);
+      if (!read.never() && !before(read, now)) return race(verb, cell, now, "read", read);
     return true;
   }
 

@@ -69,9 +69,10 @@ class Stamp {
     return warp() == now.warp() && warp_interval() != now.warp_interval();
   }
 
+  unsigned warp_interval() const { return bits_ >> 32 & 0x3fff; }
+
  private:
   unsigned partner() const { return bits_ >> 10 & 31; }  // XOR of two lanes that did the same; 0: one alone.
-  unsigned warp_interval() const { return bits_ >> 32 & 0x3fff; }
   unsigned block_interval() const { return bits_ >> 46 & 0x1ffff; }
 
   // Whether both are of one warp, and nothing orders its lanes between them.

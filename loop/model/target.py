@@ -96,6 +96,9 @@ class CAbiVariant(_Variant):
     """The exported function."""
     build: BuildRecipe = BuildRecipe()
     """How to compile it."""
+    architecture: Text | None = None
+    """The only GPU architecture that it is made for, as in `sm_90`. `loop` skips it on other GPUs and says so.
+    None: whatever its flags build for."""
     launch: Launch | None = None
     """How a call is cut up; None where nobody declared it."""
     emulation: BuildRecipe | None = None

@@ -57,7 +57,12 @@ def named(context: Context) -> tuple[str, ...]:
 
 def compiled(context: Context, chosen: Iterable[str], found: Findings) -> Generator[Tick, None, tuple[Build, ...]]:
     """Every variant built for the GPU."""
-    wanted = {name: context.bench.target.compiled(name, found.architecture) for name in chosen}
+    target = context.bench.target
+    wanted = {name: target.compiled(name, found.architecture) for name in chosen}
+    for name, one in list(wanted.items()):
+        if one.architecture not in (None, found.architecture):
+            found.missing.append(f"{name} on {found.architecture}: it is made for {one.architecture}")
+            del wanted[name]
     return (yield from _build(context, wanted, f"compiler's report for {found.architecture}", found))
 
 

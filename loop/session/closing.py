@@ -41,7 +41,7 @@ from loop.session.grading import late_steps
 from loop.session.next_session import proposal
 from loop.session.objective import Objective, phase_times, session_facts, unless_nothing_judged
 from loop.session.page import Rendered, ReportInput, render_session
-from loop.steps.setting import Setting
+from loop.steps.setting import Setting, made_for_another
 from loop.store import index, journal, sessions
 from loop.store.sessions import CHANGES, SessionFolder
 
@@ -133,7 +133,9 @@ def left_out(setting: Setting, head: SessionHead) -> list[str]:
     lines = []
     for name, variant in setting.target.variants.items():
         if name not in (*head.variants, *head.emulated):
-            why = "not selected" if variant.device in (head.device, "any") else f"it runs on {variant.device}"
+            another = made_for_another(setting.target, name) if head.device == "cuda" else ""
+            here = variant.device in (head.device, "any")
+            why = another or ("not selected" if here else f"it runs on {variant.device}")
             lines.append(f"variant {name}: {why}")
     lines += [f"speed of {name}: it runs on a GPU, here it was emulated" for name in head.emulated]
     if not head.machine.gpus:

@@ -17,7 +17,7 @@ from loop.model.dtypes import Device
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.record import SessionHead
-from loop.model.target import Target
+from loop.model.target import CAbiVariant, Target
 from loop.model.tuning import Entry
 from loop.model.workloads import WorkloadError, entry_of, expand, read_words, spelled
 from loop.repository.git import allow_programs
@@ -131,16 +131,29 @@ def _automatic(target: Target, variants: Sequence[str], gpu: bool) -> Device:
 
 def choose_variants(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:
     """The named variants, or all that run on the device. Raises LoopError for one that does not exist there."""
-    there = target.variants_on(device)
+    there = tuple(
+        name for name in target.variants_on(device) if device == "cpu" or not made_for_another(target, name)
+    )
     for name in names:
         if name not in target.variants:
             raise UsageError(
                 f"target {target.name} has no variant {name!r}", hint=definitions.hint_for(name, target.variants)
             )
+        if device == "cuda" and (another := made_for_another(target, name)):
+            raise UsageError(f"variant {name}: {another}", hint="--device cpu runs it under the emulator")
         if name not in there and name not in choose_emulated(names, target, device):
             other = target.variants[name].device
             raise UsageError(f"variant {name} does not run on {device}", hint=f"--device {other}")
     return tuple(name for name in dict.fromkeys(names) if name in there) if names else there
+
+
+def made_for_another(target: Target, name: str) -> str:
+    """Why a variant does not run on the GPU here: it is made for another architecture. Empty where it may run."""
+    variant, first = target.variants[name], gpus().first
+    wanted = variant.architecture if isinstance(variant, CAbiVariant) else None
+    if wanted is None or first is None or first.architecture == wanted:
+        return ""
+    return f"it is made for {wanted}, and {first.name} is {first.architecture}"
 
 
 def choose_emulated(names: Sequence[str], target: Target, device: Device) -> tuple[str, ...]:

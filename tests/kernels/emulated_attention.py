@@ -11,8 +11,18 @@ from torch import Tensor
 
 from loop.calls.tensors import LoopTensor
 
-VARIANTS = ("fa1", "split_k", "decode", "tensor_core", "small", "auto")
-WIDEST = {"fa1": 1024, "auto": 1024, "tensor_core": 256, "decode": 256, "split_k": 128, "small": 128}
+VARIANTS = ("fa1", "split_k", "decode", "tensor_core", "warp_specialized", "small", "auto")
+WIDEST = {
+    "fa1": 1024,
+    "auto": 1024,
+    "tensor_core": 256,
+    "decode": 256,
+    "warp_specialized": 256,
+    "split_k": 128,
+    "small": 128,
+}
+ALIGNED = ("decode", "warp_specialized")
+"""Variants that want every row at a multiple of 16 bytes, however few features it has."""
 CODES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}
 SLACK = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 """atol and rtol: about twice what rounding the weights to the element type costs."""

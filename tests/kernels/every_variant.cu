@@ -5,3 +5,4 @@
 #include "cuda/small.cu"
 #include "cuda/split_k.cu"
 #include "cuda/tensor_core.cu"
+#include "cuda/warp_specialized.cu"

@@ -1,0 +1,519 @@
+// Attention for Hopper (sm_90a): one warp group copies, two or three compute.
+//
+//   copies    K and V come by tensor copies into rings of stages, Q into a place for each group; mbarriers say what is
+//             there and what is used up. One thread does it; the others of its group only give their registers back.
+//   computes  S = Q K^T of the next tile and O += P V of this one are begun together, from shared memory and from P in
+//             registers; the softmax of the next tile runs under O += P V, and under the products of the other groups:
+//             a named barrier lets groups begin their products in turn.
+//
+// The order of FlashAttention-3 (Shah et al., 2024). Blocks stay and take one piece of work after another (groups.cuh), so
+// that keys and queries of the next are on their way while the last is finished. As in tensor_core, the last keys come
+// first, because those are masked, and the reference in exponents stays while the maximum grows by less than 2^8.
+// The output goes from registers to memory: four lanes exchange their parts of a row, so that each stores 16 bytes.
+// Rows, keys and features that a tensor does not have are zeros of the tensor map.
+#pragma once
+
+#include <type_traits>
+
+#include "dispatch.cuh"
+#include "groups.cuh"
+#include "loop_hopper.cuh"
+#include "tiles.cuh"
+
+namespace attention {
+
+using namespace simt;
+
+// Whether groups begin their products in turn; whether blocks stay for more than one piece of work; the megabytes of keys
+// and values that a section may have under a mask; of each width the groups that compute, keys of a tile, stages.
+#if !defined(ATTENTION_GROUPS_TURNS)
+#define ATTENTION_GROUPS_TURNS 1
+#endif
+#if !defined(ATTENTION_GROUPS_STAY)
+#define ATTENTION_GROUPS_STAY 1
+#endif
+#if !defined(ATTENTION_GROUPS_CACHED)
+#define ATTENTION_GROUPS_CACHED 24
+#endif
+#if !defined(ATTENTION_GROUPS_64)
+#define ATTENTION_GROUPS_64 3, 128, 2
+#define ATTENTION_GROUPS_64_CAUSAL 3, 128, 2
+#endif
+#if !defined(ATTENTION_GROUPS_128)
+#define ATTENTION_GROUPS_128 2, 176, 2
+#define ATTENTION_GROUPS_128_CAUSAL 2, 128, 2
+#endif
+#if !defined(ATTENTION_GROUPS_192)
+#define ATTENTION_GROUPS_192 2, 112, 2
+#define ATTENTION_GROUPS_192_CAUSAL 2, 112, 2
+#endif
+#if !defined(ATTENTION_GROUPS_256)
+#define ATTENTION_GROUPS_256 2, 80, 2
+#define ATTENTION_GROUPS_256_CAUSAL 2, 80, 2
+#endif
+
+template <int kDepth, bool kCausal>
+struct GroupsOf;
+template <>
+struct GroupsOf<64, false> : GroupShape<64, ATTENTION_GROUPS_64> {};
+template <>
+struct GroupsOf<64, true> : GroupShape<64, ATTENTION_GROUPS_64_CAUSAL> {};
+template <>
+struct GroupsOf<128, false> : GroupShape<128, ATTENTION_GROUPS_128> {};
+template <>
+struct GroupsOf<128, true> : GroupShape<128, ATTENTION_GROUPS_128_CAUSAL> {};
+template <>
+struct GroupsOf<192, false> : GroupShape<192, ATTENTION_GROUPS_192> {};
+template <>
+struct GroupsOf<192, true> : GroupShape<192, ATTENTION_GROUPS_192_CAUSAL> {};
+template <>
+struct GroupsOf<256, false> : GroupShape<256, ATTENTION_GROUPS_256> {};
+template <>
+struct GroupsOf<256, true> : GroupShape<256, ATTENTION_GROUPS_256_CAUSAL> {};
+
+struct Maps {
+  TensorMap q, k, v;
+};
+
+constexpr float kFreeRise = 8.0f;  // Powers of two by which the maximum may grow before the reference follows.
+
+// Where things lie in a block's shared memory.
+template <class Shape>
+struct Places {
+  SharedAddress base;
+
+  SIMT_DEVICE SharedAddress queries(unsigned group) const { return base + group * Shape::kQueryBytes; }
+  SIMT_DEVICE SharedAddress keys(unsigned stage) const { return base + Shape::kKeysAt + stage * Shape::kTileBytes; }
+  SIMT_DEVICE SharedAddress values(unsigned stage) const { return base + Shape::kValuesAt + stage * Shape::kTileBytes; }
+
+  SIMT_DEVICE SharedAddress queries_there(unsigned group) const { return barrier(group); }
+  SIMT_DEVICE SharedAddress queries_used(unsigned group) const { return barrier(Shape::kGroups + group); }
+  SIMT_DEVICE SharedAddress keys_there(unsigned stage) const { return barrier(kRings + stage); }
+  SIMT_DEVICE SharedAddress keys_used(unsigned stage) const { return barrier(kRings + Shape::kStages + stage); }
+  SIMT_DEVICE SharedAddress values_there(unsigned stage) const { return barrier(kRings + 2 * Shape::kStages + stage); }
+  SIMT_DEVICE SharedAddress values_used(unsigned stage) const { return barrier(kRings + 3 * Shape::kStages + stage); }
+
+  // By one thread. What is there, one thread says and the copies' bytes do; what is used up, each warp that read it.
+  SIMT_DEVICE void make_barriers() const {
+    for (unsigned group = 0; group < Shape::kGroups; group++) {
+      mbarrier_init(queries_there(group), 1);
+      mbarrier_init(queries_used(group), 4);
+    }
+    for (unsigned stage = 0; stage < Shape::kStages; stage++) {
+      mbarrier_init(keys_there(stage), 1);
+      mbarrier_init(keys_used(stage), 4 * Shape::kGroups);
+      mbarrier_init(values_there(stage), 1);
+      mbarrier_init(values_used(stage), 4 * Shape::kGroups);
+    }
+    fence_async_proxy();
+  }
+
+ private:
+  static constexpr unsigned kRings = 2 * Shape::kGroups;
+  SIMT_DEVICE SharedAddress barrier(unsigned index) const { return base + Shape::kBarriersAt + 8 * index; }
+};
+
+// How many tiles of keys a piece of work has.
+template <class Shape>
+SIMT_DEVICE int key_tiles(const Problem &problem, int first_row) {
+  return (visible_keys(problem, first_row + Shape::kRows - 1) + Shape::kKeys - 1) / Shape::kKeys;
+}
+
+// The one thread that copies.
+template <class Shape>
+struct Producer {
+  const Problem &problem;
+  const Maps &maps;
+  Places<Shape> places;
+  Ring<Shape::kStages> keys = {}, values = {};
+  unsigned queries_parity = 0;
+
+  SIMT_DEVICE void load_queries(const Work &work) {
+#pragma unroll 1
+    for (unsigned group = 0; group < Shape::kGroups; group++) {
+      const SharedAddress there = places.queries_there(group);
+      mbarrier_wait(places.queries_used(group), queries_parity ^ 1);
+      mbarrier_expect(there, Shape::kQueryBytes);
+#pragma unroll
+      for (int box = 0; box < Shape::kBoxes; box++)
+        tensor_load(places.queries(group) + box * Shape::kQueryBox, maps.q, there, 64 * box,
+                    work.first_row + 64 * static_cast<int>(group), work.head, work.batch);
+    }
+    queries_parity ^= 1;
+  }
+  SIMT_DEVICE void load_keys(int tile, int head, int batch) {
+    mbarrier_wait(places.keys_used(keys.stage), keys.parity ^ 1);
+    load_tile(maps.k, places.keys(keys.stage), places.keys_there(keys.stage), tile, head, batch);
+    keys.next();
+  }
+  SIMT_DEVICE void load_values(int tile, int head, int batch) {
+    mbarrier_wait(places.values_used(values.stage), values.parity ^ 1);
+    load_tile(maps.v, places.values(values.stage), places.values_there(values.stage), tile, head, batch);
+    values.next();
+  }
+  SIMT_DEVICE void load(const Work &work) {
+    const int tiles = key_tiles<Shape>(problem, work.first_row);
+    const int head = static_cast<int>((static_cast<unsigned>(work.head) + uint64_t(1)) * problem.share >> 32);
+    if (!tiles) return;
+    load_keys(tiles - 1, head, work.batch);
+    load_queries(work);
+#pragma unroll 1
+    for (int tile = tiles - 1; tile > 0; tile--) {
+      load_keys(tile - 1, head, work.batch);
+      load_values(tile, head, work.batch);
+    }
+    load_values(0, head, work.batch);
+  }
+
+ private:
+  SIMT_DEVICE static void load_tile(const TensorMap &map, SharedAddress place, SharedAddress there, int tile, int head,
+                                    int batch) {
+    mbarrier_expect(there, Shape::kTileBytes);
+#pragma unroll
+    for (int box = 0; box < Shape::kBoxes; box++)
+      tensor_load(place + box * Shape::kKeyBox, map, there, 64 * box, tile * Shape::kKeys, head, batch);
+  }
+};
+
+// One thread of a warp group that computes: its part of 64 query rows. It has rows lane/4 and lane/4 + 8 of its warp's 16
+// and, of every eight columns, 2 (lane mod 4) and the one after it; P comes out of the first product as the second wants it.
+template <typename T, class Shape>
+struct Consumer {
+  static constexpr int kDepth = Shape::kDepth, kKeys = Shape::kKeys;
+
+  const Problem &problem;
+  Places<Shape> places;
+  unsigned group, warp, lane;  // The warp in its group.
+  Ring<Shape::kStages> keys, values;
+  unsigned queries_parity = 0;
+
+  float output[kDepth / 2], logits[kKeys / 2];
+  uint32_t weights[kKeys / 16][4];
+  float top[2];  // The reference in exponents, before scaling; -inf until a key was seen.
+  float sum[2];  // Of the weights in this lane's columns.
+
+  SIMT_DEVICE Consumer(const Problem &problem, Places<Shape> places, unsigned group, unsigned thread)
+      : problem(problem), places(places), group(group), warp(thread / 32), lane(thread % 32) {}
+
+  SIMT_DEVICE void take(const Work &work) {
+    const int tiles = key_tiles<Shape>(problem, work.first_row);
+    const int own_row = work.first_row + static_cast<int>(64 * group + 16 * warp + lane / 4);
+    // Tiles from this one on have keys that some row of the group may not see.
+    const int edge = visible_keys(problem, work.first_row + static_cast<int>(64 * group)) / kKeys;
+    begin();
+    if (tiles) {
+      mbarrier_wait(places.queries_there(group), queries_parity);
+      if (problem.negative) turn_signs();
+      queries_parity ^= 1;
+      first_step(tiles - 1, own_row);
+      int tile = tiles - 2;
+#pragma unroll 1
+      for (; tile >= 0 && tile >= edge; tile--) step<true>(tile, own_row);
+#pragma unroll 1
+      for (; tile >= 0; tile--) step<false>(tile, own_row);
+      last_values();
+    }
+    finish(work, own_row);
+  }
+
+ private:
+  SIMT_DEVICE void begin() {
+#pragma unroll
+    for (int i = 0; i < kDepth / 2; i++) output[i] = 0.0f;
+    top[0] = top[1] = kMasked;
+    sum[0] = sum[1] = 0.0f;
+  }
+
+  // Of all queries of the group, where the scale is negative.
+  SIMT_DEVICE void turn_signs() {
+    constexpr uint32_t kSigns = 0x80008000u;
+#pragma unroll 1
+    for (unsigned at = (warp * 32 + lane) * 16; at < Shape::kQueryBytes; at += 16 * kWarpGroup) {
+      Words4 words = shared_load<Words4>(places.queries(group) + at);
+      words.x ^= kSigns, words.y ^= kSigns, words.z ^= kSigns, words.w ^= kSigns;
+      shared_store(places.queries(group) + at, words);
+    }
+    fence_async_proxy();
+    named_barrier_sync(1 + Shape::kGroups + group, kWarpGroup);
+  }
+
+  // logits = Q K^T for one tile, begun.
+  SIMT_DEVICE void multiply_keys() {
+    constexpr uint64_t kLines = kOperandLayout<16, 8 * Shape::kLine>;
+    const uint64_t a = operand_at(kLines, places.queries(group)), b = operand_at(kLines, places.keys(keys.stage));
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kDepth / 16; step++) {
+      const int box = step / 4, within = step % 4 * 32;
+      wgmma_shared<T>(logits, a + ((box * Shape::kQueryBox + within) >> 4), b + ((box * Shape::kKeyBox + within) >> 4),
+                      step > 0);
+    }
+    wgmma_commit();
+  }
+  // output += P V for one tile, begun.
+  SIMT_DEVICE void multiply_values() {
+    constexpr uint64_t kColumns = kOperandLayout<Shape::kKeyBox, 8 * Shape::kLine>;
+    const uint64_t b = operand_at(kColumns, places.values(values.stage));
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; step++)
+      wgmma_registers<T>(output, weights[step], b + (step * 16 * Shape::kLine >> 4));
+    wgmma_commit();
+  }
+
+  SIMT_DEVICE void release(SharedAddress used) const {
+    if (lane == 0) mbarrier_arrive(used);
+  }
+  SIMT_DEVICE void release_keys(int tile) {
+    release(places.keys_used(keys.stage));
+    keys.next();
+    if (tile == 0) release(places.queries_used(group));
+  }
+  SIMT_DEVICE void release_values() {
+    release(places.values_used(values.stage));
+    values.next();
+  }
+
+  SIMT_DEVICE void first_step(int tile, int own_row) {
+    mbarrier_wait(places.keys_there(keys.stage), keys.parity);
+    multiply_keys();
+    wgmma_wait<0>();
+    hold(logits);
+    release_keys(tile);
+    mask(tile, own_row);
+    float shrink[2];
+    weigh(shrink);
+    pack_weights();
+  }
+
+  // The products of the values of the tile before and of this tile's keys; then this one's softmax.
+  template <bool kEdge>
+  SIMT_DEVICE void step(int tile, int own_row) {
+    mbarrier_wait(places.keys_there(keys.stage), keys.parity);
+    if constexpr (ATTENTION_GROUPS_TURNS) named_barrier_sync(1 + group, 2 * kWarpGroup);
+    multiply_keys();
+    mbarrier_wait(places.values_there(values.stage), values.parity);
+    multiply_values();
+    if constexpr (ATTENTION_GROUPS_TURNS)
+      named_barrier_arrive(1 + (group + 1 == Shape::kGroups ? 0 : group + 1), 2 * kWarpGroup);
+    wgmma_wait<1>();
+    hold(logits);
+    release_keys(tile);
+    if constexpr (kEdge) mask(tile, own_row);
+    float shrink[2];
+    const bool rises = weigh(shrink);
+    wgmma_wait<0>();
+    hold(output);
+    release_values();
+    if (rises) rescale(shrink);
+    pack_weights();
+  }
+
+  SIMT_DEVICE void last_values() {
+    mbarrier_wait(places.values_there(values.stage), values.parity);
+    multiply_values();
+    wgmma_wait<0>();
+    hold(output);
+    release_values();
+  }
+
+  // Scores that a row may not see become -inf.
+  SIMT_DEVICE void mask(int tile, int own_row) {
+    const int first = tile * kKeys + static_cast<int>(lane % 4 * 2);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int shown = last_key(problem, own_row + 8 * half) - first;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+          if (8 * n + i > shown) logits[4 * n + 2 * half + i] = kMasked;
+    }
+  }
+
+  // The exponent that is subtracted; 0 while a row has seen no key, so that -inf minus it stays -inf.
+  SIMT_DEVICE static float reference(float top, float scale_log2) { return top == kMasked ? 0.0f : top * scale_log2; }
+
+  // Logits become weights. Whether the output has to follow a new reference, and by which factors.
+  SIMT_DEVICE bool weigh(float (&shrink)[2]) {
+    const float scale_log2 = problem.scale_log2;
+    float highest[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) highest[half] = row_maximum(half);
+    const bool rises = warp_any((highest[0] - top[0]) * scale_log2 > kFreeRise ||
+                                (highest[1] - top[1]) * scale_log2 > kFreeRise);
+    if (rises) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        shrink[half] = exp2_approx(top[half] * scale_log2 - reference(highest[half], scale_log2));
+        top[half] = highest[half];
+        sum[half] *= shrink[half];
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) exponentiate(half, scale_log2);
+    return rises;
+  }
+  SIMT_DEVICE float row_maximum(int half) const {
+    float highest[2] = {top[half], top[half]};
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; n++)
+      highest[n % 2] = fmaxf(highest[n % 2], fmaxf(logits[4 * n + 2 * half], logits[4 * n + 2 * half + 1]));
+    const float own = fmaxf(highest[0], highest[1]), pair = fmaxf(own, shuffle_xor(own, 1));
+    return fmaxf(pair, shuffle_xor(pair, 2));
+  }
+  SIMT_DEVICE void exponentiate(int half, float scale_log2) {
+    const float subtracted = reference(top[half], scale_log2);
+    float added[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        float &logit = logits[4 * n + 2 * half + i];
+        logit = exp2_approx(logit * scale_log2 - subtracted);
+        added[i] += logit;
+      }
+    sum[half] += added[0] + added[1];
+  }
+  SIMT_DEVICE void rescale(const float (&shrink)[2]) {
+#pragma unroll
+    for (int n = 0; n < kDepth / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++) output[4 * n + i] *= shrink[i / 2];
+  }
+  SIMT_DEVICE void pack_weights() {
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; n++)
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        weights[n / 2][n % 2 * 2 + half] = pack<T>(logits[4 * n + 2 * half], logits[4 * n + 2 * half + 1]);
+  }
+
+  // Rows are divided by their sums and stored; one that saw no key is zero, NaN stays.
+  SIMT_DEVICE void finish(const Work &work, int own_row) {
+    const Strides &strides = problem.o_strides;
+    T *const head = static_cast<T *>(problem.o) + work.head * strides.head + work.batch * strides.batch;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float total = sum[half];
+      total += shuffle_xor(total, 1);
+      total += shuffle_xor(total, 2);
+      const float factor = total == 0.0f ? 0.0f : reciprocal_approx(total);
+      const int row = own_row + 8 * half;
+#pragma unroll
+      for (int n = 0; n < kDepth / 8; n += 4) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const float *pair = &output[4 * (n + i) + 2 * half];
+          words[i] = pack<T>(pair[0] * factor, pair[1] * factor);
+        }
+        exchange(words);
+        const int feature = 8 * (n + static_cast<int>(lane % 4));
+        if (row < problem.queries && feature < problem.depth)
+          global_store(reinterpret_cast<Words4 *>(head + row * strides.row + feature),
+                       Words4{words[0], words[1], words[2], words[3]});
+      }
+    }
+  }
+  // Four lanes, each with a word of each of four pieces: afterwards each has one piece.
+  SIMT_DEVICE void exchange(uint32_t (&words)[4]) const {
+#pragma unroll
+    for (int bit = 1; bit < 4; bit *= 2) {
+      const bool upper = lane & bit;
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        if (i & bit) continue;
+        const uint32_t other = shuffle_xor(upper ? words[i] : words[i | bit], bit);
+        (upper ? words[i] : words[i | bit]) = other;
+      }
+    }
+  }
+};
+
+template <typename T, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
+    warp_specialized_kernel(const Problem problem, const Schedule schedule, const __grid_constant__ Maps maps) {
+  const Places<Shape> places{shared_base()};
+  const unsigned thread = threadIdx.x, group = uniform(thread / kWarpGroup);
+  if (thread == 0) {
+    places.make_barriers();
+    prefetch_tensor_map(maps.q), prefetch_tensor_map(maps.k), prefetch_tensor_map(maps.v);
+  }
+  __syncthreads();
+  wait_for_previous();
+
+  if (group == 0) {
+    registers_down<Shape::kFewRegisters>();
+    if (thread == 0) {
+      Producer<Shape> producer{problem, maps, places};
+#pragma unroll 1
+      for (Pieces pieces(schedule); pieces.more(); pieces.next())
+        producer.load(schedule.at(problem, pieces.piece(), Shape::kRows));
+      allow_next();
+    }
+  } else {
+    registers_up<Shape::kManyRegisters>();
+    Consumer<T, Shape> consumer(problem, places, group - 1, thread % kWarpGroup);
+    if (ATTENTION_GROUPS_TURNS && group == Shape::kGroups) named_barrier_arrive(1, 2 * kWarpGroup);  // The first begins.
+#pragma unroll 1
+    for (Pieces pieces(schedule); pieces.more(); pieces.next())
+      consumer.take(schedule.at(problem, pieces.piece(), Shape::kRows));
+  }
+}
+
+// What a copy reads of queries, keys or values. False where the strides are none of a tensor map.
+inline bool make_map(TensorMap &map, const void *data, bool half, int64_t depth, int64_t rows, int64_t heads,
+                     int64_t batches, const Strides &strides, int box_rows) {
+  const int64_t sizes[4] = {depth, std::max<int64_t>(rows, 1), heads, batches};
+  int64_t steps[3] = {strides.row, strides.head, strides.batch};
+  for (int i = 0; i < 3; i++)
+    if (sizes[i + 1] == 1) steps[i] = (depth + 7) / 8 * 8;  // Does not count; a map wants one all the same.
+  return encode_tensor_map(map, data, half, sizes, steps, box_rows);
+}
+
+// What a tensor map can step by: forwards, less than 2^40 bytes.
+inline bool has_map_strides(const Strides &strides, int rows, int heads, int batches) {
+  const auto fits = [](int64_t stride, int count) { return count <= 1 || (stride > 0 && stride < int64_t(1) << 39); };
+  return fits(strides.row, rows) && fits(strides.head, heads) && fits(strides.batch, batches);
+}
+
+template <typename T, class Shape>
+Error launch_warp_specialized(const Problem &problem, cudaStream_t stream) {
+  const bool half = std::is_same<T, __half>::value;
+  const int shared_heads = problem.heads / problem.group;
+  const void *const keys = problem.keys ? problem.k : problem.q, *const values = problem.keys ? problem.v : problem.q;
+  if (!has_map_strides(problem.q_strides, problem.queries, problem.heads, problem.batches)) return kUntakenStrides;
+  if (!has_map_strides(problem.k_strides, problem.keys, shared_heads, problem.batches)) return kUntakenStrides;
+  if (!has_map_strides(problem.v_strides, problem.keys, shared_heads, problem.batches)) return kUntakenStrides;
+  Maps maps;
+  const bool made = make_map(maps.q, problem.q, half, problem.depth, problem.queries, problem.heads, problem.batches,
+                             problem.q_strides, 64) &&
+                    make_map(maps.k, keys, half, problem.depth, problem.keys, shared_heads, problem.batches,
+                             problem.k_strides, Shape::kKeys) &&
+                    make_map(maps.v, values, half, problem.depth, problem.keys, shared_heads, problem.batches,
+                             problem.v_strides, Shape::kKeys);
+  if (!made) return kLaunchFailed;
+
+  constexpr int64_t kCached = ATTENTION_GROUPS_CACHED << 20;  // Bytes of keys and values that stay in the L2.
+  const int64_t units = int64_t(problem.heads) * problem.batches, row_tiles = (problem.queries - 1) / Shape::kRows + 1;
+  const int64_t unit_bytes = std::max<int64_t>(1, int64_t(problem.keys) * problem.depth * 4 / problem.group);
+  const int64_t section = problem.causal ? std::min(units, std::max<int64_t>(1, kCached / unit_bytes)) : 1;
+  if (units * row_tiles > int64_t(1) << 30) return kTooLarge;
+  const Schedule schedule{static_cast<int>(row_tiles), static_cast<int>(units), static_cast<int>(section),
+                          static_cast<int>(units * row_tiles)};
+  const int64_t blocks = ATTENTION_GROUPS_STAY ? std::min<int64_t>(kSms, schedule.pieces) : schedule.pieces;
+  const dim3 grid(static_cast<unsigned>(blocks)), block(Shape::kThreads);
+  const bool launched = launch_early<warp_specialized_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem,
+                                                                        schedule, maps);
+  return launched ? kSuccess : kLaunchFailed;
+}
+
+template <typename T, int kDepth>
+Error warp_specialized(const Problem &problem, cudaStream_t stream) {
+  if constexpr (!std::is_same<typename GroupsOf<kDepth, true>::Base, typename GroupsOf<kDepth, false>::Base>::value)
+    if (problem.causal) return launch_warp_specialized<T, typename GroupsOf<kDepth, true>::Base>(problem, stream);
+  return launch_warp_specialized<T, typename GroupsOf<kDepth, false>::Base>(problem, stream);
+}
+
+}  // namespace attention
