@@ -258,7 +258,7 @@ def kernels_measure(
 @command(
     "kernels resources",
     "loop kernels resources --gpu sm_89",
-    "loop kernels resources auto --launches --workloads 'B=1 H=8 Sq=1 Sk=4096 D=64'",
+    "loop kernels resources auto --launches",
     result=BENCH,
     agents="starts",
 )

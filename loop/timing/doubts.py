@@ -102,7 +102,11 @@ def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
     ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
     seconds = [second for one in own for second in one.seconds]
     early = foresees(ready.get(side, ()), ready.values(), seconds)
-    return {"defers": defers(own), "foresees": early or unproven(timings.unproven(side, workload))}
+    # The variant's processes are stopped while another side is timed. If that is disturbed too, the machine is busy,
+    # and slow calls accuse nobody.
+    busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
+    unshown = "" if busy else unproven(timings.unproven(side, workload))
+    return {"defers": defers(own), "foresees": early or unshown}
 
 
 def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:

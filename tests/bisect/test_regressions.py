@@ -63,7 +63,8 @@ def edit(folder: Path, name: str, old: str, new: str) -> None:
 
 def right_at(commit: str | None, **fields: object) -> SessionRow:
     """A session that passed on that commit."""
-    return make_row(variants=("ours",), emulated=("gpu",), commit=commit, **fields)
+    known = {"variants": ("ours",), "emulated": ("gpu",), "right": ("ours", "gpu"), **fields}
+    return make_row(commit=commit, **known)
 
 
 def now(bench: Bench, *, gpu: bool = False, sessions: Sequence[SessionRow] = ()) -> Context:
@@ -134,7 +135,13 @@ def test_good_ends_are_sessions_that_found_the_variant_right(bench: Bench) -> No
     wrong = right_at(commits[2], status="failed", right=("theirs",))
     context = now(
         bench,
-        sessions=[right_at(commits[0]), timed, timed, wrong, right_at(commits[3], status="failed", ratios={})],
+        sessions=[
+            right_at(commits[0]),
+            timed,
+            timed,
+            wrong,
+            right_at(commits[3], status="failed", ratios={}, right=()),
+        ],
     )
     (one,) = regressions(context)
     assert [commits[1], commits[0]] == [line.good.commit for line in lines(context, one)[0]]

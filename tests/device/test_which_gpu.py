@@ -114,5 +114,5 @@ def test_a_command_for_a_gpu_without_one_exits_with_2(fake: FakeMachine, tmp_pat
         assert (2, "") == (done.returncode, done.stdout)
         assert "hides what is there (NVIDIA H200)" in done.stderr
         assert "run with --device cpu" in done.stderr
-    done = loop("kernels", "build", "ours", "--target", str(project), **hidden)
+    done = loop("kernels", "check", "ours", "--target", str(project), **hidden)
     assert 0 == done.returncode, done.stderr

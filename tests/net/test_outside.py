@@ -146,7 +146,8 @@ def _paths(value: Any, depth: int, path: str = "") -> Iterator[str]:
         for key, item in value.items():
             name = key if re.fullmatch(r"[a-z_0-9]+", key) else "*"
             yield f"{path}.{name}".lstrip(".")
-            yield from _paths(item, depth - 1, f"{path}.{name}")
+            if name != "late":  # Steps are late as the machine has it.
+                yield from _paths(item, depth - 1, f"{path}.{name}")
 
 
 def _values(value: Any, key: str = "") -> Iterator[str]:

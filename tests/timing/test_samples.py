@@ -3,7 +3,7 @@
 import pytest
 
 from loop.model.measurement import DeviceReading, Segment
-from loop.timing.doubts import defers, unproven
+from loop.timing.doubts import _elsewhere, defers, unproven
 from loop.timing.samples import (
     Drop,
     Proof,
@@ -187,3 +187,11 @@ def test_a_right_result_vouches_for_calls_as_quick_as_its_own(
     assert timings.unproven("new", "w") == (pytest.approx(found) if found else None)
     assert timings.unproven("new", "other") is None
     assert ("nothing shows that it computes" in unproven(timings.unproven("new", "w"))) == bool(found)
+
+
+@pytest.mark.parametrize(("waited", "accused"), [(0.0, True), (5e-7, False)], ids=["alone", "busy"])
+def test_slow_proofs_accuse_nobody_on_a_busy_machine(waited: float, *, accused: bool) -> None:
+    """Where other programs disturb the baseline too, slow calls are the machine's."""
+    library = make_segment((1e-6,) * 5, (waited,) * 5, side="baseline")
+    timings = Timings(segments=[library, make_segment((1e-6,) * 5)], proofs={("new", "w"): [Proof(1e-3, 1)]})
+    assert accused == bool(_elsewhere(timings, "new", "w")["foresees"])
