@@ -102,7 +102,7 @@ def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
     ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
     seconds = [second for one in own for second in one.seconds]
     early = foresees(ready.get(side, ()), ready.values(), seconds)
-    # The variant's processes are stopped while another side is timed. If that is disturbed too, the machine is busy,
+    # While another side is timed, the variant's processes are stopped. If that side is disturbed, the machine is busy,
     # and slow calls accuse nobody.
     busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
     unshown = "" if busy else unproven(timings.unproven(side, workload))
