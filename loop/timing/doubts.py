@@ -102,7 +102,7 @@ def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
     ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
     seconds = [second for one in own for second in one.seconds]
     early = foresees(ready.get(side, ()), ready.values(), seconds)
-    # While another side is timed, the variant's processes are stopped. If that side is disturbed, the machine is busy,
+    # While another side is timed, the variant's processes are stopped. A disturbed one tells of a busy machine,
     # and slow calls accuse nobody.
     busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
     unshown = "" if busy else unproven(timings.unproven(side, workload))
