@@ -134,7 +134,11 @@ def ask_host_code(
     """
     target, bench = context.bench.target, context.bench
     device = "" if built else found.architecture
-    wanted = {name: target.emulation(name, device) for name, one in chosen.items() if one.emulation is not None}
+    wanted = {
+        name: target.emulation(name, device)
+        for name, one in chosen.items()
+        if one.emulation is not None and one.architecture in (None, found.architecture)
+    }
     for name in [*wanted] if built else []:
         if build.find(name, wanted[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
             found.missing.append(f"launches of {name}: it is not built for the emulator here")
