@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
@@ -29,6 +29,7 @@ TICK_S = 0.1  # Longest time between two ticks of a wait.
 HEARTBEAT_S = 30.0  # After so long without a line it is said again what goes on.
 TAG = "LOOP_CHILD"
 """Variable of every child: the name of the process that started it (`name_of`), a colon, and a random number."""
+CLEAN_LOOKS = 2  # So often nothing is found before nothing is taken to be left.
 SWEPT_S = 5.0  # Seconds in which everything below a command that ends is to be gone.
 GONE_S = 20  # Before a killed process is gone a driver takes its kernels off the GPU.
 OUTPUT_CAP = 1 << 20  # Bytes kept of one stream: the first quarter and the last three quarters.
@@ -374,29 +375,32 @@ def leave_nothing_behind() -> None:
     """
     adopt_orphans()
     keep_out()
-    left = left_behind()
-    names = sorted(f"{process.info['name']} ({process.pid})" for process in left)
-    for process in left:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    if left:
-        remark(f"ended {len(left)} left behind by a loop that was killed: {', '.join(names)}")
+    names: set[str] = set()
+    clean, end = 0, time.monotonic() + SWEPT_S
+    while clean < CLEAN_LOOKS and time.monotonic() < end:
+        clean += 1
+        for process in left_behind():
+            clean = 0
+            with contextlib.suppress(psutil.Error):
+                names.add(f"{process.name()} ({process.pid})")
+                process.kill()
+    if names:
+        remark(f"ended {len(names)} left behind by a loop that was killed: {', '.join(sorted(names))}")
     atexit.register(end_all, os.getpid())
 
 
-def left_behind() -> list[psutil.Process]:
-    """Processes whose tag names an owner that has ended.
+def left_behind() -> Iterator[psutil.Process]:
+    """Processes whose tag names an owner that has ended, the newest first: one may fork and end all the time.
 
     Those of another PID namespace, as of a container, are left alone: their owners have other numbers here.
     """
-    found = []
-    for process in psutil.process_iter(["name"]):
+    for pid in sorted(psutil.pids(), reverse=True):
         with contextlib.suppress(psutil.Error, OSError, ValueError):
+            process = psutil.Process(pid)
             owner = process.environ().get(TAG, "").partition(":")[0] if process.uids().real == os.getuid() else ""
-            same = owner and os.path.samefile(f"/proc/{process.pid}/ns/pid", "/proc/self/ns/pid")
+            same = owner and os.path.samefile(f"/proc/{pid}/ns/pid", "/proc/self/ns/pid")
             if same and name_of(int(owner.partition("-")[0])) != owner:
-                found.append(process)
-    return found
+                yield process
 
 
 def end_all(parent: int | None = None) -> None:
