@@ -148,11 +148,11 @@ def was_good(row: SessionRow, one: Regression, nvcc: str | None) -> bool:
 
 
 def was_right(row: SessionRow, variant: str, *, emulated: bool) -> bool:
-    """Whether a session found it right; of an older loop's row, whether it passed as a whole with it."""
+    """Whether a session found it right."""
     chosen: Sequence[str] = row.emulated if emulated else row.variants
     if variant not in chosen or variant in row.incorrect:
         return False
-    return row.status == "passed" if row.right is None else variant in row.right
+    return variant in row.right
 
 
 LOG = "bisect.log"

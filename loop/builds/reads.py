@@ -3,7 +3,7 @@
 The preprocessor lists sources and headers (`-M`), the assembler what `.incbin` and `.include` name (`--MD`), the
 linker objects, archives and scripts (`--dependency-file`), and `ldd` the libraries that are loaded. Flags name
 more files. A header or library that appears earlier on a search path of the flags or the environment is seen, too;
-one that appears on a path of the compiler's own is not: `loop cache clean` builds anew then.
+one that appears on a path of the compiler's own is not: `loop clean --cache` builds anew then.
 
 A fact is what one path was. It still holds where stat(2) says the same, or where the content is the same.
 """
