@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-coverage bench-scale bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-coverage bench-scale bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-choice bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -72,6 +72,9 @@ bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/bench/R
 
 bench-attention: $(VENV)/.tools  ## the CUDA kernels against PyTorch on a GPU; writes tests/bench/ATTENTION.md
 	$(BIN)/python -m tests.bench.attention
+
+bench-choice: $(VENV)/.tools  ## on a GPU, fit the costs by which `auto` picks a kernel; else by what was recorded
+	$(BIN)/python -m tests.bench.choice
 
 bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes tests/bench/VERDICT.md
 	$(BIN)/python -m tests.bench.verdict

@@ -19,6 +19,8 @@ SetName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 ARCH, TUNED = "{arch}", "{tuned}"
 """What stands in flags for the GPU's compute capability, and for the macros of what is tuned."""
+WHOLE_ARCH = {"sm_90": ("-gencode=arch=compute_90a,code=sm_90a",)}
+"""What `-arch={arch}` becomes where some instructions of a GPU are not in later ones: Hopper's `wgmma`."""
 
 
 class BuildRecipe(Model):
@@ -28,7 +30,8 @@ class BuildRecipe(Model):
     """Compiler: a name on the PATH or an absolute path."""
     flags: tuple[str, ...] = ("-O3",)
     """Flags, in order; `loop` adds the output, the header's folder and the build id. `{arch}` stands for the
-    GPU's compute capability, as in `sm_89`: of the one at hand, else the first of the target's `devices`;
+    GPU's compute capability, as in `sm_89`: of the one at hand, else the first of the target's `devices`.
+    For Hopper, `-arch={arch}` asks for `sm_90a`, which has all of its instructions;
     `{tuned}` for the macros of the target's `tuning`."""
 
     def filled(self, words: Mapping[str, tuple[str, ...]]) -> "BuildRecipe":
@@ -112,7 +115,13 @@ class CAbiVariant(_Variant):
 
     def compiled_for(self, architecture: str, tuned: tuple[str, ...] = ()) -> "CAbiVariant":
         """The variant with `{arch}` and `{tuned}` of its flags filled in."""
-        build = self.build.filled({ARCH: (architecture,), TUNED: tuned})
+        build = self.build.filled(
+            {
+                f"-arch={ARCH}": WHOLE_ARCH.get(architecture, (f"-arch={architecture}",)),
+                ARCH: (architecture,),
+                TUNED: tuned,
+            }
+        )
         return self.model_copy(update={"build": build})
 
     def emulated(self, tuned: tuple[str, ...] = ()) -> "CAbiVariant":

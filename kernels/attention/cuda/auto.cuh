@@ -6,7 +6,8 @@
 // Those of a block follow each other, however empty the device is; under a mask those of the longest block count. A
 // multiprocessor has those of all its blocks; under a mask the mean counts. `cut` is what it takes to put ranges of keys
 // together. The numbers of `kCosts` are microseconds on an H200, fitted to 5,237 random shapes: for their choice, not
-// for the figures (ATTENTION.md has how often it is best, on others).
+// for the figures (ATTENTION.md has how often it is best, on others). Those of `warp_specialized` are provisional: they
+// come from 14 large shapes on an H100. `make bench-choice` fits all of them anew.
 #pragma once
 
 #include "decode.cuh"
@@ -15,13 +16,24 @@
 #include "split_k.cuh"
 #include "tensor_core.cuh"
 
+// Whether this GPU has the instructions of `warp_specialized`. The manifest's tuning says so.
+#if !defined(ATTENTION_AUTO_GROUPS)
+#define ATTENTION_AUTO_GROUPS false
+#endif
+#include "warp_specialized.cuh"
+
 namespace attention {
 
-enum Kernel { kTensorCore, kSmall, kDecode, kSplitK, kKernels };
+enum Kernel { kTensorCore, kSmall, kDecode, kSplitK, kWarpSpecialized, kKernels };
 struct Cost {
   double start = INFINITY, wave = 0, chain = 0, total = 0, cut = 0;
 };
-constexpr const char *kNames[kKernels] = {"tensor_core", "small", "decode", "split_k"};
+// How a kernel divides a call: query rows and keys that a block takes at a time, and ranges of keys. No rows: the kernel
+// does not take the call.
+struct Tiling {
+  int rows = 0, step = 0, ranges = 1;
+};
+constexpr const char *kNames[kKernels] = {"tensor_core", "small", "decode", "split_k", "warp_specialized"};
 constexpr Cost kCosts[kKernels][4] = {
     // Up to 32 features, 64, 128 and 256.
     {{1.22, 0.44, 1.20, 0.25}, {0.41, 1.43, 0.97, 0.32}, {1.28, 0.60, 1.07, 1.61}, {2.09, 2.47, 1.59, 1.29}},
@@ -29,43 +41,53 @@ constexpr Cost kCosts[kKernels][4] = {
     {{0.59, 0.57, 0.43, 0.25, 0.01}, {0.40, 0.87, 0.40, 0.20, 0.21}, {0.01, 1.06, 0.56, 0.70, 0.01},
      {0.26, 2.11, 0.81, 0.83, 3.47}},
     {{1.25, 1.36, 0.36, 1.10, 1.27}, {0.86, 2.23, 0.64, 1.86, 1.02}, {1.03, 11.45, 2.29, 0.43, 1.04}, {}},
+    {{}, {2.00, 4.20, 0.90, 0.93}, {2.00, 4.50, 0.85, 1.04}, {2.00, 9.00, 1.85, 1.54}},
 };
 
-// Microseconds of a kernel whose blocks take `rows` query rows and `step` keys at a time; the keys are in `ranges`.
-inline double estimate(const Cost &cost, const Problem &problem, int rows, int step, int ranges) {
-  const bool masked = problem.causal && problem.queries > 1 && ranges == 1;
-  const double blocks = double(problem.batches) * problem.heads * ((problem.queries - 1) / rows + 1) * ranges;
+// What the five numbers of a cost are multiplied by.
+inline Cost counts(const Problem &problem, const Tiling &tiling) {
+  const bool masked = problem.causal && problem.queries > 1 && tiling.ranges == 1;
+  const double blocks = double(problem.batches) * problem.heads * ((problem.queries - 1) / tiling.rows + 1) * tiling.ranges;
   const double waves = blocks / static_cast<double>(kSms);
-  const double chain = std::ceil(double(problem.keys) / ranges / step) * step;
+  const double chain = std::ceil(double(problem.keys) / tiling.ranges / tiling.step) * tiling.step;
   const double mean = chain - (masked ? std::min(problem.keys, problem.queries) / 2.0 : 0.0);
-  const double walk = (cost.chain * chain + cost.total * waves * mean) / 100;
-  return cost.start + cost.wave * std::ceil(waves) + walk + (ranges > 1 ? cost.cut : 0.0);
+  return {1.0, std::ceil(waves), chain / 100, waves * mean / 100, tiling.ranges > 1 ? 1.0 : 0.0};
+}
+inline double estimate(const Cost &cost, const Cost &count) {
+  return cost.start + cost.wave * count.wave + cost.chain * count.chain + cost.total * count.total + cost.cut * count.cut;
 }
 
-// Every kernel's estimate; infinite for those that do not come into question.
+// Every kernel's tiling and estimate; infinite for those that do not come into question.
 template <int kDepth>
 struct Choice {
   static constexpr int kWidth = kDepth <= 64 ? 64 : kDepth <= 128 ? 128 : 256;
+  static constexpr int kGroupsWidth = kDepth == 192 ? 192 : kWidth;
   static constexpr int kSize = kDepth <= 32 ? 0 : kDepth <= 64 ? 1 : kDepth <= 128 ? 2 : 3;
+  Tiling tilings[kKernels];
   double times[kKernels];
   Kernel best = kTensorCore;
 
   explicit Choice(const Problem &problem) {
-    const auto time_of = [&](Kernel kernel, int rows, int step, int ranges) {
-      times[kernel] = estimate(kCosts[kernel][kSize], problem, rows, step, ranges);
-    };
-    for (double &time : times) time = INFINITY;
-    time_of(kTensorCore, 64, 64, 1);
+    tilings[kTensorCore] = {64, 64};
     if constexpr (kDepth > 16) {  // Narrower rows may not begin at multiples of 16 bytes.
       using Ring = typename DecodeBy<kWidth>::Shape;
-      time_of(kDecode, Ring::kRows, Ring::kKeys * Ring::kWarps, decode_cut<kWidth>(problem).ranges);
+      tilings[kDecode] = {Ring::kRows, Ring::kKeys * Ring::kWarps, decode_cut<kWidth>(problem).ranges};
       if constexpr (kWidth <= 128) {
-        time_of(kSmall, 16, small_step<kDepth == 32 ? 32 : kWidth>(problem), 1);
-        if (const int ranges = split_ranges<kWidth>(problem); ranges > 1) time_of(kSplitK, 64, 64, ranges);
+        tilings[kSmall] = {16, small_step<kDepth == 32 ? 32 : kWidth>(problem)};
+        if (const int ranges = split_ranges<kWidth>(problem); ranges > 1) tilings[kSplitK] = {64, 64, ranges};
       }
     }
-    for (int one = 0; one < kKernels; one++)
-      if (times[one] < times[best]) best = static_cast<Kernel>(one);
+    if constexpr (ATTENTION_AUTO_GROUPS && kDepth > 32) {
+      using Masked = GroupsOf<kGroupsWidth, true>;
+      using Full = GroupsOf<kGroupsWidth, false>;
+      if (is_mappable(problem))
+        tilings[kWarpSpecialized] = problem.causal ? Tiling{Masked::kRows, Masked::kKeys} : Tiling{Full::kRows, Full::kKeys};
+    }
+    for (int kernel = 0; kernel < kKernels; kernel++) {
+      const Tiling &tiling = tilings[kernel];
+      times[kernel] = tiling.rows ? estimate(kCosts[kernel][kSize], counts(problem, tiling)) : INFINITY;
+      if (times[kernel] < times[best]) best = static_cast<Kernel>(kernel);
+    }
   }
 };
 
@@ -73,8 +95,10 @@ template <typename T, int kDepth>
 Error choose(const Problem &problem, cudaStream_t stream) {
   constexpr int kWidth = Choice<kDepth>::kWidth;
   const Choice<kDepth> choice(problem);
-  for (int one = 0; one < kKernels; one++)
-    if (choice.times[one] < INFINITY) simt::remark("%s %.1f us", kNames[one], choice.times[one]);
+  for (int kernel = 0; kernel < kKernels; kernel++)
+    if (choice.times[kernel] < INFINITY) simt::remark("%s %.1f us", kNames[kernel], choice.times[kernel]);
+  if constexpr (ATTENTION_AUTO_GROUPS && kDepth > 32)
+    if (choice.best == kWarpSpecialized) return warp_specialized<T, Choice<kDepth>::kGroupsWidth>(problem, stream);
   if constexpr (kDepth > 16) {
     if (choice.best == kDecode) return decode<T, kWidth>(problem, stream);
     if constexpr (kWidth <= 128) {

@@ -3,7 +3,7 @@
 // Shared memory of a block: its queries, then kStages tiles of keys and as many of values, then the mbarriers. A tile is cut
 // into boxes of 64 features, lines of 128 bytes that a tensor copy swizzles.
 //   D = 64   192 x 128, 2 stages: 24 + 64 KB.       D = 128  128 x 176: 32 + 176 KB, 128 x 128 causal: 32 + 128 KB.
-//   D = 192  128 x 112: 48 + 168 KB.                D = 256  128 x 80: 64 + 160 KB.
+//   D = 192  128 x 96: 48 + 144 KB.                 D = 256  128 x 64: 64 + 128 KB.
 #pragma once
 
 #include <algorithm>

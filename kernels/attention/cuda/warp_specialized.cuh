@@ -24,52 +24,30 @@ namespace attention {
 
 using namespace simt;
 
-// Whether groups begin their products in turn; whether blocks stay for more than one piece of work; the megabytes of keys
-// and values that a section may have under a mask; of each width the groups that compute, keys of a tile, stages.
+// Whether groups begin their products in turn; the megabytes of keys and values that a section may have under a mask.
 #if !defined(ATTENTION_GROUPS_TURNS)
 #define ATTENTION_GROUPS_TURNS 1
-#endif
-#if !defined(ATTENTION_GROUPS_STAY)
-#define ATTENTION_GROUPS_STAY 1
 #endif
 #if !defined(ATTENTION_GROUPS_CACHED)
 #define ATTENTION_GROUPS_CACHED 24
 #endif
-#if !defined(ATTENTION_GROUPS_64)
-#define ATTENTION_GROUPS_64 3, 128, 2
-#define ATTENTION_GROUPS_64_CAUSAL 3, 128, 2
-#endif
-#if !defined(ATTENTION_GROUPS_128)
-#define ATTENTION_GROUPS_128 2, 176, 2
-#define ATTENTION_GROUPS_128_CAUSAL 2, 128, 2
-#endif
-#if !defined(ATTENTION_GROUPS_192)
-#define ATTENTION_GROUPS_192 2, 112, 2
-#define ATTENTION_GROUPS_192_CAUSAL 2, 112, 2
-#endif
-#if !defined(ATTENTION_GROUPS_256)
-#define ATTENTION_GROUPS_256 2, 80, 2
-#define ATTENTION_GROUPS_256_CAUSAL 2, 80, 2
-#endif
 
+// Which shape runs, by width and mask. Their values come from the manifest's `tuning`.
 template <int kDepth, bool kCausal>
 struct GroupsOf;
-template <>
-struct GroupsOf<64, false> : GroupShape<64, ATTENTION_GROUPS_64> {};
-template <>
-struct GroupsOf<64, true> : GroupShape<64, ATTENTION_GROUPS_64_CAUSAL> {};
-template <>
-struct GroupsOf<128, false> : GroupShape<128, ATTENTION_GROUPS_128> {};
-template <>
-struct GroupsOf<128, true> : GroupShape<128, ATTENTION_GROUPS_128_CAUSAL> {};
-template <>
-struct GroupsOf<192, false> : GroupShape<192, ATTENTION_GROUPS_192> {};
-template <>
-struct GroupsOf<192, true> : GroupShape<192, ATTENTION_GROUPS_192_CAUSAL> {};
-template <>
-struct GroupsOf<256, false> : GroupShape<256, ATTENTION_GROUPS_256> {};
-template <>
-struct GroupsOf<256, true> : GroupShape<256, ATTENTION_GROUPS_256_CAUSAL> {};
+#define ATTENTION_GROUPS_OF(depth)                                                                             \
+  template <>                                                                                                  \
+  struct GroupsOf<depth, false>                                                                                \
+      : GroupShape<depth, ATTENTION_GROUPS_##depth##_GROUPS, ATTENTION_GROUPS_##depth##_KEYS,                  \
+                   ATTENTION_GROUPS_##depth##_STAGES> {};                                                      \
+  template <>                                                                                                  \
+  struct GroupsOf<depth, true>                                                                                 \
+      : GroupShape<depth, ATTENTION_GROUPS_##depth##_MASKED_GROUPS, ATTENTION_GROUPS_##depth##_MASKED_KEYS,    \
+                   ATTENTION_GROUPS_##depth##_MASKED_STAGES> {};
+ATTENTION_GROUPS_OF(64)
+ATTENTION_GROUPS_OF(128)
+ATTENTION_GROUPS_OF(192)
+ATTENTION_GROUPS_OF(256)
 
 struct Maps {
   TensorMap q, k, v;
@@ -478,14 +456,20 @@ inline bool has_map_strides(const Strides &strides, int rows, int heads, int bat
   return fits(strides.row, rows) && fits(strides.head, heads) && fits(strides.batch, batches);
 }
 
+// Whether tensor maps can describe queries, keys and values.
+inline bool is_mappable(const Problem &problem) {
+  const int shared_heads = problem.heads / problem.group;
+  return has_map_strides(problem.q_strides, problem.queries, problem.heads, problem.batches) &&
+         has_map_strides(problem.k_strides, problem.keys, shared_heads, problem.batches) &&
+         has_map_strides(problem.v_strides, problem.keys, shared_heads, problem.batches);
+}
+
 template <typename T, class Shape>
 Error launch_warp_specialized(const Problem &problem, cudaStream_t stream) {
   const bool half = std::is_same<T, __half>::value;
   const int shared_heads = problem.heads / problem.group;
   const void *const keys = problem.keys ? problem.k : problem.q, *const values = problem.keys ? problem.v : problem.q;
-  if (!has_map_strides(problem.q_strides, problem.queries, problem.heads, problem.batches)) return kUntakenStrides;
-  if (!has_map_strides(problem.k_strides, problem.keys, shared_heads, problem.batches)) return kUntakenStrides;
-  if (!has_map_strides(problem.v_strides, problem.keys, shared_heads, problem.batches)) return kUntakenStrides;
+  if (!is_mappable(problem)) return kUntakenStrides;
   Maps maps;
   const bool made = make_map(maps.q, problem.q, half, problem.depth, problem.queries, problem.heads, problem.batches,
                              problem.q_strides, 64) &&
@@ -502,7 +486,9 @@ Error launch_warp_specialized(const Problem &problem, cudaStream_t stream) {
   if (units * row_tiles > int64_t(1) << 30) return kTooLarge;
   const Schedule schedule{static_cast<int>(row_tiles), static_cast<int>(units), static_cast<int>(section),
                           static_cast<int>(units * row_tiles)};
-  const int64_t blocks = ATTENTION_GROUPS_STAY ? std::min<int64_t>(kSms, schedule.pieces) : schedule.pieces;
+  // Blocks that stay save their beginnings; under a mask pieces differ in length, and the device spreads long ones better.
+  const bool stay = !problem.causal || problem.keys <= ATTENTION_GROUPS_STAY;
+  const int64_t blocks = stay ? std::min<int64_t>(kSms, schedule.pieces) : schedule.pieces;
   const dim3 grid(static_cast<unsigned>(blocks)), block(Shape::kThreads);
   const bool launched = launch_early<warp_specialized_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem,
                                                                         schedule, maps);

@@ -1,0 +1,199 @@
+"""`make bench-choice`: fit the costs by which `auto` picks a kernel, and say how often it picks the fastest.
+
+On a GPU it times the kernels on shapes drawn at random and records them. A host program that includes `auto.cuh` gives
+the five counts of each kernel and shape, so that kernel and fit share one formula. The fit then needs no GPU. It begins
+with the costs that fit the times best, and changes one number after another while the picks get faster.
+"""
+
+import argparse
+import ctypes
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from loop.base.places import include_folder, shipped
+from loop.base.stats import geometric_mean
+from loop.library.definitions import read_file
+from loop.model.target import Target
+from tests.bench.attention import Ours, Shape, draw_shapes, libraries, random_row
+from tests.conftest import ROOT
+
+RECORDED = ROOT / "tests/bench/recorded/choice.json"
+KERNELS = ("tensor_core", "small", "decode", "split_k", "warp_specialized")
+"""In the order of `auto.cuh`."""
+SIZES = (32, 64, 128, 256)
+"""Most features of each row of costs."""
+TERMS = 5
+SEED, HELD_OUT = 400, 900
+"""Seeds of the shapes that are fitted to, and of those that judge the fit."""
+COUNTS = """
+#include "auto.cuh"
+template <int kDepth>
+static void fill(const attention::Problem &problem, double *numbers) {
+  const attention::Choice<kDepth> choice(problem);
+  for (int kernel = 0; kernel < attention::kKernels; kernel++) {
+    const attention::Tiling &tiling = choice.tilings[kernel];
+    const attention::Cost count = tiling.rows ? attention::counts(problem, tiling) : attention::Cost{0.0};
+    const double values[] = {count.start, count.wave, count.chain, count.total, count.cut, choice.times[kernel]};
+    for (double value : values) *numbers++ = value;
+  }
+}
+extern "C" void shape_counts(const int *shape, double *numbers) {
+  attention::Problem problem = {};
+  problem.batches = shape[0], problem.heads = shape[1] * shape[2], problem.group = shape[2];
+  problem.queries = shape[3], problem.keys = shape[4], problem.depth = shape[5], problem.causal = shape[6];
+  problem.q_strides = problem.k_strides = problem.v_strides = problem.o_strides = {8, 8, 8};
+  attention::drop_hidden_keys(problem);
+  const int depth = problem.depth;
+  depth <= 32   ? fill<32>(problem, numbers)
+  : depth <= 64 ? fill<64>(problem, numbers)
+  : depth <= 96 ? fill<96>(problem, numbers)
+  : depth <= 128 ? fill<128>(problem, numbers)
+  : depth <= 192 ? fill<192>(problem, numbers)
+                 : fill<256>(problem, numbers);
+}
+"""
+
+
+def counts_of(shapes: Sequence[Shape], device: str) -> np.ndarray:
+    """Shapes x kernels x (the five counts, today's estimate in microseconds)."""
+    folder = shipped("kernels/attention")
+    recipe = read_file(folder / "target.yaml", Target).value.emulation("auto", device).build
+    numbers = np.zeros((len(shapes), len(KERNELS), TERMS + 1))
+    with tempfile.TemporaryDirectory() as scratch:
+        source, library = Path(scratch) / "counts.cpp", Path(scratch) / "counts.so"
+        source.write_text(COUNTS)
+        emulator = include_folder().parent / "emulator"
+        paths = [f"-I{path}" for path in (include_folder(), emulator, folder / "cuda")]
+        command = [recipe.compiler, *recipe.flags, "-fPIC", "-shared", *paths, str(source), "-o", str(library)]
+        subprocess.run(command, check=True)
+        fill = ctypes.CDLL(str(library)).shape_counts
+        for shape, row in zip(shapes, numbers, strict=True):
+            fill((ctypes.c_int * 7)(*map(int, shape)), row.ctypes.data_as(ctypes.c_void_p))
+    return numbers
+
+
+def times_of(shapes: Sequence[Shape], ours: dict[str, Ours]) -> np.ndarray:
+    """Shapes x kernels in microseconds; infinite where a kernel declines a shape."""
+    rows = (random_row(shape, ours)["us"] for shape in shapes)
+    return np.array([[row.get(kernel, np.inf) for kernel in KERNELS] for row in rows])
+
+
+def regret(costs: np.ndarray, counts: np.ndarray, us: np.ndarray) -> float:
+    """The mean of log(time of the pick / time of the fastest), plus a little of how far estimates are off."""
+    estimates = np.where(np.isfinite(us), np.maximum((counts * costs).sum(axis=2), 1e-3), np.inf)
+    picked = np.take_along_axis(us, estimates.argmin(axis=1)[:, None], axis=1)[:, 0]
+    near = np.isfinite(us) & (us < 2 * us.min(axis=1, keepdims=True))
+    off = np.abs(np.log(estimates[near] / us[near])).mean()
+    return float(np.log(picked / us.min(axis=1)).mean() + 0.01 * off)
+
+
+def fit(counts: np.ndarray, us: np.ndarray) -> np.ndarray:
+    """Kernels x five costs in microseconds, none negative."""
+    costs = np.zeros((len(KERNELS), TERMS))
+    for kernel, own in enumerate(costs):
+        known = np.isfinite(us[:, kernel])
+        if known.any():
+            scaled = counts[known, kernel] / us[known, kernel, None]
+            own[:] = non_negative(scaled, np.ones(len(scaled)))
+    least = regret(costs, counts, us)
+    for factor in (2.0, 1.4, 1.2, 1.1, 1.05, 1.02):
+        for _ in range(6):
+            before = least
+            for index in np.ndindex(costs.shape):
+                for value in (
+                    costs[index] * factor,
+                    costs[index] / factor,
+                    0.0,
+                    costs[index] + 0.1 * (factor - 1),
+                ):
+                    kept, costs[index] = costs[index], value
+                    now = regret(costs, counts, us)
+                    if now < least:
+                        least = now
+                    else:
+                        costs[index] = kept
+            if least > before - 1e-5:
+                break
+    return costs
+
+
+def non_negative(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Least squares without negative numbers, by coordinate descent."""
+    products, right, solution = rows.T @ rows, rows.T @ wanted, np.zeros(rows.shape[1])
+    for _ in range(2000):
+        for i in range(len(solution)):
+            if products[i, i] > 0:
+                rest = right[i] - products[i] @ solution + products[i, i] * solution[i]
+                solution[i] = max(0.0, rest / products[i, i])
+    return solution
+
+
+def table(costs: dict[int, np.ndarray]) -> str:
+    """The lines of `kCosts` in `auto.cuh`."""
+    lines = []
+    for kernel, name in enumerate(KERNELS):
+        cells = [", ".join(f"{value:.2f}" for value in costs[size][kernel]) for size in range(len(SIZES))]
+        known = [bool(costs[size][kernel].any()) for size in range(len(SIZES))]
+        lines.append(
+            "    {"
+            + ", ".join(f"{{{cell}}}" if has else "{}" for cell, has in zip(cells, known, strict=True))
+            + "},"
+            f"  // {name}"
+        )
+    return "\n".join(lines)
+
+
+def judged(estimates: np.ndarray, us: np.ndarray) -> str:
+    """How far the picks are from the fastest."""
+    picked = np.take_along_axis(us, np.where(np.isfinite(us), estimates, np.inf).argmin(axis=1)[:, None], axis=1)[
+        :, 0
+    ]
+    off = picked / us.min(axis=1)
+    return (
+        f"{len(off)} shapes: geometric mean {geometric_mean(off.tolist()):.3f} times the fastest, "
+        f"{(off > 1.03).mean():.1%} over 3 %, worst {off.max():.2f}"
+    )
+
+
+def main() -> None:
+    """Record on a GPU, else take what was recorded; fit, and print the costs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.choice")
+    parser.add_argument("--shapes", type=int, default=2000, help="to fit to; a quarter as many judge the fit")
+    parser.add_argument("--device", default="sm_90", help="whose tuning the kernels have")
+    parser.add_argument("--record", type=Path, default=RECORDED)
+    options = parser.parse_args()
+    if torch.cuda.is_available():
+        ours = libraries(("auto", *KERNELS))
+        sets = {name: draw_shapes(count, seed) for name, count, seed in
+                (("fit", options.shapes, SEED), ("held out", options.shapes // 4, HELD_OUT))}  # fmt: skip
+        found = {name: {"shapes": shapes, "us": times_of(shapes, ours).tolist()} for name, shapes in sets.items()}
+        about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+        options.record.write_text(json.dumps({"about": about, **found}) + "\n")
+    elif not options.record.exists():
+        sys.exit("no GPU, and nothing recorded")
+    recorded = json.loads(options.record.read_text())
+    print(recorded["about"])
+    sets = {name: (recorded[name]["shapes"], np.array(recorded[name]["us"])) for name in ("fit", "held out")}
+    counts = {name: counts_of(shapes, options.device) for name, (shapes, _) in sets.items()}
+    size_of = {name: np.searchsorted(SIZES, [shape[5] for shape in shapes]) for name, (shapes, _) in sets.items()}
+    costs = {
+        size: fit(counts["fit"][here, :, :TERMS], sets["fit"][1][here])
+        for size in range(len(SIZES))
+        for here in [size_of["fit"] == size]
+    }
+    print(table(costs))
+    for name, (_, us) in sets.items():
+        fitted = np.array([costs[size] for size in size_of[name]])
+        print(f"{name}, costs of today: {judged(counts[name][:, :, TERMS], us)}")
+        print(f"{name}, fitted costs: {judged((counts[name][:, :, :TERMS] * fitted).sum(axis=2), us)}")
+
+
+if __name__ == "__main__":
+    main()
