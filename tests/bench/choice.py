@@ -1,8 +1,8 @@
 """`make bench-choice`: fit the costs by which `auto` picks a kernel, and say how often it picks the fastest.
 
-On a GPU it times the kernels on shapes drawn at random and records them. A host program that includes `auto.cuh` gives
-the five counts of each kernel and shape, so that kernel and fit share one formula. The fit then needs no GPU. It begins
-with the costs that fit the times best, and changes one number after another while the picks get faster.
+On a GPU it times the kernels on shapes drawn at random and records them. A host program that includes `auto.cuh`
+gives the five counts of each kernel and shape, so that kernel and fit share one formula. The fit itself needs no
+GPU. It begins with the costs that fit the times best, and changes one number after another while picks get faster.
 """
 
 import argparse
@@ -171,9 +171,8 @@ def main() -> None:
     options = parser.parse_args()
     if torch.cuda.is_available():
         ours = libraries(("auto", *KERNELS))
-        sets = {name: draw_shapes(count, seed) for name, count, seed in
-                (("fit", options.shapes, SEED), ("held out", options.shapes // 4, HELD_OUT))}  # fmt: skip
-        found = {name: {"shapes": shapes, "us": times_of(shapes, ours).tolist()} for name, shapes in sets.items()}
+        drawn = {"fit": draw_shapes(options.shapes, SEED), "held out": draw_shapes(options.shapes // 4, HELD_OUT)}
+        found = {name: {"shapes": shapes, "us": times_of(shapes, ours).tolist()} for name, shapes in drawn.items()}
         about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
         options.record.write_text(json.dumps({"about": about, **found}) + "\n")
     elif not options.record.exists():
