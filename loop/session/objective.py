@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loop.base.errors import UsageError
-from loop.base.expressions import Expression, ExpressionError
-from loop.base.expressions.misses import misses
+from loop.base.expressions import Expression, ExpressionError, misses
 from loop.base.stats import geometric_mean
 from loop.learning import learnings
 from loop.model.change import kept
