@@ -32,7 +32,7 @@ def stranger(path: Path) -> str:
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """The path and all folders above it, as it is written and where it leads, the top first; whether it is the last.
+    """The path and all folders above it, as written and where it leads, the top first; whether it is the last.
 
     What does not exist is left out.
     """
