@@ -205,25 +205,25 @@ class Gauge:
             if folder not in self._begin:
                 self._met.setdefault(folder, number)
 
-    def failure(self, *, bad: bool, said: str) -> MachineFailure | None:
+    def failure(self, *, bad: bool, text: str) -> MachineFailure | None:
         """What failed while the step ran, so that its outcome means nothing; None where nothing did.
 
         `bad`: whether the outcome is a failure of anything. A good one stands on a disk that was full before.
-        `said`: everything that the step says. It names the folder to blame where several are short.
+        `text`: everything that the step says. It names the folder to blame where several are short.
         """
         self.look()
-        for folder, number in (self._met or (self._short_now(said) if bad else {})).items():
+        for folder, number in (self._met or (self._short_now(text) if bad else {})).items():
             if number in OF_FOLDERS:
                 return failure(number, folder)
         ended = next(iter(counts() - self._counts), 0) if bad else 0
         return failure(ended) if ended else None
 
-    def _short_now(self, said: str) -> dict[Path, int]:
+    def _short_now(self, text: str) -> dict[Path, int]:
         """Folders that cannot be written by now, those first that the step names.
 
         One that was refused from the first counts where the step names it.
         """
-        named = {folder for folder in self.folders.own if str(folder) in said}
+        named = {folder for folder in self.folders.own if str(folder) in text}
         short = self.folders.tried(LEAST_BYTES)
         counted = {
             folder: number

@@ -15,6 +15,7 @@ from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison,
 from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
+from loop.repository import history
 from loop.repository.history import Revisions
 from loop.session import recorded
 from loop.store import sessions

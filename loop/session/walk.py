@@ -225,7 +225,7 @@ class Walk:
         """How a step ended, and whether the machine is behind it."""
         gauge = Gauge(self.folders, self.refused)
         outcome = yield from self._tried(step, started, timer, gauge, ran)
-        failure = outcome.failure or gauge.failure(bad=outcome.bad, said=outcome.said if outcome.bad else "")
+        failure = outcome.failure or gauge.failure(bad=outcome.bad, text=outcome.said if outcome.bad else "")
         return outcome if failure is None else self._broken(failure)
 
     def _tried(

@@ -39,7 +39,7 @@ def disks(monkeypatch: pytest.MonkeyPatch) -> Disks:
 
 def failure(gauge: Gauge, said: str = "wrong", *, bad: bool = True) -> str:
     """What the gauge says; empty where it finds nothing."""
-    found = gauge.failure(bad=bad, said=said)
+    found = gauge.failure(bad=bad, text=said)
     return found.message if found else ""
 
 

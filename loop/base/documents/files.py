@@ -104,7 +104,7 @@ def to_json(value: Any, indent: int | None = 1) -> str:
     What a terminal would act on is escaped: it may be printed to one.
     """
     text = json.dumps(plain(value), indent=indent, ensure_ascii=False)
-    return _ACTED_ON.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return _ACTED_ON.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def plain(value: Any) -> Any:

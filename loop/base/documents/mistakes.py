@@ -54,15 +54,15 @@ def complaints(
     `data`: the part of the document at `start`. Only complaints that are shown get a hint, because looking for
     similar names takes time.
     """
-    found: dict[tuple[Place, bool, str], Mistake] = {}
+    groups: dict[tuple[Place, bool, str], Mistake] = {}
     for item in error.errors(include_url=False):
         place, key = _place(data, item)
         whole = FOLLOWS.fullmatch(item["type"]) or item["type"] in OF_CHOICES
-        found.setdefault((place, key, "" if whole else str(item["loc"])), (place, key, []))[2].append(item)
-    inside = {place[:end] for place, _, _ in found.values() for end in range(len(place))}
+        groups.setdefault((place, key, "" if whole else str(item["loc"])), (place, key, []))[2].append(item)
+    inside = {place[:end] for place, _, _ in groups.values() for end in range(len(place))}
     mistakes = [
         (place, key, items)
-        for place, key, items in found.values()
+        for place, key, items in groups.values()
         if not (place in inside and all(FOLLOWS.fullmatch(item["type"]) for item in items))
     ]
     mistakes.sort(key=lambda mistake: document.position((*start, *mistake[0]), key=mistake[1]))

@@ -20,9 +20,9 @@ class Untitled(GenerateJsonSchema):
         return False
 
     def model_schema(self, schema: Any) -> dict[str, Any]:
-        made = super().model_schema(schema)
-        made.pop("title", None)
-        return made
+        fields = super().model_schema(schema)
+        fields.pop("title", None)
+        return fields
 
 
 def draft7(model: type[BaseModel]) -> dict[str, Any]:
@@ -39,23 +39,23 @@ def draft7(model: type[BaseModel]) -> dict[str, Any]:
 def draft7_of(kinds: Mapping[str, Any]) -> dict[str, Any]:
     """One schema of values of several types, by name; readers of it have to bear fields that they do not know."""
     adapters = [(name, "serialization", TypeAdapter(kind)) for name, kind in kinds.items()]
-    found, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)  # type: ignore[arg-type]
+    schemas, schema = TypeAdapter.json_schemas(adapters, by_alias=True, schema_generator=Untitled)  # type: ignore[arg-type]
     for each in models_of(*(model for kind in kinds.values() for model in models_in(kind))):
         _describe(each, schema["$defs"].get(each.__name__, {}).get("properties", {}))
     for each in schema["$defs"].values():
         each.pop("additionalProperties", None)
-    converted = _convert({**schema, "properties": {name: found[name, "serialization"] for name in kinds}})
+    converted = _convert({**schema, "properties": {name: schemas[name, "serialization"] for name in kinds}})
     assert isinstance(converted, dict)
     return {"$schema": DRAFT, **converted}
 
 
 def models_of(*models: type[BaseModel]) -> list[type[BaseModel]]:
     """Models and all that their fields lead to."""
-    found = list(models)
-    for each in found:  # Grows while it is walked.
+    every = list(models)
+    for each in every:  # Grows while it is walked.
         for info in each.model_fields.values():
-            found += [inner for inner in models_in(info.annotation) if inner not in found]
-    return found
+            every += [inner for inner in models_in(info.annotation) if inner not in every]
+    return every
 
 
 def _describe(model: type[BaseModel], properties: dict[str, Any]) -> None:
@@ -73,13 +73,13 @@ def _docstrings(owner: type) -> dict[str, str]:
         return {}
     body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
     assert isinstance(body, ast.ClassDef)
-    found = {}
+    texts = {}
     for field, following in pairwise(body.body):
         text = following.value if isinstance(following, ast.Expr) else None
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Constant) and isinstance(text.value, str):
             assert isinstance(field.target, ast.Name)
-            found[field.target.id] = inspect.cleandoc(text.value)
-    return found
+            texts[field.target.id] = inspect.cleandoc(text.value)
+    return texts
 
 
 def _convert(node: Any) -> Any:

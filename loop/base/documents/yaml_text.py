@@ -150,7 +150,7 @@ class _Builder:
             expected, got = (
                 ("spaces", "a tab") if sign == "\t" else ("a value", f"{sign!r}; quote it if it is text")
             )
-        known = ((ours, theirs) for fragment, ours, theirs in GRAMMAR if fragment in problem)
+        known = (words for fragment, *words in GRAMMAR if fragment in problem)
         return _error(self.name, (line, column), *next(known, (expected, got)))
 
     def document(self) -> Document:
