@@ -36,7 +36,8 @@ def quote(value: Any) -> str:
         return {math.inf: ".inf", -math.inf: "-.inf"}.get(value, ".nan")
     if isinstance(value, int | float):
         return clip(repr(value))
-    name = {dict: "mapping", list: "list", tuple: "list"}.get(type(value), type(value).__name__)
+    kind = type(value).__name__
+    name = {"dict": "mapping", "tuple": "list"}.get(kind, kind)
     return f"a {name}" if value else f"an empty {name}"
 
 
