@@ -74,16 +74,18 @@ class Patience(Model):
 
 def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
     """The cause of each wrong variant, and the rule that foresees on fresh workloads where it fails."""
-    found: list[Explanation] = []
+    explanations: list[Explanation] = []
     pairs = yield from failing_sides(context, failing_variants(context))
     for failing, side in pairs:
         limit_s = (arguments.seconds or context.budget_s) / len(pairs)
         if arguments.seconds and side.emulated:
             limit_s = 0.0  # A call of it takes seconds: only what the checks show is said.
         with closing(Prober(context, failing, side, PROBES, limit_s)) as prober:
-            found.append((yield from _explanation(prober)))
-    texts = [f"{one.variant}: {one.text}" for one in found]
-    return Result(ExplainOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(found)))
+            explanations.append((yield from _explanation(prober)))
+    texts = [f"{explanation.variant}: {explanation.text}" for explanation in explanations]
+    return Result(
+        ExplainOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(explanations))
+    )
 
 
 def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
@@ -163,16 +165,18 @@ def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
 
 def _most_telling(failures: Sequence[Check]) -> tuple[Workload, ...]:
     """Where right and wrong elements are most evenly divided, and the smallest workload with enough wrong ones."""
-    wrong = [one for one in failures if one.wrong and one.inputs == "contiguous" and one.total <= LARGEST]
+    wrong = [
+        check for check in failures if check.wrong and check.inputs == "contiguous" and check.total <= LARGEST
+    ]
     wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
-    evenly = sorted(wrong, key=lambda one: (one.wrong < LEAST_TELLING, abs(one.wrong / one.total - 0.5)))
+    evenly = sorted(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
     return tuple({check.workload.name: check.workload for check in (*evenly[:1], *wrong)}.values())[:COMPARED]
 
 
 def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ...]:
     """Faults that explain every one of some outputs, the right elements too; none where too many do."""
-    each = [[as_if for as_if, all_of_it in one.items() if all_of_it or not whole] for one in fits]
-    common = tuple(as_if for as_if in each[0] if all(as_if in one for one in each)) if each else ()
+    each = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
+    common = tuple(as_if for as_if in each[0] if all(as_if in fit for fit in each)) if each else ()
     return (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
 
 
@@ -204,11 +208,11 @@ def _search(prober: Prober) -> Search:
     cases = [(dict(key), fails) for key, fails in tried.items()]
     cases.sort(key=lambda case: sum(int(case[0][name]) for name in target.signature.dimensions))
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
-    seen = {
+    words = {
         name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in cases[0][0] if name not in sizes
     }
-    seen["scale"] = (1.0, *SCALES) if len(seen["scale"]) > 1 else ()
-    choices = {name: words for name, words in seen.items() if len(words) > 1}
+    words["scale"] = (1.0, *SCALES) if len(words["scale"]) > 1 else ()
+    choices = {name: words for name, words in words.items() if len(words) > 1}
     most = min(max(4 * work[0], LEAST_WORK), 2 * max(work))
 
     def fits(case: Mapping[str, Scalar]) -> bool:
@@ -225,7 +229,7 @@ LEAST_WORK = 1 << 18
 def _case(target: Target, check: Check) -> dict[str, Scalar]:
     """All of a check that may matter."""
     workload, scale = check.workload, scale_of(check.workload.values)
-    given = {name: "none" if value is None else value for name, value in workload.attributes.items()}
+    attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
     kind = target.values.get(workload.values, {})
     if workload.values == "wide":
         scale = 4.0
@@ -234,7 +238,7 @@ def _case(target: Target, check: Check) -> dict[str, Scalar]:
     plain = scale is not None or workload.values == "normal"
     values = "normal" if plain else workload.values
     return {
-        **workload.sizes, **given,
+        **workload.sizes, **attributes,
         "dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": check.inputs,
     }  # fmt: skip
 

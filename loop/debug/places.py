@@ -46,9 +46,9 @@ def _growths(check: Check) -> Iterator[str]:
 
 def _errors(parts: Sequence[MapPart]) -> list[float]:
     """Largest errors of the parts in which something is wrong; none where one of them has no number."""
-    found = [part.largest for part in parts if part.wrong]
-    finite = [error for error in found if error is not None and error < INFINITE]
-    return finite if len(finite) == len(found) else []
+    errors = [part.largest for part in parts if part.wrong]
+    finite = [error for error in errors if error is not None and error < INFINITE]
+    return finite if len(finite) == len(errors) else []
 
 
 LEAST_SIZES = 2

@@ -17,18 +17,22 @@ def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosi
     """One a variant that was found wrong and looked into."""
     verified = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
     wrong = {checks.variant: checks for checks in verified if checks.first_failure}
-    found = (_diagnosis(head, finished, checks) for checks in wrong.values())
-    return tuple(one for one in found if one is not None)
+    every = (_diagnosis(head, finished, checks) for checks in wrong.values())
+    return tuple(diagnosis for diagnosis in every if diagnosis is not None)
 
 
 def _diagnosis(head: SessionHead, finished: Sequence[Finished], checks: VariantChecks) -> Diagnosis | None:
     """What is wrong with a variant; None where nobody looked into it."""
     variant = checks.variant
-    small = {one.variant: one for output in outputs_of(finished, SmallestOutput) for one in output.smallest}.get(
-        variant
+    small = {
+        smallest.variant: smallest
+        for output in outputs_of(finished, SmallestOutput)
+        for smallest in output.smallest
+    }.get(variant)
+    explained = (
+        explanation for output in outputs_of(finished, ExplainOutput) for explanation in output.explanations
     )
-    explained = (one for output in outputs_of(finished, ExplainOutput) for one in output.explanations)
-    why = {one.variant: one for one in explained}.get(variant)
+    why = {explanation.variant: explanation for explanation in explained}.get(variant)
     lines = tuple(_lines(finished, checks, small, why))
     command = head.verify_command(variant, small.words, small.seed) if small else ""
     if not (command or why or any(label == "Component" for label, _ in lines)):
@@ -44,7 +48,7 @@ def _lines(
     if silent:
         yield "Fault", silent[0].message
     if explanation is not None:
-        yield from (one for one in explanation.lines if explanation.cause or not silent or one[0] != "Cause")
+        yield from (line for line in explanation.lines if explanation.cause or not silent or line[0] != "Cause")
     yield from _commits(finished, checks.variant)
     yield from _components(finished, checks.variant)
     if small is not None:
@@ -52,21 +56,25 @@ def _lines(
 
 
 def _commits(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
-    answers = [one.answer for one in outputs_of(finished, BisectOutput) if one.variant == variant and one.answer]
+    answers = [
+        output.answer
+        for output in outputs_of(finished, BisectOutput)
+        if output.variant == variant and output.answer
+    ]
     for answer in answers:
         for commit in answer.culprits:
             yield "Commit", f"{commit.short} ({commit.subject})"
         if answer.range:
-            yield "Commit", f"one of {', '.join(f'{one.short} ({one.subject})' for one in answer.range)}"
+            yield "Commit", f"one of {', '.join(f'{commit.short} ({commit.subject})' for commit in answer.range)}"
 
 
 def _components(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
-    every = (one for output in outputs_of(finished, ComponentsOutput) for one in output.components)
-    parts = [one for one in every if one.variant == variant]
-    wrong = [one for one in parts if one.checks.first_failure]
-    held = ", ".join(one.component for one in parts if one not in wrong)
-    for one in wrong:
-        yield "Component", f"{one.component} ({one.title}) {one.outcome}"
+    every = (component for output in outputs_of(finished, ComponentsOutput) for component in output.components)
+    parts = [component for component in every if component.variant == variant]
+    wrong = [component for component in parts if component.checks.first_failure]
+    held = ", ".join(component.component for component in parts if component not in wrong)
+    for component in wrong:
+        yield "Component", f"{component.component} ({component.title}) {component.outcome}"
     if held:
         rest = "" if wrong else ", so the fault lies in how they are put together"
         yield "Component", f"right by itself: {held}{rest}"

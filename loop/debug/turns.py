@@ -29,13 +29,15 @@ def repeated(tries: Sequence[Try], now: Mapping[str, str | None], ground: str) -
 
 def still_wrong(tries: Sequence[Try]) -> tuple[Try, ...]:
     """The last try of each variant, where it was wrong."""
-    return tuple(one for one in {one.variant: one for one in tries}.values() if not one.right)
+    return tuple(
+        attempt for attempt in {attempt.variant: attempt for attempt in tries}.values() if not attempt.right
+    )
 
 
-def sentence(one: Try) -> str:
+def sentence(attempt: Try) -> str:
     """What a try showed, as a lesson."""
-    outcome = "that was it" if one.right else f"it did not cure {one.variant}: {one.message}"
-    return f"Tried in {one.session}: {one.hypothesis}; {outcome}."
+    outcome = "that was it" if attempt.right else f"it did not cure {attempt.variant}: {attempt.message}"
+    return f"Tried in {attempt.session}: {attempt.hypothesis}; {outcome}."
 
 
 GAIN = 0.01
@@ -47,12 +49,12 @@ def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dic
     lost: dict[Point, str] = {}
     for search in searches:
         if ground and search.ground == ground:
-            mine = [one for one in search.trials if one.tuning == tuning and one.outcome != "lost"]
-            leader = max([one.ratio or 0.0 for one in mine if not _taken_back(one, search)], default=0.0)
-            for one in mine:
-                why = _lost(one, search, leader)
-                lost.pop(point(one.values), None)
-                lost |= {point(one.values): why} if why else {}
+            mine = [trial for trial in search.trials if trial.tuning == tuning and trial.outcome != "lost"]
+            leader = max([trial.ratio or 0.0 for trial in mine if not _taken_back(trial, search)], default=0.0)
+            for trial in mine:
+                why = _lost(trial, search, leader)
+                lost.pop(point(trial.values), None)
+                lost |= {point(trial.values): why} if why else {}
     return lost
 
 
@@ -61,19 +63,19 @@ def point(values: Values) -> Point:
     return tuple(sorted(values.items()))
 
 
-def _taken_back(one: TriedPoint, search: PastSearch) -> bool:
-    return bool(search.taken_back) and one.outcome == "best"
+def _taken_back(tried: TriedPoint, search: PastSearch) -> bool:
+    return bool(search.taken_back) and tried.outcome == "best"
 
 
-def _lost(one: TriedPoint, search: PastSearch, leader: float) -> str:
+def _lost(tried: TriedPoint, search: PastSearch, leader: float) -> str:
     """Why a point lost; empty where it did not, or nobody knows."""
-    if one.outcome in ("refused", "wrong"):
-        return f"{one.reason or one.outcome} (session {search.session})"
-    if _taken_back(one, search):
+    if tried.outcome in ("refused", "wrong"):
+        return f"{tried.reason or tried.outcome} (session {search.session})"
+    if _taken_back(tried, search):
         return f"taken back in session {search.session}: {search.taken_back}"
-    if one.ratio is None or one.ratio * (1 + GAIN) >= leader:
+    if tried.ratio is None or tried.ratio * (1 + GAIN) >= leader:
         return ""
-    return f"{times(one.ratio, 3)} where the best had {times(leader, 3)} (session {search.session})"
+    return f"{times(tried.ratio, 3)} where the best had {times(leader, 3)} (session {search.session})"
 
 
 TIMES = 3
@@ -83,9 +85,9 @@ ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 
 def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOutput]:
     """What was tried in earlier sessions; a build that was found wrong there is not tried again."""
-    made = yield from sides(context, (*context.task.variants, *context.task.emulated))
-    now = {name: side.build_id for name, side in made.items()}
-    mine = tuple(one for one in context.past.tries if one.variant in now)
+    by_name = yield from sides(context, (*context.task.variants, *context.task.emulated))
+    now = {name: side.build_id for name, side in by_name.items()}
+    mine = tuple(attempt for attempt in context.past.tries if attempt.variant in now)
     again = repeated(mine, now, context.task.ground)
     missing = still_wrong(mine) if not context.task.hypothesis and not again else ()
     hint = f"say what this change is to cure: {ASK}" if missing else None
@@ -100,33 +102,33 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOu
             hypothesis=context.task.hypothesis,
             builds={name: build_id for name, build_id in now.items() if build_id},
             tries=mine,
-            repeated=tuple(one.variant for one in again),
-            learned=tuple(sentence(one) for one in mine if one.hypothesis),
+            repeated=tuple(attempt.variant for attempt in again),
+            learned=tuple(sentence(attempt) for attempt in mine if attempt.hypothesis),
         )
     )
 
 
 def _describe_turn(context: Context, mine: Sequence[Try], repeated: Sequence[Try], missing: Sequence[Try]) -> str:
     if repeated:
-        one = repeated[0]
-        thought = f", when it was thought: {one.hypothesis}" if one.hypothesis else ""
-        return f"{one.variant} as it is was already tried in {one.session}: {one.message}{thought}"
+        attempt = repeated[0]
+        thought = f", when it was thought: {attempt.hypothesis}" if attempt.hypothesis else ""
+        return f"{attempt.variant} as it is was already tried in {attempt.session}: {attempt.message}{thought}"
     if missing:
         return (
             f"{missing[0].variant} was wrong in {missing[0].session}, and no hypothesis stands behind this change"
         )
-    turn = f"turn {len(dict.fromkeys(one.session for one in mine if not one.right)) + 1}"
+    turn = f"turn {len(dict.fromkeys(attempt.session for attempt in mine if not attempt.right)) + 1}"
     return f"{turn}: {context.task.hypothesis or 'nothing was tried before'}"
 
 
 def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
     """How many variants were changed since their known good, and whether the simplest of them is right."""
     names = (*context.task.variants, *context.task.emulated)
-    made = yield from sides(context, names)
+    by_name = yield from sides(context, names)
     good = context.past.known_good
     changed = tuple(
         name
-        for name, side in made.items()
+        for name, side in by_name.items()
         if name in good and side.build_id is not None and good[name].build_id != side.build_id
     )
     simple = changed[0] if len(changed) > 1 else ""
@@ -134,7 +136,7 @@ def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
     if simple:
         device: Device = "cuda" if simple in context.task.emulated else context.bench.device
         checked = distinct(workloads(context, (*context.task.plan.workloads, *extra_sets(context)), device=device))
-        (checks,) = yield from verify(context.bench, [Job(made[simple], checked, enough=True)])
+        (checks,) = yield from verify(context.bench, [Job(by_name[simple], checked, enough=True)])
         right = checks.right
     minutes = context.task.plan.budget.minutes * (1 if right else TIMES)
     return Result(
@@ -142,8 +144,10 @@ def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
             ok=right,
             message=_describe_scope(changed, right, minutes),
             hint=None if right else f"put {', '.join(changed[1:])} back as it was, and get {simple} right first",
-            identity=" ".join(f"{name}={side.build_id}" for name, side in made.items()),
-            not_exercised=tuple(f"what changed in {name}: it has no build" for name in names if name not in made),
+            identity=" ".join(f"{name}={side.build_id}" for name, side in by_name.items()),
+            not_exercised=tuple(
+                f"what changed in {name}: it has no build" for name in names if name not in by_name
+            ),
             changed=changed,
             count=len(changed),
             simple=simple,

@@ -34,8 +34,8 @@ class Requirement(Model):
 
 def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
     """torch: present, new enough, built for what is here."""
-    found = yield from context.bench.examine("torch", EXAMINE_LIMIT_S)
-    output = TorchOutput.model_validate(_known(found))
+    examined = yield from context.bench.examine("torch", EXAMINE_LIMIT_S)
+    output = TorchOutput.model_validate(_known(examined))
     if output.ok and not new_enough(output.version, arguments.at_least):
         output = _refuse(output, f"torch {output.version} is older than {arguments.at_least}")
     if output.ok and context.bench.device == "cuda":
@@ -45,21 +45,21 @@ def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
 
 def _on_gpu(output: TorchOutput) -> TorchOutput:
     """The same, not ok where this torch cannot use the GPU here."""
-    found = gpus()
+    here = gpus()
     if output.cuda_build is None:
         message = f"torch {output.version} is a CPU build, the session runs on cuda"
         return _refuse(output, message, "pip install --force-reinstall torch, from an index with CUDA builds")
-    conflict = too_new("torch built for CUDA", output.cuda_build, found.cuda, found.driver)
+    conflict = too_new("torch built for CUDA", output.cuda_build, here.cuda, here.driver)
     if not conflict:
         return output
-    older = f"CUDA {found.cuda[0]}" if found.cuda else "an older CUDA"
+    older = f"CUDA {here.cuda[0]}" if here.cuda else "an older CUDA"
     return _refuse(output, conflict, f"install a newer driver, or a torch that is built for {older}")
 
 
 def numpy(context: Context, arguments: Requirement) -> Working[NumpyOutput]:
     """NumPy: present, new enough, and of one mind with torch about memory."""
-    found = yield from context.bench.examine("numpy", EXAMINE_LIMIT_S)
-    output = NumpyOutput.model_validate(_known(found))
+    examined = yield from context.bench.examine("numpy", EXAMINE_LIMIT_S)
+    output = NumpyOutput.model_validate(_known(examined))
     if output.ok and not new_enough(output.version, arguments.at_least):
         output = _refuse(output, f"NumPy {output.version} is older than {arguments.at_least}")
     return Result(output.model_copy(update={"identity": f"numpy {output.version}"}))
@@ -73,12 +73,12 @@ def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
     bench, machine = context.bench, context.task.machine
     facts, where = _gpu_facts(machine) if bench.device == "cuda" else ({}, machine.processor)
     variants = bench.compiled(context.task.variants).values()
-    problem = next((why for one in variants if (why := misfit(one))), None)
+    problem = next((why for variant in variants if (why := misfit(variant))), None)
     if problem:
         output = DeviceOutput(ok=False, message=problem[0], hint=problem[1], device=bench.device, **facts)
     else:
-        found = yield from bench.examine("device", EXAMINE_LIMIT_S)
-        output = DeviceOutput.model_validate({"name": machine.processor, **facts, **_known(found)})
+        examined = yield from bench.examine("device", EXAMINE_LIMIT_S)
+        output = DeviceOutput.model_validate({"name": machine.processor, **facts, **_known(examined)})
     message = f"{where or bench.device}: {output.message}"
     identity = f"{bench.device} {output.name} {machine.name} {output.driver}"
     return Result(output.model_copy(update={"message": message, "identity": identity}))
@@ -86,20 +86,20 @@ def device(context: Context, arguments: NoArguments) -> Working[DeviceOutput]:
 
 def _gpu_facts(machine: Machine) -> tuple[dict[str, Any], str]:
     """What is known of the GPU that everything runs on, and which of several it is."""
-    found = gpus()
-    facts: dict[str, Any] = {"driver": found.driver, "toolkit": machine.nvcc, "name": ""}
-    if found.cuda:
-        facts["cuda"] = f"{found.cuda[0]}.{found.cuda[1]}"
-    if found.first:
-        first = found.first
+    here = gpus()
+    facts: dict[str, Any] = {"driver": here.driver, "toolkit": machine.nvcc, "name": ""}
+    if here.cuda:
+        facts["cuda"] = f"{here.cuda[0]}.{here.cuda[1]}"
+    if here.first:
+        first = here.first
         facts |= {"name": first.name, "uuid": first.uuid, "capability": first.capability, "facts": first.facts}
-    return facts, found.chosen
+    return facts, here.chosen
 
 
 def libraries(context: Context, arguments: NoArguments) -> Working[LibrariesOutput]:
     """Shared libraries: all found, no runtime twice."""
-    found = yield from context.bench.examine("libraries", EXAMINE_LIMIT_S)
-    return Result(LibrariesOutput.model_validate(_known(found)))
+    examined = yield from context.bench.examine("libraries", EXAMINE_LIMIT_S)
+    return Result(LibrariesOutput.model_validate(_known(examined)))
 
 
 def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutput]:
@@ -110,8 +110,8 @@ def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutp
             must_fit(variant)
             yield from build.scan(variant, context.task.folder, context.bench.include)
         except BuildFailed as failed:
-            found = _extension("missing", f"{name} needs a build: {failed.message}", failed.hint)
-            return Result(found.model_copy(update={"ok": not failed.no_compiler}))
+            output = _extension("missing", f"{name} needs a build: {failed.message}", failed.hint)
+            return Result(output.model_copy(update={"ok": not failed.no_compiler}))
         bench = context.bench
         built = build.find(name, variant, context.task.folder, cache=bench.cache, include=bench.include)
         if built is None:
@@ -140,8 +140,8 @@ def _smoke(bench: Bench, name: str, built: Build) -> Generator[Tick, None, str]:
     return failure.message if failure else ""
 
 
-def _known(found: Examined) -> dict[str, Any]:
-    return {**found.facts, "ok": found.ok, "message": found.message}
+def _known(examined: Examined) -> dict[str, Any]:
+    return {**examined.facts, "ok": examined.ok, "message": examined.message}
 
 
 def _refuse(output: Kind, message: str, hint: str | None = None) -> Kind:

@@ -54,14 +54,14 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
     units, headers, problems, ids = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled(context.task.variants).items():
         try:
-            found = yield from build.scan(variant, context.task.folder, context.bench.include)
+            scanned = yield from build.scan(variant, context.task.folder, context.bench.include)
         except BuildFailed as failed:
             return Result(SourcesOutput(ok=False, message=f"{name}: {failed.message}", hint=failed.hint))
-        ids.append(f"{name}={found.identity}")
-        units = max(units, found.units)
-        headers |= set(found.framework_headers)
-        if found.units > arguments.units:
-            problems.append(f"{name} has {found.units} translation units: include them from one file")
+        ids.append(f"{name}={scanned.identity}")
+        units = max(units, scanned.units)
+        headers |= set(scanned.framework_headers)
+        if scanned.units > arguments.units:
+            problems.append(f"{name} has {scanned.units} translation units: include them from one file")
     if headers:
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
     message = "; ".join(problems) or "one translation unit a variant, no framework headers"
@@ -80,29 +80,32 @@ def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOut
     """Compile what is not in the cache. A variant that fails leaves the others standing."""
     bench = context.bench
     wanted = {**to_build(context, context.task.variants), **bench.emulations(context.task.emulated)}
-    made, failures = yield from compile_all(context, wanted)
-    compiled = [one for one in made if not one.cached]
-    identity = " ".join(f"{one.variant}={one.build_id}" for one in made)
+    built, failures = yield from compile_all(context, wanted)
+    compiled = [build for build in built if not build.cached]
+    identity = " ".join(f"{build.variant}={build.build_id}" for build in built)
     return Result(
         BuildOutput(
             ok=not failures,
-            message=failures[0].message if failures else _describe_builds(made),
+            message=failures[0].message if failures else _describe_builds(built),
             hint=failures[0].hint if failures else None,
             identity=identity,
-            builds=made,
-            units=max((one.units for one in made), default=0),
-            framework_headers=tuple(sorted({header for one in made for header in one.framework_headers})),
-            seconds=sum(one.seconds for one in compiled),
+            builds=built,
+            units=max((build.units for build in built), default=0),
+            framework_headers=tuple(sorted({header for build in built for header in build.framework_headers})),
+            seconds=sum(build.seconds for build in compiled),
         )
     )
 
 
-def _describe_builds(made: Sequence[Build]) -> str:
-    if not made:
+def _describe_builds(built: Sequence[Build]) -> str:
+    if not built:
         return "nothing to compile"
-    compiled = [one for one in made if one.compiled]
-    parts = [f"{one.variant} {'cached' if one.cached else f'compiled in {one.seconds:.1f} s'}" for one in compiled]
-    return ", ".join([*parts, *(one.note for one in made if one.note)])
+    compiled = [build for build in built if build.compiled]
+    parts = [
+        f"{build.variant} {'cached' if build.cached else f'compiled in {build.seconds:.1f} s'}"
+        for build in compiled
+    ]
+    return ", ".join([*parts, *(build.note for build in built if build.note)])
 
 
 def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
@@ -122,10 +125,10 @@ def compile_all(
 
     What is `to_run` on the GPU here is not compiled where its driver could not run it; what is only looked at is.
     """
-    tries = (_attempt(context, *one, to_run=to_run) for one in variants.items())
+    tries = (_attempt(context, *variant, to_run=to_run) for variant in variants.items())
     attempts = yield from together(tries, cores())
-    made = tuple(one for one in attempts if isinstance(one, Build))
-    return made, [one for one in attempts if isinstance(one, BuildFailed)]
+    built = tuple(attempt for attempt in attempts if isinstance(attempt, Build))
+    return built, [attempt for attempt in attempts if isinstance(attempt, BuildFailed)]
 
 
 def _attempt(
@@ -146,26 +149,28 @@ def _attempt(
 
 def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
     """Load every built library in a process of its own: symbols resolved, build id that of the sources."""
-    made, failures = yield from compile_all(context, context.bench.compiled(context.task.variants))
+    built, failures = yield from compile_all(context, context.bench.compiled(context.task.variants))
     if failures:
         return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     loaded: list[str] = []
-    for one in made:
-        problem = yield from _try_to_load(context.bench, one)
+    for library in built:
+        problem = yield from _try_to_load(context.bench, library)
         if problem:
             undefined = _undefined(problem)
             hint = f"define {undefined[0]} in the same translation unit" if undefined else None
-            return Result(LoadOutput(ok=False, message=f"{one.variant} {problem}", hint=hint, undefined=undefined))
-        loaded.append(one.variant)
+            return Result(
+                LoadOutput(ok=False, message=f"{library.variant} {problem}", hint=hint, undefined=undefined)
+            )
+        loaded.append(library.variant)
     message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else "nothing to load"
     return Result(LoadOutput(ok=True, message=message, loaded=tuple(loaded)))
 
 
-def _try_to_load(bench: Bench, one: Build) -> Generator[Tick, None, str]:
+def _try_to_load(bench: Bench, build: Build) -> Generator[Tick, None, str]:
     """What goes wrong when a library is loaded; empty when nothing does."""
-    with bench.open(bench.side(one.variant, one)) as worker:
+    with bench.open(bench.side(build.variant, build)) as worker:
         try:
-            yield from worker.receive(START_LIMIT_S, f"loading {one.variant}")
+            yield from worker.receive(START_LIMIT_S, f"loading {build.variant}")
         except (Refusal, WorkerLost) as error:
             return str(error)
     return ""
@@ -173,8 +178,8 @@ def _try_to_load(bench: Bench, one: Build) -> Generator[Tick, None, str]:
 
 def _undefined(problem: str) -> tuple[str, ...]:
     """The symbol of an `undefined symbol: ...` message, demangled where c++filt is at hand."""
-    _, found, rest = problem.partition("undefined symbol: ")
-    if not found:
+    _, marker, rest = problem.partition("undefined symbol: ")
+    if not marker:
         return ()
     symbol = rest.split()[0].rstrip(",")
     try:
@@ -199,14 +204,14 @@ class VerifyTerms(Model):
 
 def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     """Every selected variant, and the baseline as a control, on every workload against float64."""
-    made, failures = yield from builds(context)
+    built, failures = yield from builds(context)
     bench = context.bench
-    names = usable(context, made)
+    names = usable(context, built)
     timed = every_workload(context, context.task.plan.workloads)
     required = distinct([*seeded(context, timed, arguments.seeds), *every_workload(context, extra_sets(context))])
     others = beyond(required, every_workload(context, other_sets(context)))
     wanted = (*required, *sorted(others, key=partial(operations, bench.target)))
-    by_name = {one.variant: one for one in made}
+    by_name = {build.variant: build for build in built}
     sides = [replace(bench.side(name, by_name.get(name)), threads=arguments.threads) for name in names]
     baseline = bench.side(BASELINE)
     room = fitting(bench, wanted, [*sides, baseline], apart=True)
@@ -215,19 +220,18 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     apart, spots = None, tuple[str, ...]()
     if context.task.campaign.executor and len(names) > 1:
         apart = yield from verify_apart(context, names, arguments)
-        found, control = apart.found, apart.control
+        every, control = apart.found, apart.control
     else:
         jobs = [Job(side, room.workloads, enough=arguments.enough) for side in sides]
-        again = _on_other_threads(bench, [one for one in timed if one in room.workloads], jobs)
-        library = Job(baseline, [one for one in timed if one in room.workloads], layouts=False, control=True)
-        *found, control = yield from verify_sides(bench, [*jobs, *again, library], allowance)
-        checks = {name: [check for one in found if one.variant == name for check in one.checks] for name in names}
-        first = {one.variant: one for one in reversed(found)}  # Of several numbers of threads.
-        found = [first[name].model_copy(update={"checks": tuple(checks[name])}) for name in names]
+        fitting_timed = [workload for workload in timed if workload in room.workloads]
+        again = _on_other_threads(bench, fitting_timed, jobs)
+        library = Job(baseline, fitting_timed, layouts=False, control=True)
+        *by_threads, control = yield from verify_sides(bench, [*jobs, *again, library], allowance)
+        every = [_joined([checks for checks in by_threads if checks.variant == name]) for name in names]
         spots = yield from blind_spots(bench, room.workloads)
     unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
     whole = Verification(
-        found=tuple(found),
+        found=tuple(every),
         control=control,
         failures=tuple(failures),
         meant=context.task.variants,
@@ -237,7 +241,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
             *unbuilt, *unverified(context, names, allowance.left_out), *_untried_threads(bench, arguments),
             *room.left_out, *bench.notes, *spots,
         ),
-        untaken={one.name: untaken(one, beyond(allowance.left_out, wanted)) for one in sides},
+        untaken={side.name: untaken(side, beyond(allowance.left_out, wanted)) for side in sides},
     )  # fmt: skip
     output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": room.said_after(output.message)}
@@ -248,15 +252,21 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     return Result(output.model_copy(update=update))
 
 
+def _joined(by_threads: Sequence[VariantChecks]) -> VariantChecks:
+    """The checks of one variant on several numbers of threads as one."""
+    checks = tuple(check for each in by_threads for check in each.checks)
+    return by_threads[0].model_copy(update={"checks": checks})
+
+
 def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Job]) -> list[Job]:
     """The timed workloads once more on another number of threads: an odd one, that few sizes are a multiple of."""
     threads = 3 if cores() > 3 else cores() - 1
     if bench.device == "cuda" or threads < 1:
         return []
-    alone = [one for one in jobs if one.side.threads is None]
+    alone = [job for job in jobs if job.side.threads is None]
     return [
-        replace(one, side=replace(one.side, threads=threads), workloads=timed, layouts=False, enough=True)
-        for one in alone
+        replace(job, side=replace(job.side, threads=threads), workloads=timed, layouts=False, enough=True)
+        for job in alone
     ]
 
 
@@ -331,35 +341,35 @@ def verify_apart(context: Context, names: Sequence[str], arguments: VerifyTerms)
     plan = context.task.plan
     size = math.ceil(len(names) / (JOBS_EACH * context.task.campaign.width))
     pieces = [names[first : first + size] for first in range(0, len(names), size)]
-    parts = [Part(f"verify {', '.join(one)}", arguments, one, plan.workloads, plan.checks) for one in pieces]
+    parts = [Part(f"verify {', '.join(piece)}", arguments, piece, plan.workloads, plan.checks) for piece in pieces]
     answers, jobs = yield from spread(context, "kernel.verify", parts)
-    outputs = [VerifyOutput.model_validate(one, strict=False) for one in answers]
-    controls = [one.control for one in outputs if one.control]
+    outputs = [VerifyOutput.model_validate(answer, strict=False) for answer in answers]
+    controls = [output.control for output in outputs if output.control]
     return Apart(
-        found=[checks for one in outputs for checks in one.variants],
-        control=next((one for one in controls if not one.right), controls[0]),
-        not_exercised=tuple(text for one in outputs for text in one.not_exercised),
+        found=[checks for output in outputs for checks in output.variants],
+        control=next((control for control in controls if not control.right), controls[0]),
+        not_exercised=tuple(text for output in outputs for text in output.not_exercised),
         jobs=jobs,
     )
 
 
-def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
+def usable(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
     """Variants that need no build or have one."""
-    built = {one.variant for one in made}
+    names = {build.variant for build in built}
     wanted = to_build(context, context.task.variants)
-    return tuple(name for name in context.task.variants if name in built or name not in wanted)
+    return tuple(name for name in context.task.variants if name in names or name not in wanted)
 
 
 def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
     """Each workload with so many seeds, those of one shape together: their buffers are used again."""
     sets = context.task.plan.workloads
     others = [every_workload(context, sets, context.task.seed + more) for more in range(1, seeds)]
-    return [one for same in zip(timed, *others, strict=True) for one in same]
+    return [workload for same in zip(timed, *others, strict=True) for workload in same]
 
 
 def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
     """Each workload and seed once."""
-    return tuple({values_key(one): one for one in checked}.values())
+    return tuple({values_key(workload): workload for workload in checked}.values())
 
 
 def other_sets(context: Context) -> list[str]:
@@ -370,8 +380,8 @@ def other_sets(context: Context) -> list[str]:
 
 def beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tuple[Workload, ...]:
     """Workloads that are not among the known ones."""
-    keys = {values_key(one) for one in known}
-    return tuple(one for one in distinct(more) if values_key(one) not in keys)
+    keys = {values_key(workload) for workload in known}
+    return tuple(workload for workload in distinct(more) if values_key(workload) not in keys)
 
 
 def extra_sets(context: Context) -> list[str]:
@@ -384,7 +394,7 @@ def workloads(
 ) -> tuple[Workload, ...]:
     """The same without those that could not be judged in this session: nothing is known of what has no answer."""
     left = unjudged_names(context)
-    return tuple(one for one in every_workload(context, sets, seed, device) if one.name not in left)
+    return tuple(workload for workload in every_workload(context, sets, seed, device) if workload.name not in left)
 
 
 def unjudged_names(context: Context) -> set[str]:
@@ -392,7 +402,7 @@ def unjudged_names(context: Context) -> set[str]:
     verified = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(verified) if verified else VerifyOutput(ok=True, message="")
     sides = (*checks.variants, *([checks.control] if checks.control else []))
-    return {check.workload.name for one in sides for check in one.checks if check.status == "not judged"}
+    return {check.workload.name for side in sides for check in side.checks if check.status == "not judged"}
 
 
 def every_workload(

@@ -22,13 +22,15 @@ SHOWN = 20
 
 def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
     """Compiled variants whose build is not the known good's, and the files that differ from its revision."""
-    made, failures = yield from builds(context)
+    built, failures = yield from builds(context)
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     known = context.past.known_good
-    unknown = [one.variant for one in made if one.variant not in known]
+    unknown = [build.variant for build in built if build.variant not in known]
     changed = tuple(
-        one.variant for one in made if one.variant in known and known[one.variant].build_id != one.build_id
+        build.variant
+        for build in built
+        if build.variant in known and known[build.variant].build_id != build.build_id
     )
     commit = next((known[name].commit for name in changed if known[name].commit), None)
     files = (files_changed(context.task.folder, commit) if commit else None) or {}
@@ -36,7 +38,7 @@ def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
         ChangesOutput(
             ok=True,
             message=_describe(changed, unknown, files),
-            identity=" ".join(f"{one.variant}={one.build_id}" for one in made),
+            identity=" ".join(f"{build.variant}={build.build_id}" for build in built),
             changed=changed,
             count=len(changed),
             files=tuple(sorted(files))[:SHOWN],
@@ -64,10 +66,10 @@ def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick,
         raise KnownGoodGone("no earlier session on this device passed")
     if known.build_id == now.build_id:
         raise KnownGoodGone(f"it is the known good itself, built from the sources of {known.session}")
-    found = build.find_id(name, known.build_id, context.bench.cache)
-    if found is None:
-        found = yield from _again(context, name, known)
-    return found
+    earlier = build.find_id(name, known.build_id, context.bench.cache)
+    if earlier is None:
+        earlier = yield from _again(context, name, known)
+    return earlier
 
 
 def _again(context: Context, name: str, known: KnownGood) -> Generator[Tick, None, Build]:
@@ -80,15 +82,15 @@ def _again(context: Context, name: str, known: KnownGood) -> Generator[Tick, Non
             variant = read_file(place / "target.yaml", Target).value.variants.get(name)
             if not isinstance(variant, CAbiVariant):
                 raise KnownGoodGone(f"{known.commit[:12]} has no compiled variant {name}")
-            made = yield from build.build(
+            again = yield from build.build(
                 name, variant, place, cache=context.bench.cache, include=context.bench.include,
                 limit_s=context.kill_after_s,
             )  # fmt: skip
     except (BuildFailed, LoopError) as failed:
         raise KnownGoodGone(f"{known.commit[:12]} of {known.session} no longer builds: {failed}") from failed
-    if made.build_id != known.build_id:
+    if again.build_id != known.build_id:
         raise KnownGoodGone(
             f"{known.commit[:12]} builds to something else than {known.session} measured: "
             "the compiler changed, or files were not committed"
         )
-    return made
+    return again

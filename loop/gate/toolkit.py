@@ -29,16 +29,16 @@ def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
 
     For another compiler, or one that is not there, nothing is known.
     """
-    found, gpu = gpus(), _gpu_of(variant)
+    here, gpu = gpus(), _gpu_of(variant)
     release = nvcc_release(variant.build.compiler) if gpu else None
     if gpu is None or release is None:
         return None
-    conflict = toolkits.too_new("code from nvcc", release, found.cuda, found.driver)
+    conflict = toolkits.too_new("code from nvcc", release, here.cuda, here.driver)
     if conflict:
-        return conflict, toolkits.older_toolkit(release, found.cuda)
+        return conflict, toolkits.older_toolkit(release, here.cuda)
     unknown = toolkits.unknown_gpu(release, gpu.architecture)
     if unknown and toolkits.builds_for(variant.build.flags, gpu.architecture):
-        return f"{unknown} ({gpu.name})", toolkits.fitting_toolkit(gpu.architecture, found.cuda)
+        return f"{unknown} ({gpu.name})", toolkits.fitting_toolkit(gpu.architecture, here.cuda)
     return None
 
 

@@ -147,7 +147,7 @@ def _check_all(
     The process is not kept after that where it is large, or where its side has nothing left of what comes `later`.
     """
     call = bench.call(same[0], "judge")
-    large = call.output.size + sum(one.pool_size for one in call.inputs) > LARGE
+    large = call.output.size + sum(tensor.pool_size for tensor in call.inputs) > LARGE
     for number, checker in enumerate(checkers):
         for following in checkers[number + 1 : number + AHEAD]:
             if any(map(following.concerns, same)):
@@ -184,7 +184,7 @@ class Checker:
     @property
     def checks(self) -> VariantChecks:
         """What was found so far, in the order of the job."""
-        places = {values_key(one): place for place, one in enumerate(self.job.workloads)}
+        places = {values_key(workload): place for place, workload in enumerate(self.job.workloads)}
 
         def place(check: Check) -> tuple[int, int]:
             return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
@@ -222,7 +222,7 @@ class Checker:
         """How its inputs are laid out. Contiguous ones of one shape come one after the other: they lie where those
         with other values lay."""
         layouts = layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload)
-        return layouts if workload.name in {one.workload.name for one in self.found} else layouts[::-1]
+        return layouts if workload.name in {check.workload.name for check in self.found} else layouts[::-1]
 
     def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
         """Raise WorkFailed where a broadcast layout is not to blame: equal values may leave nothing but rounding.
@@ -255,7 +255,9 @@ class Checker:
         """
         self.again = set() if self.first_call_s > SLOW_S else self.again - {values_key(workload)}
         key, layout = values_key(workload), LAYOUTS[0]
-        if any(not one.passed for one in self.found if (values_key(one.workload), one.inputs) == (key, layout)):
+        if any(
+            not check.passed for check in self.found if (values_key(check.workload), check.inputs) == (key, layout)
+        ):
             return
         self.worker.close()
         check = yield from self._check(workload, layout, once=True)
@@ -338,15 +340,15 @@ class Checker:
     def name_cause(self) -> Generator[Tick, None, None]:
         """Say of what failed first whether it depends on the calls before it: make it again in a fresh process."""
         check = self.checks.first_failure
-        seen = self._turns.get((values_key(check.workload), check.inputs)) if check else None
-        if check is None or seen is None or (seen.fresh and seen.which == "all"):
+        before = self._turns.get((values_key(check.workload), check.inputs)) if check else None
+        if check is None or before is None or (before.fresh and before.which == "all"):
             return
         self._turns.clear()
         self.worker.close()
         again = yield from self._check(check.workload, check.inputs)
         turns = self._turns.get((values_key(check.workload), check.inputs), WrongTurns("none", fresh=True))
-        cause = cause_of(seen, turns) if again.passed or again.cause in OF_VALUES else ""
-        self.found = [named(one, cause, seen) if cause and one is check else one for one in self.found]
+        cause = cause_of(before, turns) if again.passed or again.cause in OF_VALUES else ""
+        self.found = [named(other, cause, before) if cause and other is check else other for other in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
         """Key of the first call with other values that had the same output; empty where there is none."""
@@ -406,8 +408,8 @@ def _place(workload: Workload, layout: Layout) -> str:
 def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault: Fault) -> Check:
     """A call that gave no output."""
     message = f"{fault.text} on {_place(workload, layout)}"
-    found = {"status": status, "message": message, "cause": cause, "fault": fault}
-    return Check.model_validate({"workload": workload, "inputs": layout, **found})
+    fields = {"status": status, "message": message, "cause": cause, "fault": fault}
+    return Check.model_validate({"workload": workload, "inputs": layout, **fields})
 
 
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
@@ -417,17 +419,17 @@ def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, find
     if finding.unjudged and cause in OF_ELEMENTS:
         message = f"{finding.unjudged} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
-    said = ("loose", "unmoved", "unjudged", "tied")  # By the cause.
-    told = {name: value for name, value in vars(finding).items() if name not in said}
-    found = {
+    by_cause = ("loose", "unmoved", "unjudged", "tied")  # By the cause.
+    figures = {name: value for name, value in vars(finding).items() if name not in by_cause}
+    fields = {
         "workload": workload,
         "inputs": layout,
         "status": "tampered" if cause == "replaced" else "wrong" if cause else "right",
-        **told,
+        **figures,
         "cause": cause,
         "message": message or f"largest error {finding.max_error:.1e}",
     }
-    return Check.model_validate(found, from_attributes=True)
+    return Check.model_validate(fields, from_attributes=True)
 
 
 def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:

@@ -26,8 +26,8 @@ def ignore(call: Call) -> None:
 
 def swap(call: Call) -> None:
     """Two inputs of one shape change places."""
-    one, other = call.terms["inputs"]
-    call.compute(_with(_with(call.inputs, one, call.inputs[other]), other, call.inputs[one]))
+    first, other = call.terms["inputs"]
+    call.compute(_with(_with(call.inputs, first, call.inputs[other]), other, call.inputs[first]))
 
 
 def read_for(call: Call) -> None:

@@ -197,12 +197,16 @@ class Reports:
 
     def compiled(self, variant: str) -> bool:
         """Whether there is a compiler's report on a variant."""
-        return any(variant in one.variants for one in self.libraries)
+        return any(variant in library.variants for library in self.libraries)
 
     def kernel(self, variant: str, symbol: str) -> KernelResources | None:
         """The compiler's report on a kernel that a variant launches: that of its name, whatever its linkage."""
         own = [
-            kernel for one in self.libraries if variant in one.variants for kernel in one.kernels if kernel.entry
+            kernel
+            for library in self.libraries
+            if variant in library.variants
+            for kernel in library.kernels
+            if kernel.entry
         ]
         name = self.names.get(symbol, symbol)
         return next((kernel for kernel in own if symbol == kernel.symbol or name == kernel.name), None)
@@ -248,8 +252,8 @@ def _impossible(launch: KernelLaunch) -> str:
 def placements(placed: Sequence[Placed], timed: Collection[str] = ()) -> tuple[Placement, ...]:
     """The shapes of launch among them, each once; `timed`: names of the workloads that are timed."""
     shapes: dict[tuple[object, ...], list[Placed]] = {}
-    for one in placed:
-        shapes.setdefault(one.shape, []).append(one)
+    for launch in placed:
+        shapes.setdefault(launch.shape, []).append(launch)
     return tuple(_placement(same, timed) for same in shapes.values())
 
 
@@ -265,23 +269,26 @@ def _placement(same: Sequence[Placed], timed: Collection[str]) -> Placement:
         resident=first.held.blocks,
         limited_by=first.held.limited_by,
         workload=first.workload.name,
-        workloads=len({one.workload.name for one in same}),
-        timed=any(one.workload.name in timed for one in same),
+        workloads=len({launch.workload.name for launch in same}),
+        timed=any(launch.workload.name in timed for launch in same),
     )
 
 
 def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Filling, ...]:
     """Of each call how its largest launch, by threads, fills the GPU."""
     calls: dict[tuple[str, str], list[Placed]] = {}
-    for one in placed:
-        calls.setdefault((one.variant, one.workload.name), []).append(one)
+    for launch in placed:
+        calls.setdefault((launch.variant, launch.workload.name), []).append(launch)
     largest = [
-        max(launches, key=lambda one: one.launch.blocks * one.launch.threads) for launches in calls.values()
+        max(launches, key=lambda launch: launch.launch.blocks * launch.launch.threads)
+        for launches in calls.values()
     ]
-    return tuple(filling for one in largest if (filling := _filling(one, device, at_hand)))
+    return tuple(filling for launch in largest if (filling := _filling(launch, device, at_hand)))
 
 
-def _filling(one: Placed, device: DeviceFacts, at_hand: bool) -> Filling | None:
-    found = on_places(one.variant, one.workload, device, one.launch.blocks, one.held, at_hand=at_hand)
-    unknown = ("registers",) if one.block.registers is None else ()
-    return found.model_copy(update={"kernel": one.name, "unknown": unknown}) if found else None
+def _filling(launch: Placed, device: DeviceFacts, at_hand: bool) -> Filling | None:
+    filling = on_places(
+        launch.variant, launch.workload, device, launch.launch.blocks, launch.held, at_hand=at_hand
+    )
+    unknown = ("registers",) if launch.block.registers is None else ()
+    return filling.model_copy(update={"kernel": launch.name, "unknown": unknown}) if filling else None

@@ -28,14 +28,14 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
     yield from ()
     names = context.bench.target.variants
     missing = [text for name in names if (text := _missing(context, name, arguments.device))]
-    found = [one for name in names for one in _fillings(context, name, arguments.device)]
-    return Result(_output(found, missing))
+    fillings = [filling for name in names for filling in _fillings(context, name, arguments.device)]
+    return Result(_output(fillings, missing))
 
 
 def _missing(context: Context, name: str, default: str) -> str:
     """Why nothing can be said of a variant; empty where something can, or nobody asked for it."""
     variant = context.bench.target.variants[name]
-    if launch_limits.launch_of(variant) is None and not any(one.variant == name for one in _told(context)):
+    if launch_limits.launch_of(variant) is None and not any(filling.variant == name for filling in _told(context)):
         return f"parallelism of {name}: the manifest declares no launch" if name in context.task.variants else ""
     if variant.device == "cuda" and device_facts(context, variant, default) is None:
         return f"parallelism of {name}: the manifest has no device {default}"
@@ -55,7 +55,9 @@ def _workloads(context: Context, variant: Variant) -> Sequence[Workload]:
     target = context.bench.target
     device: Device = context.bench.device if variant.device == "any" else variant.device
     dtype = target.dtypes.get(device, variant.dtypes[0])
-    return [one for one in expand(target, context.task.plan.workloads, dtype) if accepts(variant, one)]
+    return [
+        workload for workload in expand(target, context.task.plan.workloads, dtype) if accepts(variant, workload)
+    ]
 
 
 def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Filling | None:
@@ -65,9 +67,9 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
     """
     variant = context.bench.target.variants[name]
     launch, device = launch_limits.launch_of(variant), device_facts(context, variant, default)
-    for one in _told(context) if device else ():
-        if device and (one.variant, one.workload, one.on) == (name, workload.name, device.name):
-            return one
+    for filling in _told(context) if device else ():
+        if device and (filling.variant, filling.workload, filling.on) == (name, workload.name, device.name):
+            return filling
     if launch is None:
         return None
     if device is not None:
@@ -82,8 +84,8 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
 def _told(context: Context) -> Sequence[Filling]:
     """The launches that host code told, where this session has asked it."""
     latest = context.latest("kernel.resources")
-    found = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
-    return [one for one in found if one.kernel]
+    fillings = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
+    return [filling for filling in fillings if filling.kernel]
 
 
 def device_facts(context: Context, variant: Variant, default: str) -> DeviceFacts | None:
@@ -97,39 +99,39 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
     latest = context.latest("environment.device")
     if not latest:
         return context.bench.gpu
-    seen = DeviceOutput.model_validate(latest, strict=False)
-    return at_hand(context.bench.target.devices, seen.capability, seen.name, seen.facts)
+    device = DeviceOutput.model_validate(latest, strict=False)
+    return at_hand(context.bench.target.devices, device.capability, device.name, device.facts)
 
 
-def _output(found: Sequence[Filling], missing: Sequence[str]) -> ParallelismOutput:
-    impossible = [one for one in found if one.resident == 0]
-    starved = [one for one in found if one.starved]
+def _output(fillings: Sequence[Filling], missing: Sequence[str]) -> ParallelismOutput:
+    impossible = [filling for filling in fillings if filling.resident == 0]
+    starved = [filling for filling in fillings if filling.starved]
     return ParallelismOutput(
         ok=not impossible,
-        message=_impossible(impossible[0]) if impossible else _describe(found),
+        message=_impossible(impossible[0]) if impossible else _describe(fillings),
         hint="fewer threads, registers or less shared memory a block" if impossible else None,
         not_exercised=tuple(missing),
-        learned=tuple(_lessons(found)),
-        fillings=tuple(found),
-        starved=tuple(dict.fromkeys(one.variant for one in starved)),
-        least_share=min((one.share for one in found), default=None),
+        learned=tuple(_lessons(fillings)),
+        fillings=tuple(fillings),
+        starved=tuple(dict.fromkeys(filling.variant for filling in starved)),
+        least_share=min((filling.share for filling in fillings), default=None),
     )
 
 
-def _impossible(one: Filling) -> str:
-    return f"{one.variant} cannot be launched on {one.on} for {one.workload}: {one.limited_by}"
+def _impossible(filling: Filling) -> str:
+    return f"{filling.variant} cannot be launched on {filling.on} for {filling.workload}: {filling.limited_by}"
 
 
-def _describe(found: Sequence[Filling]) -> str:
-    names = dict.fromkeys(one.variant for one in found)
-    return "; ".join(_summary([one for one in found if one.variant == name]) for name in names) or (
+def _describe(fillings: Sequence[Filling]) -> str:
+    names = dict.fromkeys(filling.variant for filling in fillings)
+    return "; ".join(_summary([filling for filling in fillings if filling.variant == name]) for name in names) or (
         "no variant declares its launch"
     )
 
 
 def _summary(mine: Sequence[Filling]) -> str:
-    least = min(mine, key=lambda one: one.share)
-    starved = sum(one.starved for one in mine)
+    least = min(mine, key=lambda filling: filling.share)
+    starved = sum(filling.starved for filling in mine)
     where = f"{least.variant} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
     if not starved:
         return f"{where}: filled on all of {len(mine)} workloads"
@@ -138,9 +140,11 @@ def _summary(mine: Sequence[Filling]) -> str:
     )
 
 
-def _lessons(found: Sequence[Filling]) -> Iterator[str]:
-    for name in dict.fromkeys(one.variant for one in found if one.starved):
-        least = min((one for one in found if one.variant == name), key=lambda one: one.share)
+def _lessons(fillings: Sequence[Filling]) -> Iterator[str]:
+    for name in dict.fromkeys(filling.variant for filling in fillings if filling.starved):
+        least = min(
+            (filling for filling in fillings if filling.variant == name), key=lambda filling: filling.share
+        )
         places = least.units * least.resident
         yield (
             f"{name} has {least.items} piece{'s' if least.items != 1 else ''} of work for {places} places "

@@ -107,7 +107,7 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     proof.results += verified.results
     proof.untried += [f"{side.name}: {name}" for name in verified.untried]
     proof.left_out += [f"{side.name} {reason}" for reason in verified.left_out]
-    if any(one.kind == "honest" and one.base == side.name and one.killed for one in verified.results):
+    if any(result.kind == "honest" and result.base == side.name and result.killed for result in verified.results):
         return  # A gate is proved on an honest variant.
     if not target.is_plain:
         proof.left_out.append(f"{side.name} controls that only timing finds: inputs are draws of a generator")
@@ -116,7 +116,9 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     # A cheat gains most on the largest workload for which there is time.
     size = partial(operations, target)
     fitting = [
-        one for one in workloads if one.values == "normal" and 0 < size(one) <= LARGEST and accepts(side, one)
+        workload
+        for workload in workloads
+        if workload.values == "normal" and 0 < size(workload) <= LARGEST and accepts(side, workload)
     ]
     if not fitting:
         proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in verified.timed]
@@ -217,16 +219,16 @@ def _pointless(timings: Timings, control: Control, side: Side, base: Side) -> st
 
 def _score(proof: Proof) -> GateOutput:
     """What all controls came to, with the score as message and what to do next as hint."""
-    killed = [one for one in proof.results if one.kind != "honest" and one.killed]
-    survived = [one for one in proof.results if one.survived]
-    rejected = [one for one in proof.results if one.kind == "honest" and one.killed]
-    alike = tuple(one.full_name for one in proof.results if not one.distinguishable)
-    survivors, total = tuple(one.full_name for one in survived), len(killed) + len(survived)
+    killed = [result for result in proof.results if result.kind != "honest" and result.killed]
+    survived = [result for result in proof.results if result.survived]
+    rejected = [result for result in proof.results if result.kind == "honest" and result.killed]
+    alike = tuple(result.full_name for result in proof.results if not result.distinguishable)
+    survivors, total = tuple(result.full_name for result in survived), len(killed) + len(survived)
     message, hint = f"killed {len(killed)} of {total}", None
     if survived:
         message += f"; survived: {', '.join(survivors)}"
         hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
-        if any(one.name == GROSS for one in survived):
+        if any(result.name == GROSS for result in survived):
             hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
     elif rejected:
         message += f"; an honest candidate was rejected: {rejected[0].full_name}: {rejected[0].reason}"
@@ -245,8 +247,10 @@ def _score(proof: Proof) -> GateOutput:
         killed=len(killed),
         total=total,
         survivors=survivors,
-        rejected=tuple(f"{one.full_name}: {one.reason}" for one in rejected),
-        wrong_reasons=tuple(f"{one.full_name}: {one.reason}" for one in killed if not one.right_reason),
+        rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected),
+        wrong_reasons=tuple(
+            f"{result.full_name}: {result.reason}" for result in killed if not result.right_reason
+        ),
         not_applicable=tuple(proof.left_out),
         indistinguishable=alike,
     )

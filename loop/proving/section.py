@@ -43,7 +43,7 @@ def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
 
 def _score(output: GateOutput) -> str:
     """The gate's own score, and what survived it."""
-    bases = ", ".join(dict.fromkeys(one.base for one in output.controls))
+    bases = ", ".join(dict.fromkeys(control.base for control in output.controls))
     score = f"the gate: killed {output.killed} of {output.total} variants of {bases} made wrong or made to cheat"
     if output.survivors:
         score += f"; survived: {', '.join(output.survivors)}"
@@ -104,23 +104,25 @@ def _null(control: NullControl) -> str:
 
 
 def _positive(control: PositiveControl) -> str:
-    seen = f"seen after {say.count(control.blocks, 'block')}" if control.seen else f"not seen: {control.reason}"
+    when = f"seen after {say.count(control.blocks, 'block')}" if control.seen else f"not seen: {control.reason}"
     what = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
-    return f"positive control, {what}: {seen}"
+    return f"positive control, {what}: {when}"
 
 
 def _good(verdicts: Iterable[Verdict]) -> Table | None:
-    judged = [one for one in verdicts if isinstance(one, SpeedVerdict) and one.against == "known_good"]
+    judged = [
+        verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict) and verdict.against == "known_good"
+    ]
     heads = columns("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = tuple(
         (
-            one.variant,
-            one.workload,
-            f"{times(one.ratio, 3)} [{plain_ratio(one.interval[0], 3)}, {plain_ratio(one.interval[1], 3)}]",
-            _evidence(one.e_value),
-            one.verdict,
+            verdict.variant,
+            verdict.workload,
+            f"{times(verdict.ratio, 3)} [{', '.join(plain_ratio(end, 3) for end in verdict.interval)}]",
+            _evidence(verdict.e_value),
+            verdict.verdict,
         )
-        for one in judged
+        for verdict in judged
     )
     return filled(heads, rows)
 

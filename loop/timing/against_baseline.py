@@ -53,14 +53,14 @@ class MeasureTerms(Model):
 
 def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
     """The baseline and every variant that was found right, turn about, in fresh processes."""
-    found = yield from ready(context)
+    state = yield from ready(context)
     skipped = tuple(
-        f"speed of {name}: it was not found right" for name in context.task.variants if name not in found.right
+        f"speed of {name}: it was not found right" for name in context.task.variants if name not in state.right
     )
-    if found.builds is None:
-        message = f"nothing to measure: {found.why_not}"
-        return Result(MeasureOutput(ok=False, message=message, hint=found.hint, not_exercised=skipped))
-    timed = yield from _measure(context, found, arguments)
+    if state.builds is None:
+        message = f"nothing to measure: {state.why_not}"
+        return Result(MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=skipped))
+    timed = yield from _measure(context, state, arguments)
     return Result(_output(context.bench, timed, skipped), samples={"measure": timed.timings.segments})
 
 
@@ -79,9 +79,9 @@ class Timed:
     block_sd: float | None
 
 
-def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generator[Tick, None, Timed]:
-    bench, builds = context.bench, found.builds or {}
-    sides = [bench.side(name, builds.get(name)) for name in found.right]
+def _measure(context: Context, state: Ready, arguments: MeasureTerms) -> Generator[Tick, None, Timed]:
+    bench, builds = context.bench, state.builds or {}
+    sides = [bench.side(name, builds.get(name)) for name in state.right]
     if arguments.as_operator and bench.device == "cpu":
         sides = [as_operator(bench, side, builds[side.name]) if side.compiled else side for side in sides]
     rounds = arguments.rounds or ROUNDS[bench.device]
@@ -106,7 +106,7 @@ def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generat
 def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutput:
     timings, distrusted = timed.timings, timed.distrusted
     floors = timings.floors.call_s if timings.floors else {}
-    verdicts = with_doubts([by_interval(one) for one in timed.measured], distrusted)
+    verdicts = with_doubts([by_interval(measurement) for measurement in timed.measured], distrusted)
     return MeasureOutput(
         ok=bool(timed.room.workloads) and not distrusted,
         message=with_warnings(timed.room.said_after(_describe(verdicts)), timed.warned),
@@ -175,21 +175,21 @@ class Looks:
 
     def verdicts(self, timings: Timings) -> list[SpeedVerdict]:
         """What the rounds so far allow to say."""
-        return [by_interval(one) for one in self.measured(timings)]
+        return [by_interval(measurement) for measurement in self.measured(timings)]
 
 
 def with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Verdicts in which a variant that cannot be trusted has no speed at all."""
-    names = {one.variant for one in distrusted}
+    names = {verdict.variant for verdict in distrusted}
     everything = BASELINE in names
-    return (*distrusted, *(one for one in speeds if one.variant not in names and not everything))
+    return (*distrusted, *(speed for speed in speeds if speed.variant not in names and not everything))
 
 
 def _describe(verdicts: Sequence[Verdict]) -> str:
     """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
-    bad = [one for one in verdicts if not isinstance(one, SpeedVerdict)]
+    bad = [verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)]
     if bad:
-        others = {one.variant: one.verdict for one in bad if one.variant != bad[0].variant}
+        others = {verdict.variant: verdict.verdict for verdict in bad if verdict.variant != bad[0].variant}
         too = "".join(f"; {name} is {verdict} too" for name, verdict in others.items())
         return f"{bad[0].variant} is {bad[0].verdict}: {bad[0].reason}{too}"
     by_variant: dict[str, list[SpeedVerdict]] = {}

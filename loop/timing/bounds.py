@@ -148,31 +148,31 @@ def beyond_gpu_memory(seconds: float, moved: Moved, gpu: DeviceFacts) -> str:
     """The same for a GPU: what its L2 cannot hold comes from memory, and everything goes through the L2."""
     outside = Moved(moved.count - gpu.l2_bytes, moved.declared)
     if gpu.bytes_per_s and gpu.l2_bytes and outside.count > 0:
-        said = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
-        found = beyond_memory(seconds, outside, Ceiling(gpu.bytes_per_s, GPU_SLACK, said))
-        if found:
-            return found
+        source = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
+        objection = beyond_memory(seconds, outside, Ceiling(gpu.bytes_per_s, GPU_SLACK, source))
+        if objection:
+            return objection
     if not gpu.sms or not gpu.clock_hz:
         return ""
     cache = Ceiling(gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE, GPU_SLACK, "what its L2 gives")
     return beyond_memory(seconds, moved, cache)
 
 
-def impossible(bench: Bench, one: Measurement, kind: str) -> Generator[Tick, None, str]:
+def impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
     """Why a measurement cannot be true; empty when it can. `kind`: of the candidate's side, as in `c_abi`."""
-    seconds = one.candidate_us * 1e-6
-    said = yield from _below_empty_call(bench, kind, seconds)
-    if said:
-        return said
-    moved = compulsory(bench, one.workload)
+    seconds = measurement.candidate_us * 1e-6
+    objection = yield from _below_empty_call(bench, kind, seconds)
+    if objection:
+        return objection
+    moved = compulsory(bench, measurement.workload)
     if bench.device == "cuda":
         gpu = gpus().first
-        said = beyond_arithmetic(one.flops_per_s, _gpu_peak(bench, one.workload.dtype))
-        said = said or (beyond_gpu_memory(seconds, moved, gpu.facts) if gpu else "")
-        return said or below_any_call(seconds)
-    said = beyond_arithmetic(one.flops_per_s, stated_peak(bench, one.workload.dtype))
-    said = said or (yield from _beyond_processor(bench, one, moved))
-    return said or below_any_call(seconds)
+        objection = beyond_arithmetic(measurement.flops_per_s, _gpu_peak(bench, measurement.workload.dtype))
+        objection = objection or (beyond_gpu_memory(seconds, moved, gpu.facts) if gpu else "")
+        return objection or below_any_call(seconds)
+    objection = beyond_arithmetic(measurement.flops_per_s, stated_peak(bench, measurement.workload.dtype))
+    objection = objection or (yield from _beyond_processor(bench, measurement, moved))
+    return objection or below_any_call(seconds)
 
 
 def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick, None, str]:
@@ -181,13 +181,13 @@ def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick
         return ""
     way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
     slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
-    floors, said = (yield from bench.floors()), ""
+    floors, objection = (yield from bench.floors()), ""
     for _ in range(TRIES):
-        said = below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way], slack)
-        if not said:
+        objection = below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way], slack)
+        if not objection:
             return ""
         floors = yield from bench.floors(again=True)
-    return said
+    return objection
 
 
 def compulsory(bench: Bench, workload: Workload) -> Moved:
@@ -258,9 +258,9 @@ class _Claim:
         """Why it cannot be true, by what this processor reached."""
         threads = f"measured here on {self.bench.threads} thread{'s' if self.bench.threads > 1 else ''}"
         vector = Ceiling(reached.most_flops_per_s, VECTOR_SLACK, threads) if self._vector else None
-        said = beyond_arithmetic(self.one.flops_per_s, vector)
+        objection = beyond_arithmetic(self.one.flops_per_s, vector)
         memory = Ceiling(reached.most_bytes_per_s, MEMORY_SLACK, f"{threads}, from {self.held / 1e6:.3g} MB")
-        return said or beyond_memory(self.seconds, self.moved, memory)
+        return objection or beyond_memory(self.seconds, self.moved, memory)
 
 
 def _reached(claim: _Claim) -> bool:
@@ -272,19 +272,19 @@ def _reached(claim: _Claim) -> bool:
     )
 
 
-def _beyond_processor(bench: Bench, one: Measurement, moved: Moved) -> Generator[Tick, None, str]:
+def _beyond_processor(bench: Bench, measurement: Measurement, moved: Moved) -> Generator[Tick, None, str]:
     """Why a processor does not reach that; a figure is measured again before a timing is called impossible."""
-    claim = _Claim(bench, one, moved)
-    where = one.workload.dtype, bench.threads, claim.held
+    claim = _Claim(bench, measurement, moved)
+    where = measurement.workload.dtype, bench.threads, claim.held
     if not claim.is_near or _reached(claim):
         return ""
     for _ in range(TRIES):
         try:
-            found = yield from measure_roof(bench.cache, *where)
+            roof = yield from measure_roof(bench.cache, *where)
         except LoopError:  # No compiler: nothing is known, and nothing is claimed.
             return ""
-        best = REACHED[where] = REACHED.get(where, found).with_best(found)
-        said = claim.objection(best)
-        if not said:
+        best = REACHED[where] = REACHED.get(where, roof).with_best(roof)
+        objection = claim.objection(best)
+        if not objection:
             return ""
-    return said
+    return objection

@@ -43,7 +43,7 @@ class Contract:
     def schema(self) -> str:
         """The raw operator: a choice is its index, a number that is not given NaN."""
         tensors = [f"Tensor {name}" for name in self.inputs]
-        values = [f"{SCHEMA_TYPES[one.kind]} {name}" for name, one in self.attributes.items()]
+        values = [f"{SCHEMA_TYPES[attribute.kind]} {name}" for name, attribute in self.attributes.items()]
         return f"{self.name}({', '.join(tensors + values)}) -> Tensor"
 
     @property

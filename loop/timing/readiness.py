@@ -48,18 +48,18 @@ def ready(context: Context) -> Generator[Tick, None, Ready]:
     checks = VerifyOutput.model_validate(verified) if verified else None
     if checks is None or not checks.right:
         return Ready(why_not="no variant is right" if checks else "nothing was verified")
-    made, _ = yield from builds(context)
-    stale = changed_since(checks.variants, made)
+    built, _ = yield from builds(context)
+    stale = changed_since(checks.variants, built)
     if stale:
         return Ready(why_not=f"{stale} was edited after it was verified", hint="run the session again")
     if not workloads(context, context.task.plan.workloads):
         return Ready(why_not="no workload that is timed could be judged")
-    return Ready(checks.right, {one.variant: one for one in made})
+    return Ready(checks.right, {build.variant: build for build in built})
 
 
-def changed_since(verified: Iterable[VariantChecks], made: Iterable[Build]) -> str | None:
+def changed_since(verified: Iterable[VariantChecks], built: Iterable[Build]) -> str | None:
     """The first variant whose build is not the one that was verified."""
-    now = {one.variant: one.build_id for one in made}
+    now = {build.variant: build.build_id for build in built}
     return next((c.variant for c in verified if c.build_id and now.get(c.variant) != c.build_id), None)
 
 
@@ -75,8 +75,8 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     waited = []
     for folder in filter(None, (own, shared_locks())):  # In this order everywhere, so that nobody waits in a ring.
         waited.append((yield from _hold(folder / (gpu.uuid if gpu else bench.device), stack)))
-    said = yield from warn_of_programs() if bench.device == "cpu" else warn_before(bench)
-    return "; ".join(filter(None, [*waited, said]))
+    warning = yield from warn_of_programs() if bench.device == "cpu" else warn_before(bench)
+    return "; ".join(filter(None, [*waited, warning]))
 
 
 def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
@@ -86,7 +86,7 @@ def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
         try:
             stack.enter_context(locked(lock))
         except Held as held:
-            if held.pid in (os.getpid(), *(one.pid for one in psutil.Process().parents())):
+            if held.pid in (os.getpid(), *(parent.pid for parent in psutil.Process().parents())):
                 return ""
             first, whom = not whom, whom or _named(held)
             yield Tick(f"waiting for {whom}, which measures", at_once=first)
@@ -107,7 +107,7 @@ def _named(held: Held) -> str:
 
 def warnings(bench: Bench, before: str, timings: Timings) -> tuple[str, ...]:
     """What was said of others on the device before something was timed there, or is to be said now."""
-    return tuple(said for said in (before or warn_after(bench), samples.warning(timings.segments)) if said)
+    return tuple(text for text in (before or warn_after(bench), samples.warning(timings.segments)) if text)
 
 
 def with_warnings(message: str, warned: Sequence[str]) -> str:
@@ -126,10 +126,10 @@ def warn_before(bench: Bench) -> Generator[Tick, None, str]:
         yield Tick(f"waiting for the GPU to rest, {busy} % busy")
         time.sleep(0.1)
         busy = sensors.busy_percent()
-    said = sharing.warning(_name(), _company(sensors, busy))
-    if said:
-        yield Tick(said)
-    return said
+    warning = sharing.warning(_name(), _company(sensors, busy))
+    if warning:
+        yield Tick(warning)
+    return warning
 
 
 def warn_after(bench: Bench) -> str:
@@ -139,11 +139,11 @@ def warn_after(bench: Bench) -> str:
 
 def warn_of_programs() -> Generator[Tick, None, str]:
     """What is to be said of other programs on our cores before anything is timed; empty when nothing is."""
-    seen = yield from busy_cores.crowd()
-    said = busy_cores.warning(cores(), seen)
-    if said:
-        yield Tick(said)
-    return said
+    crowd = yield from busy_cores.crowd()
+    warning = busy_cores.warning(cores(), crowd)
+    if warning:
+        yield Tick(warning)
+    return warning
 
 
 def _name() -> str:
@@ -152,12 +152,12 @@ def _name() -> str:
 
 
 def _company(sensors: Sensors, busy: int | None) -> Company:
-    users, taken = sensors.users() or (), sensors.used_bytes()
+    users, used = sensors.users() or (), sensors.used_bytes()
     others = [user for user in users if user.pid != os.getpid()]
-    ours = {child.pid for child in psutil.Process().children(recursive=True)}
+    children = {child.pid for child in psutil.Process().children(recursive=True)}
     held = sum(user.memory_bytes or 0 for user in users)
     return Company(
-        others=sharing.strangers(others, ours, set(psutil.pids())),
-        loose_bytes=(taken or 0) - held,
+        others=sharing.strangers(others, children, set(psutil.pids())),
+        loose_bytes=(used or 0) - held,
         busy_percent=busy,
     )

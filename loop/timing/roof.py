@@ -57,8 +57,8 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
     done = yield from run(command, limit_s=LIMIT_S, note="measuring what the processor reaches")
     if not done.ok:
         raise WorkFailed(f"the roof of this machine could not be measured: {done.how}")
-    found = json.loads(done.output)
-    return Roof(**found)
+    figures = json.loads(done.output)
+    return Roof(**figures)
 
 
 def _program(cache: Path) -> Generator[Tick, None, Path]:
@@ -93,12 +93,12 @@ def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
     """Compile beside its place, then rename: another session may do the same."""
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        made = Path(folder) / program.name
-        command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
+        binary = Path(folder) / program.name
+        command = [compiler, *FLAGS, str(SOURCE), "-o", str(binary)]
         done: Completed = yield from run(
             command, limit_s=LIMIT_S, note="compiling the program that measures roofs"
         )
         if not done.ok:
             raise WorkFailed(f"the roof of this machine could not be measured: {compiler} {done.how}")
-        sums.write_sealed(program.with_suffix(NOTE), {"format": 1, "sha256": content_hash(made.read_bytes())})
-        os.replace(made, program)
+        sums.write_sealed(program.with_suffix(NOTE), {"format": 1, "sha256": content_hash(binary.read_bytes())})
+        os.replace(binary, program)

@@ -107,8 +107,8 @@ class Round:
             yield from self.bench.expect(drawn, wide=True)
         rounds = len(self.shift.numbers)
         for place, (workload, drawn) in enumerate(fresh):
-            made = yield from self.time_one(drawn, open_[workload.name], timings, len(fresh) - place)
-            rounds = min(rounds, made)
+            done = yield from self.time_one(drawn, open_[workload.name], timings, len(fresh) - place)
+            rounds = min(rounds, done)
         yield from self._judge(timings)
         for _, drawn in fresh:
             yield from self.bench.discard(drawn)
@@ -123,7 +123,9 @@ class Round:
         if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
             with self._turn(BASELINE, workload):  # Torch is there: no other process has to import it.
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
-        values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
+        values = [
+            Values(Path(tensor.path).read_bytes()) for tensor in self.bench.call(workload, "", wide=True).inputs
+        ]
         order = self.shuffle.sample(names, len(names))
         if self.bench.device in TOGETHER:
             yield from self._stage_together(order, workload, values, timings)
@@ -133,11 +135,11 @@ class Round:
                     self._begin_stage(name, workload, values, timings)
                     yield from self._staged(name, workload, timings)
                     yield from self._probe(name, workload, timings)
-        made = yield from self._turn_about(workload, names, timings, to_come)
+        rounds = yield from self._turn_about(workload, names, timings, to_come)
         for name in names:
             with self._turn(name, workload):
                 yield from self.calls.pop(name).forget(ANSWER_LIMIT_S, self._note(workload))
-        return made
+        return rounds
 
     def _turn_about(
         self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
@@ -150,17 +152,17 @@ class Round:
         """Segments of a side in a round: a GPU's clock hardly drifts in it, and other rounds tell more."""
         rounds, begun, self.sensed = len(self.shift.numbers), time.monotonic(), self.bench.sense()
         judged = {name: SECRET.randrange(turn * rounds) for name in names}
-        for made, number in enumerate(self.shift.numbers):
+        for done, number in enumerate(self.shift.numbers):
             self.number = number
-            if made == 1:
+            if done == 1:
                 rounds = self.shift.fitting(time.monotonic() - begun, to_come)
                 later = {name for name, at in judged.items() if at >= turn}
                 judged |= {name: turn + SECRET.randrange(turn * (rounds - 1)) for name in later}
-            if made == rounds:
+            if done == rounds:
                 break
             segments: list[Segment] = []
             for place, name in enumerate(turns(names, self.shuffle)[: turn * len(names)]):
-                at = turn * made + place // len(names)
+                at = turn * done + place // len(names)
                 segments.append((yield from self._segment(name, workload, timings, judged=at == judged[name])))
             timings.segments += charged(segments, timings.handed, self.number)
         return rounds
@@ -212,9 +214,9 @@ class Round:
         if late or (name, workload.name) in self.probed:
             return
         self.probed.add((name, workload.name))
-        found = yield from self.calls[name].probe()
-        if found:
-            timings.probes.setdefault((name, workload.name), []).append(found)
+        probed = yield from self.calls[name].probe()
+        if probed:
+            timings.probes.setdefault((name, workload.name), []).append(probed)
 
     def _segment(
         self, name: str, workload: Workload, timings: Timings, *, judged: bool
@@ -223,56 +225,58 @@ class Round:
         before = self.sensed
         with self._turn(name, workload):
             timed = self.calls[name]
-            found = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
+            sampled = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
             stray = self.workers[name].stray()
         after = self.sensed = self.bench.sense()
         if stray:
             timings.strays[name] = stray
-        if found.own:
+        if sampled.own:
             timings.own_clock.add(name)
         captured = bool(self.workers[name].arena.words[CAPTURED])
         timings.ways[name] = called(self.sides[name], self.bench.device, captured=captured)
-        timings.clocks.setdefault(name, []).extend(found.clocks)
-        timings.readied.setdefault((name, workload.name), []).extend(found.readied)
-        timings.handed.setdefault((name, workload.name, self.number), []).extend(found.handed)
-        if found.output is not None and not timed.is_program:
-            proof = Proof(found.seconds[found.known], found.calls)
+        timings.clocks.setdefault(name, []).extend(sampled.clocks)
+        timings.readied.setdefault((name, workload.name), []).extend(sampled.readied)
+        timings.handed.setdefault((name, workload.name, self.number), []).extend(sampled.handed)
+        if sampled.output is not None and not timed.is_program:
+            proof = Proof(sampled.seconds[sampled.known], sampled.calls)
             timings.proofs.setdefault((name, workload.name), []).append(proof)
-        self.evidence.append(Evidence(name, workload, timed.call, found))
+        self.evidence.append(Evidence(name, workload, timed.call, sampled))
         return Segment(
             side=name,
             workload=workload.name,
             round=self.number,
-            calls=found.calls,
-            seconds=tuple(found.seconds),
-            waited=tuple(found.waited),
+            calls=sampled.calls,
+            seconds=tuple(sampled.seconds),
+            waited=tuple(sampled.waited),
             sensors=(before, after) if before and after else None,
             processes=self.shift.numbers[0] if len(self.shift.numbers) > 1 else None,
         )
 
     def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
         """Hold the timed outputs against the truth."""
-        for one in self.evidence:
+        for evidence in self.evidence:
             same = [
-                other.found for other in self.evidence if (other.side, other.workload) == (one.side, one.workload)
+                other.found
+                for other in self.evidence
+                if (other.side, other.workload) == (evidence.side, evidence.workload)
             ]
-            if one.found.output is None:
+            if evidence.found.output is None:
                 continue
-            path = Path(f"{one.call.output.path}.timed")
-            path.write_bytes(one.found.output)
-            compare = Compare(one.call, (str(path),))
-            finding = yield from self.bench.judge(compare, JUDGE_LIMIT_S, self._note(one.workload))
+            path = Path(f"{evidence.call.output.path}.timed")
+            path.write_bytes(evidence.found.output)
+            compare = Compare(evidence.call, (str(path),))
+            finding = yield from self.bench.judge(compare, JUDGE_LIMIT_S, self._note(evidence.workload))
             noticed = Computed(
                 outputs=(str(path),),
-                changed=tuple(sorted({name for found in same for name in found.changed})),
-                broken=tuple(sorted({name for found in same for name in found.broken})),
-                unwritten=any(found.unwritten for found in same),
-                writes=tuple(dict.fromkeys(text for found in same for text in found.writes)),
+                changed=tuple(sorted({name for other in same for name in other.changed})),
+                broken=tuple(sorted({name for other in same for name in other.broken})),
+                unwritten=any(other.unwritten for other in same),
+                writes=tuple(dict.fromkeys(text for other in same for text in other.writes)),
             )
-            check = judged(self.sides[one.side], one.workload, "contiguous", noticed, finding)
+            check = judged(self.sides[evidence.side], evidence.workload, "contiguous", noticed, finding)
             timings.outputs += 1
             if not check.passed:
-                timings.wrong.append((one.side, check))
+                timings.wrong.append((evidence.side, check))
         self.evidence.clear()
 
     def _note(self, workload: Workload) -> str:
@@ -281,8 +285,8 @@ class Round:
 
 def most_calls(timings: Timings, workload: Workload) -> int:
     """Calls that a sample of a workload may come to, by those that were taken: each needs memory."""
-    taken = [segment.calls for segment in timings.segments if segment.workload == workload.name]
-    return 8 + 4 * max(taken) if taken else MOST_CALLS
+    calls = [segment.calls for segment in timings.segments if segment.workload == workload.name]
+    return 8 + 4 * max(calls) if calls else MOST_CALLS
 
 
 def fresh_values(workload: Workload, seed: int, number: int) -> Workload:

@@ -48,7 +48,7 @@ class Pace:
     def fitting(self, timings: Timings, batch: Sequence[range]) -> Sequence[range]:
         """As many of these sets of rounds as will probably end in time; of processes that are kept, two rounds."""
         for count in range(len(batch), 0, -1):
-            if self.allows(timings, sum(min(2, len(one)) for one in batch[:count])):
+            if self.allows(timings, sum(min(2, len(numbers)) for numbers in batch[:count])):
                 return batch[:count]
         return ()
 
@@ -164,14 +164,14 @@ def _batch(
             named = {side.name: side for side in shuffle.sample(sides, len(sides))}
             closing = stack.enter_context(ExitStack())
             sets.append(Round(bench, named, Shift(numbers), closing, pace.terms, shuffle))
-        for one in sets:
-            yield from one.start()
-        for one in sets:
+        for group in sets:
+            yield from group.start()
+        for group in sets:
             open_, begun = still(), time.monotonic()
             if any(open_.values()) and pace.allows_more(timings):
-                one.shift = pace.shift(one.shift.numbers, timings)
-                made = yield from one.time([w for w in workloads if open_.get(w.name)], open_, timings)
+                group.shift = pace.shift(group.shift.numbers, timings)
+                rounds = yield from group.time([w for w in workloads if open_.get(w.name)], open_, timings)
                 took = time.monotonic() - begun
-                pace.last_s = took * min(2, made) / made
-                timings.rounds, timings.seconds = timings.rounds + made, timings.seconds + took
-            one.close()
+                pace.last_s = took * min(2, rounds) / rounds
+                timings.rounds, timings.seconds = timings.rounds + rounds, timings.seconds + took
+            group.close()
