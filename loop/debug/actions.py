@@ -46,7 +46,7 @@ def _tried(smallest: Smallest) -> str:
 
 
 def _smallest(prober: Prober) -> Generator[Tick, None, Smallest]:
-    """Shrink, then see in a fresh process that the smallest fails: what does not is not the smallest."""
+    """Shrink the failing workload, then check in a fresh process that the smallest one fails."""
     best, minimal = yield from _shrunk(prober)
     prober.close()
     probes = len(prober.asked)

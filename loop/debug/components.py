@@ -8,7 +8,7 @@ from loop.debug.probing import NOTHING_WRONG, failing_sides, failing_variants
 from loop.gate.kernel import compile_all
 from loop.gate.verify import Job, verify
 from loop.model.debugging import ComponentChecks, ComponentsOutput
-from loop.model.target import CAbiVariant, Component
+from loop.model.target import Component
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import Side
@@ -52,22 +52,19 @@ def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[lis
 
 
 def _side(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
-    """The variant's library entered at a component, or why there is none."""
+    """The variant's library entered at a component, or a sentence on why that is impossible."""
     assert isinstance(side.terms, LibraryTerms)
     if part.flags:
         bench, name = context.bench, side.name
         variant = (bench.emulations if side.emulated else bench.compiled)([name])[name]
-        built, failed = yield from compile_all(context, {name: _flagged(variant, part.flags)})
+        recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *part.flags)})
+        flagged = variant.model_copy(update={"build": recipe})
+        built, failed = yield from compile_all(context, {name: flagged})
         if failed:
             return f"no build with {' '.join(part.flags)}: {failed[0].message}"
         side = bench.side(name, built[0], emulated=side.emulated)
         assert isinstance(side.terms, LibraryTerms)
     return side.renamed(side.name, terms=side.terms.but(entry=part.entry_in(side.name)))
-
-
-def _flagged(variant: CAbiVariant, flags: Sequence[str]) -> CAbiVariant:
-    build = variant.build.model_copy(update={"flags": (*variant.build.flags, *flags)})
-    return variant.model_copy(update={"build": build})
 
 
 def _check(context: Context, name: str, part: Component, side: Side) -> Generator[Tick, None, ComponentChecks]:

@@ -89,7 +89,6 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
 
 
 def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
-    """What explains the failures of one variant, as far as the time allows."""
     by_gate, rule, held = _by_gate(prober, BY_CAUSE), "", 0
     as_if: tuple[str, ...] = ()
     cause = _by_gate(prober, BY_CALLS) or (yield from _circumstance(prober))
@@ -116,7 +115,7 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
 
 
 def _by_gate(prober: Prober, texts: Mapping[str, str]) -> str:
-    """What the checks themselves saw, in the words of a table by cause; empty where it was nothing of that."""
+    """The first text of a table whose cause the checks found; empty where they found none of them."""
     causes = {check.cause for check in prober.failures}
     return next((text for cause, text in texts.items() if cause in causes), "")
 
@@ -149,7 +148,7 @@ def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
 
 
 def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
-    """Known faults that explain the outputs of the most telling workloads; those of whole outputs first."""
+    """Known faults that explain the outputs of the most telling workloads; faults of whole outputs first."""
     chosen = _most_telling(prober.failures)
     if time.monotonic() > prober.end or not chosen:
         return ()
@@ -174,14 +173,14 @@ def _most_telling(failures: Sequence[Check]) -> tuple[Workload, ...]:
 
 
 def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ...]:
-    """Faults that explain every one of some outputs, the right elements too; none where too many do."""
+    """Faults that explain all of some outputs; none where too many do."""
     each = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
     common = tuple(as_if for as_if in each[0] if all(as_if in fit for fit in each)) if each else ()
     return (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
 
 
 def _rule(prober: Prober) -> Generator[Tick, None, tuple[str, int]]:
-    """The rule that foresaw enough fresh workloads, and how many; empty without one."""
+    """The rule that predicted enough fresh workloads, and how many it predicted; empty without one."""
     search = _search(prober)
     if prober.context.bench.device == "cpu" and not prober.side.emulated:
         prober.begin_process(threads=1)
@@ -227,7 +226,7 @@ LEAST_WORK = 1 << 18
 
 
 def _case(target: Target, check: Check) -> dict[str, Scalar]:
-    """All of a check that may matter."""
+    """The features of a check that a rule may use."""
     workload, scale = check.workload, scale_of(check.workload.values)
     attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
     kind = target.values.get(workload.values, {})
@@ -244,7 +243,6 @@ def _case(target: Target, check: Check) -> dict[str, Scalar]:
 
 
 def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """A case as a workload of a manifest."""
     known = (*target.signature.dimensions, *target.signature.named, "dtype", "values")
     entry = {name: case[name] for name in known if case[name] != "none"}
     if case["values"] == "normal" and case["scale"] != 1:

@@ -99,7 +99,9 @@ class Hypotheses:
         else:
             rules += [_both(a, b) for (a, x), (b, y) in _pairs(wide) if not x & y]
             rules += [_either(a, b) for (a, x), (b, y) in _pairs(narrow) if x | y == every]
-        rules = rules or _threes(wide[:KEPT])
+        if not rules:  # Three conditions that hold together, where no two do.
+            triples = combinations(wide[:KEPT], 3)
+            rules = [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in triples if not x & y & z]
         return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:KEPT]
 
     def telling(self, rules: Sequence[Rule], cases: Sequence[Case]) -> Case | None:
@@ -114,7 +116,7 @@ class Hypotheses:
         return best
 
     def _limits(self) -> Iterator[tuple[Rule, bool]]:
-        """Thresholds that hold in every case that fails (True), or in none that passes (False)."""
+        """Thresholds that hold in every failing case (True), or in no passing case (False)."""
         for name in (*self.quantities, "scale"):
             fails, passes = ([float(case[name]) for case in cases] for cases in (self.failing, self.passing))
             least, most = min(passes, default=math.inf), max(passes, default=-math.inf)
@@ -162,7 +164,6 @@ class Hypotheses:
 
 
 def _pair(text: str, opposite: str, cost: float, holds: Callable[[Case], bool]) -> Iterator[Rule]:
-    """A condition and its opposite."""
     yield Rule(text, opposite, cost, holds)
     yield Rule(opposite, text, cost + 0.1, _negated(holds))
 
@@ -211,12 +212,6 @@ def _either(a: Rule, b: Rule) -> Rule:
     text, opposite = f"{a.text} or {b.text}", f"{a.opposite} and {b.opposite}"
     cost, limits = a.cost + b.cost + 3, (*a.limits, *b.limits)
     return Rule(text, opposite, cost, lambda case: a.holds(case) or b.holds(case), limits)
-
-
-def _threes(wide: Sequence[tuple[Rule, int]]) -> list[Rule]:
-    """Three conditions that hold together, where no two do."""
-    some = combinations(wide, 3)
-    return [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in some if not x & y & z]
 
 
 def _with_bits(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
@@ -345,7 +340,7 @@ class Search:
         return rule if rule and rule.cost <= MOST_COST else None
 
     def _offer(self, cases: Iterable[Case]) -> None:
-        """Cases that may be tried, each once; small ones first, for they are quick."""
+        """Add cases that may be tried, each once; small ones first, because they are quick."""
         for case in map(self.hypotheses.with_products, cases):
             key = tuple(sorted(case.items()))
             if key not in self.known and self.fits(case):

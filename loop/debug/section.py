@@ -22,7 +22,6 @@ def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosi
 
 
 def _diagnosis(head: SessionHead, finished: Sequence[Finished], checks: VariantChecks) -> Diagnosis | None:
-    """What is wrong with a variant; None where nobody looked into it."""
     variant = checks.variant
     small = {
         smallest.variant: smallest

@@ -68,7 +68,7 @@ def _taken_back(tried: TriedPoint, search: PastSearch) -> bool:
 
 
 def _lost(tried: TriedPoint, search: PastSearch, leader: float) -> str:
-    """Why a point lost; empty where it did not, or nobody knows."""
+    """Why a point lost; empty where it did not lose, or where that is unknown."""
     if tried.outcome in ("refused", "wrong"):
         return f"{tried.reason or tried.outcome} (session {search.session})"
     if _taken_back(tried, search):

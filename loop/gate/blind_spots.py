@@ -37,7 +37,7 @@ def blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, 
 
 
 def _unlike(workloads: Iterable[Workload]) -> Iterator[Workload]:
-    """The smallest workload of each kind of values and set of attributes, those with sizes above one first."""
+    """The smallest workload for each kind of values and set of attributes; sizes above one come first."""
     kinds = set[tuple[str, ...]]()
     for workload in sorted(
         workloads, key=lambda workload: (min(workload.sizes.values(), default=2) < 2, sum(workload.sizes.values()))

@@ -100,7 +100,7 @@ def read_log(text: str) -> Log:
 
 
 def _paragraphs(text: str) -> list[list[str]]:
-    """Each line at the margin, with the lines below it that are indented."""
+    """Each line at the margin, with the indented lines below it."""
     paragraphs: list[list[str]] = []
     for line in text.splitlines():
         words = line.strip().removeprefix(PREFIX)
@@ -128,7 +128,7 @@ def _report(head: str, details: Sequence[str]) -> SanitizerReport:
 
 
 def _placed(head: str, details: Sequence[str]) -> list[re.Match[str]]:
-    """Where it happened: the first line that says, and the frames below it."""
+    """Where it happened: the first line with a place, and the frames below it."""
 
     def placed(line: str) -> re.Match[str] | None:
         return PLACED.search(line) or OLDER.search(line)

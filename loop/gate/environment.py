@@ -44,7 +44,7 @@ def torch(context: Context, arguments: Requirement) -> Working[TorchOutput]:
 
 
 def _on_gpu(output: TorchOutput) -> TorchOutput:
-    """The same, not ok where this torch cannot use the GPU here."""
+    """The same output, or a refusal where this torch cannot use the GPU here."""
     here = gpus()
     if output.cuda_build is None:
         message = f"torch {output.version} is a CPU build, the session runs on cuda"
@@ -132,7 +132,7 @@ def _extension(state: str, message: str, hint: str | None) -> ExtensionOutput:
 
 
 def _smoke(bench: Bench, name: str, built: Build) -> Generator[Tick, None, str]:
-    """What is wrong with a build on the first workload of the target; empty when nothing is."""
+    """What is wrong with a build on the target's first workload; empty when nothing is."""
     first = next(iter(bench.target.workloads))
     workload = expand(bench.target, [first], bench.target.dtypes[bench.device])[0]
     checks = yield from verify(bench, [Job(bench.side(name, built), [workload], layouts=False)])

@@ -167,7 +167,7 @@ def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
 
 
 def _try_to_load(bench: Bench, build: Build) -> Generator[Tick, None, str]:
-    """What goes wrong when a library is loaded; empty when nothing does."""
+    """Why a library cannot be loaded; empty when it can."""
     with bench.open(bench.side(build.variant, build)) as worker:
         try:
             yield from worker.receive(START_LIMIT_S, f"loading {build.variant}")
@@ -227,7 +227,11 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         again = _on_other_threads(bench, fitting_timed, jobs)
         library = Job(baseline, fitting_timed, layouts=False, control=True)
         *by_threads, control = yield from verify_sides(bench, [*jobs, *again, library], allowance)
-        every = [_joined([checks for checks in by_threads if checks.variant == name]) for name in names]
+        every = []
+        for name in names:  # The checks on several numbers of threads are those of one variant.
+            own = [checks for checks in by_threads if checks.variant == name]
+            joined = tuple(check for checks in own for check in checks.checks)
+            every.append(own[0].model_copy(update={"checks": joined}))
         spots = yield from blind_spots(bench, room.workloads)
     unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
     whole = Verification(
@@ -252,14 +256,8 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     return Result(output.model_copy(update=update))
 
 
-def _joined(by_threads: Sequence[VariantChecks]) -> VariantChecks:
-    """The checks of one variant on several numbers of threads as one."""
-    checks = tuple(check for each in by_threads for check in each.checks)
-    return by_threads[0].model_copy(update={"checks": checks})
-
-
 def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Job]) -> list[Job]:
-    """The timed workloads once more on another number of threads: an odd one, that few sizes are a multiple of."""
+    """The timed workloads again on another number of threads: an odd one, which divides few sizes."""
     threads = 3 if cores() > 3 else cores() - 1
     if bench.device == "cuda" or threads < 1:
         return []
@@ -271,7 +269,6 @@ def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Jo
 
 
 def _untried_threads(bench: Bench, arguments: VerifyTerms) -> list[str]:
-    """Numbers of threads on which nothing was verified."""
     if bench.device == "cuda":
         return []
     if arguments.threads is not None:
@@ -295,7 +292,7 @@ def unverified(
 
 
 def _judged_by(context: Context) -> dict[Path, str]:
-    """Contents of the files of a task of another format, without its answers: an answer may try to edit them."""
+    """Hashes of the files of a foreign task, without its answers. An answer may try to edit them."""
     folder = context.task.folder
     if made_of(folder) is None:
         return {}
@@ -306,7 +303,7 @@ def _judged_by(context: Context) -> dict[Path, str]:
 def _edited(
     before: Mapping[Path, str], now: Mapping[Path, str], names: Sequence[str], output: VerifyOutput
 ) -> dict[str, object]:
-    """What is said instead where a file that judges was edited meanwhile."""
+    """Fields that replace the output's where a file that judges was edited; empty where none was."""
     edited = [path for path, content in before.items() if now.get(path) != content]
     if not edited:
         return {}

@@ -34,10 +34,14 @@ def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
     )
     commit = next((known[name].commit for name in changed if known[name].commit), None)
     files = (files_changed(context.task.folder, commit) if commit else None) or {}
+    message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
+    if changed:
+        where = f": {sum(files.values())} lines in {len(files)} files" if files else ""
+        message = f"{', '.join(changed)} changed since the known good{where}"
     return Result(
         ChangesOutput(
             ok=True,
-            message=_describe(changed, unknown, files),
+            message=message,
             identity=" ".join(f"{build.variant}={build.build_id}" for build in built),
             changed=changed,
             count=len(changed),
@@ -46,13 +50,6 @@ def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
             not_exercised=tuple(f"what changed in {name}: it has no known good yet" for name in unknown),
         )
     )
-
-
-def _describe(changed: tuple[str, ...], unknown: list[str], files: dict[str, int]) -> str:
-    if not changed:
-        return "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
-    where = f": {sum(files.values())} lines in {len(files)} files" if files else ""
-    return f"{', '.join(changed)} changed since the known good{where}"
 
 
 class KnownGoodGone(Exception):
@@ -73,7 +70,7 @@ def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick,
 
 
 def _again(context: Context, name: str, known: KnownGood) -> Generator[Tick, None, Build]:
-    """Build it from its revision, by its own recipe, in a folder of ours."""
+    """Build the known good from its commit, by its own recipe, in a temporary folder."""
     if known.commit is None:
         raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")
     try:

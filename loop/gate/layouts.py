@@ -40,7 +40,7 @@ def layouts_of(bench: Bench, side: Side, chosen: Workload | None, workload: Work
 
 
 def _has(bench: Bench, call: Call, layout: Layout) -> bool:
-    """Whether there is such a layout of a call's inputs, and it tells right from wrong."""
+    """Whether a call's inputs can be laid out so, and whether that can show a mistake."""
     if layout == "transposed":
         return any(tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs)
     if layout != "broadcast" or all(tensor.same < 0 for tensor in call.inputs):

@@ -120,22 +120,18 @@ def relate(
         for workload in (workload for workload in workloads if accepts(side, workload)):
             yield from bench.expect(workload)
             for name in properties:
-                checks.append((yield from _try(worker, name, workload)))
+                try:
+                    check = yield from _walk(worker, name, workload)
+                except (WorkerLost, Refusal) as failure:
+                    check = _check(side, name, workload, "failed", f"{failure} on {workload.name}")
+                checks.append(check)
     finally:
         worker.close()
     return tuple(checks)
 
 
-def _try(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, PropertyCheck]:
-    """One property on one workload."""
-    try:
-        return (yield from _walk(worker, name, workload))
-    except (WorkerLost, Refusal) as failure:
-        return _check(worker.side, name, workload, "failed", f"{failure} on {workload.name}")
-
-
 def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, PropertyCheck]:
-    """Give the judge each output it asks for, until it has a finding."""
+    """Give the judge each output that it asks for, until it has a finding."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"

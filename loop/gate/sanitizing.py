@@ -113,7 +113,7 @@ def _why_not(context: Context) -> str:
 
 
 def _wanted(context: Context, build: Build, arguments: SanitizeTerms, progress: Progress) -> bool:
-    """Whether a build is to be sanitized: not one that was found wrong, which is said."""
+    """Whether to sanitize a build: not if it was found wrong. Notes that it is left out."""
     latest = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
     mine = [check for check in checks if (check.variant, check.build_id) == (build.variant, build.build_id)]
@@ -165,7 +165,6 @@ def few(
 
 
 def _traits(workload: Workload) -> list[Trait]:
-    """Its type, and those attributes that choose between a few ways."""
     ways = [(name, value) for name, value in workload.attributes.items() if isinstance(value, bool | str)]
     return [("dtype", workload.dtype), *ways]
 
@@ -188,7 +187,7 @@ def _job(
     calls: Mapping[str, Sequence[Workload]],
     progress: Progress,
 ) -> Generator[Tick, None, None]:
-    """One variant under one tool, unless the step's time is over."""
+    """Examine one variant under one tool, unless the step's time is over."""
     if time.monotonic() - progress.begun > context.budget_s:
         progress.late.append((build.variant, tool))
         return
@@ -207,7 +206,7 @@ def _blame(
     examination: Examination,
     progress: Progress,
 ) -> Generator[Tick, None, str]:
-    """The workload on which a tool finds something, by trying one at a time; an invalid access ends its call."""
+    """The workload on which a tool finds something, found by trying one at a time."""
     if examination.refused and tool == "memcheck":
         return next(iter(examination.refused))
     side = context.bench.side(build.variant, build)
@@ -271,7 +270,7 @@ def _output(context: Context, progress: Progress, calls: Mapping[str, Sequence[W
 
 
 def _unseen(unknown: Sequence[tuple[str, SanitizerTool, str]]) -> Iterator[str]:
-    """`memcheck and racecheck of small, split_k: why`: a line for all that have a reason in common."""
+    """`memcheck and racecheck of small, split_k: why`: one line for all with the same reason."""
     tools: dict[tuple[str, str], list[SanitizerTool]] = {}
     for variant, tool, why in unknown:
         tools.setdefault((variant, why), []).append(tool)
@@ -283,7 +282,7 @@ def _unseen(unknown: Sequence[tuple[str, SanitizerTool, str]]) -> Iterator[str]:
 
 
 def _verdicts(bad: Sequence[SanitizerRun]) -> Iterator[NoSpeedVerdict]:
-    """What a sanitizer finds wrong is wrong, and has no speed; one verdict a variant."""
+    """One `incorrect` verdict for each variant in which a sanitizer found an error."""
     for run in {run.variant: run for run in reversed(bad)}.values():
         workload = run.workload or run.workloads[0]
         yield NoSpeedVerdict(
@@ -297,7 +296,7 @@ def _verdicts(bad: Sequence[SanitizerRun]) -> Iterator[NoSpeedVerdict]:
 
 
 def _replay(context: Context, run: SanitizerRun, calls: Mapping[str, Sequence[Workload]]) -> str:
-    """The command that shows a finding again, and how to see lines where there were none."""
+    """The command that shows a finding again, and how to make the tool name lines."""
     named = [w for w in calls[run.variant] if w.name == run.workload] or list(calls[run.variant])
     signature = context.bench.target.signature
     chosen = [word for w in named for word in ("--workloads", spelled(entry_of(signature, w)))]
@@ -307,7 +306,6 @@ def _replay(context: Context, run: SanitizerRun, calls: Mapping[str, Sequence[Wo
 
 
 def _describe(runs: Sequence[SanitizerRun], clean: Sequence[str]) -> str:
-    """What was found clean, and under what."""
     calls = {run.variant: len(run.workloads) for run in runs}
     parts = [f"{name} clean in {calls[name]} calls" for name in clean]
     parts += [f"{name} not under all" for name in calls if name not in clean]

@@ -43,7 +43,7 @@ def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
 
 
 def _missing(variant: CAbiVariant) -> tuple[str, str] | None:
-    """That there is no nvcc to build with, and where another is, or which to install; None where there is."""
+    """Why there is no nvcc to build with, and what mends it; None where there is one."""
     compiler, gpu = variant.build.compiler, _gpu_of(variant)
     if gpu is None or shutil.which(compiler) is not None:
         return None
@@ -54,7 +54,7 @@ def _missing(variant: CAbiVariant) -> tuple[str, str] | None:
 
 
 def _gpu_of(variant: CAbiVariant) -> Gpu | None:
-    """The GPU that a variant is built for by nvcc to run on; None where it is not, or there is none."""
+    """The GPU that nvcc builds a variant for; None where nvcc does not build it, or there is no GPU."""
     by_nvcc = variant.device == "cuda" and Path(variant.build.compiler).name == "nvcc"
     return gpus().first if by_nvcc else None
 

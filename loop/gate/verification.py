@@ -108,7 +108,13 @@ class Verification:
                 iter([*self.untaken.get(idle[0], ()), *self.unjudged, *self.left_out]), "there is no workload"
             )
             return f"nothing was checked of {idle[0]}: {why}"
-        return ", ".join(map(_right, self.found)) or "no variant to verify"
+        parts = [
+            f"{checks.variant} right in {len(checks.checks)} checks"
+            if checks.count("right") == len(checks.checks)
+            else f"{checks.variant} {checks.tally}"
+            for checks in self.found
+        ]
+        return ", ".join(parts) or "no variant to verify"
 
     @property
     def hint(self) -> str | None:
@@ -118,24 +124,14 @@ class Verification:
         if self.control.first_failure:
             return "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
         wrong = next((checks for checks in self.found if checks.first_failure), None)
-        if wrong is None:
-            return self.failures[0].hint if self.failures else self._other_workloads
-        return f"mend {wrong.variant}, then `{self.command('kernels', 'verify', wrong.variant)}`"
-
-    @property
-    def _other_workloads(self) -> str | None:
-        """What to do where a variant had nothing to compute."""
+        if wrong is not None:
+            return f"mend {wrong.variant}, then `{self.command('kernels', 'verify', wrong.variant)}`"
+        if self.failures:
+            return self.failures[0].hint
         if all(checks.count("right") for checks in self.found):
             return None
         types = f"`{self.command('kernels', 'list')}` shows the types of each"
         return f"{types}: say dtype=... in --workloads, or name another set"
-
-
-def _right(checks: VariantChecks) -> str:
-    """`cpu right in 74 checks`, or every state with its count where there are others."""
-    if checks.count("right") == len(checks.checks):
-        return f"{checks.variant} right in {len(checks.checks)} checks"
-    return f"{checks.variant} {checks.tally}"
 
 
 def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:

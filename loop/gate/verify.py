@@ -36,8 +36,8 @@ AHEAD = 2
 LARGE = 64 << 20
 """Bytes of inputs and outputs of a call from which on processes of many sides have no room side by side."""
 UNMOVED = 32.0
-"""Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
-times as much on either side."""
+"""If two right outputs differ by more than this many rounding errors, one output cannot be right for both seeds: a
+right kernel may be 16 of them off on either side."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
 TIES = "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
 OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
@@ -56,11 +56,11 @@ class Job:
     enough: bool = False
     """Whether the first failure ends it."""
     call_limit_s: float | None = None
-    """A call that has not come back by then hangs; None: as its work says."""
+    """Seconds after which a call hangs; None: a limit that grows with the call's work."""
     control: bool = False
-    """Whether it is held against itself: of a slow call one is made, for nobody learns from it."""
+    """True for the control run. Slow control calls run once, because their timing is not used."""
     suspected: bool = False
-    """Whether wrong outputs are held against known faults."""
+    """Whether wrong outputs are compared with those of known faults."""
 
 
 @dataclasses.dataclass
@@ -203,7 +203,10 @@ class Checker:
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload, if it concerns this side."""
-        for layout in self._layouts(workload):
+        layouts = layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload)
+        if workload.name not in {check.workload.name for check in self.found}:
+            layouts = layouts[::-1]  # Contiguous tensors of one shape come one after the other, at one place.
+        for layout in layouts:
             if self.concerns(workload):
                 try:
                     check = yield from self._check(workload, layout)
@@ -217,12 +220,6 @@ class Checker:
                     self.bench.notes[f"{self.side.name} on {_place(workload, layout)}: {failed.message}"] = None
         if values_key(workload) in self.again and self.concerns(workload):
             yield from self._check_again(workload)
-
-    def _layouts(self, workload: Workload) -> Sequence[Layout]:
-        """How its inputs are laid out. Contiguous ones of one shape come one after the other: they lie where those
-        with other values lay."""
-        layouts = layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload)
-        return layouts if workload.name in {check.workload.name for check in self.found} else layouts[::-1]
 
     def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
         """Raise WorkFailed where a broadcast layout is not to blame: equal values may leave nothing but rounding.
@@ -295,7 +292,12 @@ class Checker:
             return _silent(workload, layout, lost.kind, lost.cause, Fault(text=lost.how))
         except Refusal as refusal:
             fault = Fault(text=refusal.no.message, code=refusal.no.code, seed=refusal.no.seed)
-            return _silent(workload, layout, _status(refusal.cause, layout), refusal.cause, fault)
+            status = "refused"  # Only inputs of another layout may be declined, and only in so many words.
+            if refusal.cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
+                status = "unsupported" if layout == "broadcast" else "crashed"
+            elif refusal.cause == "declined" and layout != "contiguous":
+                status = "unsupported"
+            return _silent(workload, layout, status, refusal.cause, fault)
 
     def _learn(self, workload: Workload) -> Generator[Tick, None, None]:
         """Make smaller calls before one that may take long, so that it is not taken for one that hangs.
@@ -391,22 +393,12 @@ def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
     return own
 
 
-def _status(cause: Cause, layout: Layout) -> str:
-    """What a refusal comes to: only inputs of another layout may be declined, and only in so many words.
-
-    An exception declines broadcast inputs: PyTorch raises one where a kernel would write to overlapping elements.
-    """
-    if cause == "raised":
-        return "unsupported" if layout == "broadcast" else "crashed"
-    return "unsupported" if cause == "declined" and layout != "contiguous" else "refused"
-
-
 def _place(workload: Workload, layout: Layout) -> str:
     return workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
 
 
 def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault: Fault) -> Check:
-    """A call that gave no output."""
+    """A check of a call that gave no output."""
     message = f"{fault.text} on {_place(workload, layout)}"
     fields = {"status": status, "message": message, "cause": cause, "fault": fault}
     return Check.model_validate({"workload": workload, "inputs": layout, **fields})
@@ -458,7 +450,7 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
 
 
 def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
-    """The same where each element is within its tolerance, and nothing was touched that is not the variant's."""
+    """Complaints for an output whose elements are all within tolerance."""
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.unmoved > UNMOVED:

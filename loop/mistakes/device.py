@@ -213,7 +213,7 @@ def _upload(queue: Queue, address: int, array: Any) -> None:
 
 
 def _room(call: Call, name: str = "") -> DeviceArray:
-    """Private memory of a mistake in the form of the output, the same for every call of that form."""
+    """Private memory of a mistake, shaped like the output and kept for every call of that shape."""
     key = (name, call.output.shape, call.output.dtype)
     if key not in call.kept:
         call.kept[key] = call.output.like()
@@ -222,7 +222,7 @@ def _room(call: Call, name: str = "") -> DeviceArray:
 
 
 def _second(call: Call) -> tuple[Stream, Gate]:
-    """A second stream of a mistake's own, and what holds up the work on it."""
+    """A mistake's own second stream, and the gate that holds up its work."""
     if "second" not in call.kept:
         driver = call.output.queue.driver
         call.kept["second"] = Stream(driver), Gate(driver)

@@ -141,7 +141,7 @@ def through_function(function: Function, mistake: Mistake) -> Function:
 
 
 def _forms(function: Function) -> Callable[[Sequence[Tensor], dict[str, Any]], tuple[torch.Size, torch.dtype]]:
-    """Shape and type of a function's result, by those of its inputs; found out once for each."""
+    """Shape and type of a function's result by those of its inputs, learned once for each."""
     known: dict[tuple[tuple[torch.Size, torch.dtype], ...], tuple[torch.Size, torch.dtype]] = {}
 
     def form(tensors: Sequence[Tensor], attributes: dict[str, Any]) -> tuple[torch.Size, torch.dtype]:
@@ -188,7 +188,6 @@ def _current(device: torch.device) -> int:
 
 
 def _on(stream: int, device: torch.device) -> AbstractContextManager[Any]:
-    """Torch's work in here goes to a stream."""
     if stream == _current(device) or device.type != "cuda":
         return nullcontext()
     external = torch.cuda.ExternalStream

@@ -49,7 +49,6 @@ def _shortened(array: Array, axes: Sequence[int], part: str) -> Array:
 
 
 def _left(size: int, part: str) -> slice:
-    """What is left of a dimension."""
     return {
         "the last eighth": slice(size - max(1, size // 8)),
         "the last index": slice(size - 1),

@@ -57,7 +57,7 @@ def _dimensions(
 ) -> Iterator[WrongResult]:
     for name in dimensions:
         if name not in output:
-            axes = [_places(name, text.split()) for text in inputs.values()]
+            axes = [[axis for axis, own in enumerate(text.split()) if own == name] for text in inputs.values()]
             yield WrongResult("cut", f"cuts {name}", "", {"axes": axes}, [name])
             for part in PARTS:
                 yield WrongResult(
@@ -69,10 +69,6 @@ def _dimensions(
         yield WrongResult("zero_tail", f"zeros in tail of {name}", "", along, [name])
         yield WrongResult("neighbour", f"one slice wrong of {name}", "", along, [name])
         yield WrongResult("growing", f"error grows along {name}", "", along, [name])
-
-
-def _places(name: str, dimensions: list[str]) -> list[int]:
-    return [axis for axis, dimension in enumerate(dimensions) if dimension == name]
 
 
 def _outputs(output: Sequence[str]) -> Iterator[WrongResult]:

@@ -1,6 +1,6 @@
 """Why is it as fast as it is? Facts on each variant's worst workload, and the leaf they lead to."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from typing import Annotated
 
@@ -84,7 +84,6 @@ def _worst(context: Context) -> Sequence[Measurement]:
 def _look(
     context: Context, measured: Measurement, build: Build | None, variants: int, roof: Known
 ) -> Generator[Tick, None, Notes]:
-    """Everything that can be known of one variant on one workload."""
     notes = Notes()
     notes.tell({"device": context.bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     _look_at_roof(context, measured, roof, notes)
@@ -104,17 +103,13 @@ def _look_at_roof(context: Context, measured: Measurement, roof: Known, notes: N
     facts = bottleneck.roofline(flops, moved, seconds, reach)
     notes.tell(facts)
     notes.sources |= {name: source for name in ON_ROOF if facts[name] is not None}
-    notes.silent(_roof_unknown(facts, bottleneck.exceeded(flops, moved, seconds, reach), source), *ON_ROOF)
+    why = source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
+    if exceeded := bottleneck.exceeded(flops, moved, seconds, reach):
+        why = f"it came to {exceeded} ({source}): that roof is wrong, or the manifest's formula counts too much"
+    notes.silent(why, *ON_ROOF)
     notes.silent("the manifest declares no `flops`", *(("flops",) if flops is None else ()))
     notes.silent("the manifest declares no `bytes`", *(("bytes",) if moved is None else ()))
     notes.silent("it needs `flops` and `bytes`", "intensity")
-
-
-def _roof_unknown(facts: Mapping[str, Fact], exceeded: str, source: str) -> str:
-    """Why facts on the roof are unknown, where some are."""
-    if exceeded:
-        return f"it came to {exceeded} ({source}): that roof is wrong, or the manifest's formula counts too much"
-    return source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
 
 
 def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, Known]:
@@ -214,7 +209,6 @@ def _output(profiles: Sequence[Profile]) -> ProfileOutput:
 
 
 def _counters(profile: Profile) -> Sequence[str]:
-    """Facts that hardware counters give where a variant ran."""
     return ON_GPU if profile.facts.get("device") == "cuda" else COUNTED
 
 

@@ -184,7 +184,9 @@ def profile(
     """
     facts = {name: notes.facts.get(name) for name in FACTS}
     leaf, urgency = first(tree, facts), first(severities, facts)
-    undecided = (f"{tree[place].bottleneck}: {_unknown(names)}" for place, names in leaf.undecided.items())
+    undecided = (
+        f"{tree[place].bottleneck}: {' and '.join(names)} unknown" for place, names in leaf.undecided.items()
+    )
     return Profile(
         variant=measured.variant,
         workload=measured.workload.name,
@@ -201,7 +203,3 @@ def profile(
         promise=promise(leaf.rule, facts, before) if leaf.rule else None,
         undecided=tuple(undecided),
     )
-
-
-def _unknown(names: Sequence[str]) -> str:
-    return f"{' and '.join(names)} unknown"

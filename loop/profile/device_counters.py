@@ -165,7 +165,7 @@ def _run_of(kernel: str, counters: dict[str, float]) -> KernelRun:
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
-    """Part of a whole; of nothing it is nothing, and of something unknown unknown."""
+    """The share of a part; 0 of an empty whole, None where one of them is unknown."""
     if part is None or whole is None:
         return None
     return part / whole if whole else 0.0
@@ -236,7 +236,7 @@ def _kernel(name: str, runs: Sequence[KernelRun]) -> KernelProfile:
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """The mean by weight; plain where nothing has a weight, None where a value is missing."""
+    """The weighted mean; the plain mean without weights, None where a value is missing."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None

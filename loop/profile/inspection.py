@@ -84,7 +84,7 @@ def read_compilers(
 def _build(
     context: Context, wanted: Mapping[str, CAbiVariant], what: str, findings: Findings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """The builds that succeed; why the others do not is among the findings."""
+    """The builds that succeed. Adds the failures of the others to the findings."""
     built, failures = yield from compile_all(context, wanted, to_run=False)
     for failed in failures:
         if failed.no_compiler:
@@ -97,7 +97,7 @@ def _build(
 def _read(
     same: Sequence[Build], variant: CAbiVariant, findings: Findings
 ) -> Generator[Tick, None, CompiledLibrary | None]:
-    """The compiler's report on one library; where there is none, why is among the findings."""
+    """The compiler's report on one library; None without one, with the reason among the findings."""
     who = ", ".join(build.variant for build in same)
     read = yield from resources.read_report(same[0])
     code = code_for(read.kernels, findings.architecture)
@@ -116,7 +116,6 @@ def _read(
 
 
 def _unread(who: str, variant: CAbiVariant, kernels: Sequence[KernelResources], findings: Findings) -> None:
-    """Say why a library tells nothing of the GPU."""
     if kernels:
         others = ", ".join(dict.fromkeys(kernel.architecture for kernel in kernels))
         mend = "let `-arch={arch}` stand in its `build.flags`"
@@ -174,7 +173,7 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
 
 
 def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: Findings) -> None:
-    """Take up what the host code of a variant said, and where it did not."""
+    """Add what the host code of a variant launches to the findings, and what it did not say."""
     declined = [call for call in calls if call.status == "declined"]
     for call in calls:
         if call.status == "lost":

@@ -65,21 +65,13 @@ def _limits(block: Block, device: DeviceFacts) -> Iterator[tuple[str, int]]:
     yield "blocks a multiprocessor", device.blocks_per_sm
     yield "threads", device.threads_per_sm // (warps * WARP) if 1 <= block.threads <= THREADS_PER_BLOCK else 0
     if block.registers is not None:
-        yield "registers", _by_registers(warps, block.registers, device)
+        a_warp = _round_up(max(block.registers, 1) * WARP, REGISTER_UNIT)
+        held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
+        yield "registers", held // warps if warps else 0
     if block.shared_bytes is not None:
-        yield "shared memory", _by_shared(block.shared_bytes, device)
-
-
-def _by_registers(warps: int, registers: int, device: DeviceFacts) -> int:
-    a_warp = _round_up(max(registers, 1) * WARP, REGISTER_UNIT)
-    held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
-    return held // warps if warps else 0
-
-
-def _by_shared(wanted: int, device: DeviceFacts) -> int:
-    if wanted > device.shared_per_block:
-        return 0
-    return device.shared_per_sm // _round_up(wanted + SHARED_RESERVED, SHARED_UNIT)
+        bytes_held = _round_up(block.shared_bytes + SHARED_RESERVED, SHARED_UNIT)
+        fits = block.shared_bytes <= device.shared_per_block
+        yield "shared memory", device.shared_per_sm // bytes_held if fits else 0
 
 
 def _round_up(value: int, unit: int) -> int:

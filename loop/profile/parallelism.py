@@ -33,7 +33,7 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
 
 
 def _missing(context: Context, name: str, default: str) -> str:
-    """Why nothing can be said of a variant; empty where something can, or nobody asked for it."""
+    """Why nothing can be said of a variant; empty where something can, or where it was not asked for."""
     variant = context.bench.target.variants[name]
     if launch_limits.launch_of(variant) is None and not any(filling.variant == name for filling in _told(context)):
         return f"parallelism of {name}: the manifest declares no launch" if name in context.task.variants else ""
@@ -82,7 +82,7 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
 
 
 def _told(context: Context) -> Sequence[Filling]:
-    """The launches that host code told, where this session has asked it."""
+    """The launches that host code reported earlier in this session."""
     latest = context.latest("kernel.resources")
     fillings = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
     return [filling for filling in fillings if filling.kernel]
@@ -106,26 +106,20 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
 def _output(fillings: Sequence[Filling], missing: Sequence[str]) -> ParallelismOutput:
     impossible = [filling for filling in fillings if filling.resident == 0]
     starved = [filling for filling in fillings if filling.starved]
+    names = dict.fromkeys(filling.variant for filling in fillings)
+    message = "; ".join(_summary([filling for filling in fillings if filling.variant == name]) for name in names)
+    if impossible:
+        first = impossible[0]
+        message = f"{first.variant} cannot be launched on {first.on} for {first.workload}: {first.limited_by}"
     return ParallelismOutput(
         ok=not impossible,
-        message=_impossible(impossible[0]) if impossible else _describe(fillings),
+        message=message or "no variant declares its launch",
         hint="fewer threads, registers or less shared memory a block" if impossible else None,
         not_exercised=tuple(missing),
         learned=tuple(_lessons(fillings)),
         fillings=tuple(fillings),
         starved=tuple(dict.fromkeys(filling.variant for filling in starved)),
         least_share=min((filling.share for filling in fillings), default=None),
-    )
-
-
-def _impossible(filling: Filling) -> str:
-    return f"{filling.variant} cannot be launched on {filling.on} for {filling.workload}: {filling.limited_by}"
-
-
-def _describe(fillings: Sequence[Filling]) -> str:
-    names = dict.fromkeys(filling.variant for filling in fillings)
-    return "; ".join(_summary([filling for filling in fillings if filling.variant == name]) for name in names) or (
-        "no variant declares its launch"
     )
 
 

@@ -64,13 +64,12 @@ def expected(stated: Interval, before: Sequence[GainOutcome]) -> Interval:
         return stated
     multiples = sorted(outcome.actual / _middle(outcome.promise.stated) for outcome in before)
     quantiles = [_middle(stated) * _quantile(multiples, share) for share in (TAIL, 1 - TAIL)]
-    low, high = (_drawn(own, to, len(multiples)) for own, to in zip(stated, quantiles, strict=True))
+    count = len(multiples)
+    low, high = (
+        math.exp((PRIOR * math.log(own) + count * math.log(quantile)) / (PRIOR + count))
+        for own, quantile in zip(stated, quantiles, strict=True)
+    )
     return low, high
-
-
-def _drawn(own: float, quantile: float, count: int) -> float:
-    """The geometric mean of the two, by their weights."""
-    return math.exp((PRIOR * math.log(own) + count * math.log(quantile)) / (PRIOR + count))
 
 
 def _middle(interval: Interval) -> float:

@@ -43,7 +43,7 @@ def must_not_compile(context: Context, arguments: NoArguments) -> Working[MustNo
 
 
 def _buildable(target: Target, name: str, variant: CAbiVariant) -> tuple[CAbiVariant | None, str]:
-    """The variant by its own recipe, without its compiler by the emulator's; and what that leaves out."""
+    """The variant built by its own recipe, or by the emulator's without its compiler; and what that leaves out."""
     if compiler_version(variant.build.compiler) is not None:
         return variant, ""
     lacks = f"{variant.build.compiler}: no such compiler on the PATH"
@@ -90,27 +90,22 @@ def _refusals(checks: Sequence[RefusedSource], missing: Sequence[str]) -> MustNo
     message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
     if not checks:
         message = "nothing was compiled" if missing else "the manifest names nothing that must not compile"
+    hint = None
+    if bad:
+        first, more = bad[0], f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
+        what, hint = "it compiles", "assert it at compile time: static_assert(condition, message)"
+        if first.status != "compiled":
+            what = f"refused for another reason: {first.message}"
+            hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
+        message = f"{first.variant}, {first.title}: {what}{more}"
     return MustNotCompileOutput(
         ok=not bad,
-        message=_describe(bad) if bad else message,
-        hint=_mend(bad[0]) if bad else None,
+        message=message,
+        hint=hint,
         not_exercised=tuple(missing),
         nothing_done=not checks,
         checks=tuple(checks),
     )
-
-
-def _describe(bad: Sequence[RefusedSource]) -> str:
-    first = bad[0]
-    what = "it compiles" if first.status == "compiled" else f"refused for another reason: {first.message}"
-    more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
-    return f"{first.variant}, {first.title}: {what}{more}"
-
-
-def _mend(source: RefusedSource) -> str:
-    if source.status == "compiled":
-        return "assert it at compile time: static_assert(condition, message)"
-    return "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
 
 
 def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutput]:
@@ -133,7 +128,7 @@ def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutp
 
 
 def _missing(name: str, variant: CAbiVariant, names: Iterable[str]) -> list[MissingInstance]:
-    """The promised instances that none of these demangled names is."""
+    """The promised instances that are not among these demangled names."""
     there = {_canonical(short_name(name)) for name in names}
     return [
         MissingInstance(variant=name, symbol=symbol, file=instance.file, line=line)

@@ -74,7 +74,7 @@ def _output(
     timed = {workload.name for variant in chosen.values() for workload in timed_workloads(context, variant)}
     shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, findings, placed))
     spilled, broken = _judge(chosen, findings, shapes)
-    impossible = tuple(dict.fromkeys([*_not_launched(shapes, findings), *_not_placed(fillings)]))
+    impossible = tuple(dict.fromkeys(_not_launched(shapes, fillings, findings)))
     takes, risen = _compared(context, findings)
     rose = [
         f"{rise.text}, since {context.past.resources[rise.variant, findings.architecture].session}"
@@ -83,9 +83,10 @@ def _output(
     tolerable = [*rose, *(() if tell else spilled), *broken]
     problems = [*findings.problems, *tolerable, *impossible]
     hints = [*findings.hints, *([ALLOW] if tolerable else [FEWER] if impossible else [])]
+    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
     return ResourcesOutput(
         ok=not problems,
-        message=_cut(problems) if problems else _describe(chosen, findings, shapes, spilled),
+        message=f"{problems[0]}{more}" if problems else _describe(chosen, findings, shapes, spilled),
         hint=hints[0] if hints else None,
         not_exercised=tuple(dict.fromkeys(findings.missing)),
         nothing_done=not (problems or findings.libraries or fillings),
@@ -105,7 +106,7 @@ def _output(
 
 
 def _compared(context: Context, findings: Findings) -> tuple[tuple[Taken, ...], tuple[Rise, ...]]:
-    """What each variant takes, and what of it rose since a session last recorded it."""
+    """What each variant takes now, and what rose since the last session that recorded it."""
     target, now, risen = context.bench.target, list[Taken](), list[Rise]()
     for name in (name for library in findings.libraries for name in library.variants):
         takes = taken(name, findings, findings.compilers[name], findings.device)
@@ -119,11 +120,13 @@ def _compared(context: Context, findings: Findings) -> tuple[tuple[Taken, ...], 
 def _judge(
     chosen: Mapping[str, CAbiVariant], findings: Findings, shapes: Sequence[Placement]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Spills that are not allowed, and budgets that are not kept."""
+    """Spills that no budget allows, and budgets that are exceeded."""
     spilled, broken = list[str](), list[str]()
     for library in findings.libraries:
         budgets = [budget for name in library.variants for budget in chosen[name].budgets]
-        spilled += [_spill(kernel, allowed) for kernel, allowed in judge.spilling(library, budgets)]
+        for kernel, allowed in judge.spilling(library, budgets):
+            budget = f", budget {allowed}" if allowed else ""
+            spilled.append(f"{kernel.short} spills {kernel.spill_bytes} bytes{budget}")
         broken += judge.broken(library, budgets, shapes)
         idle = list(judge.unchecked(library, budgets, shapes))
         if idle:
@@ -136,33 +139,22 @@ def _judge(
     return tuple(spilled), tuple(broken)
 
 
-def _spill(kernel: KernelResources, allowed: int) -> str:
-    budget = f", budget {allowed}" if allowed else ""
-    return f"{kernel.short} spills {kernel.spill_bytes} bytes{budget}"
-
-
 def _few(names: Sequence[str]) -> str:
     """`a`, or `a and 3 more`."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _not_launched(shapes: Sequence[Placement], findings: Findings) -> Iterator[str]:
+def _not_launched(shapes: Sequence[Placement], fillings: Sequence[Filling], findings: Findings) -> Iterator[str]:
+    """Launches that the GPU refuses: those that host code makes, with what a block asks for, and declared ones."""
     for placement in shapes:
         if placement.resident == 0:
             on = findings.device.name if findings.device else findings.architecture
+            asked = f"{placement.threads} threads, {placement.shared_bytes} bytes of shared memory"
+            if placement.registers is not None:
+                asked = asked.replace("threads, ", f"threads, {placement.registers} registers each, ")
+            too_much = placement.limited_by in ("threads", "registers", "shared memory")
             what = f"{placement.kernel} cannot be launched on {on} for {placement.workload}"
-            yield f"{what}: {placement.limited_by}{_asked(placement)}"
-
-
-def _asked(placement: Placement) -> str:
-    """What a block asks for, where one of these is too much."""
-    registers = "" if placement.registers is None else f"{placement.registers} registers each, "
-    asked = f" ({placement.threads} threads, {registers}{placement.shared_bytes} bytes of shared memory)"
-    return asked if placement.limited_by in ("threads", "registers", "shared memory") else ""
-
-
-def _not_placed(fillings: Sequence[Filling]) -> Iterator[str]:
-    """The same of launches that are only declared."""
+            yield f"{what}: {placement.limited_by}{f' ({asked})' if too_much else ''}"
     for filling in fillings:
         if filling.resident == 0 and not filling.kernel:
             what = f"{filling.variant} cannot be launched on {filling.on} for {filling.workload}"
@@ -172,7 +164,7 @@ def _not_placed(fillings: Sequence[Filling]) -> Iterator[str]:
 def _fillings(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings, placed: Sequence[Placed]
 ) -> Iterator[Filling]:
-    """How the timed calls fill the GPU: by what the host code told, else by the launch that is declared."""
+    """How timed calls fill the GPU: by the host code's launches, else by the declared launch."""
     device = findings.device
     if device is None:
         return
@@ -199,7 +191,6 @@ def _fillings(
 
 
 def _bounds(context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings) -> Iterator[Bound]:
-    """The roofline of every timed workload."""
     timed = {
         workload.name: workload for variant in chosen.values() for workload in timed_workloads(context, variant)
     }
@@ -210,15 +201,9 @@ def _bounds(context: Context, chosen: Mapping[str, CAbiVariant], findings: Findi
             yield bound
 
 
-def _cut(problems: Sequence[str]) -> str:
-    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
-    return f"{problems[0]}{more}"
-
-
 def _describe(
     chosen: Mapping[str, CAbiVariant], findings: Findings, shapes: Sequence[Placement], spilled: Sequence[str]
 ) -> str:
-    """What was found in order, and nothing that was not looked at."""
     if not chosen:
         return "none of the variants is compiled by nvcc"
     kernels = [kernel for library in findings.libraries for kernel in library.kernels if kernel.entry]

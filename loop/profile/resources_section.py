@@ -67,13 +67,14 @@ def kernel_rows(output: ResourcesOutput) -> tuple[KernelRow, ...]:
         (_row(kernel, placed), any(launch.timed for launch in placed)) for (_, kernel), placed in groups.items()
     ]
     chosen = [row for row, timed in rows if row.trouble or timed]
-    common = _common_namespace([name for name, _ in groups])
+    begins = {match[0] if (match := NAMESPACE.match(name)) else "" for name, _ in groups}
+    common = begins.pop() if len(begins) == 1 else ""
     named = [replace(row, name=re.sub(rf"\b{common}", "", row.name)) for row in chosen]
     return tuple(sorted(named, key=lambda row: not row.trouble))
 
 
 def _groups(output: ResourcesOutput) -> dict[Group, list[Placement]]:
-    """Every kernel with its launches, once where several libraries hold the same; then those without a report."""
+    """Every kernel with its launches, once where several libraries hold it; then launches without a report."""
     left = list(output.placements)
     groups: dict[Group, list[Placement]] = {}
     for library in output.libraries:
@@ -88,12 +89,6 @@ def _groups(output: ResourcesOutput) -> dict[Group, list[Placement]]:
     for placement in left:
         groups.setdefault((placement.kernel, None), []).append(placement)
     return groups
-
-
-def _common_namespace(names: Sequence[str]) -> str:
-    """`tiny::` where all names begin with it."""
-    first = {match[0] if (match := NAMESPACE.match(name)) else "" for name in names}
-    return first.pop() if len(first) == 1 else ""
 
 
 def _row(kernel: KernelResources | None, placed: Sequence[Placement]) -> KernelRow:

@@ -85,7 +85,7 @@ def leaf(profile: Profile) -> Leaf:
 
 
 def _facts(profiles: Sequence[Profile]) -> Table | None:
-    """A column a variant; a row a fact that is known of any."""
+    """One column for each variant, one row for each known fact."""
     heads = columns("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
     rows = tuple(
         (name, *(value(profile.facts.get(name)) for profile in profiles), meaning)
@@ -110,7 +110,7 @@ def _notes(profile: Profile) -> Iterator[str]:
 
 
 def _grouped(notes: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Facts that share a note, together."""
+    """Facts that share a note, together with it."""
     for text in dict.fromkeys(notes.values()):
         yield say.listed([name for name, other in notes.items() if other == text]), text
 

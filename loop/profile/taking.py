@@ -197,7 +197,7 @@ def _ask(
 
 
 def _launch(fields: dict[str, Any]) -> KernelLaunch:
-    """A launch as an emulator tells it; what else it knows, of bank conflicts say, is left out."""
+    """A launch as the emulator reports it, without its other figures."""
     return KernelLaunch.model_validate(
         {name: fields[name] for name in KernelLaunch.model_fields if name in fields}
     )
@@ -294,7 +294,7 @@ def _spills(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceB
 
 
 def _falls(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBudget | None) -> Iterator[Rise]:
-    """Registers and shared memory for which fewer warps are held, each at the call where that shows most."""
+    """Registers and shared memory that reduce resident warps, each at the call where they cost most."""
     name, worst = short(now.kernel), dict[str, Rise]()
     for call, held in now.held.items():
         before = then.held.get(call)
@@ -309,14 +309,12 @@ def _falls(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBu
         if new > old:
             fields = {"resource": held.limited_by, "before": old, "now": new, "warps": (before.warps, held.warps)}
             rise = Rise.model_validate({"variant": variant, "kernel": name, **fields})
-            worst[held.limited_by] = min(worst.get(held.limited_by, rise), rise, key=_left)
+            worst[held.limited_by] = min(
+                worst.get(held.limited_by, rise),
+                rise,
+                key=lambda rise: rise.warps[1] / rise.warps[0] if rise.warps else 1.0,
+            )
     yield from worst.values()
-
-
-def _left(rise: Rise) -> float:
-    """Share of the warps that are left."""
-    before, now = rise.warps or (1, 1)
-    return now / before
 
 
 def look(

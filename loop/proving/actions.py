@@ -94,7 +94,7 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
 
 
 def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator[Tick, None, None]:
-    """Verify the controls of one variant, time those that timing has to find, and add it all to `proof`."""
+    """Verify and time the controls of one variant; add the results to `proof`."""
     target, unjudged = context.bench.target, unjudged_names(context)
     dtype = prove.base_dtype(context.bench, side)
     every = expand(target, target.workloads, dtype, context.task.seed)
@@ -130,7 +130,6 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
 
 
 def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
-    """Why no control of a variant can be tried; empty where some can."""
     if side.kind == "command":
         return "it is a program of its own"
     if isinstance(variant := target.variants[side.name], PythonVariant) and variant.passing == "passed":
@@ -203,7 +202,7 @@ def _doubts(
 
 
 def _pointless(timings: Timings, control: Control, side: Side, base: Side) -> str:
-    """Why remembering is no cheat here: it gains too little over computing. Empty when it would pay."""
+    """Why remembering would save no time here; empty where it would."""
     if not control.remembers:
         return ""
     probes = [(name, probe) for (name, _), some in timings.probes.items() for probe in some]

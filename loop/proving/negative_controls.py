@@ -162,7 +162,7 @@ REASONS: dict[str, Causes] = {"leave_tail": ("NaN",), "one_nan": ("NaN",), "noth
 
 
 def _wrong_results(signature: Signature) -> Iterator[Control]:
-    """Those of the list that are controls, and writes outside of an output."""
+    """Wrong results that are controls, and writes outside an output."""
     for mistake in wrong_results(signature.inputs, signature.output):
         if mistake.control:
             expected = REASONS.get(mistake.make, WRONG)

@@ -233,7 +233,7 @@ def _trials(
 def _of_others(
     bench: Bench, base: Side, workloads: Sequence[Workload], honest: Sequence[Workload]
 ) -> Iterator[Trial]:
-    """The library and the plain implementation, which are honest too: where a worker has torch anyway."""
+    """The library and the plain implementation: honest too, tried where a worker has imported torch anyway."""
     if base.compiled:
         return
     # Beyond the target's first set a library may have answers of its own.
@@ -286,7 +286,7 @@ def seeded(workload: Workload) -> list[Workload]:
 
 
 def _hold(shared: SharedWorker, trials: Sequence[Trial], ends: float) -> Generator[Tick, None, None]:
-    """Start all workers, then go through the workloads, each as long as it concerns a trial."""
+    """Start all workers, then check each workload with every trial that it concerns."""
     workloads = {values_key(workload): workload for trial in trials for workload in trial.job.workloads}
     try:
         for trial in trials if monotonic() < ends else ():

@@ -33,8 +33,7 @@ def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
         *(_score(output) for output in outputs_of(finished, GateOutput) if output.total),
         *_properties(outputs_of(finished, PropertiesOutput)),
         *(line for output in outputs_of(finished, SanitizeOutput) for line in _sanitized(output)),
-        *_outputs([*outputs_of(finished, MeasureOutput), *compared]),
-        *_warnings([*outputs_of(finished, MeasureOutput), *compared]),
+        *_timed([*outputs_of(finished, MeasureOutput), *compared]),
         *(_null(control) for output in compared for control in output.null_controls),
         *(_positive(control) for output in compared for control in output.positive_controls),
     ]
@@ -42,7 +41,6 @@ def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
 
 
 def _score(output: GateOutput) -> str:
-    """The gate's own score, and what survived it."""
     bases = ", ".join(dict.fromkeys(control.base for control in output.controls))
     score = f"the gate: killed {output.killed} of {output.total} variants of {bases} made wrong or made to cheat"
     if output.survivors:
@@ -78,14 +76,12 @@ def _sanitized(output: SanitizeOutput) -> Iterator[str]:
         yield f"compute-sanitizer {output.version} ({', '.join(tools)}): {clean}"
 
 
-def _outputs(outputs: Sequence[MeasureOutput | CompareOutput]) -> Iterator[str]:
+def _timed(outputs: Sequence[MeasureOutput | CompareOutput]) -> Iterator[str]:
+    """How many timed outputs were judged, and what disturbed the timing."""
     judged = sum(output.outputs for output in outputs)
     if judged:
         drawn = "one a side, workload and round, drawn at random"
         yield f"timed calls: {judged} outputs, {drawn}, held against the reference"
-
-
-def _warnings(outputs: Iterable[MeasureOutput | CompareOutput]) -> Iterator[str]:
     for text in dict.fromkeys(text for output in outputs for text in output.warnings):
         yield f"warning: {text}"
 

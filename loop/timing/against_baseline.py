@@ -160,7 +160,7 @@ class Looks:
         return self.open_
 
     def _sides(self, pairs: Iterable[tuple[Side, Workload]]) -> Mapping[str, Sequence[str]]:
-        """By workload: the baseline, and what is compared with it there."""
+        """By workload: the baseline and the sides that are compared with it."""
         open_: dict[str, list[str]] = {}
         for side, workload in pairs:
             if accepts(side, workload):

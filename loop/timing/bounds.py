@@ -167,7 +167,10 @@ def impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[T
     moved = compulsory(bench, measurement.workload)
     if bench.device == "cuda":
         gpu = gpus().first
-        objection = beyond_arithmetic(measurement.flops_per_s, _gpu_peak(bench, measurement.workload.dtype))
+        peak = stated_peak(bench, measurement.workload.dtype)
+        if peak is None and gpu:
+            peak = gpu_arithmetic(gpu.capability, gpu.facts, measurement.workload.dtype)
+        objection = beyond_arithmetic(measurement.flops_per_s, peak)
         objection = objection or (beyond_gpu_memory(seconds, moved, gpu.facts) if gpu else "")
         return objection or below_any_call(seconds)
     objection = beyond_arithmetic(measurement.flops_per_s, stated_peak(bench, measurement.workload.dtype))
@@ -176,7 +179,7 @@ def impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[T
 
 
 def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick, None, str]:
-    """Why a call of a side of that kind cannot take so little; a program's own calls have no measured floor."""
+    """Why a call of this kind of side cannot be so short; empty for programs, which have no measured floor."""
     if kind not in WAYS:
         return ""
     way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
@@ -213,12 +216,6 @@ def stated_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
     return Ceiling(rate, 1.0, gpu.source) if gpu and rate else None
 
 
-def _gpu_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
-    """The manifest's figure, else what the driver and the generation of the GPU allow."""
-    gpu = gpus().first
-    return stated_peak(bench, dtype) or (gpu_arithmetic(gpu.capability, gpu.facts, dtype) if gpu else None)
-
-
 REACHED: dict[tuple[Dtype, int, int], Roof] = {}
 """The best that this processor reached since the command began, by type, threads and bytes of the working set."""
 
@@ -251,7 +248,7 @@ class _Claim:
 
     @property
     def _vector(self) -> bool:
-        """Whether its arithmetic is done in units that are measured."""
+        """Whether its arithmetic runs in the vector units that `measure_roof` measures."""
         return ITEM_SIZES[self.one.workload.dtype] > 2
 
     def objection(self, reached: Roof) -> str:
@@ -264,7 +261,7 @@ class _Claim:
 
 
 def _reached(claim: _Claim) -> bool:
-    """Whether this processor did as much already, on a working set of that size or a larger one."""
+    """Whether this processor already did as much on a working set of that size or larger."""
     mine = claim.one.workload.dtype, claim.bench.threads
     return any(
         (dtype, threads) == mine and held >= claim.held and not claim.objection(best)
@@ -273,7 +270,7 @@ def _reached(claim: _Claim) -> bool:
 
 
 def _beyond_processor(bench: Bench, measurement: Measurement, moved: Moved) -> Generator[Tick, None, str]:
-    """Why a processor does not reach that; a figure is measured again before a timing is called impossible."""
+    """Why the processor cannot do that; its figures are measured again before a timing is called impossible."""
     claim = _Claim(bench, measurement, moved)
     where = measurement.workload.dtype, bench.threads, claim.held
     if not claim.is_near or _reached(claim):

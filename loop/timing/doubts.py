@@ -44,7 +44,13 @@ def every_doubt(
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     """All there is to doubt: wrong outputs, remembered results, clocks, cores, impossible speed."""
     too_fast = yield from _impossible(bench, measured, pairs)
-    lying = yield from _clocks(bench, timings.clocks)
+    lying: dict[str, str] = {}
+    if any(
+        map(clock_lies, timings.clocks.values())
+    ):  # A clock is accused only after the lag of this GPU is known.
+        usual_s = yield from bench.lag()
+        clocks = timings.clocks.items()
+        lying = {side: reason for side, lags in clocks if (reason := clock_lies(lags, usual_s))}
     names = {pair.candidate.name: pair.variant for pair in pairs}
     against = pairs[0].against
     return [
@@ -71,16 +77,6 @@ def _impossible(
     return verdicts
 
 
-def _clocks(
-    bench: Bench, clocks: Mapping[str, Sequence[tuple[float, float]]]
-) -> Generator[Tick, None, dict[str, str]]:
-    """Sides whose clock cannot be believed, and why; accused only after the lag of this GPU was measured."""
-    if not any(map(clock_lies, clocks.values())):
-        return {}
-    usual_s = yield from bench.lag()
-    return {side: reason for side, lags in clocks.items() if (reason := clock_lies(lags, usual_s))}
-
-
 def _noticed(
     timings: Timings, against: Against, names: Mapping[str, str], lying: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
@@ -101,7 +97,7 @@ def _noticed(
 
 
 def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
-    """Why a side seems to compute later, or before its calls are timed; empty where it does not."""
+    """Why a side seems to compute before or after its timed calls, by cause; empty texts where it does not."""
     own = [segment for segment in timings.of(workload) if segment.side == side]
     ready = {other: ready_s for (other, name), ready_s in timings.readied.items() if name == workload}
     seconds = [second for segment in own for second in segment.seconds]
@@ -114,7 +110,7 @@ def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
 
 
 def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:
-    """Pairs of which the GPU left too few rounds, because it held one side back."""
+    """Verdicts on pairs with too few rounds because the GPU held one side back."""
     for name in dict.fromkeys(segment.workload for segment in timings.segments):
         segments = timings.of(name)
         for pair in pairs:

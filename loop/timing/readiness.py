@@ -80,7 +80,7 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
 
 
 def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
-    """Hold a lock for as long as the stack lasts; for whom it waited, in words. A parent's lock is ours, too."""
+    """Hold a lock until the stack closes; whom it waited for, in words. A parent's lock counts as ours."""
     begun, whom = time.monotonic(), ""
     while True:
         try:

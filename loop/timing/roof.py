@@ -74,7 +74,7 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
 
 
 def _whole(program: Path) -> bool:
-    """Whether it is there as it was made, by us: it is going to be run."""
+    """Whether the program is there, unchanged and ours. It will be run."""
     if why := stranger(program):
         remark(f"{program} is not used: {why}")
         return False
@@ -90,7 +90,7 @@ def _whole(program: Path) -> bool:
 
 
 def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
-    """Compile beside its place, then rename: another session may do the same."""
+    """Compile into a temporary file, then rename it: another session may do the same."""
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
         binary = Path(folder) / program.name

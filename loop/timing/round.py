@@ -169,7 +169,7 @@ class Round:
 
     @contextmanager
     def _turn(self, name: str, workload: Workload) -> Iterator[None]:
-        """While it lasts this side runs, and no other; what becomes of it is said with its name."""
+        """Let one side run while the others stand still; errors name the side."""
         worker = self.workers[name]
         worker.resume()
         with blaming(name, workload.name):
@@ -179,7 +179,7 @@ class Round:
     def _stage_together(
         self, names: Sequence[str], workload: Workload, values: list[Values], timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Stage a call of every side at once: nothing is timed. Each stands still before the first is timed."""
+        """Stage a call of every side at once, before anything is timed. Then all of them stand still."""
         for name in names:
             self.workers[name].resume()
             self._begin_stage(name, workload, values, timings)
@@ -221,7 +221,6 @@ class Round:
     def _segment(
         self, name: str, workload: Workload, timings: Timings, *, judged: bool
     ) -> Generator[Tick, None, Segment]:
-        """Time one side."""
         before = self.sensed
         with self._turn(name, workload):
             timed = self.calls[name]
@@ -253,7 +252,7 @@ class Round:
         )
 
     def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
-        """Hold the timed outputs against the truth."""
+        """Compare the timed outputs with the reference."""
         for evidence in self.evidence:
             same = [
                 other.found

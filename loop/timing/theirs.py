@@ -78,7 +78,9 @@ def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
         for name in context.task.variants:
-            verdict = yield from verdict_of(task, answers[name], arguments) if name in answers else _no_answer()
+            verdict = Verdict(status="not available", why="it is the task's own reference")
+            if name in answers:
+                verdict = yield from verdict_of(task, answers[name], arguments)
             both.append(two(task, name, context.finished, verdict))
     output = TheirsOutput(ok=True, message="; ".join(map(said, both)), both=tuple(both))
     missing = tuple(f"their verdict on {each.answer}: {each.theirs.why}" for each in both if each.same is None)
@@ -94,11 +96,6 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judgin
     python = terms.evaluator_python or sys.executable
     asked = Asked(task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s, terms.cases)
     return (yield from judged(asked, evaluator))
-
-
-def _no_answer() -> Judging:
-    yield from ()
-    return Verdict(status="not available", why="it is the task's own reference")
 
 
 def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:

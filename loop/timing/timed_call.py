@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from loop.base.processes import Tick
 from loop.calls.arena import Values
-from loop.calls.call import Call, LibraryTerms, TensorFile, step_of
+from loop.calls.call import Call, LibraryTerms, step_of
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE
 from loop.calls.waits import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
@@ -48,7 +48,12 @@ class Grid:
 
     def __init__(self, call: Call, device: Device, draw: random.Random) -> None:
         self.call, self.draw = call, draw
-        steps = [self._step(tensor, device) for tensor in call.inputs]
+        steps = [
+            max(1, (tensor.elements + tensor.room) // call.draws)
+            if call.draws > 1
+            else step_of(tensor.dtype, device)
+            for tensor in call.inputs
+        ]
         self.places = [range(0, tensor.room + 1, step) for tensor, step in zip(call.inputs, steps, strict=True)]
         """Of each input, in elements."""
         self.is_few = bool(call.structure) and device == "cpu"
@@ -56,11 +61,6 @@ class Grid:
         self._first = draw.randrange(call.draws)
         self._only: int | None = None
         """The draw that is met first, and the only one that all calls get now, at one address; None: any."""
-
-    def _step(self, tensor: TensorFile, device: Device) -> int:
-        if self.call.draws > 1:
-            return max(1, (tensor.elements + tensor.room) // self.call.draws)
-        return step_of(tensor.dtype, device)
 
     def windows(self, calls: int) -> Windows:
         """Windows for so many calls, drawn anew."""
@@ -149,10 +149,10 @@ class TimedCall:
         self.replays = own_device == "cuda" and not self.is_program
         """Whether calls are replayed on a GPU, by whose clock samples are taken too."""
         self.one_memory: bool | None = None
-        """Whether all results of a sample stand in one memory: then a sample is one call."""
+        """Whether all calls of a sample return the same buffer: then a sample is one call."""
         self._places: list[int] = []
         self._glimpse = b""
-        """What stood at some places of the last output the moment it was said to be done."""
+        """Bytes at some places of the last output at the moment the worker answered."""
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
         self._replays, self._once = 1, 0.0
@@ -224,7 +224,7 @@ class TimedCall:
     def _sample(
         self, filling: Filling, waits: Waits, calls: int, *, known: bool, cold: bool
     ) -> Generator[Tick, None, None]:
-        """Take a sample; where it is `known`, one of its calls is on the values whose answer is known."""
+        """Take a sample. If `known`, one of its calls uses the values whose answer is known."""
         sampled, windows = filling.sampled, self._windows(calls)
         chosen = self.secret.randrange(calls) if known else None
         turns = self.grid.turns(None if chosen is None else windows[chosen])
@@ -254,9 +254,9 @@ class TimedCall:
         return max(whole - self.floor_s, whole / 10), waited
 
     def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
-        """Find out, once, whether results of a sample stand in one memory: a sample is one call from then on.
+        """Check once whether the variant returns the same buffer for every call of a sample.
 
-        What came later is in the first then, and another on other values: somebody wrote it.
+        If it does, a sample is one call from then on, because later calls overwrite earlier results.
         """
         if self.one_memory is not None or not self.returns or calls == 1:
             return
@@ -264,7 +264,7 @@ class TimedCall:
         self.one_memory = first in later and first != (yield from self._results(waits, calls))[0]
 
     def _results(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[bytes, set[bytes]]]:
-        """How the first result begins, and how those of calls on other inputs do."""
+        """How the first result begins, and how the results of calls on other inputs begin."""
         windows = self._windows(calls)
         yield from self._ready(windows, self.grid.turns(None), cold=False)
         yield from self._timed(waits, calls)
@@ -273,15 +273,14 @@ class TimedCall:
         return begins[0], {text for window, text in zip(windows, begins, strict=True) if window != windows[0]}
 
     def _soon(self) -> bool:
-        """Whether something that is done now and again is done now."""
+        """True once in `GIVEN` times, at random."""
         return self.secret.random() < 1 / GIVEN
 
     def _passes(self) -> int:
-        """Times that ready calls are made: a host that is asked each time would know the values."""
+        """How often one order makes the ready calls. On a host once: a second pass would meet known values."""
         return self._replays if self.arena.words[CAPTURED] else 1
 
     def _note(self, sampled: Sampled, whole: float, waited: float | None, calls: int) -> None:
-        """Add a sample of so many calls."""
         if self.replays:
             own_s = self.arena.words[OWN_NS] / 1e9
             if not disturbed(whole, waited):
@@ -328,7 +327,7 @@ class TimedCall:
         seconds = 0.0 if self.replays and not self._once else seconds
         warm, self._replays = WarmUp(seconds, 1 if self._once else WARM_UP_CALLS), 1
         stands = self._standing if self.replays and self._once and not self.call.updates else 0
-        calls = stands or self._begin_with(seconds)
+        calls = stands or (self._calls_at_once(self._once, cold=False) if self._once and seconds else 1)
         while warm.goes_on:
             if not stands:  # Else what was made ready last is called: how long it takes is known.
                 ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
@@ -339,10 +338,6 @@ class TimedCall:
                 calls = self._calls_at_once(warm.sound, cold=False)
         self._once = warm.once
         return self._once
-
-    def _begin_with(self, seconds: float) -> int:
-        """Calls of the first sample of a warm-up that fills so many seconds."""
-        return self._calls_at_once(self._once, cold=False) if self._once and seconds else 1
 
     def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = GPU_SAMPLE_S) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
