@@ -17,63 +17,45 @@ def diagnoses(head: SessionHead, finished: Sequence[Finished]) -> tuple[Diagnosi
     """One a variant that was found wrong and looked into."""
     verified = (checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants)
     wrong = {checks.variant: checks for checks in verified if checks.first_failure}
-    every = (_diagnosis(head, finished, checks) for checks in wrong.values())
-    return tuple(diagnosis for diagnosis in every if diagnosis is not None)
-
-
-def _diagnosis(head: SessionHead, finished: Sequence[Finished], checks: VariantChecks) -> Diagnosis | None:
-    variant = checks.variant
-    small = {
-        smallest.variant: smallest
-        for output in outputs_of(finished, SmallestOutput)
-        for smallest in output.smallest
-    }.get(variant)
-    explained = (
-        explanation for output in outputs_of(finished, ExplainOutput) for explanation in output.explanations
-    )
-    why = {explanation.variant: explanation for explanation in explained}.get(variant)
-    lines = tuple(_lines(finished, checks, small, why))
-    command = head.verify_command(variant, small.words, small.seed) if small else ""
-    if not (command or why or any(label == "Component" for label, _ in lines)):
-        return None
-    cause, rule = (why.cause, why.rule) if why else ("", "")
-    return Diagnosis(variant=variant, lines=lines, command=command, cause=cause, rule=rule)
+    shrunk = (smallest for output in outputs_of(finished, SmallestOutput) for smallest in output.smallest)
+    explained = (why for output in outputs_of(finished, ExplainOutput) for why in output.explanations)
+    smallest_of = {smallest.variant: smallest for smallest in shrunk}
+    why_of = {why.variant: why for why in explained}
+    every = []
+    for variant, checks in wrong.items():
+        small, why = smallest_of.get(variant), why_of.get(variant)
+        lines = tuple(_lines(finished, checks, small, why))
+        command = head.verify_command(variant, small.words, small.seed) if small else ""
+        if command or why or any(label == "Component" for label, _ in lines):
+            cause, rule = (why.cause, why.rule) if why else ("", "")
+            every.append(Diagnosis(variant=variant, lines=lines, command=command, cause=cause, rule=rule))
+    return tuple(every)
 
 
 def _lines(
     finished: Sequence[Finished], checks: VariantChecks, small: Smallest | None, explanation: Explanation | None
 ) -> Iterator[tuple[str, str]]:
+    """A label and a text each: fault, cause and rule, commits, components, smallest workload."""
     silent = [check for check in checks.checks if check.status in SILENT]
     if silent:
         yield "Fault", silent[0].message
-    if explanation is not None:
-        yield from (line for line in explanation.lines if explanation.cause or not silent or line[0] != "Cause")
-    yield from _commits(finished, checks.variant)
-    yield from _components(finished, checks.variant)
-    if small is not None:
-        yield "Smallest workload", small.check.workload.name + (f"; {small.note}" if small.note else "")
-
-
-def _commits(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
-    answers = [
-        output.answer
-        for output in outputs_of(finished, BisectOutput)
-        if output.variant == variant and output.answer
-    ]
-    for answer in answers:
-        for commit in answer.culprits:
-            yield "Commit", f"{commit.short} ({commit.subject})"
-        if answer.range:
-            yield "Commit", f"one of {', '.join(f'{commit.short} ({commit.subject})' for commit in answer.range)}"
-
-
-def _components(finished: Sequence[Finished], variant: str) -> Iterator[tuple[str, str]]:
-    every = (component for output in outputs_of(finished, ComponentsOutput) for component in output.components)
-    parts = [component for component in every if component.variant == variant]
-    wrong = [component for component in parts if component.checks.first_failure]
-    held = ", ".join(component.component for component in parts if component not in wrong)
-    for component in wrong:
-        yield "Component", f"{component.component} ({component.title}) {component.outcome}"
-    if held:
+    for label, text in explanation.lines if explanation else ():
+        if (explanation and explanation.cause) or not silent or label != "Cause":
+            yield label, text
+    for output in outputs_of(finished, BisectOutput):
+        if output.variant == checks.variant and output.answer:
+            for commit in output.answer.culprits:
+                yield "Commit", f"{commit.short} ({commit.subject})"
+            if output.answer.range:
+                commits = ", ".join(f"{commit.short} ({commit.subject})" for commit in output.answer.range)
+                yield "Commit", f"one of {commits}"
+    every = (part for output in outputs_of(finished, ComponentsOutput) for part in output.components)
+    parts = [part for part in every if part.variant == checks.variant]
+    wrong = [part for part in parts if part.checks.first_failure]
+    for part in wrong:
+        yield "Component", f"{part.component} ({part.title}) {part.outcome}"
+    if held := ", ".join(part.component for part in parts if part not in wrong):
         rest = "" if wrong else ", so the fault lies in how they are put together"
         yield "Component", f"right by itself: {held}{rest}"
+    if small is not None:
+        yield "Smallest workload", small.check.workload.name + (f"; {small.note}" if small.note else "")

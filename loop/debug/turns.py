@@ -85,21 +85,30 @@ ASK = '`--hypothesis "what you think is wrong, and what you changed for it"`'
 
 def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOutput]:
     """What was tried in earlier sessions; a build that was found wrong there is not tried again."""
-    by_name = yield from sides(context, (*context.task.variants, *context.task.emulated))
+    task = context.task
+    by_name = yield from sides(context, (*task.variants, *task.emulated))
     now = {name: side.build_id for name, side in by_name.items()}
     mine = tuple(attempt for attempt in context.past.tries if attempt.variant in now)
-    again = repeated(mine, now, context.task.ground)
-    missing = still_wrong(mine) if not context.task.hypothesis and not again else ()
-    hint = f"say what this change is to cure: {ASK}" if missing else None
+    again = repeated(mine, now, task.ground)
+    missing = still_wrong(mine) if not task.hypothesis and not again else ()
+    turn = len(dict.fromkeys(attempt.session for attempt in mine if not attempt.right)) + 1
+    message, hint = f"turn {turn}: {task.hypothesis or 'nothing was tried before'}", None
     if again:
-        hint = f"change its source first; what was found then: loop report {again[0].session}"
+        first = again[0]
+        thought = f", when it was thought: {first.hypothesis}" if first.hypothesis else ""
+        message = f"{first.variant} as it is was already tried in {first.session}: {first.message}{thought}"
+        hint = f"change its source first; what was found then: loop report {first.session}"
+    elif missing:
+        what = f"{missing[0].variant} was wrong in {missing[0].session}"
+        message = f"{what}, and no hypothesis stands behind this change"
+        hint = f"say what this change is to cure: {ASK}"
     return Result(
         HypothesesOutput(
             ok=not again and not missing,
-            message=_describe_turn(context, mine, again, missing),
+            message=message,
             hint=hint,
             identity=" ".join(f"{name}={build_id}" for name, build_id in now.items()),
-            hypothesis=context.task.hypothesis,
+            hypothesis=task.hypothesis,
             builds={name: build_id for name, build_id in now.items() if build_id},
             tries=mine,
             repeated=tuple(attempt.variant for attempt in again),
@@ -108,41 +117,31 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOu
     )
 
 
-def _describe_turn(context: Context, mine: Sequence[Try], repeated: Sequence[Try], missing: Sequence[Try]) -> str:
-    if repeated:
-        attempt = repeated[0]
-        thought = f", when it was thought: {attempt.hypothesis}" if attempt.hypothesis else ""
-        return f"{attempt.variant} as it is was already tried in {attempt.session}: {attempt.message}{thought}"
-    if missing:
-        return (
-            f"{missing[0].variant} was wrong in {missing[0].session}, and no hypothesis stands behind this change"
-        )
-    turn = f"turn {len(dict.fromkeys(attempt.session for attempt in mine if not attempt.right)) + 1}"
-    return f"{turn}: {context.task.hypothesis or 'nothing was tried before'}"
-
-
 def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
     """How many variants were changed since their known good, and whether the simplest of them is right."""
-    names = (*context.task.variants, *context.task.emulated)
+    task, good = context.task, context.past.known_good
+    names = (*task.variants, *task.emulated)
     by_name = yield from sides(context, names)
-    good = context.past.known_good
-    changed = tuple(
-        name
-        for name, side in by_name.items()
-        if name in good and side.build_id is not None and good[name].build_id != side.build_id
-    )
-    simple = changed[0] if len(changed) > 1 else ""
-    right = True
+    ids = {name: side.build_id for name, side in by_name.items() if side.build_id is not None}
+    changed = tuple(name for name, build_id in ids.items() if name in good and good[name].build_id != build_id)
+    message = f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
+    simple, right = (changed[0], True) if len(changed) > 1 else ("", True)
     if simple:
-        device: Device = "cuda" if simple in context.task.emulated else context.bench.device
-        checked = distinct(workloads(context, (*context.task.plan.workloads, *extra_sets(context)), device=device))
+        device: Device = "cuda" if simple in task.emulated else context.bench.device
+        checked = distinct(workloads(context, (*task.plan.workloads, *extra_sets(context)), device=device))
         (checks,) = yield from verify(context.bench, [Job(by_name[simple], checked, enough=True)])
         right = checks.right
-    minutes = context.task.plan.budget.minutes * (1 if right else TIMES)
+        message = f"{', '.join(changed)} were changed; the simplest, {simple}, is right"
+    minutes = task.plan.budget.minutes * (1 if right else TIMES)
+    if not right:
+        message = (
+            f"{', '.join(changed)} were changed at once, and the simplest, {simple}, is not right: "
+            f"count with {minutes:g} min, {TIMES} times the estimate"
+        )
     return Result(
         ScopeOutput(
             ok=right,
-            message=_describe_scope(changed, right, minutes),
+            message=message,
             hint=None if right else f"put {', '.join(changed[1:])} back as it was, and get {simple} right first",
             identity=" ".join(f"{name}={side.build_id}" for name, side in by_name.items()),
             not_exercised=tuple(
@@ -154,15 +153,4 @@ def scope(context: Context, arguments: NoArguments) -> Working[ScopeOutput]:
             simple_right=right,
             estimate_minutes=minutes,
         )
-    )
-
-
-def _describe_scope(changed: Sequence[str], right: bool, minutes: float) -> str:
-    if len(changed) < 2:
-        return f"{changed[0]} alone was changed" if changed else "no variant was changed since its known good"
-    if right:
-        return f"{', '.join(changed)} were changed; the simplest, {changed[0]}, is right"
-    return (
-        f"{', '.join(changed)} were changed at once, and the simplest, {changed[0]}, is not right: "
-        f"count with {minutes:g} min, {TIMES} times the estimate"
     )

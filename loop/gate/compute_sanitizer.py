@@ -114,28 +114,24 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 
 def _report(head: str, details: Sequence[str]) -> SanitizerReport:
-    severity, placed = SEVERITY.match(head), _placed(head, details)
-    by = next(filter(None, map(THREAD.search, details)), None)
-    return SanitizerReport(
-        kind=next((kind for pattern, kind in KINDS if re.search(pattern, head)), "fault"),
-        severity="warning" if severity and severity[1].lower() == "warning" else "error",
-        words=SEVERITY.sub("", head),
-        kernel=short_name(CAST.sub("", placed[-1]["function"].strip())) if placed else "",
-        places=tuple(dict.fromkeys(match["place"] for match in placed if match["place"])),
-        thread=by[1] if by else "",
-        block=by[2] if by else "",
-    )
-
-
-def _placed(head: str, details: Sequence[str]) -> list[re.Match[str]]:
-    """Where it happened: the first line with a place, and the frames below it."""
+    """A finding with its kind, its kernel, its thread, and its places: the first line with one, and the frames."""
 
     def placed(line: str) -> re.Match[str] | None:
         return PLACED.search(line) or OLDER.search(line)
 
     first = next(filter(None, map(placed, (head, *details))), None)
     frames = [placed(line) for line in details if line.startswith("Device Frame:")]
-    return [match for match in (first, *frames) if match]
+    matches = [match for match in (first, *frames) if match]
+    severity, by = SEVERITY.match(head), next(filter(None, map(THREAD.search, details)), None)
+    return SanitizerReport(
+        kind=next((kind for pattern, kind in KINDS if re.search(pattern, head)), "fault"),
+        severity="warning" if severity and severity[1].lower() == "warning" else "error",
+        words=SEVERITY.sub("", head),
+        kernel=short_name(CAST.sub("", matches[-1]["function"].strip())) if matches else "",
+        places=tuple(dict.fromkeys(match["place"] for match in matches if match["place"])),
+        thread=by[1] if by else "",
+        block=by[2] if by else "",
+    )
 
 
 @dataclass
@@ -177,14 +173,23 @@ def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
     """One call of a side on each workload under a tool; the judge has to have written the inputs."""
-    examination, begun = Examination(), time.monotonic()
+    examination, begun, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
         try:
-            yield from _calls(bench, side, tool, workloads, log, limit_s, examination)
+            with bench.open(side, under=command(tool, log)) as worker:
+                yield from worker.receive(START_LIMIT_S, note)
+                for workload in workloads:
+                    try:
+                        yield from worker.ask(Once(bench.call(workload, side.name)), limit_s=limit_s, note=note)
+                    except Refusal as refusal:
+                        examination.refused[workload.name] = str(refusal)
+                examination.code = yield from worker.end(limit_s, note)
         except (WorkerLost, Refusal, LoopError) as error:
             examination.lost = str(error)
-        examination.log = read_log(_read(log))
+        if log.is_file():
+            with log.open("rb") as file:
+                examination.log = read_log(file.read(LOG_BYTES).decode(errors="replace"))
     examination.seconds = time.monotonic() - begun
     return examination
 
@@ -193,31 +198,3 @@ def command(tool: SanitizerTool, log: Path) -> list[str]:
     """The command line under which a worker is started."""
     usual = ("--error-exitcode", str(FOUND), "--target-processes", "all", "--show-backtrace", "device")
     return [PROGRAM, "--tool", tool, "--log-file", str(log), *usual, *OPTIONS.get(tool, ())]
-
-
-def _calls(
-    bench: Bench,
-    side: Side,
-    tool: SanitizerTool,
-    workloads: Sequence[Workload],
-    log: Path,
-    limit_s: float,
-    examination: Examination,
-) -> Generator[Tick, None, None]:
-    note = f"{side.name} under {tool}"
-    with bench.open(side, under=command(tool, log)) as worker:
-        yield from worker.receive(START_LIMIT_S, note)
-        for workload in workloads:
-            try:
-                yield from worker.ask(Once(bench.call(workload, side.name)), limit_s=limit_s, note=note)
-            except Refusal as refusal:
-                examination.refused[workload.name] = str(refusal)
-        examination.code = yield from worker.end(limit_s, note)
-
-
-def _read(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            return file.read(LOG_BYTES).decode(errors="replace")
-    except OSError:
-        return ""

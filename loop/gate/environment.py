@@ -1,9 +1,7 @@
 """The five checks of the environment, each with the command that mends it."""
 
-from collections.abc import Generator
 from typing import Any, TypeVar
 
-from loop.base.processes import Tick
 from loop.builds import build
 from loop.builds.compiler_errors import BuildFailed
 from loop.gate.model import DeviceOutput, ExtensionOutput, LibrariesOutput, NumpyOutput, TorchOutput
@@ -12,13 +10,11 @@ from loop.gate.verify import Job, verify
 from loop.machine.gpus import gpus
 from loop.machine.toolkits import too_new
 from loop.model.base import Model
-from loop.model.measurement import Build
 from loop.model.output import Output
 from loop.model.pattern import Text
 from loop.model.record import Machine
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.workers.bench import Bench
 from loop.workers.judge_messages import Examined
 
 EXAMINE_LIMIT_S = 120.0
@@ -104,40 +100,27 @@ def libraries(context: Context, arguments: NoArguments) -> Working[LibrariesOutp
 
 def extension(context: Context, arguments: NoArguments) -> Working[ExtensionOutput]:
     """The built variants: found, fresh, loading, and right on the smallest workload. None yet is no fault."""
-    ready: list[str] = []
-    for name, variant in context.bench.compiled(context.task.variants).items():
+    loaded: list[str] = []
+    bench, folder = context.bench, context.task.folder
+    for name, variant in bench.compiled(context.task.variants).items():
         try:
             must_fit(variant)
-            yield from build.scan(variant, context.task.folder, context.bench.include)
+            yield from build.scan(variant, folder, bench.include)
         except BuildFailed as failed:
-            output = _extension("missing", f"{name} needs a build: {failed.message}", failed.hint)
-            return Result(output.model_copy(update={"ok": not failed.no_compiler}))
-        bench = context.bench
-        built = build.find(name, variant, context.task.folder, cache=bench.cache, include=bench.include)
+            message = f"{name} needs a build: {failed.message}"
+            return Result(ExtensionOutput(ok=not failed.no_compiler, message=message, hint=failed.hint))
+        built = build.find(name, variant, folder, cache=bench.cache, include=bench.include)
         if built is None:
-            return Result(_extension("missing", f"{name} needs a build", None))
-        problem = yield from _smoke(context.bench, name, built)
-        if problem:
-            return Result(
-                _extension("broken", f"{name}: {problem}", f"`{context.command('kernels', 'verify', name)}`")
-            )
-        ready.append(name)
-    message = f"{', '.join(ready)}: fresh, loads, answers" if ready else "no variant here has to be built"
-    return Result(_extension("ready", message, None))
-
-
-def _extension(state: str, message: str, hint: str | None) -> ExtensionOutput:
-    fields = {"ok": state != "broken", "message": message, "hint": hint, "extension": state}
-    return ExtensionOutput.model_validate(fields)
-
-
-def _smoke(bench: Bench, name: str, built: Build) -> Generator[Tick, None, str]:
-    """What is wrong with a build on the target's first workload; empty when nothing is."""
-    first = next(iter(bench.target.workloads))
-    workload = expand(bench.target, [first], bench.target.dtypes[bench.device])[0]
-    checks = yield from verify(bench, [Job(bench.side(name, built), [workload], layouts=False)])
-    failure = checks[0].first_failure
-    return failure.message if failure else ""
+            return Result(ExtensionOutput(ok=True, message=f"{name} needs a build"))
+        first = next(iter(bench.target.workloads))
+        workload = expand(bench.target, [first], bench.target.dtypes[bench.device])[0]
+        (checks,) = yield from verify(bench, [Job(bench.side(name, built), [workload], layouts=False)])
+        if failure := checks.first_failure:
+            hint, message = f"`{context.command('kernels', 'verify', name)}`", f"{name}: {failure.message}"
+            return Result(ExtensionOutput(ok=False, message=message, hint=hint, extension="broken"))
+        loaded.append(name)
+    message = f"{', '.join(loaded)}: fresh, loads, answers" if loaded else "no variant here has to be built"
+    return Result(ExtensionOutput(ok=True, message=message, extension="ready"))
 
 
 def _known(examined: Examined) -> dict[str, Any]:
@@ -150,9 +133,6 @@ def _refuse(output: Kind, message: str, hint: str | None = None) -> Kind:
 
 def new_enough(version: str, at_least: str) -> bool:
     """Whether a version such as `2.13.0+cpu` is `2.4` or newer."""
-    return _numbers(version) >= _numbers(at_least)
-
-
-def _numbers(version: str) -> list[int]:
-    words = version.split("+")[0].split(".")
-    return [int("".join(c for c in word if c.isdigit()) or 0) for word in words[:3]]
+    versions = [text.split("+")[0].split(".")[:3] for text in (version, at_least)]
+    have, want = ([int("".join(filter(str.isdigit, word)) or 0) for word in words] for words in versions)
+    return have >= want

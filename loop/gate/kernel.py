@@ -81,35 +81,33 @@ def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOut
     bench = context.bench
     wanted = {**to_build(context, context.task.variants), **bench.emulations(context.task.emulated)}
     built, failures = yield from compile_all(context, wanted)
-    compiled = [build for build in built if not build.cached]
-    identity = " ".join(f"{build.variant}={build.build_id}" for build in built)
+    parts = [
+        f"{each.variant} {'cached' if each.cached else f'compiled in {each.seconds:.1f} s'}"
+        for each in built
+        if each.compiled
+    ]
+    parts += [each.note for each in built if each.note]
+    message = ", ".join(parts) if built else "nothing to compile"
     return Result(
         BuildOutput(
             ok=not failures,
-            message=failures[0].message if failures else _describe_builds(built),
+            message=failures[0].message if failures else message,
             hint=failures[0].hint if failures else None,
-            identity=identity,
+            identity=" ".join(f"{each.variant}={each.build_id}" for each in built),
             builds=built,
-            units=max((build.units for build in built), default=0),
-            framework_headers=tuple(sorted({header for build in built for header in build.framework_headers})),
-            seconds=sum(build.seconds for build in compiled),
+            units=max((each.units for each in built), default=0),
+            framework_headers=tuple(sorted({header for each in built for header in each.framework_headers})),
+            seconds=sum(each.seconds for each in built if not each.cached),
         )
     )
 
 
-def _describe_builds(built: Sequence[Build]) -> str:
-    if not built:
-        return "nothing to compile"
-    compiled = [build for build in built if build.compiled]
-    parts = [
-        f"{build.variant} {'cached' if build.cached else f'compiled in {build.seconds:.1f} s'}"
-        for build in compiled
-    ]
-    return ", ".join([*parts, *(build.note for build in built if build.note)])
+Built = tuple[tuple[Build, ...], list[BuildFailed]]
+"""Builds of the variants that compile, and the failures of the others."""
 
 
-def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
-    """Builds of all selected variants that compile, and the failures of the others."""
+def builds(context: Context) -> Generator[Tick, None, Built]:
+    """Build all selected variants."""
     return (yield from compile_all(context, to_build(context, context.task.variants)))
 
 
@@ -120,60 +118,45 @@ def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
 
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, to_run: bool = True
-) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
-    """Builds of those that compile, and the failures of the others; a compiler a core runs at a time.
+) -> Generator[Tick, None, Built]:
+    """Build these variants, a compiler a core at a time.
 
     What is `to_run` on the GPU here is not compiled where its driver could not run it; what is only looked at is.
     """
-    tries = (_attempt(context, *variant, to_run=to_run) for variant in variants.items())
-    attempts = yield from together(tries, cores())
-    built = tuple(attempt for attempt in attempts if isinstance(attempt, Build))
-    return built, [attempt for attempt in attempts if isinstance(attempt, BuildFailed)]
+    bench, folder, limit_s = context.bench, context.task.folder, context.kill_after_s
 
+    def attempt(name: str, variant: Buildable) -> Generator[Tick, None, Build | BuildFailed]:
+        where = {"cache": bench.cache, "include": bench.include}
+        try:
+            if to_run and isinstance(variant, CAbiVariant):
+                must_fit(variant)
+            return (yield from build.build(name, variant, folder, **where, limit_s=limit_s))
+        except BuildFailed as failed:
+            return failed.of(name)
 
-def _attempt(
-    context: Context, name: str, variant: Buildable, *, to_run: bool
-) -> Generator[Tick, None, Build | BuildFailed]:
-    bench, limit_s = context.bench, context.kill_after_s
-    try:
-        if to_run and isinstance(variant, CAbiVariant):
-            must_fit(variant)
-        return (
-            yield from build.build(
-                name, variant, context.task.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
-            )
-        )
-    except BuildFailed as failed:
-        return failed.of(name)
+    attempts = yield from together((attempt(*item) for item in variants.items()), cores())
+    built = tuple(each for each in attempts if isinstance(each, Build))
+    return built, [each for each in attempts if isinstance(each, BuildFailed)]
 
 
 def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
     """Load every built library in a process of its own: symbols resolved, build id that of the sources."""
-    built, failures = yield from compile_all(context, context.bench.compiled(context.task.variants))
+    bench = context.bench
+    built, failures = yield from compile_all(context, bench.compiled(context.task.variants))
     if failures:
         return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
-    loaded: list[str] = []
     for library in built:
-        problem = yield from _try_to_load(context.bench, library)
-        if problem:
-            undefined = _undefined(problem)
-            hint = f"define {undefined[0]} in the same translation unit" if undefined else None
-            return Result(
-                LoadOutput(ok=False, message=f"{library.variant} {problem}", hint=hint, undefined=undefined)
-            )
-        loaded.append(library.variant)
+        with bench.open(bench.side(library.variant, library)) as worker:
+            try:
+                yield from worker.receive(START_LIMIT_S, f"loading {library.variant}")
+            except (Refusal, WorkerLost) as error:
+                undefined = _undefined(str(error))
+                hint = f"define {undefined[0]} in the same translation unit" if undefined else None
+                message = f"{library.variant} {error}"
+                return Result(LoadOutput(ok=False, message=message, hint=hint, undefined=undefined))
+    loaded = tuple(library.variant for library in built)
     message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else "nothing to load"
-    return Result(LoadOutput(ok=True, message=message, loaded=tuple(loaded)))
-
-
-def _try_to_load(bench: Bench, build: Build) -> Generator[Tick, None, str]:
-    """Why a library cannot be loaded; empty when it can."""
-    with bench.open(bench.side(build.variant, build)) as worker:
-        try:
-            yield from worker.receive(START_LIMIT_S, f"loading {build.variant}")
-        except (Refusal, WorkerLost) as error:
-            return str(error)
-    return ""
+    return Result(LoadOutput(ok=True, message=message, loaded=loaded))
 
 
 def _undefined(problem: str) -> tuple[str, ...]:
@@ -233,7 +216,12 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
             joined = tuple(check for checks in own for check in checks.checks)
             every.append(own[0].model_copy(update={"checks": joined}))
         spots = yield from blind_spots(bench, room.workloads)
-    unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
+    missing = [f"{name}: it has no build" for name in context.task.variants if name not in names]
+    missing += unverified(context, names, allowance.left_out)
+    if bench.device == "cpu" and arguments.threads is not None:
+        missing.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
+    elif bench.device == "cpu" and cores() == 1:
+        missing.append("several threads: this machine has one core")
     whole = Verification(
         found=tuple(every),
         control=control,
@@ -241,12 +229,9 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
         meant=context.task.variants,
         seed=context.task.seed,
         command=context.command,
-        missing=(
-            *unbuilt, *unverified(context, names, allowance.left_out), *_untried_threads(bench, arguments),
-            *room.left_out, *bench.notes, *spots,
-        ),
+        missing=(*missing, *room.left_out, *bench.notes, *spots),
         untaken={side.name: untaken(side, beyond(allowance.left_out, wanted)) for side in sides},
-    )  # fmt: skip
+    )
     output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": room.said_after(output.message)}
     update |= _edited(files, _judged_by(context), names, output)
@@ -266,14 +251,6 @@ def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Jo
         replace(job, side=replace(job.side, threads=threads), workloads=timed, layouts=False, enough=True)
         for job in alone
     ]
-
-
-def _untried_threads(bench: Bench, arguments: VerifyTerms) -> list[str]:
-    if bench.device == "cuda":
-        return []
-    if arguments.threads is not None:
-        return [f"other numbers of threads than {arguments.threads}: leave out `--threads`"]
-    return ["several threads: this machine has one core"] if cores() == 1 else []
 
 
 def unverified(

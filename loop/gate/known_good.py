@@ -11,7 +11,6 @@ from loop.gate.kernel import builds
 from loop.gate.model import ChangesOutput
 from loop.library.definitions import read_file
 from loop.model.measurement import Build
-from loop.model.record import KnownGood
 from loop.model.target import CAbiVariant, Target
 from loop.repository import changes as files_changed
 from loop.repository import export
@@ -57,37 +56,34 @@ class KnownGoodGone(Exception):
 
 
 def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick, None, Build]:
-    """The build of a variant's known good. Raises KnownGoodGone when there is none other than `now`."""
-    known = context.past.known_good.get(name)
+    """The build of a variant's known good: from the cache, or built again from its commit in a temporary folder.
+
+    Raises KnownGoodGone when there is none other than `now`.
+    """
+    known, bench = context.past.known_good.get(name), context.bench
     if known is None:
         raise KnownGoodGone("no earlier session on this device passed")
     if known.build_id == now.build_id:
         raise KnownGoodGone(f"it is the known good itself, built from the sources of {known.session}")
-    earlier = build.find_id(name, known.build_id, context.bench.cache)
-    if earlier is None:
-        earlier = yield from _again(context, name, known)
-    return earlier
-
-
-def _again(context: Context, name: str, known: KnownGood) -> Generator[Tick, None, Build]:
-    """Build the known good from its commit, by its own recipe, in a temporary folder."""
+    if kept := build.find_id(name, known.build_id, bench.cache):
+        return kept
     if known.commit is None:
         raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")
+    commit, limit_s = known.commit[:12], context.kill_after_s
     try:
-        with own_folder(context.bench.cache, ".known-good-") as folder:
+        with own_folder(bench.cache, ".known-good-") as folder:
             place = export(context.task.folder, known.commit, folder)
             variant = read_file(place / "target.yaml", Target).value.variants.get(name)
             if not isinstance(variant, CAbiVariant):
-                raise KnownGoodGone(f"{known.commit[:12]} has no compiled variant {name}")
+                raise KnownGoodGone(f"{commit} has no compiled variant {name}")
             again = yield from build.build(
-                name, variant, place, cache=context.bench.cache, include=context.bench.include,
-                limit_s=context.kill_after_s,
-            )  # fmt: skip
+                name, variant, place, cache=bench.cache, include=bench.include, limit_s=limit_s
+            )
     except (BuildFailed, LoopError) as failed:
-        raise KnownGoodGone(f"{known.commit[:12]} of {known.session} no longer builds: {failed}") from failed
+        raise KnownGoodGone(f"{commit} of {known.session} no longer builds: {failed}") from failed
     if again.build_id != known.build_id:
         raise KnownGoodGone(
-            f"{known.commit[:12]} builds to something else than {known.session} measured: "
+            f"{commit} builds to something else than {known.session} measured: "
             "the compiler changed, or files were not committed"
         )
     return again

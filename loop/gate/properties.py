@@ -75,17 +75,13 @@ def chosen(context: Context, device: Device) -> tuple[Workload, ...]:
 
 def _output(context: Context, names: Sequence[str], checks: Sequence[PropertyCheck]) -> PropertiesOutput:
     failed = [check for check in checks if check.status == "failed"]
-    held = [check for check in checks if check.status == "holds"]
-    idle = [
-        name
-        for name in names
-        if not any(check.property == name and check.status != "inapplicable" for check in checks)
-    ]
-    tried = len(names) - len(idle)
+    held = sum(check.status == "holds" for check in checks)
+    applied = {check.property for check in checks if check.status != "inapplicable"}
+    idle = [name for name in names if name not in applied]
+    tried, hint = len(names) - len(idle), None
     subject = "1 property holds" if tried == 1 else f"{tried} properties hold"
-    message = f"{subject} in {say.count(len(held), 'check')}"
+    message = f"{subject} in {say.count(held, 'check')}"
     message = message if checks else "nothing to try them on: no variant runs here"
-    hint = None
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"
@@ -93,20 +89,19 @@ def _output(context: Context, names: Sequence[str], checks: Sequence[PropertyChe
         ok=not failed,
         message=message,
         hint=hint,
-        verdicts=tuple(_verdict(check) for check in failed),
+        verdicts=tuple(
+            NoSpeedVerdict(
+                variant=check.variant,
+                workload=check.workload,
+                against="baseline",
+                verdict="incorrect",
+                reason=check.message,
+            )
+            for check in failed
+        ),
         not_exercised=tuple(f"property {name}: it applies to no workload" for name in idle),
         checks=tuple(checks),
-        held=len(held),
-    )
-
-
-def _verdict(check: PropertyCheck) -> NoSpeedVerdict:
-    return NoSpeedVerdict(
-        variant=check.variant,
-        workload=check.workload,
-        against="baseline",
-        verdict="incorrect",
-        reason=check.message,
+        held=held,
     )
 
 

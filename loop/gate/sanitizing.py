@@ -92,14 +92,13 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
 
 def _candidates(context: Context) -> tuple[str, ...]:
     """Compiled variants of the session that are made for a GPU, also those that are emulated here."""
-    variants = context.bench.target.variants
-    named = dict.fromkeys((*context.task.variants, *context.task.emulated))
-    on_gpu = context.bench.device == "cuda"
-    return tuple(
-        name
-        for name in named
-        if isinstance(variant := variants[name], CAbiVariant) and (variant.device == "cuda" or on_gpu)
-    )
+    variants, on_gpu = context.bench.target.variants, context.bench.device == "cuda"
+    chosen = []
+    for name in dict.fromkeys((*context.task.variants, *context.task.emulated)):
+        variant = variants[name]
+        if isinstance(variant, CAbiVariant) and (variant.device == "cuda" or on_gpu):
+            chosen.append(name)
+    return tuple(chosen)
 
 
 def _why_not(context: Context) -> str:
@@ -116,31 +115,23 @@ def _wanted(context: Context, build: Build, arguments: SanitizeTerms, progress: 
     """Whether to sanitize a build: not if it was found wrong. Notes that it is left out."""
     latest = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
-    mine = [check for check in checks if (check.variant, check.build_id) == (build.variant, build.build_id)]
-    wrong = any(not check.right for check in mine)
-    if wrong and not arguments.wrong:
-        progress.missing.append(f"sanitizers on {build.variant}: it was not found right")
-    return arguments.wrong or not wrong
+    own = [each for each in checks if (each.variant, each.build_id) == (build.variant, build.build_id)]
+    if arguments.wrong or all(each.right for each in own):
+        return True
+    progress.missing.append(f"sanitizers on {build.variant}: it was not found right")
+    return False
 
 
 def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:
     """A few small workloads of the plan's check sets, or of those that are timed where it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
-    sets = extra_sets(context) or context.task.plan.workloads
-    candidates = [workload for workload in workloads(context, sets, device="cuda") if accepts(variant, workload)]
+    every = workloads(context, extra_sets(context) or context.task.plan.workloads, device="cuda")
+    candidates = [workload for workload in every if accepts(variant, workload)]
     if target.flops is None:
-        return few(
-            candidates,
-            {workload.name: float(working_set(target, workload)) for workload in candidates},
-            MOST_BYTES,
-            count,
-        )
-    return few(
-        candidates,
-        {workload.name: counted(target.flops, workload) or 0.0 for workload in candidates},
-        MOST_FLOPS,
-        count,
-    )
+        sizes = {workload.name: float(working_set(target, workload)) for workload in candidates}
+        return few(candidates, sizes, MOST_BYTES, count)
+    work = {workload.name: counted(target.flops, workload) or 0.0 for workload in candidates}
+    return few(candidates, work, MOST_FLOPS, count)
 
 
 def few(
@@ -255,11 +246,22 @@ def _output(context: Context, progress: Progress, calls: Mapping[str, Sequence[W
         who = [f"{run.tool} of {run.variant}" for run in bad]
         more = f"; so {'does' if len(bad) == 2 else 'do'} {listed(who[1:])}" if bad[1:] else ""
         message = f"{who[0]} finds something: {bad[0].told}{more}"
+    verdicts = tuple(  # One a variant: what a sanitizer finds wrong is wrong, and has no speed.
+        NoSpeedVerdict(
+            variant=run.variant,
+            workload=run.workload or run.workloads[0],
+            against="baseline",
+            verdict="incorrect",
+            cause="sanitizer",
+            reason=f"{run.tool}: {run.told}",
+        )
+        for run in {run.variant: run for run in reversed(bad)}.values()
+    )
     return SanitizeOutput(
         ok=not bad,
         message=message,
         hint=_replay(context, bad[0], calls) if bad else None,
-        verdicts=tuple(_verdicts(bad)),
+        verdicts=verdicts,
         not_exercised=(*progress.missing, *_unseen(unknown)),
         learned=tuple(f"Under {run.tool}, {run.told}." for run in bad),
         runs=tuple(runs),
@@ -279,20 +281,6 @@ def _unseen(unknown: Sequence[tuple[str, SanitizerTool, str]]) -> Iterator[str]:
         alike.setdefault((listed(sorted(own, key=TOOLS.index)), why), []).append(variant)
     for (named, why), variants in alike.items():
         yield f"{named} of {', '.join(variants)}: {why}"
-
-
-def _verdicts(bad: Sequence[SanitizerRun]) -> Iterator[NoSpeedVerdict]:
-    """One `incorrect` verdict for each variant in which a sanitizer found an error."""
-    for run in {run.variant: run for run in reversed(bad)}.values():
-        workload = run.workload or run.workloads[0]
-        yield NoSpeedVerdict(
-            variant=run.variant,
-            workload=workload,
-            against="baseline",
-            verdict="incorrect",
-            cause="sanitizer",
-            reason=f"{run.tool}: {run.told}",
-        )
 
 
 def _replay(context: Context, run: SanitizerRun, calls: Mapping[str, Sequence[Workload]]) -> str:

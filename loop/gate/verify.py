@@ -411,13 +411,12 @@ def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, find
     if finding.unjudged and cause in OF_ELEMENTS:
         message = f"{finding.unjudged} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
-    by_cause = ("loose", "unmoved", "unjudged", "tied")  # By the cause.
-    figures = {name: value for name, value in vars(finding).items() if name not in by_cause}
+    in_cause = ("loose", "unmoved", "unjudged", "tied")
     fields = {
         "workload": workload,
         "inputs": layout,
         "status": "tampered" if cause == "replaced" else "wrong" if cause else "right",
-        **figures,
+        **{name: value for name, value in vars(finding).items() if name not in in_cause},
         "cause": cause,
         "message": message or f"largest error {finding.max_error:.1e}",
     }
@@ -446,11 +445,6 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         worst += TIES * finding.tied
         cause: Cause = "NaN" if finding.worst.got is None else "loose tolerance" if finding.loose else "elements"
         return cause, f"{wrong} on {place}; worst {worst}{again}"
-    return _less_telling(side, reply, finding, place)
-
-
-def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
-    """Complaints for an output whose elements are all within tolerance."""
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.unmoved > UNMOVED:
@@ -468,11 +462,10 @@ def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> 
 def where(mismatch: Mismatch) -> str:
     """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
     place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
-    expected, got = (_value(value) for value in (mismatch.expected, mismatch.got))
-    return f"{place}: expected {expected}, got {got} (allowed error {mismatch.allowed:.1e})"
-
-
-def _value(value: float | None) -> str:
-    if value is None or _is_number(value):
-        return "nan" if value is None else f"{value:.6g}"
-    return "inf" if value > 0 else "-inf"
+    words = []
+    for value in (mismatch.expected, mismatch.got):
+        if value is None or _is_number(value):
+            words.append("nan" if value is None else f"{value:.6g}")
+        else:
+            words.append("inf" if value > 0 else "-inf")
+    return f"{place}: expected {words[0]}, got {words[1]} (allowed error {mismatch.allowed:.1e})"

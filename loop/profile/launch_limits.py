@@ -18,7 +18,7 @@ from loop.model.resources import (
     WorkloadLaunches,
     short_name,
 )
-from loop.model.target import CommandVariant, Launch, Variant, Workload
+from loop.model.target import Launch, Workload
 from loop.model.workloads import formula_values
 
 WARP = 32
@@ -78,59 +78,32 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-@dataclass(frozen=True)
-class Host:
-    """The processor that CPU variants run on."""
+def on_host(
+    name: str, launch: Launch, workload: Workload, threads: int, lanes: int, *, at_hand: bool
+) -> Filling | None:
+    """Pieces of work against a processor's threads; None for a workload without work. Raises ExpressionError.
 
-    cores: int
-    """Threads that a process may use."""
-    lanes: int
-    """Elements of type float32 in its widest vector."""
-
-
-def launch_of(variant: Variant) -> Launch | None:
-    """The launch shape that the manifest declares."""
-    return None if isinstance(variant, CommandVariant) else variant.launch
-
-
-def on_host(name: str, launch: Launch, workload: Workload, host: Host, *, at_hand: bool = True) -> Filling | None:
-    """Pieces of work against threads; None for a workload without work. Raises ExpressionError."""
-    values = {**formula_values(workload), "cores": host.cores, "lanes": host.lanes}
-    items = whole(launch.blocks, values)
-    on = f"{host.cores} thread{'s' if host.cores > 1 else ''}"
-    return _on(name, workload, on, at_hand, items, host.cores, Resident(1, "one piece a thread"))
+    `lanes`: elements of type float32 in the processor's widest vector.
+    """
+    items = whole(launch.blocks, {**formula_values(workload), "cores": threads, "lanes": lanes})
+    on = f"{threads} thread{'s' if threads > 1 else ''}"
+    return filled(name, workload, on, items, threads, Resident(1, "one piece a thread"), at_hand=at_hand)
 
 
 def on_gpu(name: str, launch: Launch, workload: Workload, device: DeviceFacts, *, at_hand: bool) -> Filling | None:
     """Blocks against places on a GPU; None for a workload without work. Raises ExpressionError."""
     values = formula_values(workload)
-    asked = {field: getattr(launch, field) for field in ("registers", "shared_bytes")}
-    block = Block(
-        whole(launch.threads, values),
-        **{field: None if value is None else whole(value, values) for field, value in asked.items()},
+    registers, shared = (
+        None if formula is None else whole(formula, values) for formula in (launch.registers, launch.shared_bytes)
     )
-    return on_places(
-        name, workload, device, whole(launch.blocks, values), resident(block, device), at_hand=at_hand
-    )
+    held = resident(Block(whole(launch.threads, values), registers, shared), device)
+    return filled(name, workload, device.name, whole(launch.blocks, values), device.sms, held, at_hand=at_hand)
 
 
-def on_places(
-    name: str, workload: Workload, device: DeviceFacts, blocks: int, held: Resident, *, at_hand: bool
+def filled(
+    name: str, workload: Workload, on: str, items: int, units: int, held: Resident, *, at_hand: bool
 ) -> Filling | None:
-    """Blocks against the places of a GPU whose multiprocessors hold so many; None without blocks."""
-    return _on(name, workload, device.name, at_hand, blocks, device.sms, held)
-
-
-def whole(formula: int | str, values: Mapping[str, object]) -> int:
-    """The value of a formula, rounded up. Raises ExpressionError where it has none."""
-    if isinstance(formula, int):
-        return formula
-    return math.ceil(Expression.parse(formula, arithmetic=True).evaluate_number(values))
-
-
-def _on(
-    name: str, workload: Workload, on: str, at_hand: bool, items: int, units: int, held: Resident
-) -> Filling | None:
+    """How `items` pieces of work fill `units` that hold so many each; None without work."""
     if items <= 0:
         return None
     slots = units * held.blocks
@@ -149,6 +122,13 @@ def _on(
         used=waves / math.ceil(waves) if waves else 0.0,
         unknown=held.unknown,
     )
+
+
+def whole(formula: int | str, values: Mapping[str, object]) -> int:
+    """The value of a formula, rounded up. Raises ExpressionError where it has none."""
+    if isinstance(formula, int):
+        return formula
+    return math.ceil(Expression.parse(formula, arithmetic=True).evaluate_number(values))
 
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -170,11 +150,6 @@ class Placed:
     """Its mangled name, the compiler's where it reported on it."""
     block: Block
     held: Resident
-
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """What launches of one shape have in common."""
-        return self.variant, self.symbol, self.block, self.held
 
 
 @dataclass(kw_only=True)
@@ -245,42 +220,37 @@ def placements(placed: Sequence[Placed], timed: Collection[str] = ()) -> tuple[P
     """The shapes of launch among them, each once; `timed`: names of the workloads that are timed."""
     shapes: dict[tuple[object, ...], list[Placed]] = {}
     for launch in placed:
-        shapes.setdefault(launch.shape, []).append(launch)
-    return tuple(_placement(same, timed) for same in shapes.values())
-
-
-def _placement(same: Sequence[Placed], timed: Collection[str]) -> Placement:
-    first = same[0]
-    return Placement(
-        variant=first.variant,
-        kernel=first.name,
-        symbol=first.symbol,
-        threads=first.block.threads,
-        shared_bytes=first.block.shared_bytes or 0,
-        registers=first.block.registers,
-        resident=first.held.blocks,
-        limited_by=first.held.limited_by,
-        workload=first.workload.name,
-        workloads=len({launch.workload.name for launch in same}),
-        timed=any(launch.workload.name in timed for launch in same),
+        shapes.setdefault((launch.variant, launch.symbol, launch.block, launch.held), []).append(launch)
+    return tuple(
+        Placement(
+            variant=first.variant,
+            kernel=first.name,
+            symbol=first.symbol,
+            threads=first.block.threads,
+            shared_bytes=first.block.shared_bytes or 0,
+            registers=first.block.registers,
+            resident=first.held.blocks,
+            limited_by=first.held.limited_by,
+            workload=first.workload.name,
+            workloads=len({launch.workload.name for launch in (first, *others)}),
+            timed=any(launch.workload.name in timed for launch in (first, *others)),
+        )
+        for first, *others in shapes.values()
     )
 
 
 def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Filling, ...]:
     """Of each call how its largest launch, by threads, fills the GPU."""
-    calls: dict[tuple[str, str], list[Placed]] = {}
+    largest: dict[tuple[str, str], Placed] = {}
     for launch in placed:
-        calls.setdefault((launch.variant, launch.workload.name), []).append(launch)
-    largest = [
-        max(launches, key=lambda launch: launch.launch.blocks * launch.launch.threads)
-        for launches in calls.values()
-    ]
-    return tuple(filling for launch in largest if (filling := _filling(launch, device, at_hand)))
-
-
-def _filling(launch: Placed, device: DeviceFacts, at_hand: bool) -> Filling | None:
-    filling = on_places(
-        launch.variant, launch.workload, device, launch.launch.blocks, launch.held, at_hand=at_hand
-    )
-    unknown = ("registers",) if launch.block.registers is None else ()
-    return filling.model_copy(update={"kernel": launch.name, "unknown": unknown}) if filling else None
+        first = largest.setdefault((launch.variant, launch.workload.name), launch)
+        if launch.launch.blocks * launch.launch.threads > first.launch.blocks * first.launch.threads:
+            largest[launch.variant, launch.workload.name] = launch
+    every = []
+    for launch in largest.values():
+        blocks, name = launch.launch.blocks, launch.variant
+        filling = filled(name, launch.workload, device.name, blocks, device.sms, launch.held, at_hand=at_hand)
+        unknown = ("registers",) if launch.block.registers is None else ()
+        if filling:
+            every.append(filling.model_copy(update={"kernel": launch.name, "unknown": unknown}))
+    return tuple(every)

@@ -7,9 +7,9 @@ declares for spills, or for blocks a multiprocessor, accepts what keeps it.
 
 import math
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -57,16 +57,13 @@ def runs_on(code: str, device: str) -> bool:
 
 def code_for(kernels: Sequence[KernelResources], device: str) -> tuple[KernelResources, ...]:
     """Of code for several architectures that which the GPU takes: the nearest to its own."""
-    fitting = sorted(
-        {kernel.architecture for kernel in kernels if runs_on(kernel.architecture, device)}, key=_nearness
-    )
-    return tuple(kernel for kernel in kernels if fitting and kernel.architecture == fitting[-1])
-
-
-def _nearness(architecture: str) -> tuple[int, str]:
-    match = ARCHITECTURE.match(architecture)
-    assert match is not None
-    return int(match[2]), match[3]
+    fitting = {
+        (int(match[2]), match[3]): kernel.architecture
+        for kernel in kernels
+        if runs_on(kernel.architecture, device) and (match := ARCHITECTURE.match(kernel.architecture))
+    }
+    nearest = fitting[max(fitting)] if fitting else None
+    return tuple(kernel for kernel in kernels if kernel.architecture == nearest)
 
 
 def bound(target: Target, workload: Workload, device: DeviceFacts) -> Bound | None:
@@ -101,52 +98,38 @@ def spilling(library: CompiledLibrary, budgets: Sequence[ResourceBudget]) -> Ite
 def broken(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> Iterator[str]:
-    """Every budget that is not kept, a line each; also one that is meant for no kernel, for nothing keeps it."""
-    placed = _by_symbol(placements)
+    """Every budget that is not kept, a line each; also one that fits no kernel, for nothing keeps it."""
     for kernel in library.kernels:
         own = budget_of(kernel.name, budgets)
-        if own is not None:
-            yield from (f"{kernel.short}: {text}" for text in _excess(kernel, own, placed.get(kernel.symbol, ())))
+        if own is None:
+            continue
+        placed = [placement for placement in placements if placement.symbol == kernel.symbol]
+        shared = max((placement.shared_bytes for placement in placed), default=kernel.shared_bytes)
+        limits = {
+            "registers": (kernel.registers, own.registers),
+            "bytes of stack": (kernel.stack_bytes, own.stack_bytes),
+            "bytes of shared memory": (shared, own.shared_bytes),
+        }
+        for what, (takes, most) in limits.items():
+            if most is not None and takes is not None and takes > most:
+                yield f"{kernel.short}: {takes} {what}, budget {most}"
+        held = min((placement.resident for placement in placed), default=None)
+        if own.blocks_per_sm is not None and held is not None and held < own.blocks_per_sm:
+            yield f"{kernel.short}: {held} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
     for budget in budgets:
         if not any(budget.fits(kernel.name) for kernel in library.kernels):
             yield f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}"
 
 
-def _by_symbol(placements: Sequence[Placement]) -> Mapping[str, list[Placement]]:
-    by_symbol: dict[str, list[Placement]] = {}
-    for placement in placements:
-        by_symbol.setdefault(placement.symbol, []).append(placement)
-    return by_symbol
-
-
-def _excess(kernel: KernelResources, own: ResourceBudget, placed: Sequence[Placement]) -> Iterator[str]:
-    shared = max((launch.shared_bytes for launch in placed), default=kernel.shared_bytes)
-    limits = {
-        "registers": (kernel.registers, own.registers),
-        "bytes of stack": (kernel.stack_bytes, own.stack_bytes),
-        "bytes of shared memory": (shared, own.shared_bytes),
-    }
-    for what, (takes, most) in limits.items():
-        if most is not None and takes is not None and takes > most:
-            yield f"{takes} {what}, budget {most}"
-    held = min((launch.resident for launch in placed), default=None)
-    if own.blocks_per_sm is not None and held is not None and held < own.blocks_per_sm:
-        yield f"{held} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
-
-
 def unchecked(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> Iterator[str]:
-    """Budgets that need a launch, for kernels that no known workload launches."""
-    placed = _by_symbol(placements)
+    """Kernels whose budget needs a launch, and that no known workload launches."""
+    placed = {placement.symbol for placement in placements}
     for kernel in library.kernels:
         own = budget_of(kernel.name, budgets)
-        if (
-            own
-            and kernel.entry
-            and kernel.symbol not in placed
-            and (own.blocks_per_sm or own.shared_bytes is not None)
-        ):
+        needs_launch = own is not None and (own.blocks_per_sm or own.shared_bytes is not None)
+        if needs_launch and kernel.entry and kernel.symbol not in placed:
             yield kernel.short
 
 
@@ -157,7 +140,7 @@ LIMIT_S = 20.0
 def ask_launches(
     bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """What each workload launches, told by the host code in a dry run; `made` is the variant's emulated build.
+    """What each workload launches, told by the host code in a dry run; `build` is the variant's emulated one.
 
     An error that the variant returns concerns one workload. When the library cannot be asked at all, or crashes or
     hangs, the workload at which that shows is the last of the answer.
@@ -178,28 +161,23 @@ def _ask(
     bench: Bench, worker: Worker, terms: Terms, path: Path, workload: Workload
 ) -> Generator[Tick, None, WorkloadLaunches]:
     request = Launches(terms, str(path), bench.call(workload, "dry"))
-    note = f"launches of {workload.name}"
+    note, known = f"launches of {workload.name}", KernelLaunch.model_fields
     try:
         reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
-        launches = tuple(_launch(launch) for launch in reply.launches if "remark" not in launch)
-    except Refusal as refusal:
-        return WorkloadLaunches(workload=workload, status="lost", why=str(refusal))
-    except WorkerLost as lost:
-        return WorkloadLaunches(workload=workload, status="lost", why=str(lost))
+        records = [record for record in reply.launches if "remark" not in record]  # Bank conflicts are left out.
+        launches = tuple(
+            KernelLaunch.model_validate({name: record[name] for name in known if name in record})
+            for record in records
+        )
+    except (Refusal, WorkerLost) as error:
+        return WorkloadLaunches(workload=workload, status="lost", why=str(error))
     except ValidationError as error:
         why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
         return WorkloadLaunches(workload=workload, status="lost", why=why)
     status = "declined" if reply.declined else "told"
-    remarks = tuple(str(launch["remark"]) for launch in reply.launches if "remark" in launch)
+    remarks = tuple(str(record["remark"]) for record in reply.launches if "remark" in record)
     return WorkloadLaunches(
         workload=workload, status=status, launches=launches, remarks=remarks, why=reply.declined
-    )
-
-
-def _launch(fields: dict[str, Any]) -> KernelLaunch:
-    """A launch as the emulator reports it, without its other figures."""
-    return KernelLaunch.model_validate(
-        {name: fields[name] for name in KernelLaunch.model_fields if name in fields}
     )
 
 
@@ -268,38 +246,34 @@ def rises(before: Taken, now: Taken, budgets: Sequence[ResourceBudget]) -> tuple
     if (before.device, before.compiler) != (now.device, now.compiler):
         return ()
     known = {kernel.kernel: kernel for kernel in before.kernels}
-    pairs = [(known[kernel.kernel], kernel) for kernel in now.kernels if kernel.kernel in known]
-    return tuple(
-        rise
-        for then, takes in pairs
-        for rise in (
-            *_spills(now.variant, then, takes, budget_of(takes.kernel, budgets)),
-            *_falls(now.variant, then, takes, budget_of(takes.kernel, budgets)),
-        )
-    )
+    every: list[Rise] = []
+    for kernel in now.kernels:
+        then, budget = known.get(kernel.kernel), budget_of(kernel.kernel, budgets)
+        if then is not None:
+            every += [*_spills(now.variant, then, kernel, budget), *_falls(now.variant, then, kernel, budget)]
+    return tuple(every)
 
 
 def _spills(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBudget | None) -> Iterator[Rise]:
     if budget and (now.spill_stores or now.spill_loads) <= budget.spill_bytes:
         return
-    name = short(now.kernel)
-    if now.spill_stores > then.spill_stores:
-        yield Rise(
-            variant=variant, kernel=name, resource="spill stores", before=then.spill_stores, now=now.spill_stores
-        )
-    if now.spill_loads > then.spill_loads:
-        yield Rise(
-            variant=variant, kernel=name, resource="spill loads", before=then.spill_loads, now=now.spill_loads
-        )
+    figures = {
+        "spill stores": (then.spill_stores, now.spill_stores),
+        "spill loads": (then.spill_loads, now.spill_loads),
+    }
+    for resource, (old, new) in figures.items():
+        if new > old:
+            fields = {"variant": variant, "kernel": short(now.kernel), "resource": resource}
+            yield Rise.model_validate({**fields, "before": old, "now": new})
 
 
 def _falls(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBudget | None) -> Iterator[Rise]:
     """Registers and shared memory that reduce resident warps, each at the call where they cost most."""
-    name, worst = short(now.kernel), dict[str, Rise]()
+    worst: dict[str, Rise] = {}
+    least = budget.blocks_per_sm if budget else None
     for call, held in now.held.items():
         before = then.held.get(call)
-        kept = budget is not None and budget.blocks_per_sm is not None and held.blocks >= budget.blocks_per_sm
-        if before is None or held.warps >= before.warps or kept:
+        if before is None or held.warps >= before.warps or (least is not None and held.blocks >= least):
             continue
         figures = {
             "registers": (then.registers or 0, now.registers or 0),
@@ -308,13 +282,14 @@ def _falls(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBu
         old, new = figures.get(held.limited_by, (0, 0))
         if new > old:
             fields = {"resource": held.limited_by, "before": old, "now": new, "warps": (before.warps, held.warps)}
-            rise = Rise.model_validate({"variant": variant, "kernel": name, **fields})
-            worst[held.limited_by] = min(
-                worst.get(held.limited_by, rise),
-                rise,
-                key=lambda rise: rise.warps[1] / rise.warps[0] if rise.warps else 1.0,
-            )
+            rise = Rise.model_validate({"variant": variant, "kernel": short(now.kernel), **fields})
+            worst[held.limited_by] = min(worst.get(held.limited_by, rise), rise, key=_warps_left)
     yield from worst.values()
+
+
+def _warps_left(rise: Rise) -> float:
+    before, now = rise.warps or (1, 1)
+    return now / before
 
 
 def look(

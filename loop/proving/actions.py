@@ -11,7 +11,6 @@ from loop.base.processes import Tick
 from loop.gate.kernel import builds, unjudged_names
 from loop.model.measurement import ControlResult
 from loop.model.target import PythonVariant, Target, Workload
-from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand, operations
 from loop.proving import in_turn, prove
 from loop.proving.model import GateOutput
@@ -77,17 +76,16 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
         ends = begun + PROOF_SHARE * context.kill_after_s
         yield from _prove(context, bench.side(name, by_name.get(name)), proof, ends)
     output = _score(proof)
+    command = context.command
     missing = [
-        f"the gate's controls of {name}: `{context.command('kernels', 'prove-gate', name)}` tries them"
+        f"the gate's controls of {name}: `{command('kernels', 'prove-gate', name)}` tries them"
         for name in variants
         if name not in tried
     ]
     if proof.untried:
-        some = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
-        command = context.command("kernels", "prove-gate")
-        missing.append(
-            f"{len(proof.untried)} controls of the gate, for want of time ({some}): `{command}` has more"
-        )
+        few = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
+        what = f"{len(proof.untried)} controls of the gate, for want of time ({few})"
+        missing.append(f"{what}: `{command('kernels', 'prove-gate')}` has more")
     if not output.total:
         missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
     return Result(output.model_copy(update={"not_exercised": tuple(missing), "rests_on": ground}))
@@ -165,40 +163,33 @@ def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Ti
 def _outcomes(
     setup: Setup, chosen: Sequence[Control], rounds: int, proof: Proof
 ) -> Generator[Tick, None, dict[str, ControlResult | None]]:
-    """What came of each control, None where it is pointless here."""
-    base = setup.side
-    sides = [erring(setup.bench, base, control, setup.workload.dtype) for control in chosen]
-    beside = [base] if base not in sides and any(control.remembers for control in chosen) else []
-    timings, doubts = yield from _doubts(setup, [*beside, *sides], rounds)
-    results: dict[str, ControlResult | None] = {}
-    timed = {segment.side for segment in timings.segments}
-    for control, side in zip(chosen, sides, strict=True):
-        mine = [doubt for doubt in doubts if doubt.variant == side.name]
-        expected = [doubt for doubt in mine if doubt.cause in control.expected]  # It counts before the others.
-        doubt = next(iter([*expected, *mine]), None)
-        if not doubt and side.name not in timed:
-            proof.untried += [] if control is HONEST else [f"{base.name}: {control.name}"]
-            results[control.name] = None
-            continue
-        pointless = "" if doubt else _pointless(timings, control, side, base)
-        if pointless:
-            proof.left_out.append(f"{base.name} {control.name}: {pointless}")
-        why = (doubt.workload, doubt.cause, doubt.reason) if doubt else ()
-        results[control.name] = None if pointless else outcome(base, control, "measure", *why)
-    return results
-
-
-def _doubts(
-    setup: Setup, sides: Sequence[Side], rounds: int
-) -> Generator[Tick, None, tuple[Timings, list[NoSpeedVerdict]]]:
-    """Timings of these sides, and why they cannot be trusted."""
+    """What came of each control; None where there was no time for it, or where it is pointless here."""
+    bench, base, place = setup.bench, setup.side, setup.workload.name
+    erring_sides = [erring(bench, base, control, setup.workload.dtype) for control in chosen]
+    beside = [base] if base not in erring_sides and any(control.remembers for control in chosen) else []
+    sides = [*beside, *erring_sides]
     terms = Terms(rounds, setup.ends - monotonic(), setup.seed)
-    timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
+    timings, refused = yield from in_turn.measure(bench, base, sides, setup.workload, terms)
+    doubted = [verdicts.invalid(error.side, place, "self", error.cause, error.message) for error in refused]
     pairs = [Pair(side, side.name, side.name, "self") for side in sides]
-    doubts = yield from every_doubt(setup.bench, timings, (), pairs)
-    place = setup.workload.name
-    untimed = [verdicts.invalid(error.side, place, "self", error.cause, error.message) for error in refused]
-    return timings, [*untimed, *doubts]
+    doubted += yield from every_doubt(bench, timings, (), pairs)
+    timed = {segment.side for segment in timings.segments}
+    results: dict[str, ControlResult | None] = {}
+    for control, side in zip(chosen, erring_sides, strict=True):
+        own = [doubt for doubt in doubted if doubt.variant == side.name]
+        expected = [doubt for doubt in own if doubt.cause in control.expected]  # It counts before the others.
+        doubt = next(iter([*expected, *own]), None)
+        results[control.name] = None
+        if doubt:
+            why = (doubt.workload, doubt.cause, doubt.reason)
+            results[control.name] = outcome(base, control, "measure", *why)
+        elif side.name not in timed:
+            proof.untried += [] if control is HONEST else [f"{base.name}: {control.name}"]
+        elif pointless := _pointless(timings, control, side, base):
+            proof.left_out.append(f"{base.name} {control.name}: {pointless}")
+        else:
+            results[control.name] = outcome(base, control, "measure")
+    return results
 
 
 def _pointless(timings: Timings, control: Control, side: Side, base: Side) -> str:

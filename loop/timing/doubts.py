@@ -43,37 +43,28 @@ def every_doubt(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     """All there is to doubt: wrong outputs, remembered results, clocks, cores, impossible speed."""
-    too_fast = yield from _impossible(bench, measured, pairs)
     lying: dict[str, str] = {}
-    if any(
-        map(clock_lies, timings.clocks.values())
-    ):  # A clock is accused only after the lag of this GPU is known.
+    if any(map(clock_lies, timings.clocks.values())):  # Accused only after the lag of this GPU was measured.
         usual_s = yield from bench.lag()
         clocks = timings.clocks.items()
         lying = {side: reason for side, lags in clocks if (reason := clock_lies(lags, usual_s))}
     names = {pair.candidate.name: pair.variant for pair in pairs}
-    against = pairs[0].against
-    return [
-        *wrong_while_timed(timings.wrong, against, names),
-        *_noticed(timings, against, names, lying),
-        *too_fast,
-        *_held_back(timings, pairs),
+    verdicts = [
+        *wrong_while_timed(timings.wrong, pairs[0].against, names),
+        *_noticed(timings, pairs[0].against, names, lying),
     ]
-
-
-def _impossible(
-    bench: Bench, measured: Sequence[Measurement], pairs: Iterable[Pair]
-) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
-    verdicts = []
-    for measurement in sorted(measured, key=lambda measurement: -operations(bench.target, measurement.workload)):
-        reason = yield from bounds.impossible(
-            bench, measurement, kinds.get((measurement.variant, measurement.against), "")
-        )
+    for measurement in sorted(measured, key=lambda each: -operations(bench.target, each.workload)):
+        variant, against = measurement.variant, measurement.against
+        reason = yield from bounds.impossible(bench, measurement, kinds.get((variant, against), ""))
         if reason:
-            verdicts.append(
-                invalid(measurement.variant, measurement.workload.name, measurement.against, "impossible", reason)
-            )
+            verdicts.append(invalid(variant, measurement.workload.name, against, "impossible", reason))
+    for name in dict.fromkeys(segment.workload for segment in timings.segments):
+        segments = timings.of(name)
+        for pair in pairs:
+            why = samples.held_back(segments, *pair.sides)
+            if why and len(samples.log_ratios(segments, *pair.sides)) < MIN_ROUNDS:
+                verdicts.append(invalid(pair.variant, name, pair.against, "held back", why))
     return verdicts
 
 
@@ -107,16 +98,6 @@ def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
     busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
     unshown = "" if busy else unproven(timings.unproven(side, workload))
     return {"defers": defers(own), "foresees": early or unshown}
-
-
-def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:
-    """Verdicts on pairs with too few rounds because the GPU held one side back."""
-    for name in dict.fromkeys(segment.workload for segment in timings.segments):
-        segments = timings.of(name)
-        for pair in pairs:
-            why = samples.held_back(segments, *pair.sides)
-            if why and len(samples.log_ratios(segments, *pair.sides)) < MIN_ROUNDS:
-                yield invalid(pair.variant, name, pair.against, "held back", why)
 
 
 def remembers(probes: Sequence[Probed]) -> str:

@@ -43,7 +43,7 @@ class Evidence:
     side: str
     workload: Workload
     call: Call
-    found: Sampled
+    sampled: Sampled
 
 
 @dataclass(eq=False)
@@ -100,18 +100,16 @@ class Round:
 
         Rounds that each workload got at least.
         """
-        fresh = [
-            (workload, fresh_values(workload, self.terms.seed, self.shift.numbers[0])) for workload in workloads
-        ]
-        for _, drawn in fresh:
-            yield from self.bench.expect(drawn, wide=True)
+        fresh = [fresh_values(workload, self.terms.seed, self.shift.numbers[0]) for workload in workloads]
+        for workload in fresh:
+            yield from self.bench.expect(workload, wide=True)
         rounds = len(self.shift.numbers)
-        for place, (workload, drawn) in enumerate(fresh):
-            done = yield from self.time_one(drawn, open_[workload.name], timings, len(fresh) - place)
+        for place, workload in enumerate(fresh):
+            done = yield from self.time_one(workload, open_[workload.name], timings, len(fresh) - place)
             rounds = min(rounds, done)
         yield from self._judge(timings)
-        for _, drawn in fresh:
-            yield from self.bench.discard(drawn)
+        for workload in fresh:
+            yield from self.bench.discard(workload)
         return rounds
 
     def time_one(
@@ -123,9 +121,8 @@ class Round:
         if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
             with self._turn(BASELINE, workload):  # Torch is there: no other process has to import it.
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
-        values = [
-            Values(Path(tensor.path).read_bytes()) for tensor in self.bench.call(workload, "", wide=True).inputs
-        ]
+        tensors = self.bench.call(workload, "", wide=True).inputs
+        values = [Values(Path(tensor.path).read_bytes()) for tensor in tensors]
         order = self.shuffle.sample(names, len(names))
         if self.bench.device in TOGETHER:
             yield from self._stage_together(order, workload, values, timings)
@@ -192,16 +189,18 @@ class Round:
                 yield from self._probe(name, workload, timings)
 
     def _begin_stage(self, name: str, workload: Workload, values: list[Values], timings: Timings) -> None:
-        call, most = self.bench.call(workload, name, wide=True), most_calls(timings, workload)
+        """Have a side take the call's memory; a sample may come to several times the calls that were taken."""
+        calls = [segment.calls for segment in timings.of(workload.name)]
         timed = self.calls[name] = TimedCall(
-            self.workers[name], call, values, self.sides[name], self.bench.device,
-            floor_s=timings.floors.order_s if timings.floors else 0.0, most_calls=most,
+            self.workers[name], self.bench.call(workload, name, wide=True), values, self.sides[name],
+            self.bench.device, floor_s=timings.floors.order_s if timings.floors else 0.0,
+            most_calls=8 + 4 * max(calls) if calls else MOST_CALLS,
         )  # fmt: skip
         timed.begin_stage(self.mistake_of(name))
 
     def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        timed = self.calls[name]
-        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=self.bench.device not in TOGETHER)
+        timed, alone = self.calls[name], self.bench.device not in TOGETHER
+        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=alone)
         if timed.peak_bytes is not None:
             timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
 
@@ -252,27 +251,25 @@ class Round:
         )
 
     def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
-        """Compare the timed outputs with the reference."""
+        """Compare the timed outputs with the reference, each with what was noticed in all segments of its side."""
         for evidence in self.evidence:
-            same = [
-                other.found
-                for other in self.evidence
-                if (other.side, other.workload) == (evidence.side, evidence.workload)
-            ]
-            if evidence.found.output is None:
+            if evidence.sampled.output is None:
                 continue
+            place = (evidence.side, evidence.workload)
+            same = [each.sampled for each in self.evidence if (each.side, each.workload) == place]
             path = Path(f"{evidence.call.output.path}.timed")
-            path.write_bytes(evidence.found.output)
+            path.write_bytes(evidence.sampled.output)
             compare = Compare(evidence.call, (str(path),))
             finding = yield from self.bench.judge(compare, JUDGE_LIMIT_S, self._note(evidence.workload))
             noticed = Computed(
                 outputs=(str(path),),
-                changed=tuple(sorted({name for other in same for name in other.changed})),
-                broken=tuple(sorted({name for other in same for name in other.broken})),
-                unwritten=any(other.unwritten for other in same),
-                writes=tuple(dict.fromkeys(text for other in same for text in other.writes)),
+                changed=tuple(sorted({name for sampled in same for name in sampled.changed})),
+                broken=tuple(sorted({name for sampled in same for name in sampled.broken})),
+                unwritten=any(sampled.unwritten for sampled in same),
+                writes=tuple(dict.fromkeys(text for sampled in same for text in sampled.writes)),
             )
-            check = judged(self.sides[evidence.side], evidence.workload, "contiguous", noticed, finding)
+            side = self.sides[evidence.side]
+            check = judged(side, evidence.workload, "contiguous", noticed, finding)
             timings.outputs += 1
             if not check.passed:
                 timings.wrong.append((evidence.side, check))
@@ -280,12 +277,6 @@ class Round:
 
     def _note(self, workload: Workload) -> str:
         return f"round {self.number + 1}: {workload.name}"
-
-
-def most_calls(timings: Timings, workload: Workload) -> int:
-    """Calls that a sample of a workload may come to, by those that were taken: each needs memory."""
-    calls = [segment.calls for segment in timings.segments if segment.workload == workload.name]
-    return 8 + 4 * max(calls) if calls else MOST_CALLS
 
 
 def fresh_values(workload: Workload, seed: int, number: int) -> Workload:
@@ -309,17 +300,13 @@ class Untimed(WorkFailed):
         """Its name, and why."""
 
 
-class blaming:  # noqa: N801 - reads as a word in a with statement
-    """Turns the loss of a worker into an error that names the side and the workload."""
-
-    def __init__(self, side: str, what: str) -> None:
-        self.side, self.what = side, what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, WorkerLost | Refusal):
-            message = f"{self.side} could not be timed on {self.what}: {error}"
-            hint = f"`loop kernels verify {self.side.split()[0]}` runs it alone"
-            raise Untimed(self.side, error.cause, message, hint) from error
+@contextmanager
+def blaming(side: str, what: str) -> Iterator[None]:
+    """Turn the loss of a worker into an error that names the side and the workload."""
+    try:
+        yield
+    except (WorkerLost, Refusal) as error:
+        message = f"{side} could not be timed on {what}: {error}"
+        raise Untimed(
+            side, error.cause, message, f"`loop kernels verify {side.split()[0]}` runs it alone"
+        ) from error
