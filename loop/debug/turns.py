@@ -7,7 +7,7 @@ from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.gate.verify import Job, verify
 from loop.model.change import PastSearch, TriedPoint
-from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
+from loop.model.debugging import EarlierTry, HypothesesOutput, ScopeOutput
 from loop.model.dtypes import Device
 from loop.model.tuning import Value, Values
 from loop.steps.context import Context, NoArguments, Result, Working
@@ -16,9 +16,9 @@ Point = tuple[tuple[str, Value], ...]
 """One choice of all values, as what can be looked up."""
 
 
-def repeated(tries: Sequence[Try], now: Mapping[str, str | None], ground: str) -> tuple[Try, ...]:
+def repeated(tries: Sequence[EarlierTry], now: Mapping[str, str | None], ground: str) -> tuple[EarlierTry, ...]:
     """The last try of each variant whose very build was found wrong; without a build, the target's very files."""
-    last: dict[str, Try] = {}
+    last: dict[str, EarlierTry] = {}
     for earlier in tries:
         same_files = now.get(earlier.variant) is None and bool(ground) and earlier.ground == ground
         same = same_files if earlier.build_id is None else earlier.build_id == now.get(earlier.variant)
@@ -27,14 +27,14 @@ def repeated(tries: Sequence[Try], now: Mapping[str, str | None], ground: str) -
     return tuple(last.values())
 
 
-def still_wrong(tries: Sequence[Try]) -> tuple[Try, ...]:
+def still_wrong(tries: Sequence[EarlierTry]) -> tuple[EarlierTry, ...]:
     """The last try of each variant, where it was wrong."""
     return tuple(
         attempt for attempt in {attempt.variant: attempt for attempt in tries}.values() if not attempt.right
     )
 
 
-def sentence(attempt: Try) -> str:
+def sentence(attempt: EarlierTry) -> str:
     """What a try showed, as a lesson."""
     outcome = "that was it" if attempt.right else f"it did not cure {attempt.variant}: {attempt.message}"
     return f"Tried in {attempt.session}: {attempt.hypothesis}; {outcome}."

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from loop.base.expressions import Expression
 from loop.model.device_profile import DeviceFacts
-from loop.model.profile import Filling
+from loop.model.profile import Occupancy
 from loop.model.resources import (
     CompiledLibrary,
     KernelLaunch,
@@ -80,7 +80,7 @@ def _round_up(value: int, unit: int) -> int:
 
 def on_host(
     name: str, launch: Launch, workload: Workload, threads: int, lanes: int, *, at_hand: bool
-) -> Filling | None:
+) -> Occupancy | None:
     """Pieces of work against a processor's threads; None for a workload without work. Raises ExpressionError.
 
     `lanes`: elements of type float32 in the processor's widest vector.
@@ -90,7 +90,9 @@ def on_host(
     return filled(name, workload, on, items, threads, Resident(1, "one piece a thread"), at_hand=at_hand)
 
 
-def on_gpu(name: str, launch: Launch, workload: Workload, device: DeviceFacts, *, at_hand: bool) -> Filling | None:
+def on_gpu(
+    name: str, launch: Launch, workload: Workload, device: DeviceFacts, *, at_hand: bool
+) -> Occupancy | None:
     """Blocks against places on a GPU; None for a workload without work. Raises ExpressionError."""
     values = formula_values(workload)
     registers, shared = (
@@ -102,13 +104,13 @@ def on_gpu(name: str, launch: Launch, workload: Workload, device: DeviceFacts, *
 
 def filled(
     name: str, workload: Workload, on: str, items: int, units: int, held: Resident, *, at_hand: bool
-) -> Filling | None:
+) -> Occupancy | None:
     """How `items` pieces of work fill `units` that hold so many each; None without work."""
     if items <= 0:
         return None
     slots = units * held.blocks
     waves = items / slots if slots else 0.0
-    return Filling(
+    return Occupancy(
         variant=name,
         workload=workload.name,
         on=on,
@@ -239,7 +241,7 @@ def placements(placed: Sequence[Placed], timed: Collection[str] = ()) -> tuple[P
     )
 
 
-def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Filling, ...]:
+def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Occupancy, ...]:
     """Of each call how its largest launch, by threads, fills the GPU."""
     largest: dict[tuple[str, str], Placed] = {}
     for launch in placed:

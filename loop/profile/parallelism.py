@@ -8,7 +8,7 @@ from loop.model.base import Model
 from loop.model.device_profile import DeviceFacts, at_hand
 from loop.model.dtypes import Device
 from loop.model.pattern import Text
-from loop.model.profile import Filling
+from loop.model.profile import Occupancy
 from loop.model.target import CommandVariant, Launch, Variant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile.launch_limits import on_gpu, on_host
@@ -30,7 +30,7 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
     target, default = context.bench.target, arguments.device
     told = {filling.variant for filling in _told(context)}
     missing: list[str] = []
-    fillings: list[Filling] = []
+    fillings: list[Occupancy] = []
     for name, variant in target.variants.items():
         if _launch_of(variant) is None and name not in told:
             asked = name in context.task.variants
@@ -45,7 +45,7 @@ def parallelism(context: Context, arguments: ParallelismTerms) -> Working[Parall
     return Result(_output(fillings, missing))
 
 
-def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Filling | None:
+def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Occupancy | None:
     """How far one launch fills its device; None without a launch, a known device, or work.
 
     What `kernel.resources` found of the same GPU earlier in the session stands before what the manifest declares.
@@ -68,7 +68,7 @@ def _launch_of(variant: Variant) -> Launch | None:
     return None if isinstance(variant, CommandVariant) else variant.launch
 
 
-def _told(context: Context) -> Sequence[Filling]:
+def _told(context: Context) -> Sequence[Occupancy]:
     """The launches that host code reported earlier in this session."""
     latest = context.latest("kernel.resources")
     fillings = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
@@ -91,7 +91,7 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
     return at_hand(context.bench.target.devices, device.capability, device.name, device.facts)
 
 
-def _output(fillings: Sequence[Filling], missing: Sequence[str]) -> ParallelismOutput:
+def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
     impossible = next((filling for filling in fillings if filling.resident == 0), None)
     parts, learned = [], []
     for name in dict.fromkeys(filling.variant for filling in fillings):

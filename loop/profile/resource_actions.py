@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
-from loop.model.profile import Filling
-from loop.model.resources import Bound, KernelResources, Placement, Rise, Taken
+from loop.model.profile import Occupancy
+from loop.model.resources import Bound, KernelResources, Placement, ResourcesTaken, Rise
 from loop.model.target import CAbiVariant
 from loop.profile import launch_limits
 from loop.profile import taking as judge
@@ -105,9 +105,9 @@ def _output(
     )
 
 
-def _compared(context: Context, findings: Findings) -> tuple[tuple[Taken, ...], tuple[Rise, ...]]:
+def _compared(context: Context, findings: Findings) -> tuple[tuple[ResourcesTaken, ...], tuple[Rise, ...]]:
     """What each variant takes now, and what rose since the last session that recorded it."""
-    target, now, risen = context.bench.target, list[Taken](), list[Rise]()
+    target, now, risen = context.bench.target, list[ResourcesTaken](), list[Rise]()
     for name in (name for library in findings.libraries for name in library.variants):
         takes = taken(name, findings, findings.compilers[name], findings.device)
         before = context.past.resources.get((name, findings.architecture))
@@ -144,7 +144,7 @@ def _few(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _not_launched(shapes: Sequence[Placement], fillings: Sequence[Filling], findings: Findings) -> Iterator[str]:
+def _not_launched(shapes: Sequence[Placement], fillings: Sequence[Occupancy], findings: Findings) -> Iterator[str]:
     """Launches that the GPU refuses: those that host code makes, with what a block asks for, and declared ones."""
     for placement in shapes:
         if placement.resident == 0:
@@ -163,7 +163,7 @@ def _not_launched(shapes: Sequence[Placement], fillings: Sequence[Filling], find
 
 def _fillings(
     context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings, placed: Sequence[Placed]
-) -> Iterator[Filling]:
+) -> Iterator[Occupancy]:
     """How timed calls fill the GPU: by the host code's launches, else by the declared launch."""
     device = findings.device
     if device is None:

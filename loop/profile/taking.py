@@ -21,15 +21,15 @@ from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build
 from loop.model.promises import ResourceBudget
 from loop.model.resources import (
+    BlocksHeld,
     Bound,
     CompiledLibrary,
-    Held,
     KernelLaunch,
     KernelResources,
     KernelTakes,
     Placement,
+    ResourcesTaken,
     Rise,
-    Taken,
     WorkloadLaunches,
 )
 from loop.model.resources import short_name as short
@@ -185,19 +185,19 @@ USUAL_THREADS = 128
 """A block of so many is reckoned with where no host code tells of a launch."""
 
 
-def taken(variant: str, reports: Reports, compiler: str, device: DeviceFacts | None) -> Taken | None:
+def taken(variant: str, reports: Reports, compiler: str, device: DeviceFacts | None) -> ResourcesTaken | None:
     """What a variant's kernels take; None without the compiler's report on it."""
     library = next((library for library in reports.libraries if variant in library.variants), None)
     if library is None:
         return None
-    held: dict[str, dict[str, Held]] = {}
+    held: dict[str, dict[str, BlocksHeld]] = {}
     for placed in reports.placed(device) if device else ():
         if placed.variant == variant:
             calls, now = held.setdefault(placed.symbol, {}), _held(placed.block, placed.held)
             call = shape_of(placed.workload)
             calls[call] = min(calls.get(call, now), now, key=lambda launch: launch.warps)
     kernels = tuple(_takes(kernel, held.get(kernel.symbol), device) for kernel in library.kernels)
-    return Taken(variant=variant, device=library.architecture, compiler=compiler, kernels=kernels)
+    return ResourcesTaken(variant=variant, device=library.architecture, compiler=compiler, kernels=kernels)
 
 
 def shape_of(workload: Workload) -> str:
@@ -219,7 +219,7 @@ def calls_of(target: Target, variant: CAbiVariant) -> list[Workload]:
     return [*{shape_of(workload): workload for workload in every if accepts(variant, workload)}.values()]
 
 
-def _takes(kernel: KernelResources, held: dict[str, Held] | None, device: DeviceFacts | None) -> KernelTakes:
+def _takes(kernel: KernelResources, held: dict[str, BlocksHeld] | None, device: DeviceFacts | None) -> KernelTakes:
     if not held and device and kernel.entry:
         block = KernelLaunch(kernel=kernel.symbol, grid=(1, 1, 1), block=(USUAL_THREADS, 1, 1), shared=0)
         held = {"": _held(*place(block, kernel, device))}
@@ -232,8 +232,8 @@ def _takes(kernel: KernelResources, held: dict[str, Held] | None, device: Device
     )
 
 
-def _held(block: Block, resident: Resident) -> Held:
-    return Held(
+def _held(block: Block, resident: Resident) -> BlocksHeld:
+    return BlocksHeld(
         blocks=resident.blocks,
         warps=resident.blocks * math.ceil(block.threads / WARP),
         shared_bytes=block.shared_bytes or 0,
@@ -241,7 +241,7 @@ def _held(block: Block, resident: Resident) -> Held:
     )
 
 
-def rises(before: Taken, now: Taken, budgets: Sequence[ResourceBudget]) -> tuple[Rise, ...]:
+def rises(before: ResourcesTaken, now: ResourcesTaken, budgets: Sequence[ResourceBudget]) -> tuple[Rise, ...]:
     """What rose to the kernels' harm, of kernels that were there before; nothing of another compiler or GPU."""
     if (before.device, before.compiler) != (now.device, now.compiler):
         return ()
@@ -294,7 +294,7 @@ def _warps_left(rise: Rise) -> float:
 
 def look(
     bench: Bench, build: Build, emulated: Build | None, architecture: str, calls: Sequence[Workload]
-) -> Generator[Tick, None, Taken | str]:
+) -> Generator[Tick, None, ResourcesTaken | str]:
     """What one build takes, its launches by its emulated one; or why that cannot be said."""
     read = yield from compiled.read_report(build)
     kernels = code_for(read.kernels, architecture)
