@@ -9,7 +9,8 @@ from loop.model.profile import Occupancy
 from loop.model.resources import KernelResources, Placement
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
-from loop.report.markdown import Chapter, Column, Table
+from loop.report.markdown import Column, Table
+from loop.report.sections import Section
 
 MOST_ROWS = 12
 """Kernels that are shown; those that are in trouble come first."""
@@ -24,7 +25,7 @@ NOTE = (
 )
 
 
-def chapter(output: ResourcesOutput) -> Chapter | None:
+def section(output: ResourcesOutput) -> Section | None:
     """What one GPU would do: kernels that the timed calls launch, and those that spill or do not fit."""
     if not (output.libraries or output.placements or output.fillings):
         return None
@@ -42,7 +43,8 @@ def chapter(output: ResourcesOutput) -> Chapter | None:
     )
     shown = tuple((row.name, *row.figures) for row in rows[:MOST_ROWS])
     title = f"What the kernels would do on {output.device_name or output.device}"
-    return Chapter(title, tuple(lines), NOTE, Table(heads, shown) if shown else None, modelled=True)
+    table = Table(heads, shown) if shown else None
+    return Section(title, tuple(lines), table, note=NOTE if table else "", modelled=True)
 
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:

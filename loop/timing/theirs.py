@@ -19,7 +19,8 @@ from loop.model.base import Model
 from loop.model.output import MeasureOutput, Output, ours_on, outputs_of
 from loop.model.pattern import Pattern
 from loop.model.record import Finished
-from loop.report.markdown import Chapter, Column, Table
+from loop.report.markdown import Column, Table
+from loop.report.sections import Section
 from loop.steps.context import Context, Result, Working
 from loop.timing.readiness import hold_device
 
@@ -147,10 +148,10 @@ def reasons(both: Sequence[Both]) -> Iterator[str]:
     yield from (f"{each.answer}: may be behind it: {cause}" for each in both for cause in each.causes)
 
 
-def chapter(output: TheirsOutput) -> Chapter | None:
+def section(output: TheirsOutput) -> Section:
     """Both verdicts as a table, with the reasons of each."""
     table = Table(tuple(map(Column, HEADS)), tuple(map(line, output.both)))
-    return Chapter("Their verdict", tuple(reasons(output.both)), table=table)
+    return Section("Their verdict", tuple(reasons(output.both)), table, screen=True)
 
 
 def pattern(terms: EvaluatorTerms) -> Pattern:
