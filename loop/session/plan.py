@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from loop.actions import ACTIONS
-from loop.base.documents import Complaint, Document, complain, parse_part
+from loop.base.documents import Complaint, Document, complain, parse
 from loop.base.errors import DefinitionError
-from loop.base.expressions.grammar import WORDS
+from loop.base.expressions import WORDS
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
 from loop.model.base import Model
 from loop.model.pattern import Pattern, Step
@@ -150,7 +150,7 @@ def _check_arguments(
 ) -> Iterator[Complaint]:
     """`with:` against what the action takes; braces in a command are refused."""
     try:
-        parse_part(arguments, document, (*place, "with"))
+        parse(arguments, document, (*place, "with"))
     except DefinitionError as error:
         yield from error.complaints
     hint = "values reach a command through its environment: $LOOP_DEVICE, $LOOP_VARIANTS, ..."

@@ -105,7 +105,7 @@ def everything(contents: Contents) -> Iterator[Findable]:
         facts = " ".join(
             (row.plan, row.target, row.device, row.environment.gpu or "", status_of(row), *row.variants)
         )
-        failed = " ".join(failure.signature for failure in row.failures)
+        failed = " ".join(failure.text for failure in row.failures)
         fields = ((NAME, row.id), (STEP, facts), (STEP, f"{row.reason} {failed}"))
         yield _findable("session", row.id, outcome(row), page("sessions", row.id), fields)
 
