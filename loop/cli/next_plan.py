@@ -126,5 +126,5 @@ def _fields(first: Proposal, others: tuple[Idea, ...]) -> NextSession:
         command=first.command,
         wrong=first.wrong,
         unjudged=first.unjudged,
-        others=tuple(OtherIdea(objective=one.objective, plan=one.plan, why=one.why) for one in others),
+        others=tuple(OtherIdea(objective=other.objective, plan=other.plan, why=other.why) for other in others),
     )

@@ -18,14 +18,16 @@ def print_page(title: str, sections: Iterable[Section], screen: Screen, *, as_ma
 def show(sections: Iterable[Section], screen: Screen) -> None:
     """Sections on a terminal, folded at its width; a table that is too wide comes in pieces."""
     room = width(screen.out)
-    for number, one in enumerate(filter(None, sections)):
-        screen.data(("\n" if number else "") + fold(shortened(one.title, LONGEST), room))
-        for line in one.lines:
+    for number, section in enumerate(filter(None, sections)):
+        screen.data(("\n" if number else "") + fold(shortened(section.title, LONGEST), room))
+        for line in section.lines:
             screen.data(fold(f"  {shortened(line, LONGEST)}", room))
-        table = cleaned(one.table) if one.table is not None else None
-        for place, piece in enumerate(pieces(table, room) if table and one.wrap == 0 else filter(None, [table])):
+        table = cleaned(section.table) if section.table is not None else None
+        for place, piece in enumerate(
+            pieces(table, room) if table and section.wrap == 0 else filter(None, [table])
+        ):
             if place:
                 screen.data("")
-            screen.table([column.title for column in piece.columns], piece.rows, wrap=one.wrap)
-        for line in one.after:
+            screen.table([column.title for column in piece.columns], piece.rows, wrap=section.wrap)
+        for line in section.after:
             screen.data(fold(f"  {shortened(line, LONGEST)}", room))

@@ -3,7 +3,7 @@
 What is wrong with a pattern is said by `loop patterns check`, and by every command that runs one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from loop.base.documents import load_yaml, to_json
 from loop.base.errors import ExitCode
-from loop.base.places import Project, project, shipped
+from loop.base.places import project, shipped
 from loop.base.screen import Screen
 
 
@@ -34,24 +34,23 @@ class PatternList(TypedDict):
     patterns: list[PatternRow]
 
 
-def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """All patterns, a row each."""
+def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """All patterns, a row each; with words, those that answer a problem."""
+    if words:
+        from loop.cli.patterns import search_patterns
+
+        return search_patterns(words, target, screen, as_json=as_json)
     chosen = project(target, Path.cwd())
-    try:
-        rows = _rows(chosen)
+    folders = [folder for folder in (shipped("patterns"), chosen.own("patterns")) if folder]
+    paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    try:  # A project's own pattern replaces a bundled one of its name.
+        named = {row["name"]: row for row in (summary(load_yaml(path).data) for path in paths)}
+        rows = sorted(named.values(), key=lambda row: int(row["number"]))
     except (KeyError, TypeError, AttributeError):
         from loop.library import definitions
 
         rows = [summary(read.value.model_dump(mode="json")) for read in definitions.patterns(chosen).values()]
     return show_rows(rows, screen, as_json=as_json)
-
-
-def _rows(chosen: Project) -> list[PatternRow]:
-    """By number; a project's own pattern replaces a bundled one of its name. Raises where a file is no pattern."""
-    folders = [folder for folder in (shipped("patterns"), chosen.own("patterns")) if folder]
-    paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
-    named = {row["name"]: row for row in (summary(load_yaml(path).data) for path in paths)}
-    return sorted(named.values(), key=lambda row: int(row["number"]))
 
 
 def summary(pattern: Mapping[str, Any]) -> PatternRow:

@@ -87,10 +87,10 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
 
 def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """All plans, a row each."""
-    found = definitions.plans(project(target, Path.cwd()))
+    plans = [read.value for read in definitions.plans(project(target, Path.cwd())).values()]
     if as_json:
-        screen.data(to_json(PlanList(plans=tuple(read.value for read in found.values()))))
+        screen.data(to_json(PlanList(plans=tuple(plans))))
         return ExitCode.OK
-    rows = [(p.name, len(p.patterns), f"{p.budget.minutes:g}", p.title) for p in (r.value for r in found.values())]
+    rows = [(plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title) for plan in plans]
     screen.table(("plan", "patterns", "min", "objective"), rows)
     return ExitCode.OK

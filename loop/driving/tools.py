@@ -39,11 +39,11 @@ WAIT = "wait_s"
 WAITED_S = 30.0
 JOB = "loop.driving.jobs:Job"
 OWN = (
-    Command("job status", jobs.job_status, (), JOB, "reads"),
-    Command("job wait", jobs.job_wait, (), JOB, "reads"),
-    Command("job cancel", jobs.job_cancel, (), JOB, "ends"),
-    Command("change brief", changes.change_brief, (), "loop.driving.changes:Asked", "reads"),
-    Command("change edit", changes.change_edit, (), "loop.driving.changes:Edited", "edits"),
+    Command("job status", jobs.job_status, result=JOB, agents="reads"),
+    Command("job wait", jobs.job_wait, result=JOB, agents="reads"),
+    Command("job cancel", jobs.job_cancel, result=JOB, agents="ends"),
+    Command("change brief", changes.change_brief, result="loop.driving.changes:Asked", agents="reads"),
+    Command("change edit", changes.change_edit, result="loop.driving.changes:Edited", agents="edits"),
 )
 """Tools that no command line needs: jobs, and a change that is made without a shell."""
 
