@@ -43,7 +43,7 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
     home = Path.home()
     words = [PROGRAM, "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     words += ["--tmpfs", "/tmp", "--tmpfs", str(home)]
-    for seen in (
+    for folder in (
         *_programs(home),
         cache_folder(),
         state_folder(),
@@ -52,7 +52,7 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
         sys.base_prefix,
         notes,
     ):
-        words += ["--ro-bind-try", str(seen), str(seen)]
+        words += ["--ro-bind-try", str(folder), str(folder)]
     for own in (*(home / name for name in preset.own), locks, root):
         words += ["--bind-try", str(own), str(own)]
     return tuple(words)
@@ -60,11 +60,11 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
 
 def programs() -> list[str]:
     """The PATH of a proposer: that of loop, and last the folder of loop's own program."""
-    paths = [one for one in os.environ.get("PATH", "").split(os.pathsep) if one]
+    paths = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
 
 
 def _programs(home: Path) -> list[Path]:
     """Folders of the home that hold programs on the PATH, with what they load."""
-    inside = [path for one in programs() if (path := Path(one)).is_relative_to(home)]
-    return list(dict.fromkeys(one.parent if one.name == "bin" else one for one in inside))
+    inside = [path for name in programs() if (path := Path(name)).is_relative_to(home)]
+    return list(dict.fromkeys(folder.parent if folder.name == "bin" else folder for folder in inside))

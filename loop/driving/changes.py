@@ -108,7 +108,7 @@ def waiting(session: str, target: Path | None) -> Waiting:
 def change_brief(session: SessionId = "last", target: Target = None, *, screen: Screen) -> int:
     """Read what a waiting session asks for: the brief, how changes are judged, and the files that may change."""
     asked = waiting(session, target)
-    told = Asked(
+    answer = Asked(
         session=asked.folder.id,
         brief=asked.brief,
         sources={name: read_text(asked.file(name)) for name in asked.brief.files},
@@ -116,7 +116,7 @@ def change_brief(session: SessionId = "last", target: Target = None, *, screen: 
         next=f"change_edit, kernels_check with target={asked.top}, then {_resume(asked.folder, target)}; "
         "with decline=true the session ends without a further change",
     )
-    screen.data(to_json(told))
+    screen.data(to_json(answer))
     return 0
 
 
@@ -143,14 +143,14 @@ def change_edit(
         raise UsageError(f"{file} would be larger than {LARGEST} bytes", hint="split what is generated")
     changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
-    told = Edited(
+    answer = Edited(
         session=asked.folder.id,
         file=file,
         changed=changed,
         next=f"kernels_check with target={asked.top} and variants=[{brief.variant}], "
         f"then {_resume(asked.folder, target)}",
     )
-    screen.data(to_json(told))
+    screen.data(to_json(answer))
     return 0
 
 

@@ -58,7 +58,7 @@ class Calls:
     async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
         """Every tool. Then what they need is imported, so that the first call is quick."""
         threading.Thread(target=self._warm_up, daemon=True).start()
-        return types.ListToolsResult(tools=[described(one) for one in self.tools.values()])
+        return types.ListToolsResult(tools=[described(tool) for tool in self.tools.values()])
 
     def _warm_up(self) -> None:
         for tool in self.tools.values():

@@ -31,7 +31,7 @@ class Line:
 
 def skill() -> str:
     """The skill: what an agent needs that knows nothing of loop."""
-    lines = [Line(_typed(one), one.summary) for one in ALL if one.agents]
+    lines = [Line(_typed(command), command.summary) for command in ALL if command.agents]
     return _rendered(
         "SKILL.md.j2",
         version=__version__,
@@ -51,17 +51,19 @@ def section(skill_path: Path) -> str:
 
 def _typed(command: Command) -> str:
     """Its words with what has to be given."""
-    needed = [one.name.upper() for one in command.parameters if one.default is Parameter.empty]
+    needed = [parameter.name.upper() for parameter in command.parameters if parameter.default is Parameter.empty]
     return " ".join([command.words, *needed])
 
 
 def _examples(names: tuple[str, ...]) -> list[Markdown]:
     """The first example of each command, as it is; what only reads is asked for JSON."""
-    rows = {one.words: one for one in ALL}
+    rows = {command.words: command for command in ALL}
     chosen = [(rows[name], rows[name].examples[0].partition("   (")[0]) for name in names]
-    return [Markdown(text if "--json" in text or not one.agents else f"{text} --json") for one, text in chosen]
+    return [
+        Markdown(text if "--json" in text or not command.agents else f"{text} --json") for command, text in chosen
+    ]
 
 
 def _rendered(template: str, **values: object) -> str:
-    made = environment(shipped("templates") / "agents").get_template(template)
-    return made.render(begin=Markdown(BEGIN), end=Markdown(END), **values)
+    page = environment(shipped("templates") / "agents").get_template(template)
+    return page.render(begin=Markdown(BEGIN), end=Markdown(END), **values)

@@ -55,7 +55,7 @@ def over(own: RateCard, base: RateCard) -> RateCard:
     """
     mine = {rate.name for rate in own.every}
     rates = tuple(rate for rate in base.rates if rate.name not in mine)
-    machines = tuple(one for one in base.machines if not mine & {rate.name for rate in one.rates})
+    machines = tuple(machine for machine in base.machines if not mine & {rate.name for rate in machine.rates})
     whole = own.model_copy(update={"rates": own.rates + rates, "machines": own.machines + machines})
     states = own.rates != base.rates and any(rate.resource == "engineer" for rate in own.rates)
     return whole.attended(states)

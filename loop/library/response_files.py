@@ -15,15 +15,15 @@ def named_by(words: Iterable[str], folder: Path) -> dict[Path, str]:
 
     One that cannot be read is left out.
     """
-    found: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     waiting = [folder / name for name in _names(list(words))]
     while waiting:
         path = waiting.pop()
-        text = _text(path) if path not in found else None
+        text = _text(path) if path not in texts else None
         if text is not None:
-            found[path] = text
+            texts[path] = text
             waiting += [folder / name for name in _names(text.replace('"', " ").replace("'", " ").split())]
-    return found
+    return texts
 
 
 def _names(words: list[str]) -> Iterator[str]:

@@ -53,7 +53,7 @@ def ground_files(project: Project) -> list[Path]:
 
 def harness(project: Project) -> str:
     """Hash of the files of `ground` that no compiler reads."""
-    return hash_files((one for one in ground_files(project) if one.suffix not in COMPILED), project.target)
+    return hash_files((file for file in ground_files(project) if file.suffix not in COMPILED), project.target)
 
 
 def _sources(project: Project) -> Iterator[Path]:
@@ -191,8 +191,8 @@ def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:
     for name, entries in target.workloads.items():
         for index, entry in enumerate(entries):
             yield from _intolerant(read.document, target, entry, ("workloads", name, index))
-    for name, one in target.tuning.items():
-        for index, entry in enumerate(one.workloads):
+    for name, tuning in target.tuning.items():
+        for index, entry in enumerate(tuning.workloads):
             yield from _intolerant(read.document, target, entry, ("tuning", name, "workloads", index))
 
 
@@ -227,10 +227,10 @@ def _run_complaints(read: Read[Target]) -> Iterator[Complaint]:
     known = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
     for name, variant in read.value.variants.items():
         for index, word in enumerate(variant.run if isinstance(variant, CommandVariant) else ()):
-            found = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
-            if found and found[1] not in known:
-                expected = f"one of {', '.join(f'{{{one}}}' for one in known)}"
-                hint = did_you_mean(found[1], known)
+            placeholder = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
+            if placeholder and placeholder[1] not in known:
+                expected = f"one of {', '.join(f'{{{name}}}' for name in known)}"
+                hint = did_you_mean(placeholder[1], known)
                 yield complain(read.document, ("variants", name, "run", index), expected, repr(word), hint)
 
 
@@ -238,21 +238,21 @@ def _tuning_complaints(read: Read[Target]) -> Iterator[Complaint]:
     """What is tuned of no compiled variant, or on workloads that do not fit."""
     target = read.value
     compiled = [name for name, variant in target.variants.items() if isinstance(variant, CAbiVariant)]
-    for name, one in target.tuning.items():
+    for name, tuning in target.tuning.items():
         place = ("tuning", name)
-        if one.variant not in compiled:
+        if tuning.variant not in compiled:
             expected = f"a compiled variant ({', '.join(compiled) or 'there is none'})"
-            yield complain(read.document, (*place, "variant"), expected, repr(one.variant))
-        elif TUNED not in _flags(target, one.variant):
-            flag = f"{TUNED} among the flags of {one.variant}"
+            yield complain(read.document, (*place, "variant"), expected, repr(tuning.variant))
+        elif TUNED not in _flags(target, tuning.variant):
+            flag = f"{TUNED} among the flags of {tuning.variant}"
             yield complain(read.document, (*place, "variant"), flag, "none", "its macros reach the compiler there")
-        yield from _entry_complaints(read.document, target, one.workloads, (*place, "workloads"))
-        yield from _point_complaints(read.document, one, place)
+        yield from _entry_complaints(read.document, target, tuning.workloads, (*place, "workloads"))
+        yield from _point_complaints(read.document, tuning, place)
         yield from _device_complaints(read, name)
-        others = [other for other in _earlier(target.tuning, name) if target.tuning[other].macro == one.macro]
+        others = [other for other in _earlier(target.tuning, name) if target.tuning[other].macro == tuning.macro]
         if others:
-            said = f"{one.macro}, which is that of {others[0]}"
-            yield complain(read.document, (*place, "macro"), "a macro of its own", said)
+            got = f"{tuning.macro}, which is that of {others[0]}"
+            yield complain(read.document, (*place, "macro"), "a macro of its own", got)
 
 
 def _earlier(names: Iterable[str], name: str) -> Iterator[str]:
@@ -260,16 +260,16 @@ def _earlier(names: Iterable[str], name: str) -> Iterator[str]:
     return itertools.takewhile(lambda other: other != name, names)
 
 
-def _point_complaints(document: Document, one: Tuning, place: Place) -> Iterator[Complaint]:
+def _point_complaints(document: Document, tuning: Tuning, place: Place) -> Iterator[Complaint]:
     """Values that stand in a list twice, and best ones that no list has."""
-    for field, values in one.values.items():
+    for field, values in tuning.values.items():
         for index, value in enumerate(values):
             if value in values[:index]:
                 where = (*place, "values", field, index)
                 yield complain(document, where, "values that differ", f"{literal(value)} twice")
-    for device, chosen in one.best.items():
+    for device, chosen in tuning.best.items():
         for field, value in chosen.items():
-            listed = [literal(other) for other in one.values[field]]
+            listed = [literal(other) for other in tuning.values[field]]
             if literal(value) not in listed:
                 where = (*place, "best", device, field)
                 yield complain(document, where, f"one of {', '.join(listed)}", literal(value))
@@ -277,14 +277,14 @@ def _point_complaints(document: Document, one: Tuning, place: Place) -> Iterator
 
 def _device_complaints(read: Read[Target], name: str) -> Iterator[Complaint]:
     """Best values for no device that the variant runs on: nothing would reach the compiler."""
-    one = read.value.tuning[name]
-    variant = read.value.variants.get(one.variant)
+    tuning = read.value.tuning[name]
+    variant = read.value.variants.get(tuning.variant)
     if variant is None or variant.device == "any":
         return
     first = "cpu" if variant.device == "cpu" else next(iter(read.value.devices), "sm_89")
-    if one.best_on(first) is None:
-        expected = f"values for a device that {one.variant} runs on, such as {first}"
-        got = ", ".join(one.best) or "none"
+    if tuning.best_on(first) is None:
+        expected = f"values for a device that {tuning.variant} runs on, such as {first}"
+        got = ", ".join(tuning.best) or "none"
         yield complain(read.document, ("tuning", name, "best"), expected, got)
 
 
@@ -298,8 +298,11 @@ def _promise_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]
     for name, variant in read.value.variants.items():
         if not isinstance(variant, CAbiVariant):
             continue
-        named = [(("must_not_compile", n, "source"), one.source) for n, one in enumerate(variant.must_not_compile)]
-        named += [(("instances", n, "file"), one.file) for n, one in enumerate(variant.instances)]
+        named = [
+            (("must_not_compile", n, "source"), snippet.source)
+            for n, snippet in enumerate(variant.must_not_compile)
+        ]
+        named += [(("instances", n, "file"), instance.file) for n, instance in enumerate(variant.instances)]
         for place, file in named:
             if not (folder / file).is_file():
                 where = ("variants", name, *place)

@@ -146,8 +146,8 @@ def session_runs(head: SessionHead) -> tuple[str, ...]:
     lines = tuple(_commands(planned.pattern for planned in head.plan.patterns))
     if not head.campaign.unattended:
         return lines
-    seen = f", which sees {', '.join(head.campaign.env)}" if head.campaign.env else ""
-    return (*lines, f"proposer: {head.campaign.proposer}{seen}")
+    env = f", which sees {', '.join(head.campaign.env)}" if head.campaign.env else ""
+    return (*lines, f"proposer: {head.campaign.proposer}{env}")
 
 
 def digest_of(lines: Iterable[str]) -> str:
@@ -187,8 +187,8 @@ def _granted(path: Path) -> dict[str, str]:
 
 def shown(project: Project) -> str:
     """The file whose definitions these are, as the user knows it."""
-    made = made_of(project.target)
-    return made.task if made and made.format is None else str(project.manifest)
+    origin = made_of(project.target)
+    return origin.task if origin and origin.format is None else str(project.manifest)
 
 
 def refusal(project: Project) -> LoopError:
@@ -232,23 +232,26 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
 def _components(target: Target) -> Iterator[str]:
     """What is called to look inside a variant."""
     for name, part in target.components.items():
-        made = [function.python for function in (part.reference, part.plain, part.inputs, part.form) if function]
+        functions = [
+            function.python for function in (part.reference, part.plain, part.inputs, part.form) if function
+        ]
         built = f", built with {' '.join(part.flags)}" if part.flags else ""
         for owner in part.variants:
-            yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {', '.join(made)}"
+            python = ", ".join(functions)
+            yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {python}"
 
 
 def _commands(patterns: Iterable[Pattern]) -> Iterator[str]:
     """What steps of patterns run in a shell, or as somebody's evaluator."""
     for pattern in patterns:
         for step in pattern.steps:
-            given, place = step.arguments, f"pattern {pattern.name}, step {step.id}"
-            if (command := given.get("run")) is not None:
-                settings = (f"{key}={value} " for key, value in given.get("environment", {}).items())
+            arguments, place = step.arguments, f"pattern {pattern.name}, step {step.id}"
+            if (command := arguments.get("run")) is not None:
+                settings = (f"{key}={value} " for key, value in arguments.get("environment", {}).items())
                 yield f"{place}: {''.join(settings)}{command}"
             for name in ("evaluator", "evaluator_python"):
-                if given.get(name) is not None:
-                    yield f"{place}: {name} {given[name]}"
+                if arguments.get(name) is not None:
+                    yield f"{place}: {name} {arguments[name]}"
 
 
 def flags_taken(project: Project) -> Iterator[str]:
@@ -264,8 +267,8 @@ def _also_compiled(variant: Variant) -> Iterator[str]:
     if variant.emulation is not None:
         recipe = [variant.emulation.compiler, *variant.emulation.flags, *variant.sources]
         yield f"{' '.join(recipe)}, then loads the result: its emulation"
-    for one in variant.must_not_compile:
-        yield f"{' '.join([variant.build.compiler, *one.flags, one.source])}, which has to fail"
+    for snippet in variant.must_not_compile:
+        yield f"{' '.join([variant.build.compiler, *snippet.flags, snippet.source])}, which has to fail"
 
 
 def _variant(variant: Variant) -> str:

@@ -60,8 +60,8 @@ class Round:
 
 def kept_in(notes: Path) -> dict[int, Proposal]:
     """The proposals of a session that were noted, by number."""
-    found = (sums.read_sealed(Proposal, path) for path in sorted(notes.parent.glob(PROPOSALS)))
-    return {one.number: one for one in found}
+    proposals = (sums.read_sealed(Proposal, path) for path in sorted(notes.parent.glob(PROPOSALS)))
+    return {proposal.number: proposal for proposal in proposals}
 
 
 def ask(round_: Round, first: int) -> Generator[Tick, None, None]:
@@ -76,9 +76,9 @@ def ask(round_: Round, first: int) -> Generator[Tick, None, None]:
         sweep_orphans(before)
     round_.tampered.extend(round_.guard.put_back())
     round_.tree.revert()
-    for one in kept_in(round_.shop.notes).values():  # What stayed in the background may have done it later.
-        if one.number in numbers:
-            _note(round_, one)
+    for proposal in kept_in(round_.shop.notes).values():  # What stayed in the background may have done it later.
+        if proposal.number in numbers:
+            _note(round_, proposal)
 
 
 def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
@@ -137,29 +137,29 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
     preset, locks = preset_of(round_.campaign.proposer), round_.context.bench.cache / "locks"
     isolated = isolation.under(copy.root, locks, page.parent, preset)
     while True:
-        limit_s = round_.limit_s - sum(one.seconds for one in results)
-        found = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
+        limit_s = round_.limit_s - sum(result.seconds for result in results)
+        result = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
         round_.tampered.extend(round_.guard.put_back())
-        results.append(found)
-        write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), found.output)
+        results.append(result)
+        write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
         fields = {
             "number": number,
-            "seconds": sum(one.seconds for one in results),
-            "use": all_of([one.use for one in results]),
-            "idea": found.idea,
+            "seconds": sum(result.seconds for result in results),
+            "use": all_of([result.use for result in results]),
+            "idea": result.idea,
             "isolated": bool(isolated),
         }
-        taken = Taken.of(round_.asked, round_.tree, copy)
-        if not taken.files:
-            ended: Ended = "unedited" if found.ended == "edited" else found.ended
-            return Proposal(ended=ended, said=found.said, left_out=taken.left_out, **fields)
+        edit = Taken.of(round_.asked, round_.tree, copy)
+        if not edit.files:
+            ended: Ended = "unedited" if result.ended == "edited" else result.ended
+            return Proposal(ended=ended, said=result.said, left_out=edit.left_out, **fields)
         refused_by = yield from refused(round_.context, round_.asked.variant, copy, round_.guard.builds)
         if not refused_by:
-            patch = taken.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
-            files = {"files": tuple(taken.files), "left_out": taken.left_out, "patch": str(patch)}
-            return Proposal(ended="edited", said=found.said, **fields, **files)
-        if len(results) > REPAIRS or found.ended != "edited":
-            return Proposal(ended="uncompiled", said=refused_by.splitlines()[0], left_out=taken.left_out, **fields)
+            patch = edit.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
+            files = {"files": tuple(edit.files), "left_out": edit.left_out, "patch": str(patch)}
+            return Proposal(ended="edited", said=result.said, **fields, **files)
+        if len(results) > REPAIRS or result.ended != "edited":
+            return Proposal(ended="uncompiled", said=refused_by.splitlines()[0], left_out=edit.left_out, **fields)
         write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused_by}\n```\n")
 
 
@@ -203,11 +203,11 @@ def refused(
     )
     try:
         for _ in range(2):
-            made = yield from build.build(
+            built = yield from build.build(
                 name, variant, copy.target, cache=cache, include=include, limit_s=context.kill_after_s
             )
-            place = Path(made.library).parent
-            if known is None or not made.cached or place.name in known:
+            place = Path(built.library).parent
+            if known is None or not built.cached or place.name in known:
                 break
             shutil.rmtree(place, ignore_errors=True)
     except BuildFailed as failed:

@@ -65,9 +65,9 @@ class Search:
     @property
     def incumbent(self) -> Values:
         """The values that run now."""
-        found = self.tuning.best_on(self.device)
-        assert found is not None
-        return found
+        values = self.tuning.best_on(self.device)
+        assert values is not None
+        return values
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -109,9 +109,11 @@ def points(context: Context, arguments: PointTerms) -> Working[TuneOutput]:
             return Result(nothing_to_beat(search))
         with ExitStack() as stack:
             yield from hold_device(inner, stack)
-            found = yield from _time(search, [one for one in search.sides if one != INCUMBENT], arguments.rounds)
-    left = (one for label, one in found.items() if label in search.sides)
-    return Result(TuneOutput(ok=True, message=f"{len(found)} timed", trials=(*search.trials, *left)))
+            trials = yield from _time(
+                search, [label for label in search.sides if label != INCUMBENT], arguments.rounds
+            )
+    left = (trial for label, trial in trials.items() if label in search.sides)
+    return Result(TuneOutput(ok=True, message=f"{len(trials)} timed", trials=(*search.trials, *left)))
 
 
 def device_of(context: Context) -> str:
@@ -126,7 +128,7 @@ def label_of(values: Values) -> str:
 
 def nothing_to_beat(search: Search) -> TuneOutput:
     """What to say where the values that run now do not compile, or are wrong."""
-    why = next(one.reason for one in search.trials if one.values == search.incumbent)
+    why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
     return TuneOutput(
         ok=False,
         message=f"{search.name}: what runs now ({label_of(search.incumbent)}) is not right: {why}",
@@ -148,38 +150,38 @@ def compile_points(search: Search, only: Sequence[Values] | None = None) -> Gene
         elif values != search.incumbent:
             points.append(values)
     attempts = yield from together((_attempt(search, values) for values in points), cores())
-    for values, made in zip(points, attempts, strict=True):
+    for values, attempt in zip(points, attempts, strict=True):
         label = INCUMBENT if values == search.incumbent else label_of(values)
-        if isinstance(made, BuildFailed):
-            search.lost(values, "refused", made.message)
+        if isinstance(attempt, BuildFailed):
+            search.lost(values, "refused", attempt.message)
         else:
-            search.sides[label] = (values, search.bench.side(search.tuning.variant, made).renamed(label))
+            search.sides[label] = (values, search.bench.side(search.tuning.variant, attempt).renamed(label))
 
 
 def _ground(search: Search) -> Generator[Tick, None, str]:
     """Hash of sources, recipe, toolchain and workloads, whatever the values; empty where the compiler refuses."""
-    bench, one = search.bench, search.tuning
-    variant = bench.target.compiled(one.variant, bench.architecture)
+    bench, tuning = search.bench, search.tuning
+    variant = bench.target.compiled(tuning.variant, bench.architecture)
     try:
-        made = yield from build.ground(
-            one.variant, variant, bench.folder, one.defines(search.incumbent), cache=bench.cache,
+        digest = yield from build.ground(
+            tuning.variant, variant, bench.folder, tuning.defines(search.incumbent), cache=bench.cache,
             include=bench.include, limit_s=search.context.kill_after_s,
         )  # fmt: skip
     except BuildFailed:
         return ""
-    return content_hash("\0".join([made, *(workload.name for workload in search.workloads)]))[:32]
+    return content_hash("\0".join([digest, *(workload.name for workload in search.workloads)]))[:32]
 
 
 def _attempt(search: Search, values: Values) -> Generator[Tick, None, Build | BuildFailed]:
-    bench, one = search.bench, search.tuning
-    tuned = one.model_copy(update={"best": {search.device: values}})
+    bench, tuning = search.bench, search.tuning
+    tuned = tuning.model_copy(update={"best": {search.device: values}})
     target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, search.name: tuned}})
-    variant = target.compiled(one.variant, bench.architecture)
+    variant = target.compiled(tuning.variant, bench.architecture)
     limit_s = search.context.kill_after_s
     try:
         return (
             yield from build.build(
-                one.variant, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
+                tuning.variant, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
             )
         )
     except BuildFailed as failed:
@@ -197,15 +199,15 @@ def verify(search: Search) -> Generator[Tick, None, None]:
 
 def timed(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent, a few at a time; where there is an executor, each few as a job."""
-    found: dict[str, TriedPoint] = {}
+    trials: dict[str, TriedPoint] = {}
     if not search.apart:
         for some in _chunks(labels):
-            found |= yield from _time(search, some, rounds)
-        return found
+            trials |= yield from _time(search, some, rounds)
+        return trials
     width, context = search.context.task.campaign.width, replace(search.context, bench=search.bench)
     parts = []
     for some in _chunks(labels, min(TOGETHER, math.ceil(len(labels) / width))):
-        terms = PointTerms(name=search.name, points=tuple(search.sides[one][0] for one in some), rounds=rounds)
+        terms = PointTerms(name=search.name, points=tuple(search.sides[label][0] for label in some), rounds=rounds)
         names = [search.tuning.variant]
         parts.append(Part(f"time {'; '.join(some)}", terms, names, context.task.plan.workloads[:1], times=True))
     answers, jobs = yield from spread(context, "change.points", parts)
@@ -214,10 +216,10 @@ def timed(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
         for trial in TuneOutput.model_validate(answer, strict=False).trials:
             label = INCUMBENT if trial.values == search.incumbent else label_of(trial.values)
             if trial.outcome == "timed":
-                found[label] = trial
+                trials[label] = trial
             elif label in search.sides:
                 search.drop(label, trial.outcome, trial.reason)
-    return found
+    return trials
 
 
 def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
@@ -230,10 +232,10 @@ def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
         if len(labels) == 1:
             search.drop(labels[0], "wrong", error.message)
             return {}
-    found: dict[str, TriedPoint] = {}
+    trials: dict[str, TriedPoint] = {}
     for label in labels:
-        found |= yield from _time(search, [label], rounds)
-    return found
+        trials |= yield from _time(search, [label], rounds)
+    return trials
 
 
 def _time_together(

@@ -78,12 +78,12 @@ def open_searches(context: Context, only: str | None) -> list[str]:
     done, target = searched(context), context.bench.target
     return [
         name
-        for name, one in target.tuning.items()
+        for name, tuning in target.tuning.items()
         if name not in done
         and only in (None, name)
-        and one.variant in context.task.variants
-        and target.variants[one.variant].device == context.bench.device
-        and one.best_on(device_of(context)) is not None
+        and tuning.variant in context.task.variants
+        and target.variants[tuning.variant].device == context.bench.device
+        and tuning.best_on(device_of(context)) is not None
     ]
 
 
@@ -101,7 +101,7 @@ def _too_many(target: Target, name: str, most: int) -> TuneOutput | None:
 
 def searched(context: Context) -> set[str]:
     """Names of what this session has searched."""
-    return {trial.tuning for one in outputs_of(context.finished, TuneOutput) for trial in one.trials}
+    return {trial.tuning for output in outputs_of(context.finished, TuneOutput) for trial in output.trials}
 
 
 def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
@@ -110,14 +110,14 @@ def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, TriedPo
         if not search.apart:
             yield from hold_device(search.context.bench, stack)
         rivals = [label for label in search.sides if label != INCUMBENT]
-        found = yield from points.timed(search, rivals, arguments.rounds)
-        fastest = sorted(found, key=lambda label: -(found[label].ratio or 0))[: arguments.finalists]
+        trials = yield from points.timed(search, rivals, arguments.rounds)
+        fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
         if fastest:
-            found |= yield from points.timed(search, fastest, 3 * arguments.rounds)
-    left = [one for label, one in found.items() if label in search.sides]
-    timed = sorted(left, key=lambda one: -(one.ratio or 0))
+            trials |= yield from points.timed(search, fastest, 3 * arguments.rounds)
+    left = [trial for label, trial in trials.items() if label in search.sides]
+    timed = sorted(left, key=lambda trial: -(trial.ratio or 0))
     best = timed[0] if timed and (timed[0].ratio or 0) > 1 else None
-    search.trials += [one.model_copy(update={"outcome": "best"}) if one is best else one for one in timed]
+    search.trials += [trial.model_copy(update={"outcome": "best"}) if trial is best else trial for trial in timed]
     return best
 
 
@@ -142,10 +142,10 @@ def _proposed(search: Search, best: TriedPoint | None, tree: Worktree, arguments
 
 def _counted(search: Search) -> str:
     """How the other points fared."""
-    words = [one.outcome for one in search.trials]
+    words = [trial.outcome for trial in search.trials]
     names = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
     counted = [f"{words.count(word)} {text}" for word, text in names.items() if word in words]
-    timed = [one.ratio for one in search.trials if one.outcome in ("timed", "best")]
+    timed = [trial.ratio for trial in search.trials if trial.outcome in ("timed", "best")]
     if timed:
         sound = [ratio for ratio in timed if ratio is not None]
         best = f"the best of them at {times(max(sound), 3)}" if sound else "and no round of them was sound"
@@ -165,7 +165,7 @@ def _brief(search: Search, best: TriedPoint, tree: Worktree, arguments: TuneTerm
         folder=str(tree.target),
         files=(MANIFEST,),
         rule=rule(arguments.gain),
-        timed=tuple(one.name for one in search.workloads),
+        timed=tuple(workload.name for workload in search.workloads),
         checks=(*context.task.plan.workloads, *extra_sets(context)),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
