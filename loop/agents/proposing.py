@@ -101,14 +101,10 @@ def run_errand(errand: Errand) -> Generator[Tick, None, Errands]:
         wait_s = next(waits, BACK_OFF_S[-1])
         if result.ended != "limited" or time.monotonic() - begun + wait_s > errand.limit_s:
             return result
-        yield from _pause(wait_s)
-
-
-def _pause(seconds: float) -> Generator[Tick, None, None]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield Tick(f"its provider refused it for its rate: again in {seconds_text(end - time.monotonic())}")
-        time.sleep(0.1)
+        end = time.monotonic() + wait_s
+        while time.monotonic() < end:
+            yield Tick(f"its provider refused it for its rate: again in {seconds_text(end - time.monotonic())}")
+            time.sleep(0.1)
 
 
 def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
@@ -143,7 +139,8 @@ def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, 
     while child.code is None:
         yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - begun)})")
         child.pump()
-        now, size = time.monotonic(), _size(child)
+        streams = (child.output, child.errors)
+        now, size = time.monotonic(), sum(len(part.head) + len(part.tail) + part.dropped for part in streams)
         if size != size_before:
             size_before, heard = size, now
             if over is None and _turn_ended(child, errand.preset):
@@ -155,10 +152,6 @@ def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, 
         if now - heard > errand.quiet_s:
             return "stalled"
     return None
-
-
-def _size(child: Child) -> int:
-    return sum(len(stream.head) + len(stream.tail) + stream.dropped for stream in (child.output, child.errors))
 
 
 def _turn_ended(child: Child, preset: Preset) -> bool:

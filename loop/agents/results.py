@@ -28,7 +28,10 @@ def read_result(printed: str, source: str) -> AiUse:
     """
     objects = list(_objects(printed))
     try:
-        use = _claude(objects) or _codex(objects) or _another(objects)
+        use = _claude(objects) or _codex(objects)
+        last = next((line for line in reversed(objects) if isinstance(line.get("usage"), dict)), None)
+        if use is None and last is not None:  # Tokens without a cost, from an agent that nobody knows.
+            use = _unpriced("an agent", _name(last), [_tokens(last["usage"])])
     except Odd as error:
         raise UsageError(f"{source}: {error}", hint=HINT) from error
     if use is None:
@@ -94,12 +97,6 @@ def _codex(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
         turns.append(Tokens(input=read - cached, cache_read=cached, output=_count(usage, "output_tokens")))
     model = next((str(line["model"]) for line in objects if line.get("model")), NAMELESS)
     return _unpriced("codex", model, turns) if turns else None
-
-
-def _another(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
-    """Tokens without a cost, from an agent that nobody knows."""
-    last = next((line for line in reversed(objects) if isinstance(line.get("usage"), dict)), None)
-    return _unpriced("an agent", _name(last), [_tokens(last["usage"])]) if last is not None else None
 
 
 def _unpriced(agent: str, model: str, calls: Sequence[Tokens]) -> AiUse:

@@ -75,7 +75,13 @@ def install(request: AgentsRequest, screen: Screen) -> int:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="name the folder of your project")
     places = [Path(folder_of_skills) / NAME / SKILL for folder_of_skills in request.skills or DEFAULTS]
-    plan = [*(_removed if request.remove else _installed)(folder, places)]
+    if request.remove:
+        plan = [*_removed(folder, places)]
+    else:
+        plan = [
+            *(_with(folder, place, skill()) for place in places),
+            _with(folder, Path(PAGE), section(places[0])),
+        ]
     todo = [file for file in plan if file.change not in ("unchanged", "not there")]
     agreed = request.yes if request.json else _agreed(plan, todo, request, screen)
     for file in todo if agreed else ():
@@ -96,12 +102,6 @@ def _agreed(plan: Sequence[Planned], todo: Sequence[Planned], request: AgentsReq
     if todo and not agreed:
         screen.say("nothing was written; to do it: add --yes")
     return agreed
-
-
-def _installed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:
-    for place in places:
-        yield _with(folder, place, skill())
-    yield _with(folder, Path(PAGE), section(places[0]))
 
 
 def _removed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:

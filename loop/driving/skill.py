@@ -8,7 +8,6 @@ from loop import __version__
 from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.base.places import shipped
 from loop.cli import ALL
-from loop.cli.command import Command
 from loop.report.markdown import Markdown
 from loop.report.templates import environment
 
@@ -31,7 +30,10 @@ class Line:
 
 def skill() -> str:
     """The skill: what an agent needs that knows nothing of loop."""
-    lines = [Line(_typed(command), command.summary) for command in ALL if command.agents]
+    lines = []
+    for command in (command for command in ALL if command.agents):
+        needed = [each.name.upper() for each in command.parameters if each.default is Parameter.empty]
+        lines.append(Line(" ".join([command.words, *needed]), command.summary))
     return _rendered(
         "SKILL.md.j2",
         version=__version__,
@@ -47,12 +49,6 @@ def skill() -> str:
 def section(skill_path: Path) -> str:
     """The section of AGENTS.md; `skill_path`: where the skill is, from there."""
     return _rendered("AGENTS.md.j2", skill=Markdown(skill_path.as_posix()))
-
-
-def _typed(command: Command) -> str:
-    """Its words with what has to be given."""
-    needed = [parameter.name.upper() for parameter in command.parameters if parameter.default is Parameter.empty]
-    return " ".join([command.words, *needed])
 
 
 def _examples(names: tuple[str, ...]) -> list[Markdown]:

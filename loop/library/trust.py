@@ -49,38 +49,28 @@ def hosts_hash(project: Project) -> str:
 
 def is_trusted(project: Project) -> bool:
     """Whether these very definitions were allowed; what ships with loop always is."""
-    if project.bundled or _is_submitted(project):
+    # The source of a job, which is submitted once it was allowed; not what a job made elsewhere.
+    jobs = (state_folder() / JOBS).resolve()
+    is_job = project.target.is_relative_to(jobs) and project.target.relative_to(jobs).parts[1:2] == ("src",)
+    if project.bundled or is_job:
         return True
     granted, now = _granted(state_folder() / FILE), definition_hash(project)
     if now in _sent():
         return True
     machines = hosts_hash(project)
-    if _is_ours(project) and now in {*granted.values(), _shipped()}:
+    # A worktree of loop's own is made of a target that was allowed, or ships with loop.
+    folder = shipped(BUNDLED_TARGET)
+    bundled = Project(folder, folder, bundled=True)
+    in_worktree = project.target.is_relative_to((state_folder() / WORKTREES).resolve())
+    if in_worktree and now in {*granted.values(), definition_hash(bundled)}:
         return machines in {"", *granted.values()}
     return granted.get(str(project.target)) == now and machines in ("", granted.get(str(project.target / HOSTS)))
-
-
-def _is_submitted(project: Project) -> bool:
-    """Whether it is the source of a job, which is submitted once it was allowed; not what a job made elsewhere."""
-    jobs = (state_folder() / JOBS).resolve()
-    return project.target.is_relative_to(jobs) and project.target.relative_to(jobs).parts[1:2] == ("src",)
 
 
 def _sent() -> tuple[str, ...]:
     """What the user allowed on the machine that sent this command here."""
     sender = hosted()
     return sender.trusted if sender else ()
-
-
-def _is_ours(project: Project) -> bool:
-    """Whether it lies in a worktree of loop's own, which is made of a target that was allowed."""
-    return project.target.is_relative_to((state_folder() / WORKTREES).resolve())
-
-
-def _shipped() -> str:
-    """Hash of the definitions that ship with loop."""
-    folder = shipped(BUNDLED_TARGET)
-    return definition_hash(Project(folder, folder, bundled=True))
 
 
 def grant(project: Project, digest: str, machines: str = "") -> None:

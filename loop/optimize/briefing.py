@@ -20,7 +20,6 @@ from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, JudgedChange, Standing
 from loop.model.measurement import Measurement
-from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Profile
 from loop.model.target import PythonVariant, Target
 from loop.model.verdict import SpeedVerdict
@@ -69,17 +68,12 @@ def facts(brief: Brief) -> Table | None:
             name,
             value(profile.facts[name]) if profile.facts.get(name) is not None else "unknown",
             meaning,
-            _note(brief, name),
+            profile.sources.get(name) or profile.unknown.get(name, ""),
         )
         for name, meaning in FACTS.items()
         if profile.facts.get(name) is not None or name in profile.unknown
     )
     return filled(columns("Fact", ">Value", "What it is", "Source"), rows)
-
-
-def _note(brief: Brief, name: str) -> str:
-    assert brief.profile is not None
-    return brief.profile.sources.get(name) or brief.profile.unknown.get(name, "")
 
 
 def tried(brief: Brief) -> Table | None:
@@ -146,21 +140,15 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     yield Tick("preparing the worktree")
     tree = own_tree(context, shop)
     if tree is None:
-        tree = yield from _new_tree(context, shop, subject.variant)
+        tree = worktree.make(context.task.folder, shop.tree)
+        yield from _is_whole(context, subject.variant, tree)
+        note_owner(tree, shop.notes.parent)
     asked = yield from _write(context, subject, tree, arguments)
     if context.task.campaign.unattended:
         return (yield from campaign.next_candidate(context, asked, tree))
     edited = _edited(context, shop, asked, tree)
     refused = "" if edited.paused else (yield from candidates.refused(context, asked.variant, tree))
     return _wait(asked, f"the edit does not compile: {refused.splitlines()[0]}") if refused else edited
-
-
-def _new_tree(context: Context, shop: Workshop, variant: str) -> Generator[Tick, None, Worktree]:
-    """The worktree, noted once it is whole."""
-    tree = worktree.make(context.task.folder, shop.tree)
-    yield from _is_whole(context, variant, tree)
-    note_owner(tree, shop.notes.parent)
-    return tree
 
 
 def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
@@ -189,38 +177,24 @@ def choose(context: Context) -> Subject | None:
     measured, profiled = past.measured, past.profiled
     if measured is None:
         return None
-    timed, vague = _timed(context, measured)
-    if not timed:
-        return None
-    worst = min(
-        timed,
-        key=lambda measurement: (
-            -_worth(measurement, vague),
-            (measurement.variant, measurement.workload.name) in vague,
-            measurement.ratio,
-        ),
-    )
-    profiles = profiled.profiles if profiled else ()
-    profile = next((profile for profile in profiles if profile.variant == worst.variant), None)
-    mine = [measurement for measurement in timed if measurement.variant == worst.variant]
-    return Subject(worst.variant, worst, profile, _standing(mine, vague))
-
-
-def _timed(context: Context, measured: MeasureOutput) -> tuple[list[Measurement], set[tuple[str, str]]]:
-    """Measurements of what may be edited, and variant and workload of those that are not clear."""
     speeds = [verdict for verdict in measured.verdicts if isinstance(verdict, SpeedVerdict)]
     variants = _editable(context, {speed.variant for speed in speeds})
     vague = {(speed.variant, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
-    return [
+    timed = [
         measurement
         for measurement in measured.measurements
         if measurement.against == "baseline" and measurement.variant in variants
-    ], vague
+    ]
+    if not timed:
+        return None
 
+    def rank(measurement: Measurement) -> tuple[float, bool, float]:
+        is_vague = (measurement.variant, measurement.workload.name) in vague
+        return -_worth(measurement, vague), is_vague, measurement.ratio
 
-def _standing(timed: Sequence[Measurement], vague: Collection[tuple[str, str]]) -> tuple[Standing, ...]:
-    """How a variant stands on each workload, where most is to be gained first."""
-    every = [
+    worst = min(timed, key=rank)
+    profiles = profiled.profiles if profiled else ()
+    standings = [
         Standing(
             workload=measurement.workload.name,
             ratio=measurement.ratio,
@@ -228,8 +202,14 @@ def _standing(timed: Sequence[Measurement], vague: Collection[tuple[str, str]]) 
             worth=_worth(measurement, vague),
         )
         for measurement in timed
+        if measurement.variant == worst.variant
     ]
-    return tuple(sorted(every, key=lambda standing: -standing.worth))
+    return Subject(
+        variant=worst.variant,
+        measured=worst,
+        profile=next((profile for profile in profiles if profile.variant == worst.variant), None),
+        standing=tuple(sorted(standings, key=lambda standing: -standing.worth)),
+    )
 
 
 def _worth(measurement: Measurement, vague: Collection[tuple[str, str]]) -> float:

@@ -88,7 +88,11 @@ def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
     try:
         copy = worktree.copy_of(round_.tree, place)
         note_owner(copy, round_.shop.notes.parent)
-        _own_cache(round_, copy)
+        # A cache of its own, with the session's locks: no build that a proposer could edit is judged.
+        locks, own = round_.context.bench.cache / "locks", _cache(copy) / "builds"
+        for folder in (locks, own):
+            folder.mkdir(parents=True, exist_ok=True)
+        (own / "locks").symlink_to(locks)
         _leave_note(round_, copy)
         proposal = yield from _proposed(round_, number, copy)
     finally:
@@ -100,14 +104,6 @@ def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
 def _cache(copy: Worktree) -> Path:
     """Where the checks of a candidate keep their builds: it goes with the folder."""
     return copy.root / ".git" / "loop-cache"
-
-
-def _own_cache(round_: Round, copy: Worktree) -> None:
-    """A cache of its own, with the session's locks: no build that a proposer could edit is judged."""
-    locks, own = round_.context.bench.cache / "locks", _cache(copy) / "builds"
-    for folder in (locks, own):
-        folder.mkdir(parents=True, exist_ok=True)
-    (own / "locks").symlink_to(locks)
 
 
 def _leave_note(round_: Round, copy: Worktree) -> None:

@@ -81,7 +81,9 @@ def _too_little(speeds: Sequence[SpeedVerdict], gain: float, least_gain: float) 
     if not any(speed.verdict == "faster" for speed in speeds):
         unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
         why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
-        return f"{why}: {_times(gain)} the incumbent's speed, {_words(speeds)}"
+        words = [speed.verdict for speed in speeds]
+        counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+        return f"{why}: {_times(gain)} the incumbent's speed, {counts}"
     if gain < 1 + least_gain:
         return f"{_times(gain)} the incumbent's speed, and {1 + least_gain:.3g}x was asked for"
     return None
@@ -93,11 +95,6 @@ def _times(ratio: float | None) -> str:
 
 def _of(some: Sequence[SpeedVerdict], all_of_them: Sequence[SpeedVerdict]) -> str:
     return f"{len(some)} of {len(all_of_them)} workloads"
-
-
-def _words(speeds: Sequence[SpeedVerdict]) -> str:
-    words = [speed.verdict for speed in speeds]
-    return ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
 
 
 def gains(finished: Iterable[Finished]) -> Gains:

@@ -248,19 +248,14 @@ def _time_together(
     for label, check in timings.wrong:
         if label in labels and label in search.sides:
             search.drop(label, "wrong", f"while it was timed: {check.message}")
-    right = [label for label in labels if label in search.sides]
-    return {label: _trial(search, label, list(_ratios(search, timings, label))) for label in right}
+    return {label: _trial(search, timings, label) for label in labels if label in search.sides}
 
 
-def _ratios(search: Search, timings: Timings, label: str) -> Iterator[float]:
-    for workload in search.workloads:
-        logs = samples.log_ratios(timings.of(workload.name), INCUMBENT, label)
-        if logs:
-            yield math.exp(fmean(logs))
-
-
-def _trial(search: Search, label: str, ratios: Sequence[float]) -> TriedPoint:
+def _trial(search: Search, timings: Timings, label: str) -> TriedPoint:
+    """The mean ratio to the incumbent over the workloads, and the lowest."""
     values, _ = search.sides[label]
+    logs = [samples.log_ratios(timings.of(load.name), INCUMBENT, label) for load in search.workloads]
+    ratios = [math.exp(fmean(of_workload)) for of_workload in logs if of_workload]
     if not ratios:
         return TriedPoint(tuning=search.name, values=values, outcome="timed", reason="no round of it was sound")
     mean, worst = geometric_mean(ratios), min(ratios)

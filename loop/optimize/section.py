@@ -108,38 +108,33 @@ def spared(record: Finished, finished: Sequence[Finished]) -> bool:
 def _trials(trials: Sequence[TriedPoint]) -> TriedPoints:
     """The fastest points first, then why the others were not timed."""
     ranked = sorted(trials, key=lambda trial: -(trial.ratio or 0))
-    rows = tuple(_trial(trial) for trial in ranked[:MOST_TRIALS])
+    rows = []
+    for trial in ranked[:MOST_TRIALS]:
+        values = ", ".join(f"{name} {str(value).lower()}" for name, value in trial.values.items())
+        ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
+        rows.append((values, trial.outcome, *ratios, trial.reason))
     left = len(ranked) - len(rows)
     heads = columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why")
-    return TriedPoints(trials[0].tuning, filled(heads, rows), f"{left} more are in the journal" if left else "")
-
-
-def _trial(trial: TriedPoint) -> tuple[str, ...]:
-    values = ", ".join(f"{name} {str(value).lower()}" for name, value in trial.values.items())
-    ratio = say.times(trial.ratio) if trial.ratio else "not timed"
-    return (values, trial.outcome, ratio, say.times(trial.worst) if trial.worst else "not timed", trial.reason)
+    return TriedPoints(
+        trials[0].tuning, filled(heads, tuple(rows)), f"{left} more are in the journal" if left else ""
+    )
 
 
 def _row(run: int, tried: Tried, records: Sequence[Finished]) -> tuple[str, ...]:
     steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
+    verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
+    speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
+    ratios = [speed.ratio for speed in speeds if speed.variant == tried.variant]
     return (
         str(tried.number),
         tried.variant,
         ", ".join(tried.files),
         tried.outcome,
         say.times(tried.gain) if tried.gain else "not timed",
-        _against_baseline(outputs_of(steps, MeasureOutput)[:1], tried.variant),
+        say.times(geometric_mean(ratios)) if ratios else "not timed",
         f"{held(tried.promised)} on {tried.promised.workload}" if tried.promised else "no interval",
         tried.reason,
     )
-
-
-def _against_baseline(measured: Sequence[MeasureOutput], variant: str) -> str:
-    verdicts = [verdict for output in measured for verdict in output.verdicts]
-    ratios = [
-        verdict.ratio for verdict in verdicts if isinstance(verdict, SpeedVerdict) and verdict.variant == variant
-    ]
-    return say.times(geometric_mean(ratios)) if ratios else "not timed"
 
 
 def changes_json(finished: Sequence[Finished]) -> ExportedChanges:
@@ -161,7 +156,9 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     if not proposed:
         return
     kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
-    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_spent(proposed, kept)}"
+    use = together([proposal.use for proposal in proposed if proposal.use])
+    each = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
+    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{each}"
     if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     yield from _each(proposed, records)
@@ -185,14 +182,6 @@ def _each(proposed: Sequence[Proposal], records: Sequence[Finished]) -> Iterator
             else []
         )
         yield f"Candidate {proposal.number}{f' ({proposal.idea})' if proposal.idea else ''}: {'; '.join(parts)}"
-
-
-def _spent(proposals: Sequence[Proposal], kept: int) -> str:
-    """Dollars of AI in all, and for each change that was kept."""
-    use = together([proposal.use for proposal in proposals if proposal.use])
-    if use.usd is None:
-        return _used(use)
-    return f"{_used(use)}{f', ${use.usd / kept:.2f} for each that was kept' if kept else ''}"
 
 
 def _used(use: AiUse | None) -> str:

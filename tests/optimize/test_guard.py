@@ -1,6 +1,5 @@
 """What judges a candidate is what it was before: the worktree, builds to beat, loop's own programs."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,11 +14,7 @@ from loop.optimize.guard import Guard, changed, hashes
 from loop.repository import worktree
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context
-from tests.noise import timed
-from tests.optimize.test_campaign import optimize
-from tests.optimize.test_session import Project
-from tests.optimize.test_session import project as project
-from tests.projects import KERNEL, make_project
+from tests.projects import make_project
 from tests.repository.test_reading import git
 
 
@@ -138,29 +133,3 @@ def test_what_changes_while_it_is_judged_has_a_name(context: Context, tree: Work
     (tree.target / "scale.c").write_text("edited again")
     assert [guards.TREE, guards.BUILDS] == changed(context, tree, noted)
     assert [] == changed(context, tree, {})  # Of a session that noted nothing.
-
-
-TAMPERS = """
-import pathlib, sys
-brief, folder = map(pathlib.Path, sys.argv[1:])
-number = int(brief.name[:4])
-(folder / "scale.c").write_text({fast!r})
-if number == 1:
-    copy = next(one for one in (folder, *folder.parents) if one.name.endswith(".1"))
-    for manifest in copy.with_name(copy.name.removesuffix(".1")).rglob("target.yaml"):
-        manifest.write_text(manifest.read_text() + "# mine")
-"""
-
-
-@timed
-@pytest.mark.slow
-def test_a_candidate_that_edits_the_judge_is_not_taken(project: Project, tmp_path: Path) -> None:
-    """The campaign goes on with what there was before, and keeps the same edit without that."""
-    script = tmp_path / "propose.py"
-    script.write_text(TAMPERS.format(fast=KERNEL))
-    words = ("--max-candidates", "2", "--json")
-    code, out, err = optimize(project, f"{sys.executable} {script} {{brief}} {{workdir}}", *words)
-    assert 0 == code, err
-    first, second = json.loads(out)["changes"]["proposals"]
-    assert first["isolated"] or ("tampered", True) == (first["ended"], "target.yaml" in first["said"])
-    assert second["ended"] == ("repeated" if first["isolated"] else "edited")
