@@ -26,10 +26,10 @@ from loop.cli.command import ALL, app, screen_for
 
 __all__ = ("ALL", "answered", "app", "beginning", "hosting", "looking", "main", "working")
 STARTING = {command.words.split()[0] for command in ALL if "device" in {each.name for each in command.parameters}}
-"""First words of commands that start processes, as those on a device do: they end what a killed one left."""
+"""First words of commands with `--device`. They start processes, and first end those that a killed one left."""
 
 WORKERS = "loop.workers.program"
-"""What starts processes: before it is imported there is nothing to take down."""
+"""The module that starts processes. Before it is imported, an interrupt has nothing to end."""
 
 Answer = TypeVar("Answer")
 WRONG_WORDS: Any = typer.BadParameter.__mro__[2]
@@ -76,7 +76,7 @@ def _words() -> str:
 
 
 def _fail(error: LoopError) -> None:
-    """Say it to whoever called: to a program in JSON, too, in one line among events."""
+    """Print an error: on stderr, and for a program also as JSON on stdout, in one line among events."""
     if asked := _for_programs():
         from loop.base.documents import to_json
 
@@ -102,7 +102,7 @@ def _guarded(work: Callable[[], object]) -> None:
 
 
 def answered(work: Callable[[], Answer]) -> Answer:
-    """What a work gives back. Raises LoopError for whatever goes wrong in it, a bug too."""
+    """Call a function and return its result. Whatever goes wrong in it is raised as a LoopError, a bug too."""
     try:
         return work()
     except BrokenPipeError:
@@ -112,7 +112,7 @@ def answered(work: Callable[[], Answer]) -> Answer:
 
 
 def _as_loop_error(error: Exception) -> LoopError:
-    """What to tell of an error: the machine's failure, else the user's mistake, else a bug."""
+    """An error as one of loop's: a failure of the machine, a mistake of the user, or a bug."""
     from loop.base.machine_failures import Folders, behind
 
     failure = behind(error, Folders.of())

@@ -1,4 +1,4 @@
-"""`loop targets audit`: mistakes of ours as answers to a task of another format, and who lets which of them pass.
+"""`loop targets audit`: which wrong answers to a task of another format do its evaluator and our gate accept?
 
 The task's own reference is made to err in the ways that the gate is proved by (`proving.negative_controls`).
 Each goes through our verification, and through the format's own evaluator. Where that cannot run here, a program
@@ -202,7 +202,7 @@ def _judged(
 
 
 class Took:
-    """What parts of an audit took; each is on the screen while it lasts, or told as it begins."""
+    """Seconds of each part of an audit. A terminal shows the part while it lasts."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen

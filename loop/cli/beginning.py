@@ -26,7 +26,7 @@ from loop.cli.options import (
     "loop trust ../my-kernel",
     "loop trust level1/23_Softmax.py answer.py",
     calls="loop.cli.requests:trust_project",
-    result="loop.cli.requests:TrustGranted",
+    result="TrustGranted",
 )
 def trust(
     target: Annotated[
@@ -95,7 +95,7 @@ def targets_inspect(
     "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
     "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
     calls="loop.cli.judging:judge",
-    result="loop.cli.judging:TwoVerdicts",
+    result="TwoVerdicts",
 )
 def targets_judge(
     path: Task,
@@ -123,7 +123,7 @@ def targets_judge(
     "loop targets audit level1/23_Softmax.py --device cpu",
     "loop targets audit problems/pmpp_v2/vectoradd_py --json",
     calls="loop.cli.auditing:audit",
-    result="loop.cli.auditing:Audited",
+    result="Audited",
 )
 def targets_audit(
     path: Task,
@@ -151,22 +151,13 @@ def targets_audit(
 
 
 @command(
-    "kernels list",
-    "loop kernels list",
-    calls="loop.cli.bench:list_variants",
-    result="loop.cli.bench:VariantList",
-    agents="reads",
+    "kernels list", "loop kernels list", calls="loop.cli.bench:list_variants", result="VariantList", agents="reads"
 )
 def kernels_list(target: Target = None, json: Json = False) -> None:
     """List the variants of the target; with --json, how each is built."""
 
 
-@command(
-    "kernels header",
-    'cp "$(loop kernels header)" .',
-    calls="loop.cli.bench:header",
-    result="loop.cli.bench:HeaderPath",
-)
+@command("kernels header", 'cp "$(loop kernels header)" .', calls="loop.cli.bench:header", result="HeaderPath")
 def kernels_header(json: Json = False) -> None:
     """Print the path of the C header that a kernel includes."""
 
@@ -187,7 +178,7 @@ def mcp() -> None:
     "loop agents install --skills .codex/skills",
     "loop agents install --remove",
     calls="loop.driving.install:install",
-    result="loop.driving.install:AgentFiles",
+    result="AgentFiles",
 )
 def agents_install(
     folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None,

@@ -125,7 +125,7 @@ class Command:
     calls: str = ""
     """Module and function that do the work, `loop.cli.bench:doctor`; empty: the function itself does it."""
     result: str = ""
-    """Module and class of what `--json` prints; empty where it has none."""
+    """Class of what `--json` prints, with its module where that is not the one of `calls`; empty where none is."""
     agents: Agents = ""
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Values that no option gives."""
@@ -149,7 +149,8 @@ class Command:
     @property
     def printed(self) -> Any:
         """The type of what `--json` prints."""
-        return _imported(self.result)
+        module = self.calls.partition(":")[0]
+        return _imported(self.result if ":" in self.result else f"{module}:{self.result}")
 
     def add_to(self, app: typer.Typer, *, rest: bool) -> None:
         """Let typer parse it, as the command of its last word; `rest`: words behind the first belong to it.

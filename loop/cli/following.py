@@ -1,4 +1,4 @@
-"""A job on another machine, followed to its end: its lines, what it made, and what becomes of the machine then."""
+"""Follow a job on another machine: show its output, bring back its sessions, then keep or stop the machine."""
 
 import datetime
 import os
@@ -25,11 +25,11 @@ from loop.repository.carried import take_branches
 from loop.store.sessions import HEAD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
-"""Between two looks at a job; the last is repeated. A look takes the other machine 20 ms."""
+"""Seconds between two looks at a job; the last is repeated. A look takes 20 ms of the other machine."""
 AWAY_S = 3600.0 * 12
-"""For so long a machine is tried that does not answer."""
+"""Seconds after which a machine that does not answer is given up."""
 KEPT_BYTES = 64 << 20
-"""What is kept and shown of each stream of a job; a session prints some kilobytes."""
+"""Bytes that are kept and shown of each stream of a job. A session prints some kilobytes."""
 LINE_BYTES = 1 << 20
 """A line that is longer is shown in pieces."""
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
@@ -64,7 +64,7 @@ def follow_job(job: str, cancel: bool, screen: Screen) -> int:
 
 
 def stop_campaign(host: Listed, root: Path, screen: Screen, *, as_json: bool) -> int:
-    """Have the campaign that runs on a machine for these sessions end after its candidate. Raises UsageError."""
+    """End the campaign of these sessions on a machine after its candidate. Raises UsageError where none runs."""
     for folder, sent in reversed([*noted.away(host.name)]):
         if sent.sessions == str(root) and folder.job.words[:1] == ("optimize",):
             with Connection(host) as connection:
@@ -121,7 +121,7 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int
 
 
 def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
-    """Show lines as they come, until there are no more; the last look."""
+    """Show lines as they come until the job has ended; its last state."""
     streams = _Streams(folder, sent, screen)
     looks, failures, cut = 0, 0, 0.0
     while True:
@@ -149,12 +149,12 @@ def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> See
 
 
 class _Streams:
-    """What a job printed, kept in its folder here and shown line by line."""
+    """Output of a job: kept in its folder here, and shown line by line."""
 
     def __init__(self, folder: JobFolder, sent: Sent, screen: Screen) -> None:
         self.folder, self.sent, self.screen = folder, sent, screen
         self.open = {OUT: b"", TALK: b""}
-        """The beginning of a line whose end has not come yet."""
+        """Stream to the part of a line that has come so far."""
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -163,7 +163,7 @@ class _Streams:
         return (out.stat().st_size if out.exists() else 0), (talk.stat().st_size if talk.exists() else 0)
 
     def take(self, look: Seen) -> None:
-        """Keep and show what came; of what is too much the end is passed over."""
+        """Keep and show new output. What is beyond `KEPT_BYTES` is left out."""
         for name, data, size in ((TALK, look.talk, look.sizes[1]), (OUT, look.out, look.sizes[0])):
             path = self.folder.path / name
             with path.open("ab") as file:
@@ -219,7 +219,7 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
 
 
 def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: Screen) -> list[Path]:
-    """Bring back what a job made, and put it where it belongs; its sessions. It may be done again at any point."""
+    """Bring back the job's sessions and branches; the sessions' folders. May be repeated after an interruption."""
     if sent.root:
         patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
     names = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.given]
@@ -242,7 +242,7 @@ def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: S
 
 
 def _left(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen) -> bool:
-    """Decide what becomes of the machine; False, said loudly, where it was to be stopped and could not be."""
+    """Keep or stop the machine. False, after a loud message, where it should be stopped and could not be."""
     try:
         leave(folder, sent, host, there, sessions, screen)
     except LoopError as error:  # What the command itself found is printed already.

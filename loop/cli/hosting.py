@@ -10,12 +10,7 @@ from loop.cli.options import HostName, JobId, Json, Target
 
 
 @command(
-    "jobs",
-    "loop jobs",
-    "loop jobs --watch",
-    calls="loop.cli.jobs:list_jobs",
-    result="loop.cli.jobs:JobList",
-    agents="reads",
+    "jobs", "loop jobs", "loop jobs --watch", calls="loop.cli.jobs:list_jobs", result="JobList", agents="reads"
 )
 def jobs(
     limit: Annotated[int, Option(help="The newest so many.", min=1)] = 40,
@@ -41,10 +36,7 @@ def jobs_follow(
 
 
 @command(
-    "job run",
-    "loop job run ~/.local/state/loop/jobs/4f2a90c1",
-    calls="loop.cli.jobs:run_job",
-    result="loop.cli.jobs:JobOrProbe",
+    "job run", "loop job run ~/.local/state/loop/jobs/4f2a90c1", calls="loop.cli.jobs:run_job", result="JobOrProbe"
 )
 def job_run(
     folder: Annotated[
@@ -58,9 +50,7 @@ def job_run(
     """
 
 
-@command(
-    "hosts", "loop hosts", "loop hosts --json", calls="loop.cli.hosts:list_hosts", result="loop.cli.hosts:HostList"
-)
+@command("hosts", "loop hosts", "loop hosts --json", calls="loop.cli.hosts:list_hosts", result="HostList")
 def hosts(target: Target = None, json: Json = False) -> None:
     """List the machines of hosts.yaml: in your configuration folder, and next to target.yaml.
 
@@ -74,7 +64,7 @@ def hosts(target: Target = None, json: Json = False) -> None:
     """
 
 
-@command("hosts setup", "loop hosts setup l4", calls="loop.cli.hosts:set_up", result="loop.cli.hosts:HostsSetUp")
+@command("hosts setup", "loop hosts setup l4", calls="loop.cli.hosts:set_up", result="HostsSetUp")
 def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> None:
     """Install this loop on a machine, and name what is missing there.
 
@@ -82,6 +72,6 @@ def hosts_setup(host: HostName, target: Target = None, json: Json = False) -> No
     """
 
 
-@command("hosts stop", "loop hosts stop l4", calls="loop.cli.hosts:stop", result="loop.cli.hosts:StoppedHosts")
+@command("hosts stop", "loop hosts stop l4", calls="loop.cli.hosts:stop", result="StoppedHosts")
 def hosts_stop(host: HostName, target: Target = None, json: Json = False) -> None:
     """Stop a machine by the command that hosts.yaml names."""

@@ -135,7 +135,7 @@ def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> 
 
 
 def _of_each(hosts: Sequence[Listed], act: Callable[[Listed], T], screen: Screen) -> list[T]:
-    """What is done with each machine. Raises the last error after all were tried; those before it are told."""
+    """Do something with each machine; the results. Errors are printed, and the last one is raised at the end."""
     results, failed = list[T](), list[LoopError]()
     for host in hosts:
         try:

@@ -1,4 +1,4 @@
-"""What becomes of a rented machine after its last job: kept or stopped, by the money."""
+"""Keep or stop a rented machine after its last job, whichever costs less."""
 
 import datetime
 import os
@@ -65,7 +65,7 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: l
 
 
 def _measured(sent: Sent, sessions: list[Path], rate: float) -> tuple[StopCost | None, float | None]:
-    """What a stop costs and how long gaps are, by the sessions here on such a machine."""
+    """Cost of a stop, and hours between sessions, as the sessions here on such a machine measured them."""
     rows = [row for row in index.rows(Path(sent.sessions), last=index.LOOKED_BACK) if not row.recorded]
     device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
     here = [row for row in rows if row.device == device]
@@ -97,7 +97,7 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
 
 
 def still_costs(host: Listed, why: str) -> str:
-    """What to say of a machine that was to be stopped and runs."""
+    """The message about a machine that should be stopped and still runs."""
     prices = host.host.prices
     each = f" ${prices.at(None)[0]:.2f} an hour" if prices else " money"
     return f"{host.name} STILL RUNS AND COSTS{each}: {why}"

@@ -29,7 +29,7 @@ def status(target: Target = None, as_markdown: Markdown = False, json: Json = Fa
     "loop clean --older-than 90",
     "loop clean --cache",
     calls="loop.cli.clean:clean",
-    result="loop.cli.clean:Cleaned",
+    result="Cleaned",
 )
 def clean(
     names: Annotated[
@@ -97,7 +97,7 @@ def report(
     "loop patterns list --json",
     'loop patterns list "link error"',
     calls="loop.cli.pattern_rows:list_patterns",
-    result="loop.cli.pattern_rows:PatternList",
+    result="PatternList",
     agents="reads",
 )
 def patterns_list(
@@ -114,7 +114,7 @@ def patterns_list(
     "patterns show",
     "loop patterns show baseline-first",
     calls="loop.cli.patterns:show_pattern",
-    result="loop.cli.patterns:ShownPattern",
+    result="ShownPattern",
     agents="reads",
 )
 def patterns_show(name: PatternName, target: Target = None, json: Json = False) -> None:
@@ -125,7 +125,7 @@ def patterns_show(name: PatternName, target: Target = None, json: Json = False) 
     "patterns check",
     "loop patterns check patterns/mine.yaml",
     calls="loop.cli.checking:check_definitions",
-    result="loop.cli.checking:CheckedDefinitions",
+    result="CheckedDefinitions",
     agents="reads",
 )
 def patterns_check(
@@ -144,13 +144,7 @@ def patterns_schema(
     """Print the JSON Schema of a kind of file, for editors and programs."""
 
 
-@command(
-    "plan list",
-    "loop plan list",
-    calls="loop.cli.patterns:list_plans",
-    result="loop.cli.patterns:PlanList",
-    agents="reads",
-)
+@command("plan list", "loop plan list", calls="loop.cli.patterns:list_plans", result="PlanList", agents="reads")
 def plan_list(target: Target = None, json: Json = False) -> None:
     """List all plans; `loop run session PLAN --dry-run` shows the steps of one."""
 
@@ -159,7 +153,7 @@ def plan_list(target: Target = None, json: Json = False) -> None:
     "plan next",
     "loop plan next --json",
     calls="loop.cli.next_plan:show_next",
-    result="loop.cli.next_plan:NextSession",
+    result="NextSession",
     agents="reads",
 )
 def plan_next(target: Target = None, json: Json = False) -> None:
@@ -170,7 +164,7 @@ def plan_next(target: Target = None, json: Json = False) -> None:
     "sessions list",
     "loop sessions list",
     calls="loop.cli.sessions:list_sessions",
-    result="loop.cli.sessions:SessionList",
+    result="SessionList",
     agents="reads",
 )
 def sessions_list(target: Target = None, json: Json = False) -> None:
@@ -192,7 +186,7 @@ def sessions_show(name: SessionName, target: Target = None, json: Json = False) 
     "sessions replayed",
     'loop sessions replayed "$work"   (the last line of recipe.sh)',
     calls="loop.replay.command:replayed",
-    result="loop.replay.command:Replayed",
+    result="Replayed",
 )
 def sessions_replayed(
     folder: Annotated[Path, Argument(help="Where the recipe left what it found.")], json: Json = False
@@ -207,7 +201,7 @@ def sessions_replayed(
     "sessions import",
     "loop sessions import history",
     calls="loop.session.recorded:import_sessions",
-    result="loop.session.recorded:Imported",
+    result="Imported",
 )
 def sessions_import(
     name: Annotated[str, Argument(metavar="FILE", help="A history in YAML; `history`: what ships with loop.")],
@@ -225,7 +219,7 @@ def sessions_import(
     "loop sessions compare last~1 last",
     "loop sessions compare 2026-11-20 last --md",
     calls="loop.cli.comparing:compare_sessions",
-    result="loop.cli.comparing:Compared",
+    result="Compared",
     agents="reads",
 )
 def sessions_compare(
@@ -249,10 +243,7 @@ def sessions_compare(
 
 
 @command(
-    "catalog build",
-    "loop catalog build --out catalogue",
-    calls="loop.site.command:build_site",
-    result="loop.site.command:BuiltSite",
+    "catalog build", "loop catalog build --out catalogue", calls="loop.site.command:build_site", result="BuiltSite"
 )
 def catalog_build(
     out: Annotated[Path, Option(metavar="DIR", help="Folder to write; an older catalogue is replaced.")],

@@ -88,7 +88,7 @@ KNOWN = {
     plans: ("plan", _plans),
     sessions: ("session", _sessions),
 }
-"""What completes a parameter whose values have to be known, to their kind and to what lists them."""
+"""Completion of a parameter to the kind of its values and to the function that lists them."""
 
 
 def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> None:
@@ -110,7 +110,7 @@ def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -
 
 
 def _is_known(kind: str, name: str, known: Sequence[str], here: Project) -> bool:
-    """Whether it may be there: one workload is written with its sizes, a session by its beginning."""
+    """Whether a name may exist: a workload may be given by its sizes, a session by the beginning of its id."""
     if kind == "workload set":
         return name in known or not re.fullmatch("[a-z][a-z0-9_-]*", name)
     if kind != "session":

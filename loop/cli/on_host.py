@@ -39,23 +39,23 @@ from loop.store.past_changes import needed
 from loop.store.sessions import SessionFolder
 
 TTL_S = 12 * 3600.0
-"""A job is ended there after so long, where no budget is named: nobody may come back to it."""
+"""Seconds after which a job without a budget is ended there: nobody may come back to it."""
 AFTER_BUDGET_S = 1800.0
 LARGEST_BYTES = 2 << 30
-"""Bytes of a project that are sent."""
+"""Bytes of a project that are sent at most."""
 SPARE_KB = 512 << 10
-"""Room that a job needs there besides."""
+"""KiB that a job needs there besides what is sent."""
 PAST = 20
-"""Sessions that are sent besides those that the next one needs."""
+"""Newest sessions that are sent: the next one predicts from them."""
 UNSENT = ("lock", ".reserve")
 CHECK = "kernels check"
-"""The command after which work goes on."""
+"""The command after which the machine is kept: its user goes on editing."""
 STARTS_S = 600.0
 """Time for a machine to answer after it was started."""
 
 
 def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
-    """Do what a command line asks for on the machine that it names; the exit code of the command there."""
+    """Run a command on the machine that `--on` names: send the project, follow the job. Returns its exit code."""
     asked = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
     if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
@@ -118,7 +118,7 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
 
 
 def _away(host: Listed, project: Project, sending: "_Sending", resumed: SessionFolder | None) -> JobFolder | None:
-    """A job that has not been brought back and has to be before another is sent: of this checkout, or session."""
+    """A job of this checkout, or of the resumed session, that has to be brought back before another is sent."""
     for folder, sent in noted.away(host.name):
         if sent.root and sent.tree == sending.tree:
             return folder
@@ -129,7 +129,7 @@ def _away(host: Listed, project: Project, sending: "_Sending", resumed: SessionF
 
 @contextlib.contextmanager
 def _forgotten_unless_sent(folder: JobFolder) -> Iterator[None]:
-    """What is done before a job is sent. Where that fails there is no job."""
+    """Remove the job's folder where sending it fails."""
     try:
         yield
     except BaseException:
@@ -138,7 +138,7 @@ def _forgotten_unless_sent(folder: JobFolder) -> Iterator[None]:
 
 
 def _check(ready: Ready, sending: "_Sending", there: There, screen: Screen) -> None:
-    """Say that a clock is off. Raises UsageError where there is no room for what would be sent."""
+    """Warn where the clocks differ. Raises UsageError where the disk there is too full for what would be sent."""
     needed_kb = sending.kilobytes + SPARE_KB
     if ready.free_kb < needed_kb:
         why = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
@@ -154,7 +154,7 @@ def own(project: Project) -> Path | None:
 
 @contextlib.contextmanager
 def reached(host: Listed, screen: Screen) -> Iterator[There]:
-    """A machine that answers; it is started where it does not and `start:` says how."""
+    """Connect to a machine. One that does not answer is started by its `start:`, if it has one."""
     with Connection(host) as connection:
         try:
             connection.connect()
@@ -169,7 +169,7 @@ def reached(host: Listed, screen: Screen) -> Iterator[There]:
 
 @dataclass(frozen=True)
 class _Sending:
-    """What is sent of a project: the checkout around it, else its folder; nothing of what ships with `loop`."""
+    """Files to send: the checkout around a project, else its folder. The bundled target is there already."""
 
     root: Path | None
     target: str | None
@@ -206,7 +206,7 @@ class _Sending:
 
 
 def boot_host() -> str:
-    """What tells this machine from others that send to the same one."""
+    """An id of this machine, so that two that send to the same host use different folders there."""
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
         with contextlib.suppress(OSError):
             return path.read_text().strip()
@@ -237,7 +237,7 @@ def _prepared(command: Command, asked: Mapping[str, Any], cwd: str, resumed: Ses
 
 
 def _past(project: Project, resumed: SessionFolder | None) -> list[str]:
-    """Sessions that the next one looks back on, and the one that goes on."""
+    """Names of the sessions to send: those that the next one learns from, and the one that is resumed."""
     recent = [session.id for session in sessions.every(project.sessions)[-PAST:]]
     names = {*recent, *needed(project.sessions), *([resumed.id] if resumed else [])}
     return sorted(name for name in names if noted.SESSION.fullmatch(name))
@@ -249,7 +249,7 @@ def _is_sent(project: Project) -> bool:
 
 
 def _variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
-    """What the command there is told: price, trust, GPUs."""
+    """Environment of the command there: the machine's price, what the user trusts, and its GPUs."""
     trusted = [trust.definition_hash(project)] if _is_sent(project) else []
     if resumed is not None:
         head = resumed.head()

@@ -40,7 +40,6 @@ Resume = Annotated[
     str | None,
     Option(metavar="ID", help="Go on with this session (an id, or last).", autocompletion=names.sessions),
 ]
-BENCH = "loop.cli.bench:BenchAnswer"
 
 
 @command(
@@ -53,7 +52,7 @@ BENCH = "loop.cli.bench:BenchAnswer"
     "loop run session --target 23_Softmax.py --variant mine.py --evaluator DIR",
     "loop run session optimize --variant cpu",
     calls="loop.cli.requests:start_session",
-    result="loop.cli.requests:SessionAnswer",
+    result="SessionAnswer",
     agents="starts",
 )
 def run_session(
@@ -94,7 +93,7 @@ def run_session(
     "run pattern",
     "loop run pattern baseline-first --variant cpu",
     calls="loop.cli.requests:start_pattern",
-    result="loop.cli.requests:SessionAnswer",
+    result="SessionAnswer",
 )
 def run_pattern(
     pattern: PatternName,
@@ -110,7 +109,10 @@ def run_pattern(
 
 
 @command(
-    "run step", "loop run step kernel.verify --variant cpu --json", calls="loop.cli.parts:run_step", result=BENCH
+    "run step",
+    "loop run step kernel.verify --variant cpu --json",
+    calls="loop.cli.parts:run_step",
+    result="loop.cli.bench:BenchAnswer",
 )
 def run_step(
     action: Annotated[str, Argument(help="A name from docs/reference/actions.md.")],
@@ -133,7 +135,9 @@ def run_step(
     """
 
 
-@command("doctor", "loop doctor --device cuda", calls="loop.cli.bench:doctor", result=BENCH, agents="starts")
+@command(
+    "doctor", "loop doctor --device cuda", calls="loop.cli.bench:doctor", result="BenchAnswer", agents="starts"
+)
 def doctor(target: Target = None, device: Device = "auto", json: Json = False) -> None:
     """Check the environment; name what mends each failure."""
 
@@ -144,7 +148,7 @@ def doctor(target: Target = None, device: Device = "auto", json: Json = False) -
     "loop kernels verify --emulate split_k --workloads edges",
     "loop kernels verify split_k --sanitize",
     calls="loop.cli.bench:run_bench",
-    result=BENCH,
+    result="BenchAnswer",
     agents="starts",
     what="verify",
 )
@@ -182,7 +186,7 @@ def kernels_verify(
     "loop kernels check cpu",
     "loop kernels check cpu --json",
     calls="loop.cli.bench:run_bench",
-    result=BENCH,
+    result="BenchAnswer",
     agents="starts",
     what="check",
 )
@@ -209,7 +213,7 @@ def kernels_check(
     "loop kernels measure cpu",
     "loop kernels measure cpu --workloads large --threads 1 --rounds 7",
     calls="loop.cli.bench:run_bench",
-    result=BENCH,
+    result="BenchAnswer",
     agents="starts",
     what="measure",
 )
@@ -233,7 +237,7 @@ def kernels_measure(
     "loop kernels resources --gpu sm_89",
     "loop kernels resources auto --launches",
     calls="loop.cli.bench:run_bench",
-    result=BENCH,
+    result="BenchAnswer",
     agents="starts",
     what="resources",
 )
@@ -259,7 +263,7 @@ def kernels_resources(
     "kernels prove-gate",
     "loop kernels prove-gate cpu",
     calls="loop.cli.bench:run_bench",
-    result=BENCH,
+    result="BenchAnswer",
     what="prove-gate",
 )
 def kernels_prove_gate(
@@ -281,7 +285,7 @@ def kernels_prove_gate(
     "loop optimize 23_Softmax.py --variant mine.py --proposer codex --stall 5",
     "loop optimize --stop",
     calls="loop.cli.requests:start_campaign",
-    result="loop.cli.requests:CampaignAnswer",
+    result="CampaignAnswer",
     agents="starts",
 )
 def optimize(
@@ -350,7 +354,7 @@ def optimize(
     "loop bisect --good HEAD~9 --probe number -- ./bench.sh",
     "loop bisect --good HEAD~900 --executor local --width 7",
     calls="loop.bisect.command:run_bisect",
-    result="loop.bisect.command:Bisected",
+    result="Bisected",
     agents="starts",
     rest=True,
 )

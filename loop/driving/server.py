@@ -63,7 +63,7 @@ class Calls:
     def _warm_up(self) -> None:
         for tool in self.tools.values():
             if not tool.starts:
-                importlib.import_module(tool.command.result.partition(":")[0])
+                importlib.import_module((tool.command.calls or tool.command.result).partition(":")[0])
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """One call; what is wrong comes back as a result with `is_error`, a code and what to do next."""
