@@ -11,7 +11,7 @@ from loop.base.locks import held
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
 from loop.store import index
-from loop.store.index import Listed
+from loop.store.index import SessionListing
 
 LOCK = "lock"
 """Held by the process that writes a session."""
@@ -38,7 +38,7 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def say_damage(listed: list[Listed], screen: Screen) -> None:
+def say_damage(listed: list[SessionListing], screen: Screen) -> None:
     """Name the folders that are damaged, copied or of another format."""
     bad = [session for session in listed if session.reason]
     for session in bad[:SHOWN]:
@@ -78,7 +78,7 @@ class SessionList(TypedDict):
     sessions: list[SessionLine]
 
 
-def _row(session: Listed, root: Path) -> SessionLine:
+def _row(session: SessionListing, root: Path) -> SessionLine:
     """What a list says of one folder."""
     ended = session.counted and (session.recorded or session.status is not None)
     if not session.counted:

@@ -28,7 +28,7 @@ from loop.session.bounds import spent_usd
 from loop.session.next_session import propose
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
-from loop.store.index import Listed
+from loop.store.index import SessionListing
 from loop.store.journal import finished, open_step
 from loop.store.sessions import LOCK, SessionFolder
 
@@ -109,7 +109,7 @@ def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> R
     )
 
 
-def _waiting(row: Listed, root: Path, card: RateCard) -> Waiting:
+def _waiting(row: SessionListing, root: Path, card: RateCard) -> Waiting:
     """A session that can go on; what is wrong with its files where they cannot be read."""
     folder = SessionFolder(root / row.folder)
     status = row.status or "open"
@@ -127,7 +127,7 @@ def _waiting(row: Listed, root: Path, card: RateCard) -> Waiting:
     return Waiting(row.folder, status, why, head.resume_command, usd)
 
 
-def _left(here: Project, listed: Sequence[Listed]) -> Iterator[Left]:
+def _left(here: Project, listed: Sequence[SessionListing]) -> Iterator[Left]:
     """Worktrees and damaged folders."""
     trees = clean.left_over(here.sessions)
     if trees:

@@ -13,7 +13,7 @@ from loop.model.change import (
     ConfirmOutput,
     DecisionOutput,
     JudgedOutput,
-    Tried,
+    TriedChange,
     TriedPoint,
     TuneOutput,
     as_of_target,
@@ -120,7 +120,7 @@ def _trials(trials: Sequence[TriedPoint]) -> TriedPoints:
     )
 
 
-def _row(run: int, tried: Tried, records: Sequence[Finished]) -> tuple[str, ...]:
+def _row(run: int, tried: TriedChange, records: Sequence[Finished]) -> tuple[str, ...]:
     steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
     verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
