@@ -270,7 +270,7 @@ WHAT = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """One thing in the cache: a build, or an index."""
 
     part: str
@@ -280,14 +280,14 @@ class Entry:
     """Since it was written."""
 
 
-def entries(cache: Path) -> Iterator[Entry]:
+def entries(cache: Path) -> Iterator[CacheEntry]:
     """All of them; what a session moves or removes meanwhile is left out."""
     for part in WHAT:
         for path in sorted((cache / part).glob("*")) if (cache / part).is_dir() else ():
             with contextlib.suppress(FileNotFoundError):
                 stats = [file.stat() for file in (path, *path.rglob("*")) if file.is_file()]
                 newest = max((stat.st_mtime for stat in stats), default=path.stat().st_mtime)
-                yield Entry(part, path, sum(stat.st_size for stat in stats), (time.time() - newest) / DAY_S)
+                yield CacheEntry(part, path, sum(stat.st_size for stat in stats), (time.time() - newest) / DAY_S)
 
 
 def clean_cache(request: CleanRequest, screen: Screen) -> int:
@@ -317,7 +317,7 @@ def clean_cache(request: CleanRequest, screen: Screen) -> int:
     return ExitCode.OK
 
 
-def _remove(entry: Entry, cache: Path) -> None:
+def _remove(entry: CacheEntry, cache: Path) -> None:
     """An entry, and for a build what says how it was made. What somebody else has removed meanwhile is gone."""
     if not entry.path.is_dir():
         entry.path.unlink(missing_ok=True)

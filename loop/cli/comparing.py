@@ -22,7 +22,7 @@ from loop.store.rows import row_of
 MOST = len(page.LETTERS)
 
 
-class Compared(Printed, Comparison):
+class ComparedSessions(Printed, Comparison):
     """Sessions beside each other."""
 
     schema_version: Literal[2] = 2
@@ -48,7 +48,7 @@ def compare_sessions(
     revisions = [between.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairs]
     comparison = compare(compared, revisions)
     if as_json:
-        screen.data(to_json(Compared(**dict(comparison))))
+        screen.data(to_json(ComparedSessions(**dict(comparison))))
     else:
         sections = page.sections(comparison, wide=as_markdown)
         print_page(f"Sessions {', '.join(ids)}", sections, screen, as_markdown=as_markdown)

@@ -14,6 +14,9 @@ from loop.base.errors import ExitCode
 from loop.base.places import project, shipped
 from loop.base.screen import Screen
 
+LOOKED_BACK = 50
+"""Sessions whose failures a search looks through."""
+
 
 class PatternRow(TypedDict):
     """What a list says of one pattern."""
@@ -37,9 +40,7 @@ class PatternList(TypedDict):
 def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """All patterns, a row each; with words, those that answer a problem."""
     if words:
-        from loop.cli.patterns import search_patterns
-
-        return search_patterns(words, target, screen, as_json=as_json)
+        return _search(words, target, screen, as_json=as_json)
     chosen = project(target, Path.cwd())
     folders = [folder for folder in (shipped("patterns"), chosen.own("patterns")) if folder]
     paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
@@ -50,6 +51,28 @@ def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, 
         from loop.library import definitions
 
         rows = [summary(read.value.model_dump(mode="json")) for read in definitions.patterns(chosen).values()]
+    return show_rows(rows, screen, as_json=as_json)
+
+
+def _search(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Patterns by what they are for, the best first; those with some of the words where none has all."""
+    from loop.learning.searching import Entry, failures_of, pattern_fields, search
+    from loop.library import definitions
+    from loop.store import index
+
+    question, chosen = " ".join(words), project(target, Path.cwd())
+    patterns = definitions.patterns(chosen)
+    failures = failures_of(index.rows(chosen.sessions, last=LOOKED_BACK))
+    hits = search(
+        question,
+        [Entry(name, pattern_fields(read.value, failures.get(name, ()))) for name, read in patterns.items()],
+    )
+    if not hits and not as_json:
+        screen.say(f"no pattern mentions {question!r}; `loop patterns list` shows all")
+        return ExitCode.GATE_FAILED
+    if hits and hits[0].matched < hits[0].asked:
+        screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
+    rows = [summary(patterns[hit.key].value.model_dump(mode="json")) for hit in hits]
     return show_rows(rows, screen, as_json=as_json)
 
 

@@ -13,7 +13,7 @@ from loop.base.screen import Screen
 from loop.cli import clean
 from loop.cli.next_plan import where_of
 from loop.cli.pages import print_page
-from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
+from loop.cli.status_page import GpuDecision, Left, Milestone, Running, Status, WaitingSession, sections
 from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
 from loop.model.change import hosts_of
@@ -109,14 +109,14 @@ def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> R
     )
 
 
-def _waiting(row: SessionListing, root: Path, card: RateCard) -> Waiting:
+def _waiting(row: SessionListing, root: Path, card: RateCard) -> WaitingSession:
     """A session that can go on; what is wrong with its files where they cannot be read."""
     folder = SessionFolder(root / row.folder)
     status = row.status or "open"
     try:
         head, record, lines = folder.head(), folder.record(), folder.lines()
     except LoopError as error:
-        return Waiting(row.folder, status, error.message, "loop sessions list", row.usd or 0.0)
+        return WaitingSession(row.folder, status, error.message, "loop sessions list", row.usd or 0.0)
     asked = closing.waiting_for(finished(lines))
     asked = "" if head.resume_command in asked else asked  # It is said anyway.
     step = open_step(lines)
@@ -124,7 +124,7 @@ def _waiting(row: SessionListing, root: Path, card: RateCard) -> Waiting:
     why = "; ".join(filter(None, (record.reason if record else killed, asked)))
     hosts = hosts_of(finished(lines))
     usd = record.bill.usd if record else spent_usd(sessions.wall_seconds(lines), card, head, hosts=hosts)
-    return Waiting(row.folder, status, why, head.resume_command, usd)
+    return WaitingSession(row.folder, status, why, head.resume_command, usd)
 
 
 def _left(here: Project, listed: Sequence[SessionListing]) -> Iterator[Left]:
@@ -146,31 +146,35 @@ def _some(names: Sequence[str], noun: str) -> str:
     return f"{len(names)} {noun}{'s' * (len(names) != 1)} ({', '.join(names[:NAMED])}{more})"
 
 
-def _gpu(setting: Setting | None, here: Project, card: RateCard, now: datetime.datetime, *, running: bool) -> Gpu:
+def _gpu(
+    setting: Setting | None, here: Project, card: RateCard, now: datetime.datetime, *, running: bool
+) -> GpuDecision:
     """Whether the GPU of the last session on one is worth its idle hours."""
     name = setting.target.name if setting else None
     rows = [row for row in index.rows(here.sessions, last=index.LOOKED_BACK, target=name) if not row.recorded]
     on_gpu = [row for row in rows if row.device == "cuda" and row.started is not None]
     if not on_gpu:
-        return Gpu("unknown", "no session has run on a GPU here")
+        return GpuDecision("unknown", "no session has run on a GPU here")
     last = on_gpu[-1]
     rate = gpu_rate(card, last.environment.gpu)
     if running:
-        return Gpu("in use", "a session runs")
+        return GpuDecision("in use", "a session runs")
     if rate is None:
-        return Gpu("unknown", no_price(card, last.environment.gpu))
+        return GpuDecision("unknown", no_price(card, last.environment.gpu))
     restart = keeping.restart_of(on_gpu, "cuda")
     if restart is None:
         why = "no restart was measured: in no session was anything compiled and then timed on a GPU"
-        return Gpu("unknown", why)
+        return GpuDecision("unknown", why)
     try:
         stop = keeping.stop_cost(restart, rate.usd_per_hour, *keeping.who_waits(card, None))
     except LoopError as error:
-        return Gpu("unknown", error.message)
+        return GpuDecision("unknown", error.message)
     # Whoever stops at the break-even pays at most twice what foresight would.
     even = stop.low_usd / rate.usd_per_hour, stop.high_usd / rate.usd_per_hour
     assert last.started is not None
     idle = max(0.0, (now - last.started).total_seconds() - last.seconds) / 3600
     cost = f"${idle * rate.usd_per_hour:.2f}"
     stood = f"{last.environment.gpu or 'it'} has stood for {hours_text(idle)} ({cost})"
-    return Gpu("stop" if idle > even[1] else "keep", f"if it is still held: {stood}. {keeping.advice(even)}")
+    return GpuDecision(
+        "stop" if idle > even[1] else "keep", f"if it is still held: {stood}. {keeping.advice(even)}"
+    )

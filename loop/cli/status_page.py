@@ -42,7 +42,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingSession:
     """One session that can go on."""
 
     id: str
@@ -63,7 +63,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuDecision:
     """Keep or stop the GPU."""
 
     decision: str
@@ -88,11 +88,11 @@ class Status:
     target: str
     at: datetime.datetime
     running: tuple[Running, ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingSession, ...]
     more_waiting: int
     """Older sessions that could go on, and are not listed."""
     left: tuple[Left, ...]
-    gpu: Gpu
+    gpu: GpuDecision
     sessions: int
     usd: float
     """Cost of all sessions, those that run included."""

@@ -1,6 +1,5 @@
 """SKILL.md and a section of AGENTS.md, from the table of commands and a template."""
 
-from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
 
@@ -20,20 +19,12 @@ OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "pat
 """Commands whose examples the skill shows."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """A command in a line."""
-
-    words: str
-    line: str
-
-
 def skill() -> str:
     """The skill: what an agent needs that knows nothing of loop."""
     lines = []
     for command in (command for command in ALL if command.agents):
         needed = [each.name.upper() for each in command.parameters if each.default is Parameter.empty]
-        lines.append(Line(" ".join([command.words, *needed]), command.summary))
+        lines.append({"words": " ".join([command.words, *needed]), "line": command.summary})
     return _rendered(
         "SKILL.md.j2",
         version=__version__,

@@ -42,7 +42,7 @@ OWN = (
     Command("job status", jobs.job_status, result=JOB, agents="reads"),
     Command("job wait", jobs.job_wait, result=JOB, agents="reads"),
     Command("job cancel", jobs.job_cancel, result=JOB, agents="ends"),
-    Command("change brief", changes.change_brief, result="loop.driving.changes:Asked", agents="reads"),
+    Command("change brief", changes.change_brief, result="loop.driving.changes:AskedChange", agents="reads"),
     Command("change edit", changes.change_edit, result="loop.driving.changes:Edited", agents="edits"),
 )
 """Tools that no command line needs: jobs, and a change that is made without a shell."""

@@ -113,7 +113,7 @@ class GainTerms(Model):
 
 
 @dataclass(frozen=True)
-class Subject:
+class BriefSubject:
     """What is to become faster, and where it does worst."""
 
     variant: str
@@ -171,7 +171,7 @@ def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, No
     )
 
 
-def choose(context: Context) -> Subject | None:
+def choose(context: Context) -> BriefSubject | None:
     """Of the variants that may be edited the one with the lowest ratio on any workload; None without a speed."""
     past = SessionChanges(context.finished)
     measured, profiled = past.measured, past.profiled
@@ -204,7 +204,7 @@ def choose(context: Context) -> Subject | None:
         for measurement in timed
         if measurement.variant == worst.variant
     ]
-    return Subject(
+    return BriefSubject(
         variant=worst.variant,
         measured=worst,
         profile=next((profile for profile in profiles if profile.variant == worst.variant), None),
@@ -230,7 +230,7 @@ def _editable(context: Context, names: Collection[str]) -> set[str]:
 
 
 def _write(
-    context: Context, subject: Subject, tree: Worktree, arguments: GainTerms
+    context: Context, subject: BriefSubject, tree: Worktree, arguments: GainTerms
 ) -> Generator[Tick, None, Brief]:
     """The brief, as a page for people and as JSON for programs."""
     shop, past = workshop(context), SessionChanges(context.finished)

@@ -10,10 +10,10 @@ from loop.model.jobs import usd_of
 from loop.model.money import AiUse
 from loop.optimize import candidates
 from loop.optimize.edits import handed_back, handed_over, page_of
-from loop.optimize.guard import Guard
+from loop.optimize.guard import TreeGuard
 from loop.optimize.paired import best_first
 from loop.optimize.session_changes import SessionChanges, workshop
-from loop.optimize.stopping import STOP, Spent, why_ended
+from loop.optimize.stopping import STOP, CampaignSpent, why_ended
 from loop.repository.worktree import Worktree
 from loop.steps.context import Context, Result, Working
 
@@ -26,13 +26,13 @@ def why_over(context: Context) -> str | None:
     return why_ended(context.task.campaign, spent)
 
 
-def spent_by(context: Context) -> Spent:
+def spent_by(context: Context) -> CampaignSpent:
     """What the campaign has come to."""
     past, notes = SessionChanges(context.finished), workshop(context).notes
     unattended, used = context.task.campaign.unattended, used_by(notes)
     seconds = sum(record.seconds for record in context.finished)
     judging_s = sum(record.seconds for record in context.finished if record.action != "change.brief")
-    return Spent(
+    return CampaignSpent(
         candidates=len(past.proposals) if unattended else len(past.tried),
         without_gain=past.without_gain if unattended else 0,
         seconds=seconds,
@@ -78,7 +78,7 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         left_usd = max(0.01, terms.usd - spent.usd) if terms.usd else None
         limit_s = min(terms.proposer_minutes * 60, left_s)
         page = page_of(shop.notes, asked)
-        guard = Guard.of(context, tree)
+        guard = TreeGuard.of(context, tree)
         round_ = candidates.Round(context, shop, asked, page, tree, terms, limit_s, left_usd, guard)
         yield from candidates.ask(round_, first)
     known, so_far = {proposal.number for proposal in past.proposals}, _so_far(past, shop.notes)

@@ -23,7 +23,7 @@ from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.change import Brief
 from loop.optimize.checking import NOTE, CheckNote
 from loop.optimize.edits import Taken
-from loop.optimize.guard import Guard, said
+from loop.optimize.guard import TreeGuard, said
 from loop.optimize.session_changes import SessionChanges
 from loop.repository import worktree
 from loop.repository.leftover import note_owner
@@ -37,7 +37,7 @@ REPAIRS = 2
 
 
 @dataclass(frozen=True)
-class Round:
+class ProposalRound:
     """What a round of proposals stands on."""
 
     context: Context
@@ -52,7 +52,7 @@ class Round:
     """What each proposer may take."""
     usd: float | None
     """Dollars that are left for all of them."""
-    guard: Guard
+    guard: TreeGuard
     """What none of them may change."""
     tampered: list[str] = field(default_factory=list)
     """What one of them did change; nobody knows which, so none that ends from then on is taken."""
@@ -64,7 +64,7 @@ def kept_in(notes: Path) -> dict[int, Proposal]:
     return {proposal.number: proposal for proposal in proposals}
 
 
-def ask(round_: Round, first: int) -> Generator[Tick, None, None]:
+def ask(round_: ProposalRound, first: int) -> Generator[Tick, None, None]:
     """Have `width` candidates proposed at the same time, numbered from `first`; each is noted when it ends."""
     for killed in round_.shop.tree.parent.glob(f"{round_.shop.tree.name}.*"):
         shutil.rmtree(killed, ignore_errors=True)
@@ -81,7 +81,7 @@ def ask(round_: Round, first: int) -> Generator[Tick, None, None]:
             _note(round_, proposal)
 
 
-def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
+def _candidate(round_: ProposalRound, number: int) -> Generator[Tick, None, Proposal]:
     """One candidate, from an empty folder to its note."""
     _note(round_, Proposal(number=number, ended="interrupted"))
     place = round_.shop.tree.with_name(f"{round_.shop.tree.name}.{number}")
@@ -106,7 +106,7 @@ def _cache(copy: Worktree) -> Path:
     return copy.root / ".git" / "loop-cache"
 
 
-def _leave_note(round_: Round, copy: Worktree) -> None:
+def _leave_note(round_: ProposalRound, copy: Worktree) -> None:
     """What `loop kernels check` compares with in that folder."""
     context = round_.context
     note = CheckNote(
@@ -118,7 +118,7 @@ def _leave_note(round_: Round, copy: Worktree) -> None:
     sums.write_sealed(copy.root / ".git" / NOTE, note)
 
 
-def _note(round_: Round, proposal: Proposal) -> None:
+def _note(round_: ProposalRound, proposal: Proposal) -> None:
     if round_.tampered and proposal.ended == "edited":
         proposal = proposal.model_copy(update={"ended": "tampered", "said": said(round_.tampered)})
     folder = round_.shop.notes / "candidates"
@@ -126,7 +126,7 @@ def _note(round_: Round, proposal: Proposal) -> None:
     sums.write_sealed(folder / f"{proposal.number:04}.json", proposal)
 
 
-def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, None, Proposal]:
+def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[Tick, None, Proposal]:
     """Run the proposer; again with the compiler's words where its edit does not compile."""
     results: list[Errands] = []
     page = _page(round_, number, copy)
@@ -159,7 +159,7 @@ def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, Non
         write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused_by}\n```\n")
 
 
-def _page(round_: Round, number: int, copy: Worktree) -> Path:
+def _page(round_: ProposalRound, number: int, copy: Worktree) -> Path:
     """The brief with this candidate's folder in the place of the session's."""
     page = round_.shop.notes / "candidates" / f"{number:04}-brief.md"
     for path in (page, page.with_suffix(".json")):
@@ -168,7 +168,9 @@ def _page(round_: Round, number: int, copy: Worktree) -> Path:
     return page
 
 
-def _errand(round_: Round, page: Path, copy: Worktree, limit_s: float, isolated: tuple[str, ...]) -> Errand:
+def _errand(
+    round_: ProposalRound, page: Path, copy: Worktree, limit_s: float, isolated: tuple[str, ...]
+) -> Errand:
     campaign = round_.campaign
     return Errand(
         preset=preset_of(campaign.proposer),

@@ -56,7 +56,7 @@ def changed(context: Context, tree: Worktree, before: Mapping[str, str]) -> list
 
 
 @dataclass(frozen=True)
-class Guard:
+class TreeGuard:
     """What there was before proposers began, and can be put back."""
 
     context: Context
@@ -71,7 +71,7 @@ class Guard:
     """Names of all builds in the cache: one that comes later and that we did not make is not believed."""
 
     @classmethod
-    def of(cls, context: Context, tree: Worktree) -> "Guard":
+    def of(cls, context: Context, tree: Worktree) -> "TreeGuard":
         """As it is now."""
         before = {
             name: {path: _content(path, stamped=name == PROGRAMS) for path in paths}

@@ -28,7 +28,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ChangeDecision:
     """What becomes of a change, and why."""
 
     outcome: Outcome
@@ -42,7 +42,7 @@ class Decision:
         return self.outcome == "kept"
 
 
-def decision_on(judged: Judged, least_gain: float) -> Decision:
+def decision_on(judged: Judged, least_gain: float) -> ChangeDecision:
     """Kept where it is right, slower nowhere, faster beyond noise somewhere, and by so much in the mean.
 
     `least_gain`: share, as in 0.02 for 2 %.
@@ -55,9 +55,9 @@ def decision_on(judged: Judged, least_gain: float) -> Decision:
     gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
     against = _against(judged, speeds, gain, least_gain)
     if against is not None:
-        return Decision("reverted", against, gain)
+        return ChangeDecision("reverted", against, gain)
     faster = [speed for speed in speeds if speed.verdict == "faster"]
-    return Decision("kept", f"{_times(gain)} the incumbent's speed, faster on {_of(faster, speeds)}", gain)
+    return ChangeDecision("kept", f"{_times(gain)} the incumbent's speed, faster on {_of(faster, speeds)}", gain)
 
 
 def _against(judged: Judged, speeds: Sequence[SpeedVerdict], gain: float | None, least_gain: float) -> str | None:

@@ -42,7 +42,7 @@ INCUMBENT = "incumbent"
 
 
 @dataclass
-class Search:
+class PointSearch:
     """One search: what is tuned, where it is built, and what became of each point so far."""
 
     context: Context
@@ -102,7 +102,7 @@ def points(context: Context, arguments: PointTerms) -> Working[TuneOutput]:
     bench = context.bench
     target = with_tuning_set(bench.target, arguments.name)
     with bench.at(bench.folder, target) as inner:
-        search = Search(context, inner, arguments.name, target.tuning[arguments.name], device_of(context))
+        search = PointSearch(context, inner, arguments.name, target.tuning[arguments.name], device_of(context))
         yield from compile_points(search, arguments.points)
         yield from verify(search)
         if INCUMBENT not in search.sides:
@@ -126,7 +126,7 @@ def label_of(values: Values) -> str:
     return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
 
 
-def nothing_to_beat(search: Search) -> TuneOutput:
+def nothing_to_beat(search: PointSearch) -> TuneOutput:
     """What to say where the values that run now do not compile, or are wrong."""
     why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
     return TuneOutput(
@@ -137,7 +137,7 @@ def nothing_to_beat(search: Search) -> TuneOutput:
     )
 
 
-def compile_points(search: Search, only: Sequence[Values] | None = None) -> Generator[Tick, None, None]:
+def compile_points(search: PointSearch, only: Sequence[Values] | None = None) -> Generator[Tick, None, None]:
     """Every point, or these, that has not lost before, and the incumbent; a compiler a core runs at a time."""
     search.ground = yield from _ground(search)
     lost = (
@@ -158,7 +158,7 @@ def compile_points(search: Search, only: Sequence[Values] | None = None) -> Gene
             search.sides[label] = (values, search.bench.side(search.tuning.variant, attempt).renamed(label))
 
 
-def _ground(search: Search) -> Generator[Tick, None, str]:
+def _ground(search: PointSearch) -> Generator[Tick, None, str]:
     """Hash of sources, recipe, toolchain and workloads, whatever the values; empty where the compiler refuses."""
     bench, tuning = search.bench, search.tuning
     variant = bench.target.compiled(tuning.variant, bench.architecture)
@@ -172,7 +172,7 @@ def _ground(search: Search) -> Generator[Tick, None, str]:
     return content_hash("\0".join([digest, *(workload.name for workload in search.workloads)]))[:32]
 
 
-def _attempt(search: Search, values: Values) -> Generator[Tick, None, Build | BuildFailed]:
+def _attempt(search: PointSearch, values: Values) -> Generator[Tick, None, Build | BuildFailed]:
     bench, tuning = search.bench, search.tuning
     tuned = tuning.model_copy(update={"best": {search.device: values}})
     target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, search.name: tuned}})
@@ -188,7 +188,7 @@ def _attempt(search: Search, values: Values) -> Generator[Tick, None, Build | Bu
         return failed
 
 
-def verify(search: Search) -> Generator[Tick, None, None]:
+def verify(search: PointSearch) -> Generator[Tick, None, None]:
     """Points that are wrong, hang or crash are out."""
     for labels in _chunks(list(search.sides)):
         jobs = [Job(search.sides[label][1], search.workloads, layouts=False, enough=True) for label in labels]
@@ -197,7 +197,7 @@ def verify(search: Search) -> Generator[Tick, None, None]:
                 search.drop(label, "wrong", checks.first_failure.message)
 
 
-def timed(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
+def timed(search: PointSearch, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent, a few at a time; where there is an executor, each few as a job."""
     trials: dict[str, TriedPoint] = {}
     if not search.apart:
@@ -222,7 +222,7 @@ def timed(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
     return trials
 
 
-def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
+def _time(search: PointSearch, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent; where one of them cannot be timed, each by itself, so that it alone is out."""
     try:
         return (yield from _time_together(search, labels, rounds))
@@ -239,7 +239,7 @@ def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
 
 
 def _time_together(
-    search: Search, labels: Sequence[str], rounds: int
+    search: PointSearch, labels: Sequence[str], rounds: int
 ) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent: the mean ratio over the workloads, and the lowest."""
     sides = [search.sides[label][1] for label in (INCUMBENT, *labels)]
@@ -251,7 +251,7 @@ def _time_together(
     return {label: _trial(search, timings, label) for label in labels if label in search.sides}
 
 
-def _trial(search: Search, timings: Timings, label: str) -> TriedPoint:
+def _trial(search: PointSearch, timings: Timings, label: str) -> TriedPoint:
     """The mean ratio to the incumbent over the workloads, and the lowest."""
     values, _ = search.sides[label]
     logs = [samples.log_ratios(timings.of(load.name), INCUMBENT, label) for load in search.workloads]

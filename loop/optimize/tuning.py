@@ -24,7 +24,7 @@ from loop.model.target import Target
 from loop.optimize import points
 from loop.optimize.briefing import rule
 from loop.optimize.edits import handed_back
-from loop.optimize.points import INCUMBENT, Search, device_of, label_of
+from loop.optimize.points import INCUMBENT, PointSearch, device_of, label_of
 from loop.optimize.session_changes import SessionChanges, own_tree, with_tuning_set, workshop
 from loop.repository import worktree
 from loop.repository.leftover import note_owner
@@ -62,7 +62,7 @@ def tune(context: Context, arguments: TuneTerms) -> Working[TuneOutput]:
     note_owner(tree, shop.notes.parent)
     target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, left[0])
     with context.bench.at(tree.target, target) as bench:
-        search = Search(context, bench, left[0], target.tuning[left[0]], device_of(context))
+        search = PointSearch(context, bench, left[0], target.tuning[left[0]], device_of(context))
         yield from points.compile_points(search)
         if not search.apart:
             yield from points.verify(search)
@@ -104,7 +104,7 @@ def searched(context: Context) -> set[str]:
     return {trial.tuning for output in outputs_of(context.finished, TuneOutput) for trial in output.trials}
 
 
-def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
+def _race(search: PointSearch, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
     """Time what is left beside the incumbent, the fastest of it once more; the best, if it beats the incumbent."""
     with ExitStack() as stack:
         if not search.apart:
@@ -121,7 +121,7 @@ def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, TriedPo
     return best
 
 
-def _proposed(search: Search, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> TuneOutput:
+def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> TuneOutput:
     """The best point as an edit of the manifest; none where the incumbent is as good."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     trials = (incumbent, *search.trials)
@@ -140,7 +140,7 @@ def _proposed(search: Search, best: TriedPoint | None, tree: Worktree, arguments
     return TuneOutput(**fields)
 
 
-def _counted(search: Search) -> str:
+def _counted(search: PointSearch) -> str:
     """How the other points fared."""
     words = [trial.outcome for trial in search.trials]
     names = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
@@ -154,7 +154,7 @@ def _counted(search: Search) -> str:
     return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
 
 
-def _brief(search: Search, best: TriedPoint, tree: Worktree, arguments: TuneTerms) -> Brief:
+def _brief(search: PointSearch, best: TriedPoint, tree: Worktree, arguments: TuneTerms) -> Brief:
     shop, context = workshop(search.context), search.context
     return Brief(
         number=SessionChanges(context.finished).number,

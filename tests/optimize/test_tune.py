@@ -13,7 +13,7 @@ from loop.library import targets
 from loop.model.change import TriedPoint
 from loop.model.tuning import Tuning
 from loop.optimize import tuning
-from loop.optimize.points import Search, nothing_to_beat
+from loop.optimize.points import PointSearch, nothing_to_beat
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES, in_haste
 from tests.projects import KERNEL, loop, make_project
@@ -168,12 +168,12 @@ def test_a_point_that_fails_while_timed_is_alone_in_that(
     assert 0 == done.returncode, done.stderr
 
 
-def search(*trials: TriedPoint) -> Search:
+def search(*trials: TriedPoint) -> PointSearch:
     """A search that has come to these points."""
     values = {"again": [0, 1, 2, 7, 40]}
     fields = {"title": "work", "variant": "ours", "macro": "WORK", "values": values}
     tuned = Tuning.model_validate({**fields, "best": {"cpu": {"again": 40}}, "workloads": [{"N": 64, "M": 256}]})
-    return Search(cast(Any, None), cast(Any, None), "work", tuned, "cpu", [*trials])
+    return PointSearch(cast(Any, None), cast(Any, None), "work", tuned, "cpu", [*trials])
 
 
 def point(again: int, outcome: str, **fields: Any) -> TriedPoint:
