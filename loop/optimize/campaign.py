@@ -79,7 +79,7 @@ def next_candidate(context: Context, asked: Brief, tree: Worktree) -> Working[Br
         limit_s = min(terms.proposer_minutes * 60, left_s)
         page = page_of(shop.notes, asked)
         guard = TreeGuard.of(context, tree)
-        round_ = candidates.Round(context, shop, asked, page, tree, terms, limit_s, left_usd, guard)
+        round_ = candidates.ProposalRound(context, shop, asked, page, tree, terms, limit_s, left_usd, guard)
         yield from candidates.ask(round_, first)
     known, so_far = {proposal.number for proposal in past.proposals}, _so_far(past, shop.notes)
     fresh = {
