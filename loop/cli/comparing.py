@@ -9,11 +9,11 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import project
 from loop.base.screen import Screen
-from loop.cli.pages import print_page
 from loop.learning import comparison_section as page
 from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison, compare
 from loop.model.base import Printed
 from loop.model.record import SessionHead, SessionRecord
+from loop.report.sections import print_page
 from loop.repository import between
 from loop.session import recorded
 from loop.store import sessions

@@ -12,7 +12,6 @@ from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.cli import clean
 from loop.cli.next_plan import where_of
-from loop.cli.pages import print_page
 from loop.cli.status_page import GpuDecision, Left, Milestone, Running, Status, WaitingSession, sections
 from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
@@ -23,8 +22,9 @@ from loop.money import keep_or_stop as keeping
 from loop.money.bill import gpu_rate, no_price
 from loop.money.model import hours_text
 from loop.report import format as say
+from loop.report.sections import print_page
 from loop.session import closing
-from loop.session.bounds import spent_usd
+from loop.session.bounds import charged
 from loop.session.next_session import propose
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
@@ -105,7 +105,7 @@ def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> R
         seconds=seconds,
         budget_s=head.plan.plan.budget.minutes * 60,
         predicted_s=(known.seconds, known.low_s, known.high_s) if known else None,
-        usd=spent_usd(seconds, card, head, hosts=hosts_of(finished(lines))),
+        usd=charged(seconds, card, head, hosts=hosts_of(finished(lines))).usd,
     )
 
 
@@ -123,7 +123,7 @@ def _waiting(row: SessionListing, root: Path, card: RateCard) -> WaitingSession:
     killed = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
     why = "; ".join(filter(None, (record.reason if record else killed, asked)))
     hosts = hosts_of(finished(lines))
-    usd = record.bill.usd if record else spent_usd(sessions.wall_seconds(lines), card, head, hosts=hosts)
+    usd = record.bill.usd if record else charged(sessions.wall_seconds(lines), card, head, hosts=hosts).usd
     return WaitingSession(row.folder, status, why, head.resume_command, usd)
 
 
