@@ -14,7 +14,7 @@ from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison,
 from loop.model.base import Printed
 from loop.model.record import SessionHead, SessionRecord
 from loop.report.sections import print_page
-from loop.repository import between
+from loop.repository import history
 from loop.session import recorded
 from loop.store import sessions
 from loop.store.rows import row_of
@@ -45,7 +45,7 @@ def compare_sessions(
         raise UsageError(f"{twice} is named twice", hint="`loop sessions list` names the others")
     # Each session's sources against those of the one before.
     pairs = pairwise(compared)
-    revisions = [between.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairs]
+    revisions = [history.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairs]
     comparison = compare(compared, revisions)
     if as_json:
         screen.data(to_json(ComparedSessions(**dict(comparison))))
