@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.cli.pages import print_page
-from loop.learning import comparison_section as page
-from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison, compare
-from loop.model.base import Printed
+from loop.learning import comparison
+from loop.learning.comparison import ComparedSession, ComparedSpeed, compare
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
 from loop.repository import between
@@ -22,14 +20,7 @@ from loop.store import sessions
 from loop.store.rows import row_of
 from loop.store.sessions import SessionFolder
 
-MOST = len(page.LETTERS)
-
-
-class Compared(Printed, Comparison):
-    """Sessions beside each other."""
-
-    schema_version: Literal[2] = 2
-    """Number of this schema."""
+MOST = len(comparison.LETTERS)
 
 
 def compare_sessions(
@@ -48,9 +39,9 @@ def compare_sessions(
         raise UsageError(f"{twice} is named twice", hint="`loop sessions list` names the others")
     made = compare(found, _revisions(found, chosen))
     if as_json:
-        screen.data(to_json(Compared(**dict(made))))
+        screen.data(to_json(made))
     else:
-        sections = page.sections(made, wide=as_markdown)
+        sections = comparison.sections(made, wide=as_markdown)
         print_page(f"Sessions {', '.join(ids)}", sections, screen, as_markdown=as_markdown)
     return ExitCode.OK
 

@@ -253,7 +253,7 @@ def sessions_import(
     "sessions compare",
     "loop sessions compare last~1 last",
     "loop sessions compare 2026-11-20 last --md",
-    result="loop.cli.comparing:Compared",
+    result="loop.learning.comparison:Comparison",
     agents="reads",
 )
 def sessions_compare(

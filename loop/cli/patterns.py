@@ -38,15 +38,14 @@ class PlanList(Printed):
 
 def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Patterns by what they are for, the best first; those with some of the words where none has all."""
-    from loop.learning.searching import Entry, failures_of, pattern_fields, search
+    from loop.learning.searching import failures_of, pattern_fields, search
     from loop.store import index
 
     question, chosen = " ".join(words), project(target, Path.cwd())
     patterns = definitions.patterns(chosen)
     failures = failures_of(index.rows(chosen.sessions, last=LOOKED_BACK))
     hits = search(
-        question,
-        [Entry(name, pattern_fields(read.value, failures.get(name, ()))) for name, read in patterns.items()],
+        question, [(name, pattern_fields(read.value, failures.get(name, ()))) for name, read in patterns.items()]
     )
     if not hits and not as_json:
         screen.say(f"no pattern mentions {question!r}; `loop patterns list` shows all")

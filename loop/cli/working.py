@@ -129,7 +129,7 @@ def run_pattern(
 
 @command("run step", "loop run step kernel.verify --variant cpu --json", result=BENCH)
 def run_step(
-    action: Annotated[str, Argument(help="A name from docs/reference/actions.md.")],
+    action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     given: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
     target: Target = None,
     device: Device = "auto",

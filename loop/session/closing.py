@@ -12,7 +12,7 @@ from loop.base.places import shipped
 from loop.base.screen import Screen, table_lines, width
 from loop.debug.section import diagnoses
 from loop.learning import calibration, learnings
-from loop.learning.memory import Recall, failures
+from loop.learning.failures import Recall
 from loop.library.rates import rates
 from loop.model.base import Model
 from loop.model.change import BriefOutput, hosts_of
@@ -259,7 +259,7 @@ def outcome(record: SessionRecord, folder: SessionFolder, recalled: Recall) -> d
         waiting_for=waiting_for(finished),
         brief=str(page.with_suffix(".json")) if (page := brief_page(folder, finished)) else "",
         steps=tuple(ExportedStep(**_picked(step, ExportedStep)) for step in latest_attempts(finished)),
-        failures=failures(recalled, finished),
+        failures=recalled.failed(finished),
         diagnoses=diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,

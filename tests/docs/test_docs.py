@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from loop.cli import ALL as DEFINED
 from loop.cli import app
-from loop.cli.checking import PRINTED, SCHEMAS, schema_text
+from loop.cli.checking import schema_text
 from loop.cli.command import FIRST
 from tests.conftest import ROOT
 
@@ -121,12 +121,6 @@ def test_every_option_is_explained(words: tuple[str, ...]) -> None:
     assert [] == [option.name for option in options if not option.help]
 
 
-@pytest.mark.parametrize("name", [*SCHEMAS, PRINTED])
-def test_stored_schemas_are_those_of_the_models(name: str) -> None:
-    """`make schema` writes them anew."""
-    assert schema_text(name) == (ROOT / "loop" / "schema" / f"{name}.json").read_text()
-
-
 DEFINITIONS = {
     "pattern": sorted((ROOT / "patterns").glob("*.yaml")),
     "plan": sorted((ROOT / "sessions" / "plans").glob("*.yaml")),
@@ -139,7 +133,7 @@ SHIPPED = [(kind, path) for kind, paths in DEFINITIONS.items() for path in paths
 @pytest.mark.parametrize(("kind", "path"), SHIPPED, ids=lambda value: getattr(value, "name", value))
 def test_bundled_definitions_satisfy_the_schema_they_point_at(kind: str, path: Any) -> None:
     """What an editor checks agrees with what the program checks, and the comment leads to the schema."""
-    schema = json.loads((ROOT / "loop" / "schema" / f"{kind}.json").read_text())
+    schema = json.loads(schema_text(kind))
     jsonschema.Draft7Validator.check_schema(schema)
     data = json.loads(json.dumps(yaml.safe_load(path.read_text()), default=str))
     jsonschema.validate(data, schema, cls=jsonschema.Draft7Validator)
@@ -169,5 +163,5 @@ def test_the_architecture_names_files_that_are_there() -> None:
 @pytest.mark.parametrize("text", ["gpu: history-l4", "ai: history-ai"])
 def test_a_card_of_one_line_satisfies_the_schema_too(text: str) -> None:
     """What a project's own card leaves out is the shipped one's."""
-    schema = json.loads((ROOT / "loop" / "schema" / "rates.json").read_text())
+    schema = json.loads(schema_text("rates"))
     jsonschema.validate(yaml.safe_load(f"format: 1\n{text}"), schema, cls=jsonschema.Draft7Validator)
