@@ -61,7 +61,7 @@ def test_the_pages_script_ranks_alike() -> None:
         for n in range(40)
     ]
     questions = ["baselin", "undefined symbol", "warp gate", "lat", "é12 the", "nothing fits here", "drif cpu"]
-    rows = [["pattern", one.key, "", "", [list(field) for field in one.fields]] for one in entries]
+    rows = [["pattern", key, "", "", [list(field) for field in fields]] for key, fields in entries]
     program = (
         "const {prepare, search} = require(process.argv[1]);"
         "const [rows, asked] = JSON.parse(require('fs').readFileSync(0));"
