@@ -42,14 +42,14 @@ Buildable = CAbiVariant | PythonVariant
 
 def buildable(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
     """Those of the named variants that are built of files of the target's folder, for the GPU at hand."""
-    found: dict[str, Buildable] = {}
+    chosen: dict[str, Buildable] = {}
     for name in names:
         variant = bench.target.variants[name]
         if isinstance(variant, CAbiVariant):
-            found |= bench.compiled([name])
+            chosen |= bench.compiled([name])
         elif isinstance(variant, PythonVariant) and python_builds.files_of([variant.module], bench.folder):
-            found[name] = variant
-    return found
+            chosen[name] = variant
+    return chosen
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
     """Ask the compiler what it would read. Raises BuildFailed when a source or header is missing."""
     if isinstance(variant, PythonVariant):
         mine = python_builds.files_of([variant.module], folder)
-        return Sources(hash_files((folder / one for one in mine), folder), (), 0, mine, mine)
+        return Sources(hash_files((folder / file for file in mine), folder), (), 0, mine, mine)
     files = yield from _files_read(variant, folder, include)
     headers = tuple(file for file in files if FRAMEWORK.search(file))
     inside = {os.path.relpath(folder / file, folder) for file in files}
@@ -106,8 +106,8 @@ def _identity(variant: CAbiVariant, folder: Path, files: Iterable[str]) -> str:
 def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
     """What is asked of the compiler, whatever the files hold."""
     flags = variant.build.flags
-    said = [*flags, *named_by(flags, folder).values()]
-    native = processor_identity() if any("native" in text for text in said) else ""
+    words = [*flags, *named_by(flags, folder).values()]
+    native = processor_identity() if any("native" in text for text in words) else ""
     return [variant.build.compiler, *flags, *variant.sources, native]
 
 
@@ -118,10 +118,10 @@ def seen_environment() -> dict[str, str]:
 
 def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
     """Hash of what is asked of the compiler and of its environment: for each there are builds, one a content."""
-    seen = sorted((name, value) for name, value in seen_environment().items() if name != "TMPDIR")
-    return content_hash([*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in seen)])[
-        :32
-    ]
+    visible = sorted((name, value) for name, value in seen_environment().items() if name != "TMPDIR")
+    return content_hash(
+        [*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in visible)]
+    )[:32]
 
 
 def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
@@ -209,7 +209,8 @@ def build(
     stored = known_builds.stored(known, cache) if known else None
     if known and stored:
         return _build(name, variant, known, *stored, cached=True)
-    damaged = _damaged(cache / known.build_id) if known else ""
+    damaged = known and (cache / known.build_id).exists() and not known_builds.whole(cache / known.build_id)
+    note = "the cached build was damaged: not what was recorded; built again" if damaged else ""
     sources = yield from scan(variant, folder, include)
     for _ in range(TRIES):
         try:
@@ -218,15 +219,9 @@ def build(
             last = str(changed)
             continue
         known_builds.keep(asked, known, cache)
-        made = _build(name, variant, known, place, record, cached=False)
-        return made.model_copy(update={"note": damaged or made.note})
+        ready = _build(name, variant, known, place, record, cached=False)
+        return ready.model_copy(update={"note": note or ready.note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
-
-
-def _damaged(entry: Path) -> str:
-    """What to say of a build that is not whole any more; empty where it is, or is gone."""
-    gone = known_builds.whole(entry) or not entry.exists()
-    return "" if gone else "the cached build was damaged: not what was recorded; built again"
 
 
 def _build(
@@ -254,11 +249,12 @@ def _compile(
     """
     stand_in, compiler = sources.identity, variant.build.compiler
     before = {file: reads.fact_of(str(folder / file)).content for file in sources.read}
-    with known_builds.new_folder(cache) as made:
-        scratch = made / "scratch"
+    with known_builds.new_folder(cache) as place:
+        scratch = place / "scratch"
         scratch.mkdir()
-        command = [*_base(variant, include), *_shared(variant.build), f'-DLOOP_BUILD_ID="{stand_in}"']
-        command += [*variant.sources, *linked(variant.build), "-o", str(made / LIBRARY)]
+        shared = ["-shared", "-Xcompiler", "-fPIC"] if Path(compiler).name == "nvcc" else ["-shared", "-fPIC"]
+        command = [*_base(variant, include), *shared, f'-DLOOP_BUILD_ID="{stand_in}"']
+        command += [*variant.sources, *linked(variant.build), "-o", str(place / LIBRARY)]
         begun, lists = time.monotonic(), reads.lists(variant, scratch)
         while True:
             words = [*command, *(word for flags in lists.values() for word in flags)]
@@ -270,35 +266,35 @@ def _compile(
             lists = {option: flags for option, flags in lists.items() if option not in refused}
         if not done.ok:
             raise failure(done, "compile")
-        if not (made / LIBRARY).is_file():
+        if not (place / LIBRARY).is_file():
             raise BuildFailed(
                 f"{compiler} ended well and wrote no library", "see what it does with `-o`", done.errors
             )
         seconds = time.monotonic() - begun
-        known = yield from _known_build(variant, folder, include, sources, made, lists)
+        known = yield from _known_build(variant, folder, include, sources, place, lists)
         for file, content in before.items():
-            if known.facts[reads.named(file, folder, made) or ""].content != content:
+            if known.facts[reads.named(file, folder, place) or ""].content != content:
                 raise reads.Changed(file)
-        (made / LOG).write_text(done.errors)
+        (place / LOG).write_text(done.errors)
         shutil.rmtree(scratch)
         version = compiler_version(compiler) or ""
-        known, record = known_builds.finished(made, known, stand_in, command, seconds, version)
-        return known, known_builds.move_into_place(made, known, cache), record
+        known, record = known_builds.finished(place, known, stand_in, command, seconds, version)
+        return known, known_builds.move_into_place(place, known, cache), record
 
 
 def _known_build(
-    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, made: Path, lists: Iterable[str]
+    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path, lists: Iterable[str]
 ) -> Generator[Tick, None, KnownBuild]:
-    """What the library in `made` was built from, and its id. `lists`: what its tools wrote lists of."""
+    """What the library in `place` was built from, and its id. `lists`: what its tools wrote lists of."""
     programs = yield from reads.programs(variant, folder)
-    loading = yield from reads.loaded(made / LIBRARY)
+    loading = yield from reads.loaded(place / LIBRARY)
     rivals = reads.rivals(variant, sources.read, folder, include, loading or ())
     named = reads.named_by_flags(variant, folder)
-    paths = [*sources.read, *reads.read_lists(made / "scratch"), *named, *programs, *rivals]
-    facts = reads.facts_of(paths, folder, made)
-    loads = reads.facts_of(loading or (), Path.cwd(), made)
+    paths = [*sources.read, *reads.read_lists(place / "scratch"), *named, *programs, *rivals]
+    facts = reads.facts_of(paths, folder, place)
+    loads = reads.facts_of(loading or (), Path.cwd(), place)
     unknown = [] if loading is not None else ["this system does not say which libraries it loads"]
-    unknown += reads.unknowns(variant, facts, folder, made / LIBRARY, lists)
+    unknown += reads.unknowns(variant, facts, folder, place / LIBRARY, lists)
     known = KnownBuild("", "", facts, loads, tuple(dict.fromkeys(unknown)), sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 
@@ -310,12 +306,6 @@ def linked(recipe: BuildRecipe) -> list[str]:
 
 def _base(variant: CAbiVariant, include: Path) -> list[str]:
     return [variant.build.compiler, *variant.build.flags, f"-I{include}"]
-
-
-def _shared(recipe: BuildRecipe) -> list[str]:
-    if Path(recipe.compiler).name == "nvcc":
-        return ["-shared", "-Xcompiler", "-fPIC"]
-    return ["-shared", "-fPIC"]
 
 
 def _need_compiler(compiler: str) -> None:

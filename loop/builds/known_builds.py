@@ -91,14 +91,14 @@ def _read(path: Path) -> KnownBuild:
     if why := stranger(path):
         remark(f"{path} is not used: {why}")
         raise PermissionError(why)
-    found = json.loads(sums.opened(path, sums.read_regular(path)))
+    fields = json.loads(sums.opened(path, sums.read_regular(path)))
     return KnownBuild(
         path.stem,
-        found["library"],
-        reads.read_back(found["facts"]),
-        reads.read_back(found["loads"]),
+        fields["library"],
+        reads.read_back(fields["facts"]),
+        reads.read_back(fields["loads"]),
         (),
-        tuple(found["framework_headers"]),
+        tuple(fields["framework_headers"]),
     )
 
 
@@ -130,12 +130,12 @@ def whole(folder: Path) -> Record | None:
         return None
     try:
         record: Record = json.loads(sums.opened(folder, (folder / RECORD).read_bytes()))
-        found = (record["build_id"], record["sha256"], record["format"])
+        actual = (record["build_id"], record["sha256"], record["format"])
         expected = (folder.name.partition("-")[0], content_hash((folder / LIBRARY).read_bytes()), FORMAT)
         complete = Record.__annotations__.keys() <= record.keys()
     except (OSError, ValueError, KeyError, TypeError, LoopError):
         return None
-    return record if found == expected and complete else None
+    return record if actual == expected and complete else None
 
 
 def places(build_id: str, sha256: str, cache: Path) -> tuple[Path, Path]:
@@ -148,8 +148,8 @@ def places(build_id: str, sha256: str, cache: Path) -> tuple[Path, Path]:
 
 def stored(known: KnownBuild, cache: Path) -> tuple[Path, Record] | None:
     """The folder and the record of a known build's library, if it is whole and the one that was meant."""
-    found = ((place, whole(place)) for place in places(known.build_id, known.library, cache))
-    return next(((p, record) for p, record in found if record and record["sha256"] == known.library), None)
+    records = ((place, whole(place)) for place in places(known.build_id, known.library, cache))
+    return next(((p, record) for p, record in records if record and record["sha256"] == known.library), None)
 
 
 @contextmanager
@@ -161,10 +161,10 @@ def new_folder(cache: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             cache.mkdir(parents=True, exist_ok=True)
-            made = stack.enter_context(own_folder(cache, ".making-"))
+            folder = stack.enter_context(own_folder(cache, ".making-"))
         except OSError as error:
             raise _unusable(cache, error) from error
-        yield made
+        yield folder
 
 
 def _unusable(cache: Path, error: OSError) -> LoopError:
@@ -175,11 +175,11 @@ def _unusable(cache: Path, error: OSError) -> LoopError:
 
 
 def finished(
-    made: Path, known: KnownBuild, stand_in: str, command: list[str], seconds: float, compiler: str
+    folder: Path, known: KnownBuild, stand_in: str, command: list[str], seconds: float, compiler: str
 ) -> tuple[KnownBuild, Record]:
-    """Give the library in `made` its id, in place of what stood in for it, and write its record."""
-    data = (made / LIBRARY).read_bytes().replace(stand_in.encode(), known.build_id.encode())
-    (made / LIBRARY).write_bytes(data)
+    """Give the library in `folder` its id, in place of what stood in for it, and write its record."""
+    data = (folder / LIBRARY).read_bytes().replace(stand_in.encode(), known.build_id.encode())
+    (folder / LIBRARY).write_bytes(data)
     record: Record = {
         "format": FORMAT,
         "build_id": known.build_id,
@@ -189,11 +189,11 @@ def finished(
         "command": [word.replace(stand_in, known.build_id) for word in command],
         "loads": reads.listed({os.path.join(Path.cwd(), name): fact for name, fact in known.loads.items()}),
     }
-    (made / RECORD).write_text(sums.sealed(to_json(record)))
+    (folder / RECORD).write_text(sums.sealed(to_json(record)))
     return replace(known, library=record["sha256"]), record
 
 
-def move_into_place(made: Path, known: KnownBuild, cache: Path) -> Path:
+def move_into_place(folder: Path, known: KnownBuild, cache: Path) -> Path:
     """Rename into the cache, beside another library of the same id; the folder where it is then.
 
     When another session was quicker with the same bytes, its work stands.
@@ -207,7 +207,7 @@ def move_into_place(made: Path, known: KnownBuild, cache: Path) -> Path:
         try:
             if place.exists():
                 place.rename(doomed / "old")
-            made.rename(place)
+            folder.rename(place)
         except OSError:
             there = stored(known, cache)
             if not there:

@@ -66,10 +66,10 @@ class Changed(Exception):
 def signature(path: str) -> Signature:
     """What stat(2) says of a path; None where there is nothing."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return [found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev]
+    return [status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
 
 
 def fact_of(path: str) -> Fact:
@@ -96,18 +96,18 @@ def forget() -> None:
     _digest.cache_clear()
 
 
-def facts_of(paths: Iterable[str], folder: Path, made: Path) -> dict[str, Fact]:
-    """Facts of what was listed while `made` was built: its own files say nothing."""
-    names = dict.fromkeys(name for path in paths if (name := named(path, folder, made)))
+def facts_of(paths: Iterable[str], folder: Path, output: Path) -> dict[str, Fact]:
+    """Facts of what was listed while `output` was built; its own files do not count."""
+    names = dict.fromkeys(name for path in paths if (name := named(path, folder, output)))
     return {name: fact_of(os.path.join(folder, name)) for name in names}
 
 
-def named(path: str, folder: Path, made: Path) -> str | None:
+def named(path: str, folder: Path, output: Path) -> str | None:
     """How a fact calls a path, relative where it lies in the folder; None for our own files and for devices."""
     if not os.path.isabs(path):
         return os.path.normpath(path)
     if path.startswith(("/dev/", "/proc/")) or any(
-        is_below(path, own) for own in (str(made), str(made.resolve()))
+        is_below(path, own) for own in (str(output), str(output.resolve()))
     ):
         return None
     for own in (str(folder), str(folder.resolve())):
@@ -136,10 +136,10 @@ def listed(facts: Facts) -> dict[str, list[Any]]:
     return {name: list(fact) for name, fact in facts.items()}
 
 
-def read_back(found: Mapping[str, list[Any]]) -> dict[str, Fact]:
+def read_back(stored: Mapping[str, list[Any]]) -> dict[str, Fact]:
     """Facts from JSON, those first that change most: files of the folder itself."""
-    names = sorted(found, key=lambda name: (name.startswith("/"), found[name][1] is None))
-    return {name: Fact(*found[name]) for name in names}
+    names = sorted(stored, key=lambda name: (name.startswith("/"), stored[name][1] is None))
+    return {name: Fact(*stored[name]) for name in names}
 
 
 def identity(facts: Facts, include: Path) -> list[str]:
@@ -180,16 +180,16 @@ def rivals(
     for file in known:
         if not file.startswith("/"):
             names |= {os.fsdecode(name) for name in PERHAPS.findall(_bytes(os.path.join(folder, file)))}
-    found = {os.path.join(place, name) for place in places for name in names}
-    found |= {f"{path}.gch" for path in known if not path.startswith("/")}
+    candidates = {os.path.join(place, name) for place in places for name in names}
+    candidates |= {f"{path}.gch" for path in known if not path.startswith("/")}
     linked = [flag[2:] for flag in flags if flag.startswith("-l")]
     for place in (*_values(flags, LIBRARIES), *_paths("LIBRARY_PATH")):
-        found |= {os.path.join(place, f"lib{name}.{kind}") for name in linked for kind in ("so", "a")}
+        candidates |= {os.path.join(place, f"lib{name}.{kind}") for name in linked for kind in ("so", "a")}
     run_paths = [word for flag in flags if "-rpath" in flag for word in re.split(r"[,=:]", flag) if "/" in word]
     for place in (*run_paths, *_paths("LD_LIBRARY_PATH")):
-        found |= {os.path.join(place, os.path.basename(name)) for name in loads}
-    found |= {os.path.join(place, tool) for place in _values(flags, PROGRAMS) for tool in TOOLS}
-    return found
+        candidates |= {os.path.join(place, os.path.basename(name)) for name in loads}
+    candidates |= {os.path.join(place, tool) for place in _values(flags, PROGRAMS) for tool in TOOLS}
+    return candidates
 
 
 def _values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
@@ -217,19 +217,19 @@ def _bytes(path: str) -> bytes:
 def programs(variant: CAbiVariant, folder: Path) -> Generator[Tick, None, list[str]]:
     """The compiler, every place of the PATH before it, and its assembler and linker, as far as it names them."""
     compiler = variant.build.compiler
-    found = [compiler] if "/" in compiler else []
+    paths = [compiler] if "/" in compiler else []
     for place in _paths("PATH") if "/" not in compiler else ():
-        found.append(os.path.join(place, compiler))
-        if os.path.exists(found[-1]):
+        paths.append(os.path.join(place, compiler))
+        if os.path.exists(paths[-1]):
             break
     if Path(compiler).name == "nvcc":
-        return found
+        return paths
     for tool in TOOLS:
         words = [compiler, *variant.build.flags, f"-print-prog-name={tool}"]
         done = yield from run(words, cwd=folder, limit_s=LIMIT_S, env=ENGLISH, note="asking the compiler")
         path = shutil.which(done.output.strip(), path=environment().get("PATH"))
-        found += [path] if done.ok and path else []
-    return found
+        paths += [path] if done.ok and path else []
+    return paths
 
 
 def loaded(library: Path) -> Generator[Tick, None, list[str] | None]:

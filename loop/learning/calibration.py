@@ -23,6 +23,11 @@ class Outcome(NamedTuple):
     high: float
     actual: float
 
+    @property
+    def inside(self) -> bool:
+        """Whether the prediction held."""
+        return self.low <= self.actual <= self.high
+
 
 @dataclass(frozen=True)
 class Calibration:
@@ -62,7 +67,7 @@ def calibration(came: Sequence[Outcome]) -> Calibration | None:
     """How predictions held; None where there were none."""
     if not came:
         return None
-    inside = sum(outcome.low <= outcome.actual <= outcome.high for outcome in came)
+    inside = sum(outcome.inside for outcome in came)
     a, b = inside + 0.5, len(came) - inside + 0.5
     errors = [abs(math.log(outcome.actual / outcome.expected)) for outcome in came]
     return Calibration(len(came), inside, beta_quantile(0.05, a, b), beta_quantile(0.95, a, b), median(errors))

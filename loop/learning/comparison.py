@@ -202,16 +202,12 @@ def _row(variant: str, workload: str, cells: Sequence[ComparedSpeed | None]) -> 
 def sections(page: Comparison, *, wide: bool = False) -> Iterator[Section]:
     """The page. `wide`: with intervals, however many sessions there are."""
     sessions = page.sessions
-    rows = [
-        (
-            letter,
-            session.id,
-            ", ".join(filter(None, (session.status, session.grade))),
-            session.target,
-            _device(session),
-        )
-        for letter, session in zip(LETTERS, sessions, strict=False)
-    ]
+    rows = []
+    for letter, session in zip(LETTERS, sessions, strict=False):
+        gpu = session.facts.get("GPU") if session.device == "cuda" else None
+        ended = ", ".join(filter(None, (session.status, session.grade)))
+        device = f"{session.device} ({gpu})" if gpu else session.device
+        rows.append((letter, session.id, ended, session.target, device))
     yield Section("Sessions", table=filled(columns("", "Session", "Ended", "Target", "Device"), rows), wrap=-1)
     yield Section("Not compared", page.refused)
     for variant in dict.fromkeys(row.variant for row in page.rows):
@@ -219,11 +215,6 @@ def sections(page: Comparison, *, wide: bool = False) -> Iterator[Section]:
     yield Section("Environment", tuple(_environment(page)))
     yield Section("Sources", tuple(line for pair in page.revisions for line in _sources(pair, sessions)))
     yield Section("Cost and time", table=_costs(sessions), after=tuple(_unmeasured(sessions)))
-
-
-def _device(session: ComparedSession) -> str:
-    gpu = session.facts.get("GPU")
-    return f"{session.device} ({gpu})" if session.device == "cuda" and gpu else session.device
 
 
 def _heads(sessions: Sequence[ComparedSession]) -> list[str]:

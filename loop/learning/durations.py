@@ -5,17 +5,12 @@ next time follows Student's t (Gelman et al., Bayesian Data Analysis, 3rd ed., s
 weight: less where its environment or its work differs from what is asked about.
 """
 
-import functools
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from loop.base.stats import t_quantile
 from loop.model.index import SessionRow
-from loop.model.pattern import Pattern
 
 WEIGHTS = {"processor": 0.5, "gpu": 0.25, "driver": 0.5, "cuda": 0.5, "torch": 0.5, "compiler": 0.5}
 """Weight of a run where this fact differs."""
@@ -29,12 +24,6 @@ SLOWED = 0.9
 """Time grows with this power of (1 + other programs for each core)."""
 LEVEL = 0.8
 """Probability of every interval of a time or cost."""
-FILE = Path(__file__).with_name("priors.json")
-"""What patterns took on idle machines: written by `python -m tests.bench.prediction priors`."""
-HERE, ELSEWHERE = 0.35, 0.6
-"""Standard deviation of log(actual / prior) on as many cores as it was measured with, and on others."""
-SERIAL = 0.5
-"""Share of the time that more cores do not shorten. Assumed: timing is serial, compiling is not."""
 
 Place = Sequence[str | None]
 """The facts of an environment, in the order of FACTS; None: not known."""
@@ -96,22 +85,3 @@ def expected(estimate_s: float, runs: Iterable[tuple[float, float]], bias: float
 def slowed(load: float | None) -> float:
     """How many times as long a run takes with `load` other programs for each core."""
     return math.exp(SLOWED * math.log1p(load or 0.0))
-
-
-@functools.cache
-def measured() -> tuple[dict[str, Any], ...]:
-    """The rows of `priors.json`: pattern, bundled, cores, nvcc, seconds, runs."""
-    return tuple(json.loads(FILE.read_text()))
-
-
-def prior(pattern: Pattern, *, bundled: bool, cores: int, nvcc: bool) -> tuple[float, float]:
-    """Seconds of a first run on an idle machine, and the standard deviation of log(actual / seconds).
-
-    From the measured machine most like this one: its compilers first, then its cores. Else the author's estimate.
-    """
-    rows = [row for row in measured() if (row["pattern"], row["bundled"]) == (pattern.name, bundled)]
-    if not rows:
-        return 60 * pattern.estimate.minutes, BIAS
-    nearest = min(rows, key=lambda row: (row["nvcc"] != nvcc, abs(row["cores"] - cores)))
-    same = nearest["cores"] == cores and (nearest["nvcc"] == nvcc or not bundled)  # Own kernels may need no nvcc.
-    return nearest["seconds"] * (SERIAL + (1 - SERIAL) * nearest["cores"] / cores), HERE if same else ELSEWHERE

@@ -48,8 +48,6 @@ def work_of(head: SessionHead) -> Work:
         place=tuple(getattr(environment, name) for name in FACTS),
         ground=head.ground,
         load=head.machine.load or 0.0,
-        cores=head.machine.cores,
-        bundled=head.target_folder == "bundled",
     )
 
 

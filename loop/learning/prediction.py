@@ -13,7 +13,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from loop.base.stats import median
-from loop.learning.durations import FACTS, LEVEL, SPREAD, Duration, alike, expected, place_of, prior, slowed
+from loop.learning.durations import LEVEL, SPREAD, Duration, alike, expected, place_of, slowed
 from loop.model.index import PatternRun, SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
@@ -56,9 +56,6 @@ class Work:
     """Hash of the target's files: where a session ran on them before, builds are in the cache."""
     load: float = 0.0
     """Other programs for each core."""
-    cores: int = 1
-    bundled: bool = False
-    """Whether the target is the one that ships with loop."""
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -161,9 +158,8 @@ def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work) ->
 
 def _of_pattern(pattern: Pattern, runs: Sequence[Weighted], work: Work) -> Duration:
     """One run of a pattern under the present load."""
-    nvcc = work.place[FACTS.index("cuda")] is not None
-    seconds, spread = prior(pattern, bundled=work.bundled, cores=work.cores, nvcc=nvcc)
-    idle = expected(seconds, drawn_in([(past.run.seconds / past.slowed, past.weight) for past in runs]), spread)
+    seconds = drawn_in([(past.run.seconds / past.slowed, past.weight) for past in runs])
+    idle = expected(60 * pattern.estimate.minutes, seconds)
     return replace(idle, centre=idle.centre + math.log(slowed(work.load)))
 
 

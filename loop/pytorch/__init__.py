@@ -52,10 +52,12 @@ class Operator:
         self.architecture: str | None = None
         """What it was built for: `cpu`, or a compute capability; None where nobody said."""
         self._count = len(contract.inputs)
-        self._meanings = {name: meanings(one) for name, one in contract.attributes.items()}
+        self._meanings = {name: meanings(attribute) for name, attribute in contract.attributes.items()}
         self._defaults = {name: known[None] for name, known in self._meanings.items()}
-        self._numbers = tuple(name for name, one in contract.attributes.items() if one.kind == "number")
-        self._known = {tuple(one.items()): self._values(one) for one in self._usual()}
+        self._numbers = tuple(
+            name for name, attribute in contract.attributes.items() if attribute.kind == "number"
+        )
+        self._known = {tuple(attribute.items()): self._values(attribute) for attribute in self._usual()}
         self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {' or '.join(contract.dtypes)}; forward only."
 
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
@@ -82,39 +84,39 @@ class Operator:
         """Attributes whose values are looked up as a whole: none, or one that is not a number."""
         yield {}
         for name, known in self._meanings.items():
-            yield from ({name: said} for said in known if said is not None and name not in self._numbers)
+            yield from ({name: value} for value in known if value is not None and name not in self._numbers)
 
     def _values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
         """Every attribute's number, in the signature's order; raises TypeError or ValueError."""
         values = self._defaults.copy()
-        for name, said in attributes.items():
+        for name, value in attributes.items():
             known = self._meanings.get(name)
-            plain = known is not None and isinstance(said, PLAIN) and said in known
-            values[name] = known[said] if known is not None and plain else self._value(name, said)
+            plain = known is not None and isinstance(value, PLAIN) and value in known
+            values[name] = known[value] if known is not None and plain else self._value(name, value)
         return tuple(values.values())
 
-    def _value(self, name: str, said: object) -> float:
+    def _value(self, name: str, value: object) -> float:
         """A number that an attribute is given; raises TypeError or ValueError for what is none."""
         if name not in self._meanings:
             there = ", ".join(self._meanings) or "none"
             raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {there}")
-        if name in self._numbers and isinstance(said, Real) and not isinstance(said, bool):
-            return float(said)
+        if name in self._numbers and isinstance(value, Real) and not isinstance(value, bool):
+            return float(value)
         try:
-            return self._meanings[name][said]  # A boolean of numpy's is one too.
+            return self._meanings[name][value]  # A boolean of numpy's is one too.
         except (KeyError, TypeError):
-            raise wrong_value(name, self.contract.attributes[name], said) from None
+            raise wrong_value(name, self.contract.attributes[name], value) from None
 
-    def _wrong_count(self, given: Sequence[object]) -> TypeError:
+    def _wrong_count(self, arguments: Sequence[object]) -> TypeError:
         """The error for too many tensors, or too few."""
         inputs, named = ", ".join(self.contract.inputs), ", ".join(self.contract.attributes)
-        more = f"; attributes are given by name: {named}" if named and len(given) > self._count else ""
+        more = f"; attributes are given by name: {named}" if named and len(arguments) > self._count else ""
         tensors = "1 tensor" if self._count == 1 else f"{self._count} tensors"
-        return TypeError(f"{self.contract.title}: expected {tensors} ({inputs}), got {len(given)}{more}")
+        return TypeError(f"{self.contract.title}: expected {tensors} ({inputs}), got {len(arguments)}{more}")
 
-    def _no_tensor(self, given: Sequence[object]) -> TypeError:
+    def _no_tensor(self, arguments: Sequence[object]) -> TypeError:
         """The error for the first of these that is no tensor."""
-        named = zip(self.contract.inputs, given, strict=True)
+        named = zip(self.contract.inputs, arguments, strict=True)
         name, value = next((name, value) for name, value in named if not isinstance(value, Tensor))
         got = "None" if value is None else type(value).__name__
         return TypeError(f"{self.contract.title}: {name}: expected a tensor, got {got}")
@@ -157,9 +159,9 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
     _check_name(contract, chosen)
     architecture = _architecture(where)
     library = open_library(name, target.compiled(name, architecture), chosen.target)
-    made = Operator(contract, library, declare(contract), give_kernel(contract, library))
-    made.architecture = architecture
-    return made
+    result = Operator(contract, library, declare(contract), give_kernel(contract, library))
+    result.architecture = architecture
+    return result
 
 
 def _compiled(target: Target, name: str) -> CAbiVariant:
@@ -171,7 +173,7 @@ def _compiled(target: Target, name: str) -> CAbiVariant:
         raise UsageError(
             f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one",
             hint=hint_for(
-                name, {key: one for key, one in target.variants.items() if isinstance(one, CAbiVariant)}
+                name, {key: other for key, other in target.variants.items() if isinstance(other, CAbiVariant)}
             ),
         )
     return variant
@@ -193,15 +195,15 @@ def _elsewhere(name: str, where: torch.device, right: str) -> LoopError:
     return UsageError(f"variant {name} does not run on {where.type}", hint=f"device={right!r}")
 
 
-def _check_place(made: Operator, where: torch.device) -> None:
+def _check_place(known: Operator, where: torch.device) -> None:
     """Raise LoopError where an operator that is there already does not run on a device."""
-    name = made.contract.name
-    if where.type != made.contract.device:
-        raise _elsewhere(name, where, made.contract.device)
+    name = known.contract.name
+    if where.type != known.contract.device:
+        raise _elsewhere(name, where, known.contract.device)
     architecture = _architecture(where)
-    if made.architecture not in (None, architecture):
+    if known.architecture not in (None, architecture):
         raise UsageError(
-            f"variant {name} was built for {made.architecture} in this process, and {where} is {architecture}",
+            f"variant {name} was built for {known.architecture} in this process, and {where} is {architecture}",
             hint="an operator is made once: use another process for another kind of GPU",
         )
 

@@ -37,10 +37,10 @@ def declare(contract: Contract) -> OpOverload:
 
     def abstract(*arguments: Tensor) -> Tensor:
         tensors = arguments[:count]
-        made = output_of(contract, [see(tensor) for tensor in tensors], abstract=True)
+        output = output_of(contract, [see(tensor) for tensor in tensors], abstract=True)
         if torch.is_grad_enabled():
             check_gradients(contract, tensors)
-        return torch.empty(made.shape, dtype=made.dtype, device=made.device)
+        return torch.empty(output.shape, dtype=output.dtype, device=output.device)
 
     register_fake(contract.title, abstract, lib=own)
     op: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default
