@@ -8,7 +8,7 @@ from typing import Literal
 from loop.base.ratios import plain_ratio
 from loop.learning.statistics import PatternStatistics
 from loop.model.bisect import UNCOMMITTED
-from loop.model.change import Kept
+from loop.model.change import KeptChange
 from loop.model.gain import Promise
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE
@@ -104,7 +104,7 @@ class Idea:
     """The variant it is about; None for all."""
     resume: str | None = None
     """The session to resume, instead of a new one."""
-    take: Kept | None = None
+    take: KeptChange | None = None
     """The kept change to take over before."""
     blamed: str = ""
     """The commit to revert or mend before."""
