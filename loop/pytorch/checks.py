@@ -28,18 +28,20 @@ def refuse(contract: Contract, words: str) -> NoReturn:
     raise RuntimeError(f"{contract.title}: {words}")
 
 
-def output_of(contract: Contract, seen: Sequence[TensorFacts], *, abstract: bool = False) -> TensorFacts:
+def output_of(contract: Contract, inputs: Sequence[TensorFacts], *, abstract: bool = False) -> TensorFacts:
     """Shape, type and device of the output. Raises RuntimeError that names the first input that is wrong.
 
     `abstract`: the tensors have no memory, so that they may also be on the meta device.
     """
-    tensors = dict(zip(contract.inputs, seen, strict=True))
+    tensors = dict(zip(contract.inputs, inputs, strict=True))
     first, typed = next(iter(tensors)), [name for name in tensors if name not in contract.types]
     for name, tensor in tensors.items():
         _check_device(contract, name, tensor, first, tensors[first], abstract=abstract)
         _check_dtype(contract, name, tensor, typed, tensors)
         _check_sizes(contract, name, tensor, tensors)
-    shape = tuple(tensors[name].shape[axis] for name, axis in (contract.homes[one] for one in contract.output))
+    shape = tuple(
+        tensors[name].shape[axis] for name, axis in (contract.homes[dimension] for dimension in contract.output)
+    )
     own = tensors[typed[0]].dtype if typed else getattr(torch, str(contract.only))
     named = contract.types.get(OUTPUT)
     return TensorFacts(shape, getattr(torch, named) if named else own, tensors[first].device)

@@ -49,11 +49,11 @@ def pages() -> dict[str, str]:
     }
 
 
-def write(folder: Path = FOLDER) -> list[str]:
+def write(folder: Path = FOLDER, texts: Mapping[str, str] | None = None) -> list[str]:
     """Write all pages into an empty folder; their names."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    texts = pages()
+    texts = pages() if texts is None else texts
     for name, text in texts.items():
         (folder / name).write_text(text)
     return list(texts)

@@ -16,7 +16,7 @@ def test_the_reference_is_written_as_a_folder_of_pages(tmp_path: Path) -> None:
     folder = tmp_path / "reference"
     folder.mkdir()
     (folder / "old.md").write_text("")
-    assert list(PAGES) == reference.write(folder)
+    assert list(PAGES) == reference.write(folder, PAGES)
     assert PAGES == {path.name: path.read_text() for path in folder.iterdir()}
 
 
