@@ -75,25 +75,16 @@ def signature(path: str) -> Signature:
 def fact_of(path: str) -> Fact:
     """What a path is now."""
     now = signature(path)
-    return Fact(NOTHING if now is None else _content(path, now), now)
-
-
-def _content(path: str, now: list[int]) -> str:
-    return _digest(path, tuple(now)) if stat.S_ISREG(now[0]) else OTHER
+    return Fact(NOTHING if now is None else content_of(path, tuple(now)), now)
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _digest(path: str, now: tuple[int, ...]) -> str:
-    """Hash of a file's bytes, worked out once for what stat(2) says of it."""
+def content_of(path: str, now: tuple[int, ...]) -> str:
+    """Hash of a file's bytes, computed once for each result of stat(2); `other` for what is no file."""
     try:
-        return content_hash(Path(path).read_bytes())
+        return content_hash(Path(path).read_bytes()) if stat.S_ISREG(now[0]) else OTHER
     except OSError:
         return OTHER
-
-
-def forget() -> None:
-    """Work every hash out anew."""
-    _digest.cache_clear()
 
 
 def facts_of(paths: Iterable[str], folder: Path, output: Path) -> dict[str, Fact]:
@@ -126,7 +117,7 @@ def hold(facts: Facts, base: Path) -> bool:
     for name, fact in facts.items():
         path = os.path.join(base, name)
         now = signature(path)
-        if now != fact.signature and (NOTHING if now is None else _content(path, now)) != fact.content:
+        if now != fact.signature and (NOTHING if now is None else content_of(path, tuple(now))) != fact.content:
             return False
     return True
 
