@@ -71,16 +71,13 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
     if isinstance(variant, PythonVariant):
         mine = python_builds.files_of([variant.module], folder)
         return Sources(hash_files((folder / file for file in mine), folder), (), 0, mine, mine)
-    files = yield from _files_read(variant, folder, include)
-    headers = tuple(file for file in files if FRAMEWORK.search(file))
-    inside = {os.path.relpath(folder / file, folder) for file in files}
-    own = tuple(sorted(name for name in inside if not name.startswith("..")))
-    return Sources(_identity(variant, folder, files), headers, len(variant.sources), own, tuple(files))
-
-
-def _files_read(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, list[str]]:
-    """Every file that the compiler reads."""
-    _need_compiler(variant.build.compiler)
+    compiler = variant.build.compiler
+    version = compiler_version(compiler)
+    if version is None and shutil.which(compiler) is not None:
+        raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
+    if version is None:
+        missing = f"{compiler}: no such compiler on the PATH"
+        raise BuildFailed(missing, how_to_install(compiler), "", no_compiler=True)
     for source in variant.sources:
         if not (folder / source).is_file():
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
@@ -88,19 +85,18 @@ def _files_read(variant: CAbiVariant, folder: Path, include: Path) -> Generator[
     done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
     if not done.ok:
         raise failure(done, "read")
-    return sorted(set(dependencies(done.output)))
-
-
-def _identity(variant: CAbiVariant, folder: Path, files: Iterable[str]) -> str:
-    """Hash of contents, names, recipe and compiler; where the folder lies does not matter."""
-    pairs = []
+    files = sorted(set(dependencies(done.output)))
+    contents: list[tuple[str, str]] = []
+    own: set[str] = set()
     for file in files:
         path = folder / file
-        name = os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
-        pairs.append((name, content_hash(path.read_bytes())))
-    version = compiler_version(variant.build.compiler) or ""
-    words = [text for pair in sorted(pairs) for text in pair]
-    return content_hash("\0".join([*words, *_recipe(variant, folder), version]))[:32]
+        name = os.path.relpath(path, folder)
+        own |= set() if name.startswith("..") else {name}
+        contents.append((name if path.is_relative_to(folder) else path.name, content_hash(path.read_bytes())))
+    words = [text for pair in sorted(contents) for text in pair]
+    identity = content_hash("\0".join([*words, *_recipe(variant, folder), version]))[:32]
+    headers = tuple(file for file in files if FRAMEWORK.search(file))
+    return Sources(identity, headers, len(variant.sources), tuple(sorted(own)), tuple(files))
 
 
 def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
@@ -306,11 +302,3 @@ def linked(recipe: BuildRecipe) -> list[str]:
 
 def _base(variant: CAbiVariant, include: Path) -> list[str]:
     return [variant.build.compiler, *variant.build.flags, f"-I{include}"]
-
-
-def _need_compiler(compiler: str) -> None:
-    if compiler_version(compiler) is not None:
-        return
-    if shutil.which(compiler) is not None:
-        raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
-    raise BuildFailed(f"{compiler}: no such compiler on the PATH", how_to_install(compiler), "", no_compiler=True)
