@@ -1,8 +1,8 @@
 """From sources to a shared library that carries the hash of all that it was built from.
 
 Preprocessor, assembler, linker and loader list the files that they read (`reads`). The build id is a hash of those
-contents, of the recipe and of the processor that -march=native stands for. A cached build is used as long as each
-of those files is what it was (`known_builds`).
+contents, of the recipe and of the processor that -march=native stands for. A cached build is used while all these
+files are unchanged (`known_builds`).
 """
 
 import os
@@ -28,10 +28,10 @@ from loop.workers.bench import Bench
 
 SCAN_LIMIT_S = 60.0
 TRIES = 3
-"""How often a build is begun again because its files change while it works."""
+"""Attempts at a build whose files change while it runs."""
 FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 PLACES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
-"""Variables that are no part of an id, because they only tell where programs are: what those read is known."""
+"""Variables that are no part of an id: they say where programs are, and what those read is listed."""
 THIS_COMMAND = secrets.token_hex(16)
 """Part of the id of a build that only this process may use."""
 
@@ -41,7 +41,7 @@ Buildable = CAbiVariant | PythonVariant
 
 
 def buildable(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
-    """Those of the named variants that are built of files of the target's folder, for the GPU at hand."""
+    """The named variants that are built from files of the target's folder, for the GPU at hand."""
     chosen: dict[str, Buildable] = {}
     for name in names:
         variant = bench.target.variants[name]
@@ -54,7 +54,7 @@ def buildable(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
 
 @dataclass(frozen=True)
 class Sources:
-    """What a variant would be built from, by what its preprocessor says."""
+    """What a variant would be built from, as its preprocessor lists it."""
 
     identity: str
     """Hash of these files, the recipe and the compiler's version. A build id covers more."""
@@ -100,7 +100,7 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
 
 
 def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
-    """What is asked of the compiler, whatever the files hold."""
+    """Compiler, flags, sources, and the processor where flags say `native`."""
     flags = variant.build.flags
     words = [*flags, *named_by(flags, folder).values()]
     native = processor_identity() if any("native" in text for text in words) else ""
@@ -108,12 +108,12 @@ def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
 
 
 def seen_environment() -> dict[str, str]:
-    """What a compiler sees of our environment."""
+    """The variables of our environment that change what a compiler makes."""
     return {name: value for name, value in {**environment(), **ENGLISH}.items() if name in SEEN}
 
 
 def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
-    """Hash of what is asked of the compiler and of its environment: for each there are builds, one a content."""
+    """Hash of recipe and environment. One question has several builds, one for each content of the files."""
     visible = sorted((name, value) for name, value in seen_environment().items() if name != "TMPDIR")
     return content_hash(
         [*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in visible)]
@@ -121,14 +121,14 @@ def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
 
 
 def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
-    """The cached build of exactly what is there now, if it is whole."""
+    """The cached build of the files as they are now, if it is undamaged."""
     known = known_builds.find(question(variant, folder, include), folder, cache)
     stored = known_builds.stored(known, cache) if known else None
     return _build(name, variant, known, *stored, cached=True) if known and stored else None
 
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
-    """The cached build with that id, whatever its sources are now, if it still loads what it loaded then."""
+    """The cached build with that id, if it still loads the same libraries. Its sources may have changed."""
     if (copied := python_builds.find_id(variant_name, build_id, cache)) is not None:
         return copied
     places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
@@ -147,9 +147,9 @@ def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
 
 
 def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
-    """What the build of what is there now rests on, by path from the folder; also where a rival would be found.
+    """Files that the current build read, and paths where another file would be found first, from the folder.
 
-    None where there is no such build, or more may be in it.
+    None where there is no such build, or where it may have read more.
     """
     if isinstance(variant, PythonVariant):
         return python_builds.files_of([variant.module], folder)
@@ -167,7 +167,7 @@ def ground(
     include: Path,
     limit_s: float,
 ) -> Generator[Tick, None, str]:
-    """Hash of what a build rests on, `but` for some flags: the same for every value that these may have.
+    """Hash of what a build read, without the flags in `but`: equal for all values of these flags.
 
     Raises BuildFailed as `build` does.
     """
@@ -239,9 +239,9 @@ def _build(
 def _compile(
     variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, tuple[KnownBuild, Path, known_builds.Record]]:
-    """Compile once, with an id that stands for the one that is known only afterwards. Raises reads.Changed.
+    """Compile once, with a stand-in of the id, which is only known afterwards. Raises reads.Changed.
 
-    The linker hashes what stands in, so it does not say where the folder lies: two clones make the same library.
+    The stand-in depends on contents alone, so the linker's own hash is the same in two clones.
     """
     stand_in, compiler = sources.identity, variant.build.compiler
     before = {file: reads.fact_of(str(folder / file)).content for file in sources.read}
@@ -281,7 +281,7 @@ def _compile(
 def _known_build(
     variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path, lists: Iterable[str]
 ) -> Generator[Tick, None, KnownBuild]:
-    """What the library in `place` was built from, and its id. `lists`: what its tools wrote lists of."""
+    """What the library in `place` was built from, and its id. `lists`: options whose lists were written."""
     programs = yield from reads.programs(variant, folder)
     loading = yield from reads.loaded(place / LIBRARY)
     rivals = reads.rivals(variant, sources.read, folder, include, loading or ())
@@ -296,7 +296,7 @@ def _known_build(
 
 
 def linked(recipe: BuildRecipe) -> list[str]:
-    """Libraries among the flags: the linker wants them after what uses them."""
+    """Libraries among the flags: they have to follow the sources on the command line."""
     return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".so"))]
 
 

@@ -1,6 +1,6 @@
-"""What a build is for a Python variant: a copy of the files it is made of, under the hash of what they hold.
+"""The build of a Python variant: a copy of its files, under the hash of their contents.
 
-What it is made of is read from the text: nothing runs. It is loaded from that copy, so an edit of the target's
+The files are found by reading the source; nothing runs. The worker loads the copy, so an edit of the target's
 folder changes nothing that is being judged, and two versions of one module can be timed side by side.
 """
 
@@ -29,9 +29,9 @@ DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def files_of(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
-    """Files of a folder that these modules are made of, by their path from there; none of installed packages.
+    """Files of a folder that these modules use, as relative paths; none of installed packages.
 
-    Those that they import, wherever the import stands; those that a text in them names; and what these do in turn.
+    These are files that they import anywhere, files that a string in them names, and so on in turn.
     """
     names = list(modules)
     places = list(dict.fromkeys(["", *(os.path.dirname(name) for name in names if name.endswith(".py"))]))

@@ -1,11 +1,15 @@
-"""What a build rests on: the files that the toolchain lists, and places where another file would be found first.
+"""What a build read: the files that the toolchain lists, and paths where another file would be found first.
 
-The preprocessor lists sources and headers (`-M`), the assembler what `.incbin` and `.include` name (`--MD`), the
-linker objects, archives and scripts (`--dependency-file`), and `ldd` the libraries that are loaded. Flags name
-more files. A header or library that appears earlier on a search path of the flags or the environment is seen, too;
-one that appears on a path of the compiler's own is not: `loop clean --cache` builds anew then.
+- The preprocessor lists sources and headers (`-M`).
+- The assembler lists what `.incbin` and `.include` name (`--MD`).
+- The linker lists objects, archives and scripts (`--dependency-file`).
+- `ldd` lists the libraries that are loaded.
+- Flags name more files.
 
-A fact is what one path was. It still holds where stat(2) says the same, or where the content is the same.
+A header or library that appears earlier on a search path of the flags or the environment is noticed. One that
+appears on the compiler's own path is not: use `loop clean --cache` then.
+
+A fact is what one path was. It holds while stat(2) or the content says the same.
 """
 
 import functools
@@ -23,14 +27,14 @@ from loop.library.response_files import named_by
 from loop.model.target import CAbiVariant
 
 NOTHING, OTHER = "nothing", "other"
-"""Contents of what is not there, and of what is no file."""
+"""Content of a missing path, and of a path that is no regular file."""
 SEEN = (
     "PATH", "HOME", "TMPDIR", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH",
     "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
 )  # fmt: skip
 """Variables that change what a compiler makes."""
 ENGLISH = {"LC_ALL": "C"}
-"""Environment of a tool whose messages are to be read here."""
+"""Environment of a tool whose messages `loop` reads."""
 HEADERS, LIBRARIES, PROGRAMS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",), ("-B",)
 """Flags that name folders in which headers, libraries and programs of the toolchain are looked for."""
 TOOLS = ("cc1plus", "as", "ld")
@@ -56,11 +60,11 @@ class Fact(NamedTuple):
 
 
 Facts = Mapping[str, Fact]
-"""By path: relative to the variant's folder where it lies there or was named so."""
+"""By path, relative to the variant's folder where possible."""
 
 
 class Changed(Exception):
-    """A file changed while it was compiled: nobody knows which of its contents went in."""
+    """A file changed while it was compiled, so it is unknown which content was read."""
 
 
 def signature(path: str) -> Signature:
@@ -94,7 +98,7 @@ def facts_of(paths: Iterable[str], folder: Path, output: Path) -> dict[str, Fact
 
 
 def named(path: str, folder: Path, output: Path) -> str | None:
-    """How a fact calls a path, relative where it lies in the folder; None for our own files and for devices."""
+    """The name of a path in facts, relative where it lies in the folder; None for our own files and devices."""
     if not os.path.isabs(path):
         return os.path.normpath(path)
     if path.startswith(("/dev/", "/proc/")) or any(
@@ -113,7 +117,7 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def hold(facts: Facts, base: Path) -> bool:
-    """Whether everything is as it was; relative paths are looked for in `base`."""
+    """Whether everything is unchanged; relative paths start at `base`."""
     for name, fact in facts.items():
         path = os.path.join(base, name)
         now = signature(path)
@@ -128,13 +132,13 @@ def listed(facts: Facts) -> dict[str, list[Any]]:
 
 
 def read_back(stored: Mapping[str, list[Any]]) -> dict[str, Fact]:
-    """Facts from JSON, those first that change most: files of the folder itself."""
+    """Facts from JSON, files of the folder first: these change most often."""
     names = sorted(stored, key=lambda name: (name.startswith("/"), stored[name][1] is None))
     return {name: Fact(*stored[name]) for name in names}
 
 
 def identity(facts: Facts, include: Path) -> list[str]:
-    """Names and contents of all that is there, for a hash: wherever the folder and loop's own header lie."""
+    """Names and contents of all existing files, for a hash that does not depend on the folder's place."""
     rows = (
         (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, fact.content)
         for name, fact in facts.items()
@@ -234,7 +238,7 @@ def loaded(library: Path) -> Generator[Tick, None, list[str] | None]:
 def unknowns(
     variant: CAbiVariant, facts: Facts, folder: Path, library: Path, asked: Iterable[str]
 ) -> Iterator[str]:
-    """Why a build may be another one the next time although all that it read is the same.
+    """Why a build may differ the next time although all listed files are unchanged.
 
     `asked`: the lists that assembler and linker wrote.
     """

@@ -1,4 +1,4 @@
-"""What kernels take, by the compiler's own report: registers, spills, stack and shared memory of each instance.
+"""What kernels use, by the compiler's own report: registers, spills, stack and shared memory of each instance.
 
 nvcc's assembler prints it with `-Xptxas -v`; the build keeps what the compiler printed beside the library.
 """
