@@ -5,9 +5,8 @@
     double = operator("right", "my-target")
     y = double(x)
 
-Begin with `operator` below. `registration` declares the operator to PyTorch. Calls reach the kernel in C without
-Python (`c_dispatch`), or in Python where that cannot be had (`python_dispatch`). In the parent this room alone
-imports torch.
+Begin with `operator` below. `registration` declares the operator to PyTorch. PyTorch calls the kernel in C, without
+Python (`c_dispatch`). Where that is not available, a function in Python calls it (`python_dispatch`).
 """
 
 import threading
@@ -31,26 +30,26 @@ from loop.timing.contract import Contract, contract_of, meanings, wrong_value
 
 __all__ = ["Operator", "operator"]
 PLAIN = (bool, int, float, str, type(None))
-"""What attributes usually are; all of it can be looked up."""
+"""Usual types of attribute values; all are hashable."""
 _lock = threading.Lock()
 _operators: dict[tuple[Path, str], "Operator"] = {}
 
 
 class Operator:
-    """A variant to be called on tensors. Forward only: no gradient comes through it."""
+    """A variant that can be called on tensors. Forward only: it has no gradient."""
 
     def __init__(self, contract: Contract, library: KernelLibrary, op: OpOverload, why: str | None) -> None:
         self.contract, self.library = contract, library
         self.op = op
         """The raw overload in `torch.ops`: attributes by position, a choice as its index, NaN for no number."""
         self.raw: Callable[..., Tensor] = getattr(op, "_op", op)
-        """What `op` calls in C++, without its function in Python: for eager calls. `torch.compile` takes `op`."""
+        """The C++ function below `op`, for eager calls. `torch.compile` needs `op` itself."""
         self.dispatch: Dispatch = "python" if why else "c"
-        """How a call reaches the kernel: `c` without Python, `python` where that cannot be had."""
+        """How a call reaches the kernel: `c` without Python, else `python`."""
         self.why = why
-        """Why not without Python."""
+        """Why the dispatch is `python`; None for `c`."""
         self.architecture: str | None = None
-        """What it was built for: `cpu`, or a compute capability; None where nobody said."""
+        """What it was built for: `cpu`, or a compute capability such as `sm_89`; None where unknown."""
         self._count = len(contract.inputs)
         self._meanings = {name: meanings(attribute) for name, attribute in contract.attributes.items()}
         self._defaults = {name: known[None] for name, known in self._meanings.items()}
@@ -74,14 +73,14 @@ class Operator:
                 raise self._no_tensor(tensors)
         try:
             values = self._known.get(tuple(attributes.items()))
-        except TypeError:  # What cannot be looked up is none of them.
+        except TypeError:  # A value that is not hashable is none of them.
             values = None
         call = self.op if torch.compiler.is_compiling() else self.raw
         output: Tensor = call(*tensors, *(self._values(attributes) if values is None else values))
         return output
 
     def _usual(self) -> Iterator[dict[str, object]]:
-        """Attributes whose values are looked up as a whole: none, or one that is not a number."""
+        """Sets of attributes that are looked up as a whole: none, or one that is not a number."""
         yield {}
         for name, known in self._meanings.items():
             yield from ({name: value} for value in known if value is not None and name not in self._numbers)
@@ -96,7 +95,7 @@ class Operator:
         return tuple(values.values())
 
     def _value(self, name: str, value: object) -> float:
-        """A number that an attribute is given; raises TypeError or ValueError for what is none."""
+        """The number of an attribute's value; raises TypeError or ValueError for a wrong value."""
         if name not in self._meanings:
             there = ", ".join(self._meanings) or "none"
             raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {there}")
@@ -128,11 +127,11 @@ class Operator:
 def operator(variant: str, target: str | Path | None = None, device: str | torch.device | None = None) -> Operator:
     """The operator of a compiled variant: built where it is not in the cache, registered once in a process.
 
-    `target`: a folder with a manifest; default ./target.yaml, else the bundled target. `device`: where it has to
-    run, as in `cpu` or `cuda:1`, by default where the variant does; it is built for that GPU's compute capability.
-    The first call decides: later ones give the same operator, whatever became of the sources.
-    Raises LoopError for a variant that is not there, does not run there, was built for another GPU or does not
-    compile, and for definitions that have not been allowed (`loop trust`).
+    `target`: a folder with a manifest; default ./target.yaml, else the bundled target. `device`: where it runs, such
+    as `cpu` or `cuda:1`; default: where the variant does. It is built for that GPU's compute capability.
+    Later calls return the same operator, even if the sources have changed.
+    Raises LoopError if the variant does not exist, does not run on the device, was built for another GPU or does not
+    compile, and if the definitions are not trusted (`loop trust`).
     """
     try:
         chosen = project(Path(target) if target is not None else None, Path.cwd())
@@ -196,7 +195,7 @@ def _elsewhere(name: str, where: torch.device, right: str) -> LoopError:
 
 
 def _check_place(known: Operator, where: torch.device) -> None:
-    """Raise LoopError where an operator that is there already does not run on a device."""
+    """Raise LoopError where a registered operator does not run on a device."""
     name = known.contract.name
     if where.type != known.contract.device:
         raise _elsewhere(name, where, known.contract.device)

@@ -1,7 +1,7 @@
-"""The kernel of an operator in C: PyTorch calls it without Python, by way of kernels/include/loop_torch.cpp.
+"""The kernel of an operator in C: PyTorch calls it without Python, through kernels/include/loop_torch.cpp.
 
-Where it cannot be had, for want of a compiler or of a PyTorch with these functions, Unavailable says why, and the
-kernel in Python does the same more slowly.
+Without a compiler, or without a PyTorch that has these functions, Unavailable says why. The kernel in Python then does
+the same more slowly.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ _kept: list[object] = []
 
 
 def register(contract: Contract, library: KernelLibrary) -> None:
-    """Put the C kernel under an operator that is declared. Raises Unavailable when that cannot be had here."""
+    """Register the C kernel of a declared operator. Raises Unavailable where that is not possible."""
     if max(len(contract.inputs), len(contract.attributes)) > MOST:
         raise Unavailable(f"it has more than {MOST} inputs or attributes")
     c_bridge, operator = bridge(), describe(contract, library)
@@ -87,7 +87,7 @@ def _open() -> ctypes.CDLL:
 
 
 def works() -> bool:
-    """Whether arguments arrive at a C kernel as they were given, and a tensor that requires a gradient shows."""
+    """Whether a C kernel receives the arguments of a call, and sees that a tensor requires a gradient."""
     probe = getattr(torch.ops, SPACE).probe.default
     with torch.enable_grad():
         right = [probe(torch.zeros(1, requires_grad=flag), flag, -7, 0.5) for flag in (True, False)]

@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 def kernel(contract: Contract, library: KernelLibrary) -> Kernel:
-    """What computes a call: tensors, then attributes as numbers, to the output, C order, on the current stream."""
+    """A function of tensors, then attributes as numbers. It returns the output in C order, on the current stream."""
     count, entry = len(contract.inputs), library.entry
     remembered = functools.lru_cache(KEPT)(functools.partial(plan, contract))
     counts = [len(attribute.choices) or math.inf for attribute in contract.attributes.values()]
@@ -84,7 +84,7 @@ def launch(entry: Callable[..., int], device: torch.device, *arguments: bytes) -
 
 
 def plan(contract: Contract, *layouts: Layout) -> Plan:
-    """What the calls with such inputs have in common. Raises RuntimeError for inputs that do not fit."""
+    """The common part of all calls with such inputs. Raises RuntimeError for inputs that do not fit."""
     output = output_of(contract, [TensorFacts(shape, dtype, device) for shape, _, dtype, device in layouts])
     inputs = tuple(_rest(shape, strides, dtype) for shape, strides, dtype, _ in layouts)
     strides = strides_of(output.shape, "contiguous")
