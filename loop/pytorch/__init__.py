@@ -5,8 +5,8 @@
     double = operator("right", "my-target")
     y = double(x)
 
-Begin with `operator` below. `registration` declares the operator to PyTorch. PyTorch calls the kernel in C, without
-Python (`c_dispatch`). Where that is not available, a function in Python calls it (`python_dispatch`).
+Begin with `operator` below. `registration` declares the operator to PyTorch. PyTorch calls the kernel in C,
+without Python (`c_dispatch`). Where that is not available, a function in Python calls it (`python_dispatch`).
 """
 
 import threading
@@ -127,11 +127,11 @@ class Operator:
 def operator(variant: str, target: str | Path | None = None, device: str | torch.device | None = None) -> Operator:
     """The operator of a compiled variant: built where it is not in the cache, registered once in a process.
 
-    `target`: a folder with a manifest; default ./target.yaml, else the bundled target. `device`: where it runs, such
-    as `cpu` or `cuda:1`; default: where the variant does. It is built for that GPU's compute capability.
+    `target`: a folder with a manifest; default ./target.yaml, else the bundled target. `device`: where it runs,
+    such as `cpu` or `cuda:1`; default: where the variant does. It is built for that GPU's compute capability.
     Later calls return the same operator, even if the sources have changed.
-    Raises LoopError if the variant does not exist, does not run on the device, was built for another GPU or does not
-    compile, and if the definitions are not trusted (`loop trust`).
+    Raises LoopError if the variant does not exist, does not run on the device, was built for another GPU or does
+    not compile, and if the definitions are not trusted (`loop trust`).
     """
     try:
         chosen = project(Path(target) if target is not None else None, Path.cwd())

@@ -42,7 +42,7 @@ class Plan(NamedTuple):
 
 
 def kernel(contract: Contract, library: KernelLibrary) -> Kernel:
-    """A function of tensors, then attributes as numbers. It returns the output in C order, on the current stream."""
+    """A function of tensors, then attributes as numbers; returns the output in C order, on the current stream."""
     count, entry = len(contract.inputs), library.entry
     remembered = functools.lru_cache(KEPT)(functools.partial(plan, contract))
     counts = [len(attribute.choices) or math.inf for attribute in contract.attributes.values()]
