@@ -87,6 +87,23 @@ class MadeTarget(Printed):
     """Commands that follow."""
 
 
+class ExportedSection(Model):
+    """A section of the report."""
+
+    fold: str
+    """The fold of the report in which it stands."""
+    title: str
+    """Its heading; empty where it goes on with the section before it."""
+    note: str
+    """What is shown, and how to read it."""
+    lines: tuple[str, ...]
+    """Sentences."""
+    columns: tuple[str, ...]
+    """Heads of its table."""
+    rows: tuple[tuple[str, ...], ...]
+    """Rows of its table, as text."""
+
+
 class ExportedSession(SessionFacts, Conclusion):
     """One session. New fields may come; those that are here keep their names and meanings."""
 
@@ -108,3 +125,5 @@ class ExportedSession(SessionFacts, Conclusion):
     """Changes of the target that were judged."""
     cost: Bill
     """Cost and saving."""
+    sections: tuple[ExportedSection, ...] = ()
+    """The sections of the report, in order."""
