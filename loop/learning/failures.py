@@ -10,7 +10,7 @@ from loop.base.places import Project
 from loop.learning.durations import FACTS
 from loop.library import targets
 from loop.model.base import Model
-from loop.model.exported import FailedStep, Signature
+from loop.model.exported import FailedStep
 from loop.model.index import FailureSeen, SessionRow
 from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.report import format as say
@@ -191,7 +191,7 @@ class Recall:
             FailedStep(
                 step=f"{record.pattern}/{record.step}",
                 message=record.message,
-                signatures=tuple(Signature(key=failure.key, text=failure.text) for failure in of_step(record)),
+                signatures=of_step(record),
                 seen_before=self.lines(record),
             )
             for record in latest_attempts(finished)

@@ -222,13 +222,13 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     for row in rows[-1:]:
         if row.status != "failed" or row.incorrect or row.regressed or not row.failures:
             continue
-        keys = {failure.signature: failure.key or failure.signature for failure in row.failures}
+        keys = {failure.text: failure.key or failure.text for failure in row.failures}
         counts = {
-            signature: sum(any(key in (seen.key, seen.signature) for seen in past.failures) for past in rows)
+            signature: sum(any(key in (other.key, other.text) for other in past.failures) for past in rows)
             for signature, key in keys.items()
         }
-        failure = max(row.failures, key=lambda failure: counts[failure.signature])
-        before = counts[failure.signature] - 1
+        failure = max(row.failures, key=lambda failure: counts[failure.text])
+        before = counts[failure.text] - 1
         why = [f"it failed in {row.id}{f' and {before} before it' if before > 0 else ''}: {failure.message}"]
         why += [f"what usually cures it: {failure.hint}"] if failure.hint else []
         variants = (*row.variants, *row.emulated)

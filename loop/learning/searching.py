@@ -81,5 +81,5 @@ def failures_of(rows: Iterable[SessionRow]) -> dict[str, list[str]]:
     signatures: dict[str, list[str]] = {}
     for row in rows:
         for failure in row.failures:
-            signatures.setdefault(failure.pattern, []).append(failure.signature)
+            signatures.setdefault(failure.pattern, []).append(failure.text)
     return signatures

@@ -105,7 +105,7 @@ def make_hostile() -> Contents:
     hostile = Step.model_validate({**step, "mend": HOSTILE, "with": {HOSTILE: [HOSTILE]}, "on_fail": "continue"})
     pattern = pattern.model_copy(update={"steps": (hostile,)})
     failure = FailureSeen(
-        signature=HOSTILE, subject=HOSTILE, pattern=HOSTILE, step=HOSTILE, message=HOSTILE + "\nline two"
+        text=HOSTILE, subject=HOSTILE, pattern=HOSTILE, step=HOSTILE, message=HOSTILE + "\nline two"
     )
     saving = Saving(pattern=HOSTILE, source=HOSTILE, minutes=1, usd=1)
     row = make_row(
