@@ -93,14 +93,12 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
     as_if: tuple[str, ...] = ()
     cause = _by_gate(prober, BY_CALLS) or (yield from _circumstance(prober))
     checks = checked(prober.context, prober.failing.variant)
-    some = 2 * sum(check.status == "right" for check in checks) >= len(
-        checks
-    )  # Sizes decide: their rule comes first.
-    if not cause and some:
+    sizes_decide = 2 * sum(check.status == "right" for check in checks) >= len(checks)
+    if not cause and sizes_decide:  # Then their rule comes first.
         rule, held = yield from _rule(prober)
     if not cause and by_gate in ("", BY_CAUSE["NaN"]):
         as_if = yield from _as_if(prober)
-    if not cause and not some:
+    if not cause and not sizes_decide:
         rule, held = yield from _rule(prober)
     telling = prober.failing.telling
     return Explanation(

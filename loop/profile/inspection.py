@@ -11,7 +11,7 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build
-from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunches, short_name
+from loop.model.resources import CompiledLibrary, WorkloadLaunches, short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile.launch_limits import Reports
@@ -59,12 +59,14 @@ def compiled(
     context: Context, chosen: Iterable[str], findings: Findings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """Every variant built for the GPU."""
-    target = context.bench.target
-    wanted = {name: target.compiled(name, findings.architecture) for name in chosen}
-    for name, variant in list(wanted.items()):
-        if variant.architecture not in (None, findings.architecture):
-            findings.missing.append(f"{name} on {findings.architecture}: it is made for {variant.architecture}")
-            del wanted[name]
+    wanted: dict[str, CAbiVariant] = {}
+    for name in chosen:
+        variant = context.bench.target.compiled(name, findings.architecture)
+        if variant.architecture in (None, findings.architecture):
+            wanted[name] = variant
+        else:
+            made_for = f"it is made for {variant.architecture}"
+            findings.missing.append(f"{name} on {findings.architecture}: {made_for}")
     return (yield from _build(context, wanted, f"compiler's report for {findings.architecture}", findings))
 
 
@@ -98,32 +100,28 @@ def _read(
     same: Sequence[Build], variant: CAbiVariant, findings: Findings
 ) -> Generator[Tick, None, CompiledLibrary | None]:
     """The compiler's report on one library; None without one, with the reason among the findings."""
-    who = ", ".join(build.variant for build in same)
-    read = yield from resources.read_report(same[0])
-    code = code_for(read.kernels, findings.architecture)
-    if not code:
-        _unread(who, variant, read.kernels, findings)
-        return None
-    kernels, why = yield from resources.with_loops(same[0], code)
-    if why:
-        findings.missing.append(f"share of matrix instructions in hot loops: {why}")
-    if read.cut:
-        findings.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
-    names = tuple(build.variant for build in same)
-    return CompiledLibrary(
-        variants=names, build_id=same[0].build_id, architecture=code[0].architecture, kernels=kernels
-    )
-
-
-def _unread(who: str, variant: CAbiVariant, kernels: Sequence[KernelResources], findings: Findings) -> None:
-    if kernels:
-        others = ", ".join(dict.fromkeys(kernel.architecture for kernel in kernels))
+    names, architecture = tuple(each.variant for each in same), findings.architecture
+    who = ", ".join(names)
+    report = yield from resources.read_report(same[0])
+    code = code_for(report.kernels, architecture)
+    if code:
+        kernels, why = yield from resources.with_loops(same[0], code)
+        if why:
+            findings.missing.append(f"share of matrix instructions in hot loops: {why}")
+        if report.cut:
+            findings.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
+        return CompiledLibrary(
+            variants=names, build_id=same[0].build_id, architecture=code[0].architecture, kernels=kernels
+        )
+    if report.kernels:
+        others = ", ".join(dict.fromkeys(kernel.architecture for kernel in report.kernels))
         mend = "let `-arch={arch}` stand in its `build.flags`"
-        findings.missing.append(f"{who} on {findings.architecture}: its code is for {others} only; {mend}")
+        findings.missing.append(f"{who} on {architecture}: its code is for {others} only; {mend}")
     elif resources.asks_for_report(variant.build.flags):
-        findings.missing.append(f"compiler's report for {findings.architecture}: {who} has no kernel of its own")
+        findings.missing.append(f"compiler's report for {architecture}: {who} has no kernel of its own")
     else:
         findings.wrong(f"{who}: {NO_REPORT}", resources.ASK)
+    return None
 
 
 def ask_host_code(
@@ -198,31 +196,21 @@ def choose(context: Context, arguments: ChooseTerms) -> Working[ChooseOutput]:
     """Ask the host code of each variant, built for the emulator, what it launches on the plan's workloads."""
     findings = Findings(arguments.device, None)
     yield from ask_host_code(context, cuda_variants(context), findings, built=False, timed=True)
-    calls = {
-        name: tuple(_named(call, findings.names) for call in launches) for name, launches in findings.told.items()
-    }
-    count = sum(map(len, calls.values()))
-    missing = [*findings.problems, *findings.missing]
-    message = (
-        f"{count} calls on {arguments.device}"
-        if calls
-        else "; ".join(missing) or "no variant that can be emulated"
-    )
+    calls: dict[str, tuple[WorkloadLaunches, ...]] = {}
+    for name, told in findings.told.items():
+        for call in told:
+            short = [short_name(findings.names.get(launch.kernel, launch.kernel)) for launch in call.launches]
+            pairs = zip(call.launches, short, strict=True)
+            launches = tuple(launch.model_copy(update={"kernel": kernel}) for launch, kernel in pairs)
+            calls[name] = (*calls.get(name, ()), call.model_copy(update={"launches": launches}))
+    missing = "; ".join([*findings.problems, *findings.missing]) or "no variant that can be emulated"
     return Result(
         ChooseOutput(
             ok=bool(calls) and not findings.problems,
-            message=message,
+            message=f"{sum(map(len, calls.values()))} calls on {arguments.device}" if calls else missing,
             hint=findings.hints[0] if findings.hints else None,
             not_exercised=tuple(findings.missing),
             device=arguments.device,
             calls=calls,
         )
     )
-
-
-def _named(call: WorkloadLaunches, names: Mapping[str, str]) -> WorkloadLaunches:
-    launches = [
-        launch.model_copy(update={"kernel": short_name(names.get(launch.kernel, launch.kernel))})
-        for launch in call.launches
-    ]
-    return call.model_copy(update={"launches": tuple(launches)})

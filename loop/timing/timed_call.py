@@ -199,27 +199,22 @@ class TimedCall:
         self.orders.begin()
         try:
             with self.orders.aside():
-                yield from self._fill(sampled, waits, seconds, cold=cold, judged=judged)
+                if self.is_program:
+                    yield from self._run_program(sampled, waits)
+                else:
+                    once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
+                    yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
+                    calls = sampled.calls = self._calls_at_once(once, cold=cold)
+                    filling = begin_filling(sampled, seconds, once, self._replays, cold=cold, judged=judged)
+                    while filling.goes_on:
+                        now = filling.made == filling.place or (filling.late and self._soon())
+                        yield from self._sample(filling, waits, calls, known=filling.to_judge and now, cold=cold)
         finally:
             waits.close()
         reply = yield from self.orders.end()
         sampled.broken = list(reply.broken)
         sampled.writes += [*self.arena.strays(), *reply.writes]
         return sampled
-
-    def _fill(
-        self, sampled: Sampled, waits: Waits, seconds: float, *, cold: bool, judged: bool
-    ) -> Generator[Tick, None, None]:
-        if self.is_program:
-            yield from self._run_program(sampled, waits)
-            return
-        once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
-        yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
-        calls = sampled.calls = self._calls_at_once(once, cold=cold)
-        filling = begin_filling(sampled, seconds, once, self._replays, cold=cold, judged=judged)
-        while filling.goes_on:
-            now = filling.made == filling.place or (filling.late and self._soon())
-            yield from self._sample(filling, waits, calls, known=filling.to_judge and now, cold=cold)
 
     def _sample(
         self, filling: Filling, waits: Waits, calls: int, *, known: bool, cold: bool
@@ -256,21 +251,22 @@ class TimedCall:
     def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
         """Check once whether the variant returns the same buffer for every call of a sample.
 
-        If it does, a sample is one call from then on, because later calls overwrite earlier results.
+        If it does, a sample is one call from then on, because later calls overwrite earlier results. Then results
+        of calls on other inputs begin like the first one, and those of another sample begin otherwise.
         """
         if self.one_memory is not None or not self.returns or calls == 1:
             return
-        first, later = yield from self._results(waits, calls)
-        self.one_memory = first in later and first != (yield from self._results(waits, calls))[0]
-
-    def _results(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[bytes, set[bytes]]]:
-        """How the first result begins, and how the results of calls on other inputs begin."""
-        windows = self._windows(calls)
-        yield from self._ready(windows, self.grid.turns(None), cold=False)
-        yield from self._timed(waits, calls)
-        yield from self.orders.give(GIVE)
-        begins = [self.arena.output(number)[:COMPARED_BYTES] for number in range(calls)]
-        return begins[0], {text for window, text in zip(windows, begins, strict=True) if window != windows[0]}
+        samples = []
+        for _ in range(2):
+            windows = self._windows(calls)
+            yield from self._ready(windows, self.grid.turns(None), cold=False)
+            yield from self._timed(waits, calls)
+            yield from self.orders.give(GIVE)
+            begins = [self.arena.output(number)[:COMPARED_BYTES] for number in range(calls)]
+            samples.append((windows, begins))
+        (windows, begins), (_, others) = samples
+        later = {text for window, text in zip(windows, begins, strict=True) if window != windows[0]}
+        self.one_memory = begins[0] in later and begins[0] != others[0]
 
     def _soon(self) -> bool:
         """True once in `GIVEN` times, at random."""
@@ -380,20 +376,20 @@ class TimedCall:
                 self._replays = 1  # A second pass would be on values that were seen.
                 for number in range(0 if once > SLOW_CALL_S else 1 + PROBES):
                     with self.grid.only(number):
-                        drawn.append((yield from self._probe(waits, calls)))
+                        windows, turns = self._windows(calls), self.grid.turns(None)
+                        samples: list[tuple[float, bool]] = []
+                        for _ in range(PROBE_CALLS):
+                            yield from self._ready(windows, turns, cold=False)
+                            whole, waited = yield from self._timed(waits, calls)
+                            clean = bool(self.replays) or not disturbed(whole, waited)
+                            samples.append((self._own(whole) / calls, clean))
+                        (fresh_s, first), (again_s, second) = samples[:2]
+                        drawn.append(Probed(fresh_s, again_s, first and second))
         finally:
             waits.close()
         yield from self.orders.end()
         some = [probe for probe in drawn[1:] if probe.clean] or drawn[1:]
         return Probed(*map(min, zip(*some, strict=True))) if some else None
-
-    def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, Probed]:
-        windows, turns, samples = self._windows(calls), self.grid.turns(None), list[tuple[float, bool]]()
-        for _ in range(PROBE_CALLS):
-            yield from self._ready(windows, turns, cold=False)
-            whole, waited = yield from self._timed(waits, calls)
-            samples.append((self._own(whole) / calls, bool(self.replays) or not disturbed(whole, waited)))
-        return Probed(samples[0][0], samples[1][0], samples[0][1] and samples[1][1])
 
     def _own(self, whole: float) -> float:
         """Seconds of a sample by the device's clock, where there is one; else by ours."""
