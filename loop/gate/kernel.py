@@ -112,7 +112,7 @@ def builds(context: Context) -> Generator[Tick, None, Built]:
 
 
 def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
-    """Those of the variants that are built; of Python only where they may be changed: others need no build."""
+    """The variants that are built. Python variants are built only where a session may change them."""
     return buildable(context.bench, names) if context.task.changes else context.bench.compiled(names)
 
 
@@ -256,7 +256,7 @@ def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Jo
 def unverified(
     context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
 ) -> list[str]:
-    """The target's sets of which workloads were not verified, with the command that verifies all; or nothing."""
+    """Sets of workloads that were not verified, with the command that verifies all; empty where all were."""
     missing, texts = set(map(values_key, left_out)), []
     for name in context.bench.target.workloads:
         every = set(map(values_key, workloads(context, [name], device=device)))
@@ -311,7 +311,7 @@ class Apart:
 
 
 def verify_apart(context: Context, names: Sequence[str], arguments: VerifyTerms) -> Generator[Tick, None, Apart]:
-    """The same checks of each variant, as jobs of the executor."""
+    """The same checks of each variant, in jobs of the executor."""
     plan = context.task.plan
     size = math.ceil(len(names) / (JOBS_EACH * context.task.campaign.width))
     pieces = [names[first : first + size] for first in range(0, len(names), size)]
@@ -335,7 +335,7 @@ def usable(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
 
 
 def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
-    """Each workload with so many seeds, those of one shape together: their buffers are used again."""
+    """Each workload with so many seeds; those of one shape together, because they share buffers."""
     sets = context.task.plan.workloads
     others = [every_workload(context, sets, context.task.seed + more) for more in range(1, seeds)]
     return [workload for same in zip(timed, *others, strict=True) for workload in same]
@@ -366,7 +366,7 @@ def extra_sets(context: Context) -> list[str]:
 def workloads(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The same without those that could not be judged in this session: nothing is known of what has no answer."""
+    """The workloads of these sets, without those that could not be judged in this session."""
     left = unjudged_names(context)
     return tuple(workload for workload in every_workload(context, sets, seed, device) if workload.name not in left)
 
@@ -382,7 +382,7 @@ def unjudged_names(context: Context) -> set[str]:
 def every_workload(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The workloads of the named sets, in the type that is measured on a device: on ours, or on `device`."""
+    """The workloads of these sets, in the type that is measured on our device, or on `device`."""
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
     return expand(target, sets, dtype, context.task.seed if seed is None else seed)

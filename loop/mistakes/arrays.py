@@ -76,7 +76,7 @@ NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
 
 
 def values(array: Array) -> Array:
-    """What an array means: a copy in float32, or in float64 where it is that."""
+    """The numbers of an array: a copy in float32, or in float64 where it is that."""
     if array.dtype == numpy.uint16:
         return (array.astype(numpy.uint32) << 16).view(numpy.float32)
     return array.astype(numpy.promote_types(array.dtype, numpy.float32))

@@ -42,7 +42,7 @@ class ProofTerms(Lasting):
 
 @dataclass(frozen=True)
 class Setup:
-    """With what the controls of one variant are timed."""
+    """What the controls of one variant are timed with."""
 
     bench: Bench
     side: Side

@@ -45,7 +45,7 @@ def measure(
 
 @dataclass(eq=False)
 class InTurn(Round):
-    """One fresh process for all sides; one that cannot be timed costs the others nothing."""
+    """One fresh process for all sides. A side that cannot be timed costs the others nothing."""
 
     base: Side = field(kw_only=True)
     """What every side errs in."""

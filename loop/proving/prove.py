@@ -50,7 +50,7 @@ class Proof:
 
 
 class SharedWorker(KeptWorker):
-    """A worker that trials may share: where it has loaded the honest variant, it errs call by call."""
+    """A worker that trials may share. Where it has loaded the honest variant, each call carries its mistake."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
         super().__init__(
@@ -86,7 +86,7 @@ class Trial(Checker):
         return reply
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Nothing of a wrong value: what is tried is the tolerance, not what several calls tell."""
+        """For a wrong value nothing: such a control tests the tolerance, not what several calls tell."""
         return "" if self.control.theme == "value" else super().before(workload, layout, call, reply)
 
     def conclude(self, proof: Proof) -> None:
@@ -250,7 +250,7 @@ def _of_others(
 def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Iterator[tuple[Control, list[Workload]]]:
-    """Controls that this variant can make, with the workloads of the type that is measured that it takes then."""
+    """Controls that this variant can make, with the workloads on which they can show."""
     some = _of_type(workloads, base, base_dtype(bench, base))
     for control in controls(bench.target.signature, bench.device):
         if base.kind in control.kinds and (base.deterministic or not control.varies):

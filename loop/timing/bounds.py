@@ -82,7 +82,7 @@ class Ceiling:
 
     @property
     def most(self) -> float:
-        """Operations or bytes a second that are impossible beyond this."""
+        """Operations or bytes a second above which a claim is impossible."""
         return self.per_s * self.slack
 
 
@@ -101,7 +101,7 @@ class Moved:
 
 
 def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EMPTY_SLACK) -> str:
-    """Why a call cannot take so little: one that does nothing takes longer, made the same way. Else empty."""
+    """Why a call cannot be so short: an empty call, made the same way, takes longer. Empty where it can."""
     if seconds * slack >= empty_s:
         return ""
     return (
@@ -111,7 +111,7 @@ def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EM
 
 
 def beyond_memory(seconds: float, moved: Moved, roof: Ceiling) -> str:
-    """Why a call cannot take so little: no memory moves its bytes in that time. Empty when some does."""
+    """Why a call cannot be so short: no memory moves its bytes in that time. Empty where it can."""
     rate = moved.count / seconds
     if rate <= roof.most:
         return ""
@@ -122,7 +122,7 @@ def beyond_memory(seconds: float, moved: Moved, roof: Ceiling) -> str:
 
 
 def beyond_arithmetic(flops_per_s: float | None, roof: Ceiling | None) -> str:
-    """Why a time cannot be true: more operations a second than the device has. Empty when it can."""
+    """Why a time cannot be true: it needs more operations a second than the device has. Empty where it can."""
     if roof is None or flops_per_s is None or flops_per_s <= roof.most:
         return ""
     return (

@@ -142,7 +142,7 @@ def foresees(ready: Ready, others: Iterable[Ready], call: Sequence[float]) -> st
 
 
 def unproven(times: tuple[float, float] | None) -> str:
-    """What is said of a side whose judged calls were far slower than the others; empty where there is nothing."""
+    """A sentence on a side whose judged calls were far slower than its others; empty where there are none."""
     if times is None:
         return ""
     usual_s, judged_s = times

@@ -38,7 +38,7 @@ PROBED_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a segment left to be judged."""
+    """What a segment leaves for the judge."""
 
     side: str
     workload: Workload
@@ -280,7 +280,7 @@ class Round:
 
 
 def fresh_values(workload: Workload, seed: int, number: int) -> Workload:
-    """The workload with the seed of a round of its own."""
+    """The workload with the seed of this round's values."""
     return workload.model_copy(update={"seed": workload.seed + 1_000_003 * (number + 1) + 7919 * (seed % 65536)})
 
 

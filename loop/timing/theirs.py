@@ -99,7 +99,7 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judgin
 
 
 def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
-    """Ours from the steps so far, beside theirs."""
+    """Our verdict from the steps so far, beside theirs."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [
         measurement.ratio

@@ -44,7 +44,7 @@ Windows = list[tuple[int, ...]]
 
 
 class Grid:
-    """Where windows into each input may begin; of a generator all inputs of a call are of the same draw."""
+    """Where windows into each input may begin. All inputs that a generator makes for a call are of one draw."""
 
     def __init__(self, call: Call, device: Device, draw: random.Random) -> None:
         self.call, self.draw = call, draw
@@ -76,7 +76,7 @@ class Grid:
 
     @contextmanager
     def only(self, number: int) -> Iterator[None]:
-        """While it lasts, all calls get one draw of few: the first, or so many after it."""
+        """While it lasts, every call gets the same draw: the first, or the one so many after it."""
         self._only = (self._first + number) % self.call.draws if self.is_few else None
         try:
             yield
