@@ -289,7 +289,7 @@ MOST_COST = 9.0
 """A rule of more parts fits what fails by chance."""
 
 
-class Search:
+class RuleSearch:
     """A search for the rule: it names one case after the other, and learns what came of each."""
 
     def __init__(

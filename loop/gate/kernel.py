@@ -22,7 +22,7 @@ from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
 from loop.gate.order import values_key
 from loop.gate.toolkit import must_fit
 from loop.gate.verification import Verification, untaken
-from loop.gate.verify import Allowance, Job
+from loop.gate.verify import Job, TimeAllowance
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
 from loop.library.made_of import made_of
@@ -198,7 +198,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     sides = [replace(bench.side(name, by_name.get(name)), threads=arguments.threads) for name in names]
     baseline = bench.side(BASELINE)
     room = fitting(bench, wanted, [*sides, baseline], apart=True)
-    allowance = Allowance(arguments.others_s, others)
+    allowance = TimeAllowance(arguments.others_s, others)
     files = _judged_by(context)
     apart, spots = None, tuple[str, ...]()
     if context.task.campaign.executor and len(names) > 1:
@@ -300,7 +300,7 @@ JOBS_EACH = 2
 
 
 @dataclass(frozen=True)
-class Apart:
+class ChecksApart:
     """What jobs found that verify some of the variants each."""
 
     found: list[VariantChecks]
@@ -310,7 +310,9 @@ class Apart:
     jobs: tuple[JobRun, ...]
 
 
-def verify_apart(context: Context, names: Sequence[str], arguments: VerifyTerms) -> Generator[Tick, None, Apart]:
+def verify_apart(
+    context: Context, names: Sequence[str], arguments: VerifyTerms
+) -> Generator[Tick, None, ChecksApart]:
     """The same checks of each variant, in jobs of the executor."""
     plan = context.task.plan
     size = math.ceil(len(names) / (JOBS_EACH * context.task.campaign.width))
@@ -319,7 +321,7 @@ def verify_apart(context: Context, names: Sequence[str], arguments: VerifyTerms)
     answers, jobs = yield from spread(context, "kernel.verify", parts)
     outputs = [VerifyOutput.model_validate(answer, strict=False) for answer in answers]
     controls = [output.control for output in outputs if output.control]
-    return Apart(
+    return ChecksApart(
         found=[checks for output in outputs for checks in output.variants],
         control=next((control for control in controls if not control.right), controls[0]),
         not_exercised=tuple(text for output in outputs for text in output.not_exercised),

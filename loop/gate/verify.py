@@ -64,7 +64,7 @@ class Job:
 
 
 @dataclasses.dataclass
-class Allowance:
+class TimeAllowance:
     """Seconds for optional workloads, the small ones first."""
 
     seconds: float
@@ -88,7 +88,7 @@ class Allowance:
 
 
 def verify(
-    bench: Bench, jobs: Sequence[Job], allowance: Allowance | None = None
+    bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
@@ -97,7 +97,7 @@ def verify(
     it does not repeat itself, it judges nothing. A workload that cannot be judged is left; raises Unjudged where
     none can be.
     """
-    checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
+    checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
     every = of_one_shape(chain(*(job.workloads for job in jobs)))
     groups = [same for same in every if values_key(same[0]) not in spare]
@@ -140,7 +140,7 @@ def verify(
 
 
 def _check_all(
-    bench: Bench, checkers: Sequence["Checker"], same: Sequence[Workload], later: Sequence[Workload]
+    bench: Bench, checkers: Sequence["SideChecker"], same: Sequence[Workload], later: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
     """Every side on the same sizes with each set of values, in one process.
 
@@ -161,7 +161,7 @@ def _check_all(
             yield from bench.discard(workload)
 
 
-class Checker:
+class SideChecker:
     """One side with its worker, and what was found of it so far."""
 
     def __init__(self, job: Job, worker: KeptWorker) -> None:
@@ -228,7 +228,7 @@ class Checker:
         """
         call, note = self.bench.call(workload, self.side.name, layout="broadcast"), f"{self.side.name} once more"
         job = Job(self.bench.side(BASELINE), [workload], layouts=False, control=True)
-        baseline = Checker(job, KeptWorker(self.bench, job.side))
+        baseline = SideChecker(job, KeptWorker(self.bench, job.side))
         try:
             outputs = files_of(call, (yield from self.ask(workload, call, "contiguous", note)))
             wrong = is_wrong((yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)))

@@ -28,7 +28,7 @@ Maker = Callable[[Terms], Mistake]
 
 
 @dataclass
-class Call:
+class ErringCall:
     """One call of a variant that errs."""
 
     honest: Honest
@@ -49,7 +49,7 @@ class Call:
         self.honest(tensors, self.output if output is None else output, {**self.attributes, **(changed or {})})
 
 
-def maker(err: Callable[[Call], None]) -> Maker:
+def maker(err: Callable[[ErringCall], None]) -> Maker:
     """Makes mistakes of one kind, each of which keeps its own things."""
 
     def make(terms: Terms) -> Mistake:
@@ -57,7 +57,7 @@ def maker(err: Callable[[Call], None]) -> Maker:
         numbers = itertools.count()
 
         def mistake(honest: Honest, inputs: list[Any], output: Any, attributes: Attributes) -> None:
-            err(Call(honest, inputs, output, attributes, terms, next(numbers), kept))
+            err(ErringCall(honest, inputs, output, attributes, terms, next(numbers), kept))
 
         return mistake
 

@@ -24,7 +24,7 @@ DRY = "in a dry run no tensor may be touched by the host"
 
 
 @dataclass
-class Findings(Reports):
+class KernelFindings(Reports):
     """What comes to light, variant by variant."""
 
     architecture: str
@@ -56,7 +56,7 @@ def named(context: Context) -> tuple[str, ...]:
 
 
 def compiled(
-    context: Context, chosen: Iterable[str], findings: Findings
+    context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """Every variant built for the GPU."""
     wanted: dict[str, CAbiVariant] = {}
@@ -71,7 +71,7 @@ def compiled(
 
 
 def read_compilers(
-    chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: Findings
+    chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings
 ) -> Generator[Tick, None, None]:
     """What the compiler reports of these builds; those that share sources and flags share a library."""
     findings.compilers = {build.variant: build.compiler for build in built}
@@ -84,7 +84,7 @@ def read_compilers(
 
 
 def _build(
-    context: Context, wanted: Mapping[str, CAbiVariant], what: str, findings: Findings
+    context: Context, wanted: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """The builds that succeed. Adds the failures of the others to the findings."""
     built, failures = yield from compile_all(context, wanted, to_run=False)
@@ -97,7 +97,7 @@ def _build(
 
 
 def _read(
-    same: Sequence[Build], variant: CAbiVariant, findings: Findings
+    same: Sequence[Build], variant: CAbiVariant, findings: KernelFindings
 ) -> Generator[Tick, None, CompiledLibrary | None]:
     """The compiler's report on one library; None without one, with the reason among the findings."""
     names, architecture = tuple(each.variant for each in same), findings.architecture
@@ -125,7 +125,12 @@ def _read(
 
 
 def ask_host_code(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings, *, built: bool, timed: bool = False
+    context: Context,
+    chosen: Mapping[str, CAbiVariant],
+    findings: KernelFindings,
+    *,
+    built: bool,
+    timed: bool = False,
 ) -> Generator[Tick, None, None]:
     """Ask the host code of variants that can be emulated what it launches, with the values of the GPU.
 
@@ -170,7 +175,7 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     ]
 
 
-def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: Findings) -> None:
+def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindings) -> None:
     """Add what the host code of a variant launches to the findings, and what it did not say."""
     declined = [call for call in calls if call.status == "declined"]
     for call in calls:
@@ -194,7 +199,7 @@ class ChooseTerms(Model):
 
 def choose(context: Context, arguments: ChooseTerms) -> Working[ChooseOutput]:
     """Ask the host code of each variant, built for the emulator, what it launches on the plan's workloads."""
-    findings = Findings(arguments.device, None)
+    findings = KernelFindings(arguments.device, None)
     yield from ask_host_code(context, cuda_variants(context), findings, built=False, timed=True)
     calls: dict[str, tuple[WorkloadLaunches, ...]] = {}
     for name, told in findings.told.items():

@@ -42,7 +42,7 @@ SECRET = random.SystemRandom()
 
 
 @dataclass
-class Sampled:
+class SegmentSamples:
     """What a segment came to."""
 
     calls: int = 1
@@ -77,7 +77,7 @@ class Sampled:
 class Filling:
     """How far a segment has come."""
 
-    sampled: Sampled
+    sampled: SegmentSamples
     seconds: float
     """What its sound samples have to fill."""
     least: int
@@ -121,7 +121,7 @@ class Filling:
 
 
 def begin_filling(
-    sampled: Sampled, seconds: float, once: float, replays: int, *, cold: bool, judged: bool
+    sampled: SegmentSamples, seconds: float, once: float, replays: int, *, cold: bool, judged: bool
 ) -> Filling:
     """What a segment needs when a call takes `once` seconds. The judged sample is drawn at random."""
     most = COLD_SAMPLES if cold else MAX_SAMPLES

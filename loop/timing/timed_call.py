@@ -18,7 +18,7 @@ from loop.calls.call import Call, LibraryTerms, step_of
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE
 from loop.calls.waits import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
-from loop.timing.samples import Probed, disturbed
+from loop.timing.samples import MemoryProbe, disturbed
 from loop.timing.segment import (
     GPU_PROBED_S,
     GPU_SAMPLE_S,
@@ -29,7 +29,7 @@ from loop.timing.segment import (
     WARM_UP_CALLS,
     WARM_UP_S,
     Filling,
-    Sampled,
+    SegmentSamples,
     WarmUp,
     begin_filling,
     replays_of,
@@ -188,13 +188,13 @@ class TimedCall:
         self.peak_bytes = reply.peak_bytes
         self.orders = Orders(self.worker, limit_s, note)
 
-    def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, Sampled]:
+    def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, SegmentSamples]:
         """Samples until they fill so many seconds, three at least.
 
         One of them, drawn beforehand from those that are expected, holds the call whose answer is known where it
         is `judged`: no early or late call is safe, and a process that met the values twice could know them.
         """
-        sampled, waits = Sampled(), Waits(self.worker.child.process.pid)
+        sampled, waits = SegmentSamples(), Waits(self.worker.child.process.pid)
         seconds = min(seconds, GPU_SEGMENT_S) if self.replays else seconds
         self.orders.begin()
         try:
@@ -276,7 +276,7 @@ class TimedCall:
         """How often one order makes the ready calls. On a host once: a second pass would meet known values."""
         return self._replays if self.arena.words[CAPTURED] else 1
 
-    def _note(self, sampled: Sampled, whole: float, waited: float | None, calls: int) -> None:
+    def _note(self, sampled: SegmentSamples, whole: float, waited: float | None, calls: int) -> None:
         if self.replays:
             own_s = self.arena.words[OWN_NS] / 1e9
             if not disturbed(whole, waited):
@@ -287,7 +287,7 @@ class TimedCall:
             sampled.waited.append(waited / calls)
 
     def _hand_over(
-        self, sampled: Sampled, calls: int, chosen: int | None, *, bring: bool
+        self, sampled: SegmentSamples, calls: int, chosen: int | None, *, bring: bool
     ) -> Generator[Tick, None, float]:
         """Have results handed over; look at the judged call and at the inputs while the worker stands still.
 
@@ -346,7 +346,7 @@ class TimedCall:
         calls, self._replays = replays_of(once, replayed_s, most)
         return calls
 
-    def _run_program(self, sampled: Sampled, waits: Waits) -> Generator[Tick, None, None]:
+    def _run_program(self, sampled: SegmentSamples, waits: Waits) -> Generator[Tick, None, None]:
         """A program's samples: by its own clock where it has one, else of its whole runs."""
         self.arena.poison(1)
         for number in range(MIN_SAMPLES):
@@ -357,7 +357,7 @@ class TimedCall:
                 yield from self.orders.give(GIVE)
                 sampled.output = self.arena.output(0)
 
-    def probe(self) -> Generator[Tick, None, Probed | None]:
+    def probe(self) -> Generator[Tick, None, MemoryProbe | None]:
         """Shortest seconds of a call on unseen values, and on seen ones; None for a program and for a slow call.
 
         Nothing but the values tells the two apart: both find inputs just written, an output just poisoned and the
@@ -366,7 +366,7 @@ class TimedCall:
         """
         if self.is_program:
             return None
-        waits, drawn = Waits(self.worker.child.process.pid), list[Probed]()
+        waits, drawn = Waits(self.worker.child.process.pid), list[MemoryProbe]()
         self.orders.begin()
         try:
             with self.orders.aside():
@@ -384,12 +384,12 @@ class TimedCall:
                             clean = bool(self.replays) or not disturbed(whole, waited)
                             samples.append((self._own(whole) / calls, clean))
                         (fresh_s, first), (again_s, second) = samples[:2]
-                        drawn.append(Probed(fresh_s, again_s, first and second))
+                        drawn.append(MemoryProbe(fresh_s, again_s, first and second))
         finally:
             waits.close()
         yield from self.orders.end()
         some = [probe for probe in drawn[1:] if probe.clean] or drawn[1:]
-        return Probed(*map(min, zip(*some, strict=True))) if some else None
+        return MemoryProbe(*map(min, zip(*some, strict=True))) if some else None
 
     def _own(self, whole: float) -> float:
         """Seconds of a sample by the device's clock, where there is one; else by ours."""
