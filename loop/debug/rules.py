@@ -80,7 +80,7 @@ class Hypotheses:
         }
 
     def learn(self, case: Case, fails: bool) -> None:
-        """Drop the rules that do not explain a case."""
+        """Drop the rules that contradict a case."""
         self.tried.append((case, fails))
         if fails:
             self._wide = [rule for rule in self._wide if rule.holds(case)]
@@ -88,7 +88,7 @@ class Hypotheses:
             self._narrow = [rule for rule in self._narrow if not rule.holds(case)]
 
     def rules(self) -> list[Rule]:
-        """Rules that explain every case, the simplest first: also two that hold together, or either."""
+        """Rules that explain every case, the simplest first; among them pairs joined by `and` or `or`."""
         limits = list(self._limits())
         wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], self.passing)
         narrow = _with_bits([*self._narrow, *(rule for rule, is_wide in limits if not is_wide)], self.failing)
@@ -289,7 +289,7 @@ MOST_COST = 9.0
 """A rule of more parts fits what fails by chance."""
 
 
-class Search:
+class RuleSearch:
     """A search for the rule: it names one case after the other, and learns what came of each."""
 
     def __init__(
@@ -326,7 +326,7 @@ class Search:
         return case
 
     def learn(self, case: Case, fails: bool) -> None:
-        """What came of a case."""
+        """Learn whether a case fails."""
         before = self.rules[0]
         self.hypotheses.learn(case, fails)
         self.rules = self.hypotheses.rules()
@@ -335,7 +335,7 @@ class Search:
 
     @property
     def found(self) -> Rule | None:
-        """The rule that may be said: enough fresh cases were foreseen by it."""
+        """The rule, once it predicted enough fresh cases."""
         rule = self.rules[0] if self.rules and self.held >= LEAST else None
         return rule if rule and rule.cost <= MOST_COST else None
 

@@ -77,7 +77,7 @@ class Verification:
 
     @property
     def given_up(self) -> tuple[str, ...]:
-        """Variants whose checks ended early, because so many had hung."""
+        """Variants whose checks ended early because too many calls hung."""
         hung = {checks.variant: sum(check.status == "hung" for check in checks.checks) for checks in self.found}
         return tuple(
             f"{name} on the workloads after its call number {count} that hung"
@@ -135,7 +135,7 @@ class Verification:
 
 
 def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Workloads on which a side has no check and why: it does not take their type, or `takes` leaves them out."""
+    """Workloads that a side does not take and why: their type, or its `takes` condition."""
     every = tuple(workloads)
     types = {workload.name: workload.dtype for workload in every if workload.dtype not in side.dtypes}
     beyond = {workload.name: unsupported(side, workload) for workload in every if workload.name not in types}
