@@ -16,7 +16,7 @@ from loop.starting.sizes import SINGLE, Sizes, edges, uneven
 from loop.starting.slots import Scalar, Slots
 from loop.starting.texts import Hypothesis
 from loop.starting.trial import Outcome, Trial
-from loop.workers.serving import described
+from loop.workers.wire import described
 
 LONG_S, MOST_BYTES, MOST_GROWTH = 0.5, 16 << 20, 256 << 20
 """What a call that is timed may take: seconds, bytes of an output, bytes of memory at its peak."""

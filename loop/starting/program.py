@@ -25,7 +25,7 @@ from loop.starting.sizes import DIFFERENT, Sizes, edges, uneven
 from loop.starting.slots import Argument, Missing, Option, Slots, tensor_options
 from loop.starting.texts import Hypothesis, Subject, stub
 from loop.starting.trial import NOT_SAME, Trial
-from loop.workers.serving import described
+from loop.workers.wire import described
 
 LIMIT_S, MOST_TRIES = 40.0, 600
 """What is tried before `loop init` gives up, in all and with each set of sizes."""

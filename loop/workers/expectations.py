@@ -9,7 +9,7 @@ from loop.model.dtypes import Device
 from loop.model.functions import PythonFunction
 from loop.model.target import Component, Target, Workload
 from loop.model.workloads import fills
-from loop.workers.judge_messages import Begin, Expect, Shapes
+from loop.workers.messages import Begin, Expect, Shapes
 from loop.workers.workload_call import DRAWS, finds_outputs, wanted_of, widen
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loop.base.processes import Tick
-from loop.calls.control import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
+from loop.calls.orders import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
 from loop.model.dtypes import Device
+from loop.workers.messages import Obey, Obeyed
 from loop.workers.program import Refusal, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Obey, Obeyed
 
 WATCHED_S = 20e-3
 """After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from loop.base.processes import Tick
 from loop.machine.machine import cores
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import ToWorker
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import ToWorker
 
 R = TypeVar("R")
 AFTER_HANG_S = 60.0

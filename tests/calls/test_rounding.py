@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.calls.rounding import moved, roundings
 from loop.workers.attention import eager
+from loop.workers.rounding import moved, roundings
 from loop.workers.truth import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost
 
 Tensors = tuple[Tensor, Tensor, Tensor]

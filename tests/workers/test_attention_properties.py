@@ -19,7 +19,7 @@ from loop.model.functions import Fill
 from loop.model.target import Target, Workload
 from loop.workers.asking import make_tensor
 from loop.workers.attention import eager, torch_sdpa, visible
-from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Shapes
+from loop.workers.messages import Agreement, GiveOutput, Relate, Shapes
 from loop.workers.relations import Relations
 from loop.workers.workload_call import make_call
 

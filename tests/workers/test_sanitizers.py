@@ -12,7 +12,7 @@ from loop.gate.verify import Job, verify
 from loop.model.measurement import Check
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
-from loop.workers.sanitizers import environment, told
+from loop.workers.sanitizers import environment, last_words
 from tests.targets import build_one, compiled, open_bench, write_target
 
 SOURCE = r"""
@@ -113,9 +113,9 @@ def test_a_report_becomes_a_line() -> None:
         "==7==ERROR: AddressSanitizer: SEGV on x\nSUMMARY: AddressSanitizer: SEGV /a/b.cu:7 in f()\nShadow bytes"
     )
     undefined = "/a/b.cuh:12:3: runtime error: shift exponent 40 is too large\n    #0 0x1 in f"
-    assert ("sanitizer", "AddressSanitizer: SEGV /a/b.cu:7 in f()") == told(address)
-    assert ("sanitizer", "runtime error: shift exponent 40 is too large at b.cuh:12") == told(undefined)
-    assert ("", "") == told("Segmentation fault")
+    assert ("sanitizer", "AddressSanitizer: SEGV /a/b.cu:7 in f()") == last_words(address)
+    assert ("sanitizer", "runtime error: shift exponent 40 is too large at b.cuh:12") == last_words(undefined)
+    assert ("", "") == last_words("Segmentation fault")
 
 
 def test_a_compiler_without_sanitizers_is_refused(tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.calls.call import Call, TensorFile
-from loop.calls.refusal import Refused
+from loop.calls.call import Call, Refused, TensorFile
 from loop.workers import suspects
 from loop.workers.attention import eager
-from loop.workers.judge_messages import Shapes
+from loop.workers.messages import Shapes
 from loop.workers.truth import outside
 
 ALLOWED = {"float32": 1e-5, "float16": 1e-3}

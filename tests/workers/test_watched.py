@@ -11,9 +11,9 @@ from loop.model.workloads import expand
 from loop.profile.profile import trace
 from loop.workers import watched
 from loop.workers.bench import Bench
+from loop.workers.messages import Kernel, Once
 from loop.workers.program import START_LIMIT_S
 from loop.workers.wire import Done
-from loop.workers.worker_messages import Kernel, Once
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
 TRACE = {
