@@ -22,7 +22,7 @@ from loop.model.workloads import expand
 from loop.steps.setting import Setting
 from loop.workers.judge_process import UNTIMED
 from loop.workers.program import within
-from loop.workers.workload_call import wanted_of
+from loop.workers.workload_call import generator_parameters
 
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Sets of inputs for each case that the format states."""
@@ -107,4 +107,4 @@ class Stated:
             ]
         target = self.target
         found = expand(target, target.workloads, target.dtypes[self.device])
-        return [{"name": one.name, "given": wanted_of(one)} for one in few(found, MOST_CASES)]
+        return [{"name": one.name, "given": generator_parameters(one)} for one in few(found, MOST_CASES)]

@@ -1,4 +1,4 @@
-"""One side's worker, kept from request to request: whoever asks need not know whether it still lives."""
+"""One side's worker, kept from request to request, and replaced when it is lost."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,7 +21,7 @@ TOO_LONG = "the first call took longer than {:g} s: killed; `first_call_s` in ta
 class KeptWorker:
     """The worker of one side. One that is lost is replaced; a side that does not load is not tried again.
 
-    It checks, so on a CPU it uses every core, however many a measurement uses: one thread shows no data race.
+    On a CPU it uses every core, however many a measurement uses: a check with one thread shows no data race.
     """
 
     def __init__(self, bench: Bench, side: Side) -> None:

@@ -12,9 +12,8 @@ from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.model.workloads import expand
 from loop.workers import judge
-from loop.workers.expectations import expectation, terms_of_judge
 from loop.workers.messages import Compare, Expect, Expected, Finding, Look, Looked
-from loop.workers.workload_call import make_call, under_two_seeds
+from loop.workers.workload_call import expectation, make_call, terms_of_judge, under_two_seeds
 
 CODE = """
 import torch

@@ -15,9 +15,8 @@ from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand
 from loop.workers import asking, judge
-from loop.workers.expectations import expectation, terms_of_judge
 from loop.workers.messages import Compare, Expect
-from loop.workers.workload_call import make_call
+from loop.workers.workload_call import expectation, make_call, terms_of_judge
 from tests.formats import tasks
 from tests.tasks import write_task
 
