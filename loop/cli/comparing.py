@@ -9,12 +9,12 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import Project, project
 from loop.base.screen import Screen
-from loop.cli.pages import print_page
 from loop.learning import comparison_section as page
 from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison, compare
 from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
+from loop.report.sections import print_page
 from loop.repository import between
 from loop.repository.between import Revisions
 from loop.session import recorded

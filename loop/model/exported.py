@@ -4,7 +4,7 @@ from typing import Literal
 
 from loop.model.base import Model, Printed
 from loop.model.campaign import Proposal
-from loop.model.change import Confirmed, Tried
+from loop.model.change import Confirmed, TriedChange
 from loop.model.money import Bill
 from loop.model.record import Conclusion, SessionFacts, Status, StepKey
 
@@ -66,7 +66,7 @@ class Diagnosis(Model):
 class ExportedChanges(Model):
     """The changes of a session, and its campaign where it had one."""
 
-    judged: tuple[Tried, ...] = ()
+    judged: tuple[TriedChange, ...] = ()
     """Changes that were judged, in order."""
     proposals: tuple[Proposal, ...] = ()
     """What proposers came to, in order."""
@@ -85,6 +85,23 @@ class MadeTarget(Printed):
     """What was guessed, left at its default or not found."""
     next: tuple[str, ...]
     """Commands that follow."""
+
+
+class ExportedSection(Model):
+    """A section of the report."""
+
+    fold: str
+    """The fold of the report in which it stands."""
+    title: str
+    """Its heading; empty where it goes on with the section before it."""
+    note: str
+    """What is shown, and how to read it."""
+    lines: tuple[str, ...]
+    """Sentences."""
+    columns: tuple[str, ...]
+    """Heads of its table."""
+    rows: tuple[tuple[str, ...], ...]
+    """Rows of its table, as text."""
 
 
 class ExportedSession(SessionFacts, Conclusion):
@@ -108,3 +125,5 @@ class ExportedSession(SessionFacts, Conclusion):
     """Changes of the target that were judged."""
     cost: Bill
     """Cost and saving."""
+    sections: tuple[ExportedSection, ...] = ()
+    """The sections of the report, in order."""

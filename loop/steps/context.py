@@ -12,7 +12,7 @@ from loop.cloud import Watch
 from loop.model.base import Model
 from loop.model.campaign import Campaign
 from loop.model.change import ON_CHANGE, LostIdea, PastSearch
-from loop.model.debugging import Try
+from loop.model.debugging import EarlierTry
 from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
 from loop.model.measurement import Segment
@@ -21,7 +21,7 @@ from loop.model.output import Output
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.record import Finished, KnownGood, KnownResources, Machine
-from loop.report.markdown import Chapter
+from loop.report.sections import Section
 from loop.workers.bench import Bench
 
 
@@ -88,7 +88,7 @@ class Past:
     """Variant to what it was when all gates last passed."""
     resources: Mapping[tuple[str, str], KnownResources] = field(default_factory=dict)
     """Variant and kind of GPU to what its kernels took when a session last recorded it."""
-    tries: tuple[Try, ...] = ()
+    tries: tuple[EarlierTry, ...] = ()
     """Builds that went through the gate in earlier sessions, oldest first."""
     lost: tuple[LostIdea, ...] = ()
     """Changes that earlier sessions took back, in the same environment."""
@@ -156,7 +156,7 @@ class Action:
 
     run: Callable[[Context, Any], Working[Output]]
     """Does it, yielding ticks while it waits."""
-    chapter: Callable[[Any], Chapter | None] | None = None
+    section: Callable[[Any], Section | None] | None = None
     """What its output adds to the report, where no section of the report's own shows it."""
 
     @property

@@ -23,7 +23,7 @@ In r nothing divides by a spread that may be zero, and e stays below 2 (1 + n g)
 that distance (`stats.clipped`): the size of an outlier does not matter, and one block in five moves the mean by
 little. Where more than three blocks in ten lie beyond, the median itself is in doubt, and nothing is pulled in.
 Of normal values the clip touches 3 in 1,000, so the bound on e holds nearly as before. For other noise it is
-simulated, not proven, with a look after every block up to the limit (`tests/speed/VERDICT.md`): heavy tails, one
+simulated, not proven, with a look after every block up to the limit (`tests/bench/VERDICT.md`): heavy tails, one
 block in five disturbed, autocorrelation. Disturbances have to hit either side alike: who starts is drawn anew.
 
 **Kept processes.** Blocks of the same processes share what these differ by, and no number of blocks averages that.
@@ -95,8 +95,8 @@ def _by_interval(measurement: Measurement) -> tuple[Word, str]:
     if measurement.held_back:
         return "inconclusive", measurement.held_back
     if measurement.ranged and rounds < FEWEST:
-        seen = f"they gave {times(low)} to {times(high)}"
-        few = f"{rounds} rounds are too few for an interval, {seen}: allow the step more time"
+        range_ = f"they gave {times(low)} to {times(high)}"
+        few = f"{rounds} rounds are too few for an interval, {range_}: allow the step more time"
         return "inconclusive", few
     if measurement.ranged or is_vague(measurement.interval):
         remedy = "end what else runs on the machine, and measure again"
@@ -182,10 +182,10 @@ def by_evidence(
 
     `allowed` is the `allowance` for what the blocks share; `candidate`: which one of a campaign, 0 outside one.
     """
-    found = far_off(logs, needed_evidence(workloads, candidate))
+    decision = far_off(logs, needed_evidence(workloads, candidate))
     if len(logs) >= MIN_BLOCKS:
-        found = found or _evident(logs, workloads, allowed, candidate)
-    return found or (_unclear(logs, workloads, allowed) if len(logs) >= most else None)
+        decision = decision or _evident(logs, workloads, allowed, candidate)
+    return decision or (_unclear(logs, workloads, allowed) if len(logs) >= most else None)
 
 
 def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:

@@ -8,7 +8,7 @@ import pytest
 
 from loop.actions import ACTIONS
 from loop.base.processes import finish
-from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
+from loop.model.debugging import EarlierTry, HypothesesOutput, ScopeOutput
 from loop.model.record import KnownGood
 from loop.workers.bench import Bench
 from tests.targets import make_builds, make_context
@@ -27,13 +27,13 @@ def build_of(bench: Bench, name: str) -> str:
     return make_builds(bench, name)[name].build_id
 
 
-def tried(build_id: str, **fields: Any) -> Try:
+def tried(build_id: str, **fields: Any) -> EarlierTry:
     """An earlier try that came to nothing."""
     base = {"session": "before", "variant": "odd", "ground": "", "hypothesis": "an index is off", "right": False}
-    return Try.model_validate({**base, "build_id": build_id, "message": "3 elements wrong", **fields})
+    return EarlierTry.model_validate({**base, "build_id": build_id, "message": "3 elements wrong", **fields})
 
 
-def turn(bench: Bench, *tries: Try, hypothesis: str = "") -> HypothesesOutput:
+def turn(bench: Bench, *tries: EarlierTry, hypothesis: str = "") -> HypothesesOutput:
     """What is said before a turn."""
     context = make_context(bench, "odd", tries=tries, hypothesis=hypothesis)
     output = finish(ACTIONS["debug.hypotheses"].run(context, ACTIONS["debug.hypotheses"].arguments())).output
@@ -100,12 +100,3 @@ def test_several_changed_variants_need_a_simple_one_that_is_right(bench: Bench) 
     output = scope(bench, "right", "odd", right="old", odd="old")
     assert (True, "right", True, 2) == (output.ok, output.simple, output.simple_right, output.count)
     assert "right, odd were changed; the simplest, right, is right" == output.message
-
-
-@pytest.mark.slow
-def test_several_changes_with_a_wrong_simple_one_are_refused(bench: Bench) -> None:
-    """With what to put back, and three times the estimate."""
-    output = scope(bench, "odd", "right", odd="old", right="old")
-    assert (False, False, 3.0) == (output.ok, output.simple_right, output.estimate_minutes)
-    assert output.message.endswith("is not right: count with 3 min, 3 times the estimate")
-    assert "put right back as it was, and get odd right first" == output.hint

@@ -198,20 +198,6 @@ def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch
     assert () == found.not_exercised
 
 
-@pytest.mark.slow
-def test_without_counters_the_step_says_what_it_did_without(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Torch's profiler is asked instead; where it sees no GPU either, both reasons stand there."""
-    FakeTool("ncu", tmp_path / "tools", monkeypatch).says("==ERROR== ERR_NVGPUCTRPERM - no permission\n", 1)
-    found = run("kernel.profile", on_cuda(bench), RULES)
-    (profile,) = found.profiles
-    assert (None, None) == (profile.watched, profile.facts["dram"])
-    assert "ERR_NVGPUCTRPERM" in profile.unknown["dram"]
-    assert "torch's profiler: torch sees no CUDA device" in profile.unknown["dram"]
-    assert [f"hardware counters: {profile.unknown['dram']}"] == [*found.not_exercised]
-
-
 def test_the_leaf_says_what_to_do_and_what_was_not_decided(bench: Bench) -> None:
     """A fix and a gain; a rule that read unknown counters stands beside it."""
     found: ProfileOutput = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
