@@ -15,8 +15,8 @@ from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
 from loop.report.sections import print_page
-from loop.repository import between
-from loop.repository.between import Revisions
+from loop.repository import history
+from loop.repository.history import Revisions
 from loop.session import recorded
 from loop.store import sessions
 from loop.store.rows import row_of
@@ -127,4 +127,4 @@ def _verdicts(record: SessionRecord) -> dict[str, dict[str, ComparedSpeed]]:
 
 def _revisions(found: Sequence[ComparedSession], chosen: Project) -> list[Revisions]:
     """Each session's sources against those of the one before."""
-    return [between.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairwise(found)]
+    return [history.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairwise(found)]

@@ -5,6 +5,7 @@ from typing import Literal
 from loop.model.base import Model, Printed
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange
+from loop.model.index import Fingerprint
 from loop.model.money import Bill
 from loop.model.record import Conclusion, SessionFacts, Status, StepKey
 
@@ -26,15 +27,6 @@ class ExportedStep(StepKey):
     """One line on the outcome."""
 
 
-class Signature(Model):
-    """What is left of an error when all that differs from run to run is taken out."""
-
-    key: str
-    """Its hash."""
-    text: str
-    """Its words."""
-
-
 class FailedStep(Model):
     """A step that failed, and what earlier sessions say of it."""
 
@@ -42,8 +34,8 @@ class FailedStep(Model):
     """Pattern and step."""
     message: str
     """What it said."""
-    signatures: tuple[Signature, ...]
-    """By which the failure is known again."""
+    signatures: tuple[Fingerprint, ...]
+    """By which the failure is recognised."""
     seen_before: tuple[str, ...]
     """What earlier sessions say of it, in lines."""
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loop.base.errors import UsageError
-from loop.base.expressions import Expression, ExpressionError
-from loop.base.expressions.misses import misses
+from loop.base.expressions import Expression, ExpressionError, misses
 from loop.base.stats import geometric_mean
 from loop.learning import learnings
 from loop.model.change import kept

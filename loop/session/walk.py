@@ -231,7 +231,7 @@ class Walk:
             else:
                 message, hint = f"bug in loop: {type(error).__name__}: {error}", REPORT_BUG
                 outcome = Outcome("failed", message, hint, {"traceback": traceback.format_exc()}, bug=True)
-        failure = failure or gauge.failure(bad=outcome.bad, said=outcome.said if outcome.bad else "")
+        failure = failure or gauge.failure(bad=outcome.bad, text=outcome.said if outcome.bad else "")
         if failure is None:
             return outcome
         shop = self.context.task.workshop

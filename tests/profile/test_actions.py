@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.base.documents import load_yaml, parse_part
+from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import project
 from loop.base.processes import finish
@@ -237,7 +237,7 @@ def test_every_launch_is_held_against_its_device(bench: Bench) -> None:
     ("when", "expected"),
     [
         ("'dramm > 0.7'", "f.yaml:4:17: with.tree.0.when: expected a fact, as 'dram', got 'dramm'"),
-        ("ratio >", "f.yaml:4:17: with.tree.0.when: expected an expression, got a mistake: it ends too early"),
+        ("ratio >", "f.yaml:4:17: with.tree.0.when: expected an expression, got a mistake: invalid syntax"),
         ("f(ratio)", "got a call at column 2 of it"),
         ("true", "expected text, got true"),
     ],
@@ -246,7 +246,7 @@ def test_a_mistake_in_the_tree_is_found_where_it_stands(when: str, expected: str
     """Before anything runs."""
     document = load_yaml(TREE.format(when=when), "f.yaml")
     with pytest.raises(DefinitionError) as caught:
-        parse_part(ProfileTerms, document, ("with",))
+        parse(ProfileTerms, document, ("with",))
     assert expected in str(caught.value)
 
 

@@ -88,24 +88,6 @@ def test_lines_of_a_journal_cannot_be_exchanged(tmp_path: Path) -> None:
     assert 2 == len(journal.whole_lines(one.path / journal.NAME)[0])
 
 
-def test_what_an_older_loop_wrote_is_read_and_continued(tmp_path: Path) -> None:
-    """Lines without checksums, then lines with: these hold for the old ones too."""
-    folder = make_session(tmp_path, "old", *EVENTS[:2])
-    path = folder.path / journal.NAME
-    old = [journal.to_text(line) for line in folder.lines()]
-    path.write_text("".join(f"{line}\n" for line in old))
-    (folder.path / RECORD).write_text(to_json(folder.record()))
-    assert folder.record() is not None
-    more = journal.Journal(path)
-    more.append(EVENTS[3])
-    more.close()
-    assert 3 == len(folder.lines())
-    assert "sum" in json.loads(path.read_text().splitlines()[2])
-    path.write_text(path.read_text().replace('"verify"', '"verifx"', 1))
-    with pytest.raises(LoopError, match=":3: damaged journal line"):
-        folder.lines()
-
-
 @pytest.mark.parametrize("value", [{"a": 1}, {"a": {"sum": "0123456789abcdef"}}, {"a": [1, "ü"], "b": None}])
 def test_what_is_sealed_is_json_and_comes_back(tmp_path: Path, value: dict[str, object]) -> None:
     """Indented or in one line."""
