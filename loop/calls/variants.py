@@ -3,9 +3,9 @@
 import importlib
 
 from loop.calls.call import FunctionTerms, LibraryTerms, Terms
-from loop.calls.compiled import Compiled
 from loop.calls.external import External
 from loop.calls.invocation import Loaded
+from loop.calls.library import Compiled
 from loop.calls.own_modules import OWN
 from loop.model.dtypes import Device
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from loop.calls import faults, variants
 from loop.calls.call import Call, Refused
-from loop.calls.compiled import Compiled
 from loop.calls.counters import Counters
 from loop.calls.invocation import Loaded, Nothing, Places, Prepared, Run, Stage
+from loop.calls.library import Compiled
 from loop.calls.orders import Shared, obey
 from loop.calls.seal import Seal
 from loop.calls.waits import tasks_of
