@@ -178,6 +178,7 @@ class Child:
         pass_fds: Sequence[int],
         first: Callable[[], None],
     ) -> Process:
+        """The process. `loop.workers.nursery.Forked` has another process fork it."""
         adopt_orphans()
         try:
             return subprocess.Popen(
@@ -213,15 +214,12 @@ class Child:
             time.sleep(min(seconds, 0.01))
             return
         for key, _ in self._selector.select(seconds):
-            if key.data is not None:
-                self._take(key)
-
-    def _take(self, key: selectors.SelectorKey) -> None:
-        data = os.read(key.fd, 1 << 16)
-        if data:
-            key.data.add(data)
-        else:
-            self._selector.unregister(key.fileobj)
+            if key.data is None:
+                continue
+            if data := os.read(key.fd, 1 << 16):
+                key.data.add(data)
+            else:
+                self._selector.unregister(key.fileobj)
 
     @property
     def code(self) -> int | None:
@@ -243,9 +241,6 @@ class Child:
                 f"{self.command[0]} (pid {self.process.pid}) cannot be killed",
                 hint="it hangs inside the kernel or a driver; a reboot frees the device",
             ) from None
-        self._drain()
-
-    def _drain(self) -> None:
         deadline = time.monotonic() + 0.2
         open_ = self._selector.get_map()
         while time.monotonic() < deadline and any(key.data is not None for key in open_.values()):
@@ -308,16 +303,16 @@ def together(waiting: Iterable[Generator[Tick, None, Result]], width: int) -> Ge
     results: dict[int, Result] = {}
     try:
         while running:
-            for number, one in tuple(running.items()):
+            for number, task in tuple(running.items()):
                 try:
-                    yield next(one)
+                    yield next(task)
                 except StopIteration as stop:
                     del running[number]
                     results[number] = stop.value
                     running.update(itertools.islice(rest, 1))
     finally:
-        for one in running.values():
-            one.close()
+        for task in running.values():
+            task.close()
     return [results[number] for number in sorted(results)]
 
 
@@ -329,7 +324,14 @@ def kill_tree(pid: int, tag: str) -> None:
         for process in doomed:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        _see_off({process for process in doomed if process.pid != pid})
+        # Wait up to a second until they are gone. Orphans are ours to reap.
+        end, rest = time.monotonic() + 1, {process for process in doomed if process.pid != pid}
+        while rest and time.monotonic() < end:
+            for process in rest:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
+            rest = {process for process in rest if process.is_running()}
+            time.sleep(0.002)
         if not {process for process in _family(pid, tag) if process.pid != pid}:
             return
 
@@ -345,21 +347,6 @@ def _family(pid: int, tag: str) -> set[psutil.Process]:
             if orphan.pid not in STARTED and (os.getsid(orphan.pid) == pid or orphan.environ().get(TAG) == tag):
                 family |= {orphan, *orphan.children(recursive=True)}
     return family
-
-
-def _see_off(processes: set[psutil.Process]) -> None:
-    """Wait up to a second until they are gone; those that were left to us are ours to reap."""
-    end = time.monotonic() + 1
-    while processes := {process for process in processes if not _reaped(process)}:
-        if time.monotonic() > end:
-            return
-        time.sleep(0.002)
-
-
-def _reaped(process: psutil.Process) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)
-    return not process.is_running()
 
 
 def kill_group(pid: int) -> None:

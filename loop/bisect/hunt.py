@@ -215,7 +215,7 @@ class Hunt:
         many = self.many or side_by_side([self.prober])
         seen = yield from watching(many(questions), see)
         bad = any(one.status != "measured" or 0.0 in one.values for one in seen)
-        failure = gauge.failure(bad=bad, said="; ".join(one.reason for one in seen if one.reason))
+        failure = gauge.failure(bad=bad, text="; ".join(one.reason for one in seen if one.reason))
         if failure is not None:  # It says nothing of the commits, and is not remembered.
             raise failure
         pairs = list(zip(wanted, seen, strict=True))

@@ -14,14 +14,14 @@ from loop.debug.places import common_place, whereabouts
 from loop.debug.probing import (
     HANG_S,
     NOTHING_WRONG,
-    Prober,
-    Spent,
+    FailureProber,
+    SearchSpent,
     checked,
     failing_sides,
     failing_variants,
     outcome,
 )
-from loop.debug.rules import SCALES, Search
+from loop.debug.rules import SCALES, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.base import Model
@@ -74,32 +74,31 @@ class Patience(Model):
 
 def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
     """The cause of each wrong variant, and the rule that foresees on fresh workloads where it fails."""
-    found: list[Explanation] = []
+    explanations: list[Explanation] = []
     pairs = yield from failing_sides(context, failing_variants(context))
     for failing, side in pairs:
         limit_s = (arguments.seconds or context.budget_s) / len(pairs)
         if arguments.seconds and side.emulated:
             limit_s = 0.0  # A call of it takes seconds: only what the checks show is said.
-        with closing(Prober(context, failing, side, PROBES, limit_s)) as prober:
-            found.append((yield from _explanation(prober)))
-    texts = [f"{one.variant}: {one.text}" for one in found]
-    return Result(ExplainOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(found)))
+        with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
+            explanations.append((yield from _explanation(prober)))
+    texts = [f"{explanation.variant}: {explanation.text}" for explanation in explanations]
+    return Result(
+        ExplainOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(explanations))
+    )
 
 
-def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
-    """What explains the failures of one variant, as far as the time allows."""
+def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
     by_gate, rule, held = _by_gate(prober, BY_CAUSE), "", 0
     as_if: tuple[str, ...] = ()
     cause = _by_gate(prober, BY_CALLS) or (yield from _circumstance(prober))
     checks = checked(prober.context, prober.failing.variant)
-    some = 2 * sum(check.status == "right" for check in checks) >= len(
-        checks
-    )  # Sizes decide: their rule comes first.
-    if not cause and some:
+    sizes_decide = 2 * sum(check.status == "right" for check in checks) >= len(checks)
+    if not cause and sizes_decide:  # Then their rule comes first.
         rule, held = yield from _rule(prober)
     if not cause and by_gate in ("", BY_CAUSE["NaN"]):
         as_if = yield from _as_if(prober)
-    if not cause and not some:
+    if not cause and not sizes_decide:
         rule, held = yield from _rule(prober)
     telling = prober.failing.telling
     return Explanation(
@@ -113,13 +112,13 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
     )
 
 
-def _by_gate(prober: Prober, texts: Mapping[str, str]) -> str:
-    """What the checks themselves saw, in the words of a table by cause; empty where it was nothing of that."""
+def _by_gate(prober: FailureProber, texts: Mapping[str, str]) -> str:
+    """The first text of a table whose cause the checks found; empty where they found none of them."""
     causes = {check.cause for check in prober.failures}
     return next((text for cause, text in texts.items() if cause in causes), "")
 
 
-def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
+def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
     """Whether threads or earlier calls decide; empty where neither does, or the time is over."""
     check = prober.failing.telling if prober.failing.telling.cause == "two outputs" else prober.start
     many = check.threads or cores()
@@ -139,15 +138,15 @@ def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
                 return (
                     f"a data race, or it depends on the number of threads: wrong with {many} threads, right with 1"
                 )
-    except Spent:
+    except SearchSpent:
         return ""
     finally:
         prober.close()
     return "it fails at times: in fresh processes it was right"
 
 
-def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
-    """Known faults that explain the outputs of the most telling workloads; those of whole outputs first."""
+def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
+    """Known faults that explain the outputs of the most telling workloads; faults of whole outputs first."""
     chosen = _most_telling(prober.failures)
     if time.monotonic() > prober.end or not chosen:
         return ()
@@ -163,25 +162,27 @@ def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
 
 def _most_telling(failures: Sequence[Check]) -> tuple[Workload, ...]:
     """Where right and wrong elements are most evenly divided, and the smallest workload with enough wrong ones."""
-    wrong = [one for one in failures if one.wrong and one.inputs == "contiguous" and one.total <= LARGEST]
+    wrong = [
+        check for check in failures if check.wrong and check.inputs == "contiguous" and check.total <= LARGEST
+    ]
     wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
-    evenly = sorted(wrong, key=lambda one: (one.wrong < LEAST_TELLING, abs(one.wrong / one.total - 0.5)))
+    evenly = sorted(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
     return tuple({check.workload.name: check.workload for check in (*evenly[:1], *wrong)}.values())[:COMPARED]
 
 
 def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ...]:
-    """Faults that explain every one of some outputs, the right elements too; none where too many do."""
-    each = [[as_if for as_if, all_of_it in one.items() if all_of_it or not whole] for one in fits]
-    common = tuple(as_if for as_if in each[0] if all(as_if in one for one in each)) if each else ()
+    """Faults that explain all of some outputs; none where too many do."""
+    each = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
+    common = tuple(as_if for as_if in each[0] if all(as_if in fit for fit in each)) if each else ()
     return (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
 
 
-def _rule(prober: Prober) -> Generator[Tick, None, tuple[str, int]]:
-    """The rule that foresaw enough fresh workloads, and how many; empty without one."""
+def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
+    """The rule that predicted enough fresh workloads, and how many it predicted; empty without one."""
     search = _search(prober)
     if prober.context.bench.device == "cpu" and not prober.side.emulated:
         prober.begin_process(threads=1)
-    with suppress(Spent):
+    with suppress(SearchSpent):
         while case := search.next():
             inputs = cast(Layout, case["inputs"])
             result = yield from prober.ask(_entry(prober.context.bench.target, case), inputs)
@@ -190,7 +191,7 @@ def _rule(prober: Prober) -> Generator[Tick, None, tuple[str, int]]:
     return (search.found.sentence, search.held) if search.found else ("", 0)
 
 
-def _search(prober: Prober) -> Search:
+def _search(prober: FailureProber) -> RuleSearch:
     """A search that begins with all checks of the variant, and may try what the target and the variant allow."""
     target, side = prober.context.bench.target, prober.side
     tried: dict[tuple[tuple[str, Scalar], ...], bool] = {}
@@ -204,18 +205,18 @@ def _search(prober: Prober) -> Search:
     cases = [(dict(key), fails) for key, fails in tried.items()]
     cases.sort(key=lambda case: sum(int(case[0][name]) for name in target.signature.dimensions))
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
-    seen = {
+    words = {
         name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in cases[0][0] if name not in sizes
     }
-    seen["scale"] = (1.0, *SCALES) if len(seen["scale"]) > 1 else ()
-    choices = {name: words for name, words in seen.items() if len(words) > 1}
+    words["scale"] = (1.0, *SCALES) if len(words["scale"]) > 1 else ()
+    choices = {name: words for name, words in words.items() if len(words) > 1}
     most = min(max(4 * work[0], LEAST_WORK), 2 * max(work))
 
     def fits(case: Mapping[str, Scalar]) -> bool:
         workload = prober.workload(_entry(target, case))
         return operations(target, workload) <= most and accepts(side, workload)
 
-    return Search(cases, sizes, choices, fits, random.Random(prober.seed))
+    return RuleSearch(cases, sizes, choices, fits, random.Random(prober.seed))
 
 
 LEAST_WORK = 1 << 18
@@ -223,9 +224,9 @@ LEAST_WORK = 1 << 18
 
 
 def _case(target: Target, check: Check) -> dict[str, Scalar]:
-    """All of a check that may matter."""
+    """The features of a check that a rule may use."""
     workload, scale = check.workload, scale_of(check.workload.values)
-    given = {name: "none" if value is None else value for name, value in workload.attributes.items()}
+    attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
     kind = target.values.get(workload.values, {})
     if workload.values == "wide":
         scale = 4.0
@@ -234,13 +235,12 @@ def _case(target: Target, check: Check) -> dict[str, Scalar]:
     plain = scale is not None or workload.values == "normal"
     values = "normal" if plain else workload.values
     return {
-        **workload.sizes, **given,
+        **workload.sizes, **attributes,
         "dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": check.inputs,
     }  # fmt: skip
 
 
 def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """A case as a workload of a manifest."""
     known = (*target.signature.dimensions, *target.signature.named, "dtype", "values")
     entry = {name: case[name] for name in known if case[name] != "none"}
     if case["values"] == "normal" and case["scale"] != 1:

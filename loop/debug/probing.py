@@ -9,7 +9,7 @@ from loop.base.processes import Tick
 from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all, to_build
 from loop.gate.order import values_key
-from loop.gate.verify import Checker, Job, files_of
+from loop.gate.verify import Job, SideChecker, files_of
 from loop.model.debugging import DebugProbe, Outcome
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check
@@ -20,10 +20,9 @@ from loop.model.tuning import Scalar
 from loop.model.workloads import base_seed, entry_of, single, unsupported
 from loop.steps.context import Context
 from loop.workers.bench import JUDGE_LIMIT_S, Side
-from loop.workers.judge_messages import Compare
 from loop.workers.kept import KeptWorker
+from loop.workers.messages import Compare, Compute
 from loop.workers.program import Refusal, WorkerLost
-from loop.workers.worker_messages import Compute
 
 HANG_S = 5.0
 """A probe that has not come back by then hangs; small workloads take milliseconds."""
@@ -32,14 +31,14 @@ HANG_S = 5.0
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
 
 
-class Spent(Exception):
+class SearchSpent(Exception):
     """The budget of a search is used up."""
 
 
 def checked(context: Context, variant: str) -> list[Check]:
-    """All checks of a variant in this session, those of the last verification last."""
+    """All checks of a variant in this session, in the order of the verifications."""
     outputs = outputs_of(context.finished, Checked)
-    return [one for output in outputs for of in output.variants if of.variant == variant for one in of.checks]
+    return [check for output in outputs for of in output.variants if of.variant == variant for check in of.checks]
 
 
 def failing_variants(context: Context) -> tuple[Failing, ...]:
@@ -48,8 +47,8 @@ def failing_variants(context: Context) -> tuple[Failing, ...]:
     outputs = outputs_of(last.values(), Checked)
     trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
     signature = context.bench.target.signature
-    found = (failing(checks, signature) for output in trusted for checks in output.variants)
-    return tuple(one for one in found if one is not None)
+    failures = (failing(checks, signature) for output in trusted for checks in output.variants)
+    return tuple(failure for failure in failures if failure is not None)
 
 
 def sides(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
@@ -58,24 +57,26 @@ def sides(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[
     emulated = [name for name in names if name in context.task.emulated]
     others = [name for name in names if name not in emulated]
     wanted = {**to_build(context, others), **bench.emulations(emulated)}
-    made, _ = yield from compile_all(context, wanted)
-    builds = {one.variant: one for one in made}
+    built, _ = yield from compile_all(context, wanted)
+    builds = {build.variant: build for build in built}
     usable = [name for name in names if name in builds or name not in wanted]
     return {name: bench.side(name, builds.get(name), emulated=name in emulated) for name in usable}
 
 
-def failing_sides(context: Context, found: Sequence[Failing]) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
+def failing_sides(
+    context: Context, failures: Sequence[Failing]
+) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
     """Failing variants with their sides. Raises LoopError when a source was edited since it was checked."""
-    made = yield from sides(context, [one.variant for one in found])
-    for one in found:
-        side = made.get(one.variant)
-        if side is None or side.build_id != one.build_id:
+    by_name = yield from sides(context, [failure.variant for failure in failures])
+    for failure in failures:
+        side = by_name.get(failure.variant)
+        if side is None or side.build_id != failure.build_id:
             what = "was edited after it was checked" if side else "no longer compiles"
-            raise WorkFailed(f"{one.variant} {what}", hint="run the session again")
-    return [(one, made[one.variant]) for one in found]
+            raise WorkFailed(f"{failure.variant} {what}", hint="run the session again")
+    return [(failure, by_name[failure.variant]) for failure in failures]
 
 
-class Prober:
+class FailureProber:
     """Asks the gate whether one variant still fails, workload after workload; it remembers every answer."""
 
     def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
@@ -87,7 +88,7 @@ class Prober:
         self.asked: list[DebugProbe] = []
         """Those that were asked here."""
         self.most = most
-        self.failures = [one for one in checked(context, failing.variant) if kind_of(one) == failing.kind]
+        self.failures = [check for check in checked(context, failing.variant) if kind_of(check) == failing.kind]
         """Checks that show the failure, in the order in which they were made."""
         self._remember(self.start)
         self._checker = self._new_checker(None)
@@ -97,10 +98,10 @@ class Prober:
         self.close()
         self._checker = self._new_checker(threads)
 
-    def _new_checker(self, threads: int | None) -> Checker:
+    def _new_checker(self, threads: int | None) -> SideChecker:
         side = replace(self.side, threads=threads) if threads else self.side
         worker = KeptWorker(self.context.bench, side)
-        return Checker(Job(side, (), layouts=False, call_limit_s=HANG_S), worker)
+        return SideChecker(Job(side, (), layouts=False, call_limit_s=HANG_S), worker)
 
     @property
     def signature(self) -> Signature:
@@ -109,7 +110,7 @@ class Prober:
 
     @property
     def entry(self) -> dict[str, Scalar]:
-        """Where a search begins."""
+        """The entry at which a search begins."""
         return entry_of(self.signature, self.start.workload)
 
     @property
@@ -122,7 +123,7 @@ class Prober:
         return single(self.context.bench.target, entry, self.start.workload.dtype, self.seed + other)
 
     def ask(self, entry: Mapping[str, Scalar], inputs: Layout | None = None) -> Generator[Tick, None, Outcome]:
-        """What the gate says of a workload, in a layout or that of the failure. Raises Spent without a budget."""
+        """The gate's answer on a workload, in a layout or the failure's. Raises SearchSpent without a budget."""
         workload, inputs = self.workload(entry), inputs or self.start.inputs
         key = (*values_key(workload), inputs)
         if key not in self.probes:
@@ -131,7 +132,7 @@ class Prober:
         return self.probes[key].outcome
 
     def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
-        """What the gate says of a workload now."""
+        """The gate's answer on a workload, asked now."""
         inputs = inputs or self.start.inputs
         if beyond := unsupported(self.side, workload):
             return self._answer(Check(workload=workload, inputs=inputs, status="refused", message=beyond))
@@ -144,7 +145,7 @@ class Prober:
         return self._answer(check)
 
     def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
-        """Whether the first call of a check is right, and whether all later ones are. Raises Spent."""
+        """Whether the first call of a check is right, and whether all later calls are. Raises SearchSpent."""
         self._spend()
         try:
             yield from self.context.bench.expect(workload)
@@ -153,7 +154,7 @@ class Prober:
             reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
         except WorkerLost as lost:
             if lost.kind == "hung":
-                raise Spent from lost
+                raise SearchSpent from lost
             return False, False
         except (WorkFailed, Refusal):
             return False, False
@@ -164,12 +165,17 @@ class Prober:
         return right[0], all(right[1:] or right)
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
-        """Whether calls fail in this process that are right in one of their own."""
-        others = {values_key(one.workload): one.workload for one in checked(self.context, self.side.name)}
+        """Whether calls fail in this process that are right in a process of their own."""
+        others = {values_key(check.workload): check.workload for check in checked(self.context, self.side.name)}
         others.pop(values_key(start.workload), None)
-        alike = [one for one in others.values() if one.name == start.workload.name]
+        alike = [workload for workload in others.values() if workload.name == start.workload.name]
         again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
-        for workload in [*alike, again, *[one for one in others.values() if one not in alike], start.workload]:
+        for workload in [
+            *alike,
+            again,
+            *[workload for workload in others.values() if workload not in alike],
+            start.workload,
+        ]:
             if not all((yield from self.calls(workload, start.inputs))):
                 self.begin_process(self._checker.side.threads)
                 if all((yield from self.calls(workload, start.inputs))):
@@ -178,7 +184,7 @@ class Prober:
 
     def _spend(self) -> None:
         if len(self.asked) >= self.most or time.monotonic() > self.end:
-            raise Spent
+            raise SearchSpent
 
     def _answer(self, check: Check) -> Check:
         self.asked.append(self._remember(check))
@@ -202,6 +208,6 @@ class Prober:
 
 
 def outcome(check: Check, kind: str) -> Outcome:
-    """Whether it is the failure that is looked for, none, or another."""
-    found = kind_of(check)
-    return "passes" if not found else "fails" if found == kind else "other"
+    """Whether a check shows the failure that is looked for, passes, or shows another failure."""
+    own_kind = kind_of(check)
+    return "passes" if not own_kind else "fails" if own_kind == kind else "other"

@@ -8,8 +8,7 @@ from loop.base.processes import Tick
 from loop.model.causes import Cause
 from loop.model.measurement import Check
 from loop.workers.bench import JUDGE_LIMIT_S, Bench
-from loop.workers.judge_messages import Compare, Finding
-from loop.workers.worker_messages import Computed, Turn
+from loop.workers.messages import Compare, Computed, Finding, Turn
 
 OF_VALUES = ("elements", "loose tolerance", "checker", "NaN", "plain error", "two outputs", "one output")
 """Causes behind which a kernel may stand that depends on the calls before."""
@@ -22,7 +21,7 @@ Which = Literal["none", "first", "later", "all", "mixed"]
 
 @dataclass(frozen=True)
 class WrongTurns:
-    """Which calls of a check were wrong."""
+    """Which calls of a check gave wrong outputs."""
 
     which: Which
     """`first`: only the first ones; `later`: only the last ones."""
@@ -33,7 +32,7 @@ class WrongTurns:
 
 
 def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
-    """Hold each output of a check against the truth, and see which calls gave those that are wrong."""
+    """Compare each output of a check with the reference, and see which calls gave the wrong ones."""
     wrong: list[Turn] = []
     right: list[Turn] = []
     for path, turn in zip(request.outputs, reply.turns, strict=False):
@@ -44,29 +43,29 @@ def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Ti
 
 
 def is_wrong(finding: Finding) -> bool:
-    """Whether an output is outside of what is allowed."""
+    """Whether an output is outside the tolerance."""
     return finding.worst is not None or bool(finding.checker or finding.message)
 
 
 def _which(wrong: list[Turn], right: list[Turn]) -> Which:
     if not wrong or not right:
         return "all" if wrong else "none"
-    if max(one.last for one in wrong) < min(one.first for one in right):
+    if max(turn.last for turn in wrong) < min(turn.first for turn in right):
         return "first"
-    return "later" if max(one.last for one in right) < min(one.first for one in wrong) else "mixed"
+    return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
 
 
-def cause_of(seen: WrongTurns, again: WrongTurns) -> Cause:
+def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
     """What two checks of one call say, the second in a fresh process; empty where its place says nothing.
 
     Both have to agree: what differs by chance, as in a race, differs from process to process.
     """
-    if again.which == "first" and (seen.which == "first" or (seen.which == "all" and not seen.fresh)):
+    if again.which == "first" and (first.which == "first" or (first.which == "all" and not first.fresh)):
         return "first call"
-    kept = seen.which == "all" and not seen.fresh and again.which in ("none", "later")
-    return "later calls" if kept or (seen.which == again.which == "later") else ""
+    kept = first.which == "all" and not first.fresh and again.which in ("none", "later")
+    return "later calls" if kept or (first.which == again.which == "later") else ""
 
 
-def named(check: Check, cause: Cause, seen: WrongTurns) -> Check:
+def named(check: Check, cause: Cause, turns: WrongTurns) -> Check:
     """The check with this cause."""
-    return check.model_copy(update={"cause": cause, "message": f"{SAID[cause]}: {seen.message}"})
+    return check.model_copy(update={"cause": cause, "message": f"{SAID[cause]}: {turns.message}"})

@@ -21,11 +21,10 @@ from loop.model.measurement import BASELINE, Check, Mismatch, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
-from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
+from loop.workers.messages import Compare, Compute, Computed, Finding
 from loop.workers.program import FORGED, Refusal, WorkerLost
-from loop.workers.worker_messages import Compute, Computed
 
 CALL_LIMIT_S = 20.0
 """A call that has not come back by then hangs, unless smaller ones took so long that it may need longer."""
@@ -36,8 +35,8 @@ AHEAD = 2
 LARGE = 64 << 20
 """Bytes of inputs and outputs of a call from which on processes of many sides have no room side by side."""
 UNMOVED = 32.0
-"""Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
-times as much on either side."""
+"""If two right outputs differ by more than this many rounding errors, one output cannot be right for both seeds: a
+right kernel may be 16 of them off on either side."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
 TIES = "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
 OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
@@ -56,16 +55,16 @@ class Job:
     enough: bool = False
     """Whether the first failure ends it."""
     call_limit_s: float | None = None
-    """A call that has not come back by then hangs; None: as its work says."""
+    """Seconds after which a call hangs; None: a limit that grows with the call's work."""
     control: bool = False
-    """Whether it is held against itself: of a slow call one is made, for nobody learns from it."""
+    """True for the control run. Slow control calls run once, because their timing is not used."""
     suspected: bool = False
-    """Whether wrong outputs are held against known faults."""
+    """Whether wrong outputs are compared with those of known faults."""
 
 
 @dataclasses.dataclass
-class Allowance:
-    """Seconds for workloads that are checked only while they last, the small ones first."""
+class TimeAllowance:
+    """Seconds for optional workloads, the small ones first."""
 
     seconds: float
     workloads: Sequence[Workload]
@@ -76,19 +75,19 @@ class Allowance:
     """Seconds that one operation took, by the slowest of the workloads so far."""
 
     def fits(self, target: Target, workload: Workload) -> bool:
-        """Whether there is time for a workload, by what those before took; begins the time."""
+        """Whether there is time for a workload, by what those before took. The first call starts the clock."""
         self.begun = self.begun or time.monotonic()
         expected_s = self.seconds_of_work * operations(target, workload)
         return time.monotonic() - self.begun + expected_s < self.seconds
 
     def learn(self, target: Target, workload: Workload, seconds: float) -> None:
-        """A workload took so long; small ones take what processes take, and tell nothing of large ones."""
+        """Learn how long a workload took. Small workloads are left out, because process start dominates them."""
         if operations(target, workload) >= LARGE_WORK:
             self.seconds_of_work = max(self.seconds_of_work, seconds / operations(target, workload))
 
 
 def verify(
-    bench: Bench, jobs: Sequence[Job], allowance: Allowance | None = None
+    bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
@@ -97,7 +96,7 @@ def verify(
     it does not repeat itself, it judges nothing. A workload that cannot be judged is left; raises Unjudged where
     none can be.
     """
-    checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
+    checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
     every = of_one_shape(chain(*(job.workloads for job in jobs)))
     groups = [same for same in every if values_key(same[0]) not in spare]
@@ -140,14 +139,14 @@ def verify(
 
 
 def _check_all(
-    bench: Bench, checkers: Sequence["Checker"], same: Sequence[Workload], later: Sequence[Workload]
+    bench: Bench, checkers: Sequence["SideChecker"], same: Sequence[Workload], later: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
     """Every side on the same sizes with each set of values, in one process.
 
     The process is not kept after that where it is large, or where its side has nothing left of what comes `later`.
     """
     call = bench.call(same[0], "judge")
-    large = call.output.size + sum(one.pool_size for one in call.inputs) > LARGE
+    large = call.output.size + sum(tensor.pool_size for tensor in call.inputs) > LARGE
     for number, checker in enumerate(checkers):
         for following in checkers[number + 1 : number + AHEAD]:
             if any(map(following.concerns, same)):
@@ -161,7 +160,7 @@ def _check_all(
             yield from bench.discard(workload)
 
 
-class Checker:
+class SideChecker:
     """One side with its worker, and what was found of it so far."""
 
     def __init__(self, job: Job, worker: KeptWorker) -> None:
@@ -184,7 +183,7 @@ class Checker:
     @property
     def checks(self) -> VariantChecks:
         """What was found so far, in the order of the job."""
-        places = {values_key(one): place for place, one in enumerate(self.job.workloads)}
+        places = {values_key(workload): place for place, workload in enumerate(self.job.workloads)}
 
         def place(check: Check) -> tuple[int, int]:
             return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
@@ -203,7 +202,10 @@ class Checker:
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload, if it concerns this side."""
-        for layout in self._layouts(workload):
+        layouts = layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload)
+        if workload.name not in {check.workload.name for check in self.found}:
+            layouts = layouts[::-1]  # Contiguous tensors of one shape come one after the other, at one place.
+        for layout in layouts:
             if self.concerns(workload):
                 try:
                     check = yield from self._check(workload, layout)
@@ -218,12 +220,6 @@ class Checker:
         if values_key(workload) in self.again and self.concerns(workload):
             yield from self._check_again(workload)
 
-    def _layouts(self, workload: Workload) -> Sequence[Layout]:
-        """How its inputs are laid out. Contiguous ones of one shape come one after the other: they lie where those
-        with other values lay."""
-        layouts = layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload)
-        return layouts if workload.name in {one.workload.name for one in self.found} else layouts[::-1]
-
     def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
         """Raise WorkFailed where a broadcast layout is not to blame: equal values may leave nothing but rounding.
 
@@ -231,7 +227,7 @@ class Checker:
         """
         call, note = self.bench.call(workload, self.side.name, layout="broadcast"), f"{self.side.name} once more"
         job = Job(self.bench.side(BASELINE), [workload], layouts=False, control=True)
-        baseline = Checker(job, KeptWorker(self.bench, job.side))
+        baseline = SideChecker(job, KeptWorker(self.bench, job.side))
         try:
             outputs = files_of(call, (yield from self.ask(workload, call, "contiguous", note)))
             wrong = is_wrong((yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)))
@@ -255,7 +251,9 @@ class Checker:
         """
         self.again = set() if self.first_call_s > SLOW_S else self.again - {values_key(workload)}
         key, layout = values_key(workload), LAYOUTS[0]
-        if any(not one.passed for one in self.found if (values_key(one.workload), one.inputs) == (key, layout)):
+        if any(
+            not check.passed for check in self.found if (values_key(check.workload), check.inputs) == (key, layout)
+        ):
             return
         self.worker.close()
         check = yield from self._check(workload, layout, once=True)
@@ -265,7 +263,7 @@ class Checker:
             self._turns[key, layout] = dataclasses.replace(self._turns[key, layout], which="first")
 
     def leave(self, workload: Workload, why: Unjudged) -> None:
-        """Note that a workload cannot be judged, if it concerns this side."""
+        """Note that a workload cannot be judged, if this side was to be checked on it."""
         if self.concerns(workload) and accepts(self.side, workload):
             self.found.append(Check(workload=workload, status="not judged", message=why.message))
             self.keys.discard(values_key(workload))
@@ -293,7 +291,12 @@ class Checker:
             return _silent(workload, layout, lost.kind, lost.cause, Fault(text=lost.how))
         except Refusal as refusal:
             fault = Fault(text=refusal.no.message, code=refusal.no.code, seed=refusal.no.seed)
-            return _silent(workload, layout, _status(refusal.cause, layout), refusal.cause, fault)
+            status = "refused"  # Only inputs of another layout may be declined, and only in so many words.
+            if refusal.cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
+                status = "unsupported" if layout == "broadcast" else "crashed"
+            elif refusal.cause == "declined" and layout != "contiguous":
+                status = "unsupported"
+            return _silent(workload, layout, status, refusal.cause, fault)
 
     def _learn(self, workload: Workload) -> Generator[Tick, None, None]:
         """Make smaller calls before one that may take long, so that it is not taken for one that hangs.
@@ -336,20 +339,20 @@ class Checker:
         return check
 
     def name_cause(self) -> Generator[Tick, None, None]:
-        """Say of what failed first whether it depends on the calls before it: make it again in a fresh process."""
+        """Find out whether the first failure depends on earlier calls: repeat it in a fresh process."""
         check = self.checks.first_failure
-        seen = self._turns.get((values_key(check.workload), check.inputs)) if check else None
-        if check is None or seen is None or (seen.fresh and seen.which == "all"):
+        before = self._turns.get((values_key(check.workload), check.inputs)) if check else None
+        if check is None or before is None or (before.fresh and before.which == "all"):
             return
         self._turns.clear()
         self.worker.close()
         again = yield from self._check(check.workload, check.inputs)
         turns = self._turns.get((values_key(check.workload), check.inputs), WrongTurns("none", fresh=True))
-        cause = cause_of(seen, turns) if again.passed or again.cause in OF_VALUES else ""
-        self.found = [named(one, cause, seen) if cause and one is check else one for one in self.found]
+        cause = cause_of(before, turns) if again.passed or again.cause in OF_VALUES else ""
+        self.found = [named(other, cause, before) if cause and other is check else other for other in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Key of the first call with other values that had the same output; empty where there is none."""
+        """Key of an earlier call with other values and the same output; empty where there is none."""
         if not reply.digests:
             return ""
         before = self._given.setdefault((workload.name, layout, reply.digests[0]), call.key)
@@ -358,7 +361,7 @@ class Checker:
     def ask(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call, and remember what that took."""
+        """Have the worker make a call, and learn how long calls take."""
         yield from self.worker.load()
         limit_s, fresh = self.limit.of(workload), self.worker.fresh
         first_call_s = 0.0
@@ -381,7 +384,7 @@ def _is_number(value: float | None) -> bool:
 
 
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
-    """The files of a call's outputs. Raises WorkerLost where a reply names others, or one of them is torn."""
+    """The files of a call's outputs. Raises WorkerLost if a reply names others, or a file is incomplete."""
     own = tuple(f"{call.output.path}.{number}" for number in range(len(reply.outputs)))
     whole = all(os.path.isfile(path) and os.path.getsize(path) == call.output.size for path in own)
     if not own or reply.outputs != own or not whole:
@@ -389,25 +392,15 @@ def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
     return own
 
 
-def _status(cause: Cause, layout: Layout) -> str:
-    """What a refusal comes to: only inputs of another layout may be declined, and only in so many words.
-
-    An exception declines broadcast inputs: PyTorch raises one where a kernel would write to overlapping elements.
-    """
-    if cause == "raised":
-        return "unsupported" if layout == "broadcast" else "crashed"
-    return "unsupported" if cause == "declined" and layout != "contiguous" else "refused"
-
-
 def _place(workload: Workload, layout: Layout) -> str:
     return workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
 
 
 def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault: Fault) -> Check:
-    """A call that gave no output."""
+    """A check of a call that gave no output."""
     message = f"{fault.text} on {_place(workload, layout)}"
-    found = {"status": status, "message": message, "cause": cause, "fault": fault}
-    return Check.model_validate({"workload": workload, "inputs": layout, **found})
+    fields = {"status": status, "message": message, "cause": cause, "fault": fault}
+    return Check.model_validate({"workload": workload, "inputs": layout, **fields})
 
 
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
@@ -417,17 +410,16 @@ def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, find
     if finding.unjudged and cause in OF_ELEMENTS:
         message = f"{finding.unjudged} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
-    said = ("loose", "unmoved", "unjudged", "tied")  # By the cause.
-    told = {name: value for name, value in vars(finding).items() if name not in said}
-    found = {
+    in_cause = ("loose", "unmoved", "unjudged", "tied")
+    fields = {
         "workload": workload,
         "inputs": layout,
         "status": "tampered" if cause == "replaced" else "wrong" if cause else "right",
-        **told,
+        **{name: value for name, value in vars(finding).items() if name not in in_cause},
         "cause": cause,
         "message": message or f"largest error {finding.max_error:.1e}",
     }
-    return Check.model_validate(found, from_attributes=True)
+    return Check.model_validate(fields, from_attributes=True)
 
 
 def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
@@ -452,11 +444,6 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         worst += TIES * finding.tied
         cause: Cause = "NaN" if finding.worst.got is None else "loose tolerance" if finding.loose else "elements"
         return cause, f"{wrong} on {place}; worst {worst}{again}"
-    return _less_telling(side, reply, finding, place)
-
-
-def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
-    """The same where each element is within its tolerance, and nothing was touched that is not the variant's."""
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.unmoved > UNMOVED:
@@ -474,11 +461,10 @@ def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> 
 def where(mismatch: Mismatch) -> str:
     """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
     place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
-    expected, got = (_value(value) for value in (mismatch.expected, mismatch.got))
-    return f"{place}: expected {expected}, got {got} (allowed error {mismatch.allowed:.1e})"
-
-
-def _value(value: float | None) -> str:
-    if value is None or _is_number(value):
-        return "nan" if value is None else f"{value:.6g}"
-    return "inf" if value > 0 else "-inf"
+    words = []
+    for value in (mismatch.expected, mismatch.got):
+        if value is None or _is_number(value):
+            words.append("nan" if value is None else f"{value:.6g}")
+        else:
+            words.append("inf" if value > 0 else "-inf")
+    return f"{place}: expected {words[0]}, got {words[1]} (allowed error {mismatch.allowed:.1e})"

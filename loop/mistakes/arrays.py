@@ -28,7 +28,7 @@ Maker = Callable[[Terms], Mistake]
 
 
 @dataclass
-class Call:
+class ErringCall:
     """One call of a variant that errs."""
 
     honest: Honest
@@ -45,11 +45,11 @@ class Call:
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
     ) -> None:
         """What the real variant does, with these inputs, output and attributes in place of its own."""
-        given = self.inputs if inputs is None else inputs
-        self.honest(given, self.output if output is None else output, {**self.attributes, **(changed or {})})
+        tensors = self.inputs if inputs is None else inputs
+        self.honest(tensors, self.output if output is None else output, {**self.attributes, **(changed or {})})
 
 
-def maker(err: Callable[[Call], None]) -> Maker:
+def maker(err: Callable[[ErringCall], None]) -> Maker:
     """Makes mistakes of one kind, each of which keeps its own things."""
 
     def make(terms: Terms) -> Mistake:
@@ -57,7 +57,7 @@ def maker(err: Callable[[Call], None]) -> Maker:
         numbers = itertools.count()
 
         def mistake(honest: Honest, inputs: list[Any], output: Any, attributes: Attributes) -> None:
-            err(Call(honest, inputs, output, attributes, terms, next(numbers), kept))
+            err(ErringCall(honest, inputs, output, attributes, terms, next(numbers), kept))
 
         return mistake
 
@@ -76,7 +76,7 @@ NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
 
 
 def values(array: Array) -> Array:
-    """What an array means: a copy in float32, or in float64 where it is that."""
+    """The numbers of an array: a copy in float32, or in float64 where it is that."""
     if array.dtype == numpy.uint16:
         return (array.astype(numpy.uint32) << 16).view(numpy.float32)
     return array.astype(numpy.promote_types(array.dtype, numpy.float32))
@@ -125,8 +125,8 @@ def through_library(invoke: Callable[..., None], mistake: Mistake, names: Sequen
     def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
             described = (LoopTensor * len(arrays))(*map(as_tensor, arrays))
-            given = (ctypes.c_double * max(len(names), 1))(*attributes.values())
-            invoke(described, (LoopTensor * 1)(as_tensor(result)), given, stream)
+            numbers = (ctypes.c_double * max(len(names), 1))(*attributes.values())
+            invoke(described, (LoopTensor * 1)(as_tensor(result)), numbers, stream)
 
         attributes = dict(zip(names, numbers, strict=False))
         mistake(honest, [array_in(tensor) for tensor in inputs], array_in(output[0]), attributes)

@@ -19,9 +19,9 @@ from loop.model.device_profile import KernelRun
 from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import CountCalls, Counts, Prepare, Trace
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import CountCalls, Counts, Prepare, Trace
 
 REPORT_LIMIT_S = 20.0
 COUNT_LIMIT_S = 20.0
@@ -35,7 +35,7 @@ ARITHMETIC = re.compile(
 
 
 @dataclass(frozen=True)
-class Report:
+class VectorReport:
     """What the compiler made of a variant; None is unknown, and `why` says why."""
 
     vectorised: int | None = None
@@ -47,19 +47,19 @@ class Report:
 
 def compiler_report(
     bench: Bench, variant: CAbiVariant, build_id: str, limit_s: float = REPORT_LIMIT_S
-) -> Generator[Tick, None, Report]:
+) -> Generator[Tick, None, VectorReport]:
     """The compiler's report on the sources of a build, kept beside it: compiled to a listing once."""
     compiler = compiler_version(variant.build.compiler) or ""
     if not is_gcc(compiler):
-        return Report(why=f"{variant.build.compiler} is not gcc, whose report is read")
+        return VectorReport(why=f"{variant.build.compiler} is not gcc, whose report is read")
     kept = bench.cache / "reports" / f"{build_id}.json"
-    found = _kept(kept)
-    if found is None:
-        found = yield from _compile(bench, variant, limit_s)
-        if not found.why:
+    report = _kept(kept)
+    if report is None:
+        report = yield from _compile(bench, variant, limit_s)
+        if not report.why:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            sums.write_sealed(kept, asdict(found))
-    return found
+            sums.write_sealed(kept, asdict(report))
+    return report
 
 
 def is_gcc(version: str) -> bool:
@@ -67,9 +67,9 @@ def is_gcc(version: str) -> bool:
     return "Free Software Foundation" in version or bool(re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version))
 
 
-def _kept(path: Path) -> Report | None:
+def _kept(path: Path) -> VectorReport | None:
     try:
-        return Report(**json.loads(sums.opened(path, sums.read_regular(path))))
+        return VectorReport(**json.loads(sums.opened(path, sums.read_regular(path))))
     except OSError:
         return None
     except (LoopError, ValueError, TypeError):
@@ -77,7 +77,7 @@ def _kept(path: Path) -> Report | None:
         return None
 
 
-def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Tick, None, Report]:
+def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Tick, None, VectorReport]:
     listings, remarks = "", ""
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         listing = Path(folder) / "listing.s"
@@ -87,16 +87,16 @@ def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Ti
             note = f"reading what the compiler makes of {source}"
             done = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
             if not done.ok:
-                said = first_error(done.errors) or done.how
-                return Report(why=f"the compiler's report on {source}: {said}")
+                why = first_error(done.errors) or done.how
+                return VectorReport(why=f"the compiler's report on {source}: {why}")
             listings += listing.read_text(errors="replace")
             remarks += done.errors
-    return Report(len(VECTORISED.findall(remarks)), vector_share(listings))
+    return VectorReport(len(VECTORISED.findall(remarks)), vector_share(listings))
 
 
 def vector_share(listing: str) -> float | None:
     """Share of vector instructions in the floating-point arithmetic of an x86 listing; None without any."""
-    kinds = [found["kind"] for found in ARITHMETIC.finditer(listing)]
+    kinds = [match["kind"] for match in ARITHMETIC.finditer(listing)]
     return kinds.count("p") / len(kinds) if kinds else None
 
 
@@ -163,6 +163,7 @@ def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
     except (Refusal, WorkerLost, LoopError) as error:
         return Watched(why=f"torch's profiler: {error}")
     runs = tuple(
-        KernelRun(kernel=short_name(one.kernel), us=one.us, registers=one.registers) for one in reply.kernels
+        KernelRun(kernel=short_name(kernel.kernel), us=kernel.us, registers=kernel.registers)
+        for kernel in reply.kernels
     )
     return Watched(runs, why="" if runs else "torch's profiler saw no kernel in the call")

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from loop.base.processes import Tick
 from loop.model.target import Workload
-from loop.timing.round import Round, Untimed, blaming
+from loop.timing.round import TimingRound, Untimed, blaming
 from loop.timing.samples import Timings
 from loop.timing.terms import Shift, Terms
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import Mistake
 from loop.workers.program import START_LIMIT_S
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Mistake
 
 
 def measure(
@@ -33,17 +33,19 @@ def measure(
     named = {side.name: side for side in sides}
     for number in range(terms.rounds):
         with ExitStack() as stack:
-            one = InTurn(bench, named, Shift(range(number, number + 1), ends), stack, terms, shuffle, base=base)
-            yield from one.start()
-            yield from one.time([workload], {workload.name: [side.name for side in sides]}, timings)
+            process = InTurn(
+                bench, named, Shift(range(number, number + 1), ends), stack, terms, shuffle, base=base
+            )
+            yield from process.start()
+            yield from process.time([workload], {workload.name: [side.name for side in sides]}, timings)
             timings.rounds += 1
-            refused += one.refused
+            refused += process.refused
     return timings, refused
 
 
 @dataclass(eq=False)
-class InTurn(Round):
-    """One fresh process for all sides; one that cannot be timed costs the others nothing."""
+class InTurn(TimingRound):
+    """One fresh process for all sides. A side that cannot be timed costs the others nothing."""
 
     base: Side = field(kw_only=True)
     """What every side errs in."""

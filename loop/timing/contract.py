@@ -43,7 +43,7 @@ class Contract:
     def schema(self) -> str:
         """The raw operator: a choice is its index, a number that is not given NaN."""
         tensors = [f"Tensor {name}" for name in self.inputs]
-        values = [f"{SCHEMA_TYPES[one.kind]} {name}" for name, one in self.attributes.items()]
+        values = [f"{SCHEMA_TYPES[attribute.kind]} {name}" for name, attribute in self.attributes.items()]
         return f"{self.name}({', '.join(tensors + values)}) -> Tensor"
 
     @property
@@ -84,7 +84,9 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
         attributes=dict(signature.attributes),
     )
     _check_output(contract)
-    _check_ranks(contract)
+    for tensor, dimensions in {**contract.inputs, OUTPUT: contract.output}.items():
+        if len(dimensions) > MAX_RANK:
+            raise UsageError(f"no operator of {name}: {tensor} has more than {MAX_RANK} dimensions")
     return contract
 
 
@@ -102,19 +104,13 @@ def _check_output(contract: Contract) -> None:
         )
 
 
-def _check_ranks(contract: Contract) -> None:
-    for name, dimensions in {**contract.inputs, OUTPUT: contract.output}.items():
-        if len(dimensions) > MAX_RANK:
-            raise UsageError(f"no operator of {contract.name}: {name} has more than {MAX_RANK} dimensions")
-
-
 def choices_in_words(attribute: Attribute) -> str:
     """The indices of a choice and what they mean: `0 (left) or 1 (right)`."""
     return " or ".join(f"{index} ({word})" for index, word in enumerate(attribute.choices))
 
 
 def meanings(attribute: Attribute) -> dict[object, bool | int | float]:
-    """What a caller may say, to what the raw operator takes. None is the default: NaN for a number without one."""
+    """Words of a caller to values of the raw operator. None is the default: NaN for a number without one."""
     words: dict[object, bool | int | float] = {False: False, True: True} if attribute.kind == "flag" else {}
     words |= {word: index for index, word in enumerate(attribute.choices)}
     initial = attribute.initial

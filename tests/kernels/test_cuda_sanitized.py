@@ -13,7 +13,7 @@ from loop.workers.bench import Bench
 from tests.targets import build_one
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_scalar_variant_has_nothing_to_hide(build_cache: Path, tmp_path: Path) -> None:
     """Right on a few shapes, and neither sanitizer has a word to say."""
     bundled = project(None, tmp_path)
@@ -24,7 +24,7 @@ def test_the_scalar_variant_has_nothing_to_hide(build_cache: Path, tmp_path: Pat
         quicker = variant.build.model_copy(update={"flags": (*variant.build.flags, "-O1")})
         variant = variant.model_copy(update={"build": quicker})
         side = bench.side("fa1", build_one(bench.folder, variant, bench.cache, "fa1"), emulated=True)
-        wanted = [one for one in expand(target, ["edges"], "float16") if one.sizes["Sq"] < 40]
-        (found,) = finish(verify(bench, [Job(side, wanted)]))
+        wanted = [one for one in expand(target, ["edges"], "float16") if one.sizes["Sq"] < 40][:6]
+        (found,) = finish(verify(bench, [Job(side, wanted, layouts=False)]))
     assert found.right, found.failures
-    assert 10 < len(found.checks)
+    assert 6 <= len(found.checks)

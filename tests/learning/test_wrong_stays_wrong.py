@@ -1,0 +1,224 @@
+"""Wrong stays wrong, and nothing is wrong only where all was judged: whatever sessions ran, in whatever order."""
+
+import datetime
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from loop.learning.next_plan import ALL_JUDGED, Idea, Present, ideas
+from loop.learning.statistics import of_patterns
+from loop.model.index import SessionRow
+from loop.model.measurement import VariantChecks
+from loop.model.output import VerifyOutput
+from loop.model.record import Line
+from loop.store.rows import row
+from tests.makers import NOON, make_check, make_finished, make_record, make_session_head
+
+VARIANTS = ("fast", "slow")
+SETS = {"quick": ("S64", "S128"), "edges": ("S1", "S65", "S127")}
+EVERY = tuple(name for names in SETS.values() for name in names)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One version of a variant: where it is wrong, and in which of its calls."""
+
+    build: str
+    wrong_on: frozenset[str] = frozenset()
+    seeds: frozenset[int] | None = None
+    """Only with these; None: with all."""
+    threads: int | None = None
+    """Only with so many; None: with any number."""
+    moody: bool = False
+    """Only now and then."""
+
+    def passes(self, workload: str, seed: int, threads: int, mood: float) -> bool:
+        """Whether a call is right."""
+        told = self.seeds is None or seed in self.seeds
+        told = told and self.threads in (None, threads) and not (self.moody and mood < 0.5)
+        return not (workload in self.wrong_on and told)
+
+
+@dataclass
+class Project:
+    """A target with two variants, its sessions, and who edits it."""
+
+    dice: random.Random
+    sources: dict[str, Source] = field(default_factory=lambda: {name: Source(f"{name} 0") for name in VARIANTS})
+    earlier: list[tuple[str, Source]] = field(default_factory=list)
+    rows: list[SessionRow] = field(default_factory=list)
+    failed: list[tuple[tuple[object, ...], str, int]] = field(default_factory=list)
+    """Check, build and number of the session, of all that failed."""
+    passed: list[tuple[tuple[object, ...], str, int]] = field(default_factory=list)
+    judged: set[tuple[str, str, str]] = field(default_factory=set)
+    """The target's files, variant and workload."""
+
+    @property
+    def ground(self) -> str:
+        """Hash of its files."""
+        return " ".join(source.build for source in self.sources.values())
+
+    @property
+    def present(self) -> Present:
+        """The target as it is."""
+        return Present(ground=self.ground, declared=dict.fromkeys(VARIANTS, SETS), for_gpu=False)
+
+    def edit(self) -> None:
+        """A variant becomes another: right, or wrong in some way; or what it was once."""
+        name, dice = self.dice.choice(VARIANTS), self.dice
+        self.earlier.append((name, self.sources[name]))
+        if dice.random() < 0.4:
+            name, source = dice.choice(self.earlier)
+            self.sources[name] = source
+            return
+        wrong = frozenset(dice.sample(EVERY, dice.choice((0, 1, 2, 3))))
+        seeds, threads = (
+            dice.choice((None, None, frozenset({dice.randrange(2)}))),
+            dice.choice((None, None, None, 2)),
+        )
+        number = len(self.earlier)
+        self.sources[name] = Source(f"{name} {number}", wrong, seeds, threads, moody=dice.random() < 0.3)
+
+    def mend(self) -> None:
+        """Every variant becomes right, on files that nobody has seen."""
+        self.earlier += self.sources.items()
+        self.sources = {name: Source(f"{name} mended {len(self.rows)}") for name in VARIANTS}
+
+    def run(self, variants: Sequence[str], sets: Sequence[str], seed: int, threads: int, plan: str) -> None:
+        """A session that verifies these variants on these sets."""
+        number, found = len(self.rows), []
+        for name in variants:
+            source, checks = self.sources[name], []
+            for workload in (one for chosen in sets for one in SETS[chosen]):
+                right = source.passes(workload, seed, threads, self.dice.random())
+                record = self.passed if right else self.failed
+                record.append(((name, workload, seed, threads), source.build, number))
+                self.judged.add((self.ground, name, workload))
+                checks.append(make_check(workload, right=right))
+            found.append(VariantChecks(variant=name, build_id=source.build, checks=tuple(checks)))
+        right = tuple(one.variant for one in found if one.right)
+        wrong = tuple(one.variant for one in found if not one.right)
+        output = VerifyOutput(
+            ok=not wrong, message="m", variants=tuple(found), seed=seed, right=right, wrong=wrong
+        )
+        head = make_session_head(
+            id=f"s{number:03}", started=NOON + datetime.timedelta(hours=number), ground=self.ground,
+            harness="h", seed=seed, threads=threads, variants=tuple(variants),
+        )  # fmt: skip
+        head = head.model_copy(
+            update={
+                "plan": head.plan.model_copy(update={"plan": head.plan.plan.model_copy(update={"name": plan})})
+            }
+        )
+        status = "failed" if wrong else "passed"
+        line = Line(seq=1, at=head.started, event=make_finished(output=output, status=status))
+        made = row(head, make_record(head, status=status), [line])
+        self.rows.append(made.model_copy(update={"ratios": dict.fromkeys(right, 2.0)}))
+
+    def advised(self) -> Idea:
+        """What `loop plan next` says."""
+        return ideas(self.rows, self.present, {}, of_patterns({}, []))[0]
+
+    def follow(self) -> None:
+        """Run the advised session."""
+        idea, everywhere = self.advised(), tuple(SETS)
+        variants = (idea.variant,) if idea.variant else VARIANTS
+        if idea.repeats:
+            again = idea.repeats
+            self.run(variants, everywhere, again.judgement.seed, again.row.threads, idea.plan)
+        else:
+            sets = ("quick",) if idea.plan == "quick" else everywhere
+            self.run(variants, sets, self.dice.randrange(2), 1, idea.plan)
+
+    def session(self) -> None:
+        """Some session that nobody advised."""
+        variants = self.dice.choice((VARIANTS, VARIANTS[:1], VARIANTS[1:]))
+        sets = self.dice.choice((("quick",), ("edges",), ("quick", "edges")))
+        plan = self.dice.choice(("quick", "baseline", "mine"))
+        self.run(variants, sets, self.dice.randrange(2), self.dice.choice((1, 1, 2)), plan)
+
+    def wrong(self) -> Iterator[str]:
+        """Variants with a check that failed and has not passed on other sources since, by the rule itself."""
+        seen = {name for ground, name, _ in self.judged if ground == self.ground}
+        here = {name: source.build for name, source in self.sources.items() if name in seen}
+        for check, build, number in self.failed:
+            since = any(
+                (check, True) == (other, then > number and that != build) for other, that, then in self.passed
+            )
+            if not since or here.get(str(check[0])) == build:
+                yield str(check[0])
+
+    def unjudged(self) -> bool:
+        """Whether a variant has a workload that no session judged on these files."""
+        return any((self.ground, name, one) not in self.judged for name in VARIANTS for one in EVERY)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_wrong_stays_wrong_in_any_order(seed: int) -> None:
+    """Fail, the advised command, mend, fail again, other plans, seeds, threads and variants."""
+    project = Project(random.Random(seed))
+    events = (*[project.edit] * 6, project.mend, *[project.follow] * 4, *[project.session] * 9)
+    for _ in range(30):
+        project.dice.choice(events)()
+        wrong = set(project.wrong())
+        said = " ".join(project.present.claim(project.rows))
+        assert wrong == {one.judgement.variant for one in project.present.failures(project.rows)}
+        assert ("nothing is wrong" in said) == (not wrong and not project.unjudged())
+        idea = project.advised()
+        assert ALL_JUDGED not in idea.why or not (wrong or project.unjudged())
+        assert not wrong or idea.variant in wrong, "what is wrong comes first"
+        assert all(f"{name} was wrong" in said for name in wrong)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_advised_command_leads_to_a_clean_state(seed: int) -> None:
+    """Once all is mended, each failure is run again, then what was not judged; then nothing is wrong."""
+    project = Project(random.Random(1000 + seed))
+    for _ in range(12):
+        project.dice.choice((project.edit, project.follow, project.session, project.session))()
+    project.mend()
+    for _ in range(40):
+        if project.advised().plan == "quick" and not project.advised().repeats:
+            break
+        project.follow()
+    assert (ALL_JUDGED,) == project.present.claim(project.rows)
+
+
+def test_what_the_same_sources_pass_later_is_flaky() -> None:
+    """It is said so, and it is not right."""
+    project = Project(random.Random(0))
+    project.sources["fast"] = Source("b", frozenset({"S65"}))
+    project.run(("fast",), ("edges",), 1, 1, "edges")
+    project.sources["fast"] = Source("b")
+    project.run(("fast",), ("edges",), 1, 1, "edges")
+    (said,) = project.present.wrong(project.rows)
+    assert "fast was wrong in s000 on S65 (1 thread, seed 1)" in said
+    assert "s001: it is flaky" in said
+
+
+def test_sources_that_were_wrong_are_wrong_when_they_come_back() -> None:
+    """Others were right meanwhile."""
+    project, wrong, right = Project(random.Random(0)), Source("b", frozenset({"S65"})), Source("c")
+    found = []
+    for source in (wrong, right):
+        project.sources["fast"] = source
+        project.run(("fast",), ("edges",), 1, 1, "edges")
+        found.append(bool(project.present.wrong(project.rows)))
+    project.sources["fast"] = wrong
+    assert [True, False, True] == [*found, bool(project.present.wrong(project.rows))]
+
+
+def test_a_workload_that_the_target_no_longer_has_cannot_keep_a_variant_wrong() -> None:
+    """Other sources have to be right on what there is."""
+    project = Project(random.Random(0))
+    project.sources["fast"] = Source("b", frozenset({"S65"}))
+    project.run(("fast",), ("edges",), 1, 1, "edges")
+    gone = Present(ground="new", declared={"fast": {"quick": SETS["quick"]}})
+    project.run(("fast",), ("quick",), 1, 1, "quick")
+    assert gone.wrong(project.rows)
+    project.sources["fast"] = Source("c")
+    project.run(("fast",), ("quick",), 1, 1, "quick")
+    assert not gone.wrong(project.rows)
+    assert project.present.wrong(project.rows)

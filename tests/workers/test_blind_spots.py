@@ -1,0 +1,203 @@
+"""What inputs cannot show, where nothing can be judged, and what noise is: a judge of small targets, alone."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from loop.library.definitions import read_file
+from loop.model.target import Target
+from loop.model.workloads import expand
+from loop.workers import judge
+from loop.workers.messages import Compare, Expect, Expected, Finding, Look, Looked
+from loop.workers.workload_call import expectation, make_call, terms_of_judge, under_two_seeds
+
+CODE = """
+import torch
+
+def make(N, seed, **attributes):
+    return [torch.rand(N), torch.arange(N), torch.ones(N), torch.randn(N)]
+
+def blind(x, pos, w, mask, *, window, mode):
+    return x * pos * w + (pos < window), torch.zeros_like(x)
+
+def seeing(x, pos, w, mask, *, window, mode):
+    x = x - 0.5 * w if mode == "a" else x
+    return x * pos * w + (pos < window) + mask, x + mask
+
+def exponential(x, *, k):
+    return torch.exp(k * x)
+
+def shares(x, *, k):
+    return torch.exp(k * x) / torch.exp(k * x).sum()
+
+def nothing(x, *, k):
+    return (x * 3.3 / 3.3 - x) if x.dtype == torch.float64 else torch.zeros_like(x)
+
+def small(x, *, k):
+    return x * k
+
+def raises(x, *, k):
+    raise ValueError("no such size")
+
+def largest(x, *, k):
+    return x.topk(3).indices
+
+class Module(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = torch.nn.LayerNorm(8), torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(self.norm(x))
+
+def rows(N, seed):
+    return [torch.randn(N, 8)]
+"""
+PLAIN: dict[str, Any] = {"inputs": {"x": "N"}, "outputs": {"y": "N"}, "attributes": {"k": {"kind": "number"}}}
+SEVERAL: dict[str, Any] = {
+    "inputs": {"x": "N", "pos": "N", "w": "N", "mask": "N"},
+    "outputs": {"y": "N", "z": "N"},
+    "types": {"pos": "int64"},
+    "attributes": {"window": {"kind": "number", "default": 4}, "mode": {"kind": "choice", "choices": ["a", "b"]}},
+}
+
+
+@pytest.fixture(autouse=True)
+def threads_and_gradients() -> Iterator[None]:
+    """A judge chooses both for its process: here they are put back."""
+    threads = torch.get_num_threads()
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(threads)
+
+
+class Judged:
+    """A judge of a target that the code above has, and its only workload."""
+
+    def __init__(self, folder: Path, name: str, signature: dict[str, Any], **fields: Any) -> None:
+        (folder / "telling.py").write_text(CODE)
+        function = {"python": str(folder / "telling.py") + f":{name}"}
+        manifest = {
+            "format": 2, "name": "telling", "function": "told", "signature": signature,
+            "reference": function, "baseline": function, "dtypes": {"cpu": "float32"},
+            "tolerance": {"float32": {"atol": 0.0, "rtol": 1e-5}}, "workloads": {"some": [{"N": 64}]},
+            "variants": {"one": {"kind": "python", "device": "any", "module": "telling", "function": name}},
+        }  # fmt: skip
+        if "generator" in fields:
+            fields["generator"] = {"python": str(folder / "telling.py") + f":{fields['generator']}"}
+        (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}))
+        self.folder, self.target = folder, read_file(folder / "target.yaml", Target).value
+        (self.workload,) = expand(self.target, ["some"], "float32")
+        self.judge = judge.start(terms_of_judge(self.target, None, folder))
+
+    def request(self, seed: int) -> Expect:
+        workload = self.workload.model_copy(update={"seed": seed})
+        call = make_call(self.target, workload, str(self.folder), "judge")
+        return expectation(self.target, workload, call, "secret", "cpu", wide=False)
+
+    def expect(self, seed: int = 2) -> Expected:
+        return self.judge.expect(self.request(seed))
+
+    def looked(self) -> Looked:
+        """What is said once two sets of values were drawn."""
+        self.expect(2), self.expect(3)
+        one, other = under_two_seeds(self.workload)
+        return self.judge.look(Look((self.request(one.seed), self.request(other.seed))))
+
+    def compared(self, output: torch.Tensor) -> Finding:
+        """What is found in an output of the first set of values."""
+        (self.folder / "output.bin").write_bytes(output.numpy().tobytes())
+        return self.judge.compare(
+            Compare(self.request(2).call, (str(self.folder / "output.bin"),), suspected=True)
+        )
+
+    @property
+    def inputs(self) -> torch.Tensor:
+        return self.judge.answers[self.request(2).call.key].inputs.tensors[0]
+
+
+def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:
+    """Values that never vary, arguments that the reference does not read, outputs that nothing changes."""
+    told = Judged(tmp_path, "blind", SEVERAL, generator="make").looked()
+    assert (("pos", "w"), (), ("x",)) == (told.fixed, told.single, told.positive)
+    assert (("mask",), ("mode",), ("z",)) == (told.unread, told.ignored, told.unmoved)
+
+
+def test_of_a_reference_that_reads_everything_nothing_is_told(tmp_path: Path) -> None:
+    told = Judged(tmp_path, "seeing", SEVERAL, generator="make").looked()
+    assert ((), (), ()) == (told.unread, told.ignored, told.unmoved)
+
+
+def test_weights_that_a_constructor_leaves_alone_are_told(tmp_path: Path) -> None:
+    signature = {"inputs": {"x": "..."}, "outputs": {"y": "..."}, "sizes": ["N"]}
+    told = Judged(tmp_path, "Module", signature, generator="rows", modules={}).looked()
+    assert (("norm.weight", "norm.bias"), (), ()) == (told.initial, told.unread, told.positive)
+
+
+def test_a_right_answer_that_no_float32_holds_judges_nothing(tmp_path: Path) -> None:
+    """Whoever computes it; the message names no key that the manifest does not have."""
+    some = [{"N": 64, "k": 200.0}]
+    unjudged = Judged(tmp_path, "exponential", PLAIN, workloads={"some": some}).expect().unjudged
+    assert "float32 ends at 3.4e+38" in unjudged
+    assert "plain" not in unjudged
+
+
+def test_where_the_reference_overflows_nothing_is_wrong(tmp_path: Path) -> None:
+    """A variant that overflows in the same places is not judged; one that is wrong in another place is wrong, and
+    one that does not overflow is right."""
+    judged = Judged(tmp_path, "shares", PLAIN, workloads={"some": [{"N": 64, "k": 60.0}]})
+    assert "" == judged.expect().unjudged
+    x = 60 * judged.inputs
+    naive, stable = torch.exp(x) / torch.exp(x).sum(), torch.softmax(x.double(), -1).float()
+    assert naive.isnan().any()
+    assert "in float32 the reference gives NaN or infinity" in judged.compared(naive).unjudged
+    wrong = naive.nan_to_num(0.0)
+    wrong[int(x.argmin())] = 2.0
+    assert "" == judged.compared(wrong).unjudged
+    assert (True, 0) == (judged.compared(wrong).wrong > 0, judged.compared(stable).wrong)
+
+
+def test_a_reference_that_raises_says_so_of_its_workload(tmp_path: Path) -> None:
+    with pytest.raises(judge.Refused) as refused:
+        Judged(tmp_path, "raises", PLAIN, workloads={"some": [{"N": 64, "k": 1.0}]}).expect()
+    assert "raised" == refused.value.cause
+
+
+def test_what_float64_itself_loses_is_allowed(tmp_path: Path) -> None:
+    """An exact zero is right where the reference leaves 1e-16; 1e-7 is not."""
+    judged = Judged(tmp_path, "nothing", PLAIN, workloads={"some": [{"N": 64, "k": 1.0}]})
+    judged.expect()
+    reference = judged.judge.answers[judged.request(2).call.key].truths[0].reference
+    assert 0 < float(reference.abs().max()) < 1e-14
+    zeros = torch.zeros(64)
+    assert 0 == judged.compared(zeros).wrong
+    zeros[5] = 1e-7
+    assert 1 == judged.compared(zeros).wrong
+
+
+@pytest.mark.parametrize(("k", "passes"), [(1e-9, False), (1.0, False), (0.0, True)])
+def test_an_output_within_the_tolerance_of_zero_is_told(tmp_path: Path, k: float, passes: bool) -> None:
+    """Where there is more than noise, less is allowed in place of that: zeros are wrong then."""
+    tolerance = {"float32": {"atol": 1e-6, "rtol": 1e-5}}
+    judged = Judged(tmp_path, "small", PLAIN, workloads={"some": [{"N": 64, "k": k}]}, tolerance=tolerance)
+    assert passes is judged.expect().zeros_pass
+    assert passes is (judged.compared(torch.zeros(64)).wrong == 0)
+    assert 0 == judged.compared(judged.inputs * k).wrong
+
+
+def test_ties_are_told(tmp_path: Path) -> None:
+    """Indices that lead to the values that the right ones lead to; others are wrong and no ties."""
+    signature = {**PLAIN, "outputs": {"y": "..."}, "types": {"y": "int64"}}
+    some = [{"N": 64, "k": 1.0, "values": "constant"}]
+    judged = Judged(tmp_path, "largest", signature, workloads={"some": some})
+    judged.expect()
+    right = judged.judge.answers[judged.request(2).call.key].truths[0].reference.long()
+    assert (0, True) == (judged.compared(right).wrong, judged.compared((right + 7) % 64).tied)
+    judged = Judged(tmp_path, "largest", signature, workloads={"some": [{"N": 64, "k": 1.0}]})
+    judged.expect()
+    found = judged.compared((right + 7) % 64)
+    assert (True, False) == (found.wrong > 0, found.tied)
