@@ -178,7 +178,7 @@ class Child:
         pass_fds: Sequence[int],
         first: Callable[[], None],
     ) -> Process:
-        """Start the process. A nursery's child overrides this: it is forked, not started."""
+        """The process. `loop.workers.nursery.Forked` has another process fork it."""
         adopt_orphans()
         try:
             return subprocess.Popen(

@@ -19,8 +19,8 @@ from loop.model.resources import short_name
 from loop.model.sanitizing import Kind, SanitizerReport, SanitizerTool
 from loop.model.target import Workload
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import Once
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
-from loop.workers.worker_messages import Once
 
 PROGRAM = "compute-sanitizer"
 TOOLS: tuple[SanitizerTool, ...] = ("memcheck", "racecheck", "synccheck", "initcheck")
@@ -71,7 +71,7 @@ def version() -> str:
 
 @dataclass(frozen=True)
 class Log:
-    """What stands in a log."""
+    """The contents of a log."""
 
     reports: tuple[SanitizerReport, ...] = ()
     """Everything found that was printed."""
@@ -156,7 +156,7 @@ class Examination:
 
     @property
     def why_unknown(self) -> str:
-        """Why it cannot be said that there is nothing; empty where it can."""
+        """Why the tool cannot say that there is nothing; empty where it can."""
         if self.log.remarks:
             return self.log.remarks[0]
         if self.lost:

@@ -20,10 +20,9 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.workers.bench import Bench, Side
-from loop.workers.judge_messages import Agreement, GiveOutput, Relate
 from loop.workers.kept import KeptWorker
+from loop.workers.messages import Agreement, Compute, GiveOutput, Relate
 from loop.workers.program import Refusal, WorkerLost
-from loop.workers.worker_messages import Compute
 
 MOST_CALLS = 64
 """Outputs that a property may ask for."""
@@ -64,7 +63,7 @@ def _sides(context: Context) -> Generator[Tick, None, list[Side]]:
 
 
 def chosen(context: Context, device: Device) -> tuple[Workload, ...]:
-    """The timed workloads, and the first of each other type among the checked ones; plain values only."""
+    """The timed workloads, and the first checked one of each other type; normal values only."""
     timed = workloads(context, context.task.plan.workloads, device=device)
     others: dict[str, Workload] = {}
     for workload in workloads(context, extra_sets(context), device=device):
@@ -147,7 +146,7 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
 
 
 def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:
-    """The workload that a call of a property stands for: its shapes and attributes may be others."""
+    """The workload that matches a call of a property, whose shapes and attributes may differ."""
     texts = zip(signature.inputs.values(), call.inputs, strict=True)
     sizes = {name: size for text, tensor in texts for name, size in zip(text.split(), tensor.shape, strict=True)}
     words = " ".join(f"{name}{size}" for name, size in sizes.items())

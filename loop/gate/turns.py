@@ -8,8 +8,7 @@ from loop.base.processes import Tick
 from loop.model.causes import Cause
 from loop.model.measurement import Check
 from loop.workers.bench import JUDGE_LIMIT_S, Bench
-from loop.workers.judge_messages import Compare, Finding
-from loop.workers.worker_messages import Computed, Turn
+from loop.workers.messages import Compare, Computed, Finding, Turn
 
 OF_VALUES = ("elements", "loose tolerance", "checker", "NaN", "plain error", "two outputs", "one output")
 """Causes behind which a kernel may stand that depends on the calls before."""
@@ -22,7 +21,7 @@ Which = Literal["none", "first", "later", "all", "mixed"]
 
 @dataclass(frozen=True)
 class WrongTurns:
-    """Which calls of a check were wrong."""
+    """Which calls of a check gave wrong outputs."""
 
     which: Which
     """`first`: only the first ones; `later`: only the last ones."""
@@ -33,7 +32,7 @@ class WrongTurns:
 
 
 def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
-    """Hold each output of a check against the truth, and see which calls gave those that are wrong."""
+    """Compare each output of a check with the reference, and see which calls gave the wrong ones."""
     wrong: list[Turn] = []
     right: list[Turn] = []
     for path, turn in zip(request.outputs, reply.turns, strict=False):
@@ -44,7 +43,7 @@ def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Ti
 
 
 def is_wrong(finding: Finding) -> bool:
-    """Whether an output is outside of what is allowed."""
+    """Whether an output is outside the tolerance."""
     return finding.worst is not None or bool(finding.checker or finding.message)
 
 

@@ -7,19 +7,19 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import finish
-from loop.calls import lost
+from loop.calls import faults
 from loop.gate import verify
 from loop.gate.verify import Job
 from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
-from loop.timing.round import Round
+from loop.timing.round import TimingRound
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import Compute
 from loop.workers.program import START_LIMIT_S, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Compute
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
 from tests.targets import make_sides
 
@@ -90,16 +90,16 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
 def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU each holds memory from its first call on. One set serves two of the three rounds."""
     living: list[int] = []
-    one_round = Round.time
+    one_round = TimingRound.time
 
-    def counted(self: Round, *arguments: object) -> object:
+    def counted(self: TimingRound, *arguments: object) -> object:
         living.append(sum(worker.child.code is None for worker in opened))
         return one_round(self, *arguments)  # type: ignore[arg-type]
 
     opened: list[Worker] = []
     start = Bench.open
     monkeypatch.setattr(Bench, "open", lambda *words: opened.append(worker := start(*words)) or worker)
-    monkeypatch.setattr(Round, "time", counted)
+    monkeypatch.setattr(TimingRound, "time", counted)
     (right,) = make_sides(bench, "right")
     sides = [right, right.renamed("again")]
     finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))
@@ -129,7 +129,7 @@ def test_a_lost_device_ends_the_process_with_its_words(bench: Bench) -> None:
         finish(worker.receive(START_LIMIT_S, "loading"))
         with pytest.raises(WorkerLost) as caught:
             finish(worker.ask(Compute(bench.call(workload, "x")), limit_s=20, note=""))
-        assert lost.LOST == worker.child.code
+        assert faults.LOST_EXIT == worker.child.code
     assert ("crashed", f"{FAULT}{HINT}") == (caught.value.kind, caught.value.how)
 
 
