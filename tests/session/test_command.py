@@ -13,6 +13,7 @@ from loop.base.errors import LoopError
 from loop.base.screen import Screen
 from loop.cli.checking import schema_text
 from loop.model.measurement import Segment
+from loop.model.record import Finished
 from loop.session import command as reports
 from loop.session import recorded
 from loop.session.command import FORMATS, SUMMARY
@@ -38,14 +39,18 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "sessions"
 
 
-def make_session(root: Path, name: str, *, samples: bool = True) -> SessionFolder:
-    """One of the golden sessions on disk."""
+def make_session(root: Path, name: str, *, samples: bool = True, stored: str = "") -> SessionFolder:
+    """One of the golden sessions on disk. `stored`: where its journal says that samples are."""
     made = SESSIONS[name]()
     folder = sessions.create(root, "baseline", NOON)
     head = made.record.head.model_copy(update={"id": folder.id})
     folder.write_head(head)
     folder.write_record(made.record.model_copy(update={"head": head}))
-    (folder.path / journal.NAME).write_text("".join(f"{journal.to_text(line)}\n" for line in made.lines))
+    written = journal.Journal(folder.path / journal.NAME)
+    for line in made.lines:
+        moved = stored and isinstance(line.event, Finished) and line.event.artifacts
+        written.append(line.event.model_copy(update={"artifacts": (stored,)}) if moved else line.event)
+    written.close()
     if samples:
         sides = [("baseline", (3e-6, 3.1e-6)), ("cpu", (2e-6, 2.1e-6))]
         folder.write_samples(
@@ -117,9 +122,7 @@ def test_rows_are_all_or_none(project: Path, root: Path) -> None:
 
 def test_samples_are_read_from_the_session_s_own_folder_only(project: Path, root: Path) -> None:
     """A journal from elsewhere may name any path."""
-    folder = make_session(root, "passed", samples=False)
-    text = (folder.path / journal.NAME).read_text()
-    (folder.path / journal.NAME).write_text(text.replace(f"samples/{SAMPLES}", "samples/../../secret"))
+    make_session(root, "passed", samples=False, stored="samples/../../secret.json")
     (root / "secret.json").write_text('{"segments": []}')
     with pytest.raises(LoopError, match="cannot be read"):
         told("csv", project)
