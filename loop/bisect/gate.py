@@ -3,39 +3,29 @@
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
+from loop.bisect.probe_job import Spread
 from loop.bisect.trying import (
-    OTHER,
     TRIED,
     CorrectnessProbe,
     LatencyProbe,
+    Logs,
     ProbeMemory,
-    Question,
-    logs_of,
+    gate_decision,
     mean_of,
     memory_of,
 )
-from loop.model.bisect import UNCOMMITTED, Candidate, Probe
-from loop.model.target import Workload
+from loop.model.bisect import UNCOMMITTED, Probe
 from loop.model.workloads import operations
 from loop.timing import verdicts
-from loop.timing.samples import Timings
-from loop.timing.terms import Terms
 
-LIMIT_S = 120.0
-"""No block is begun later."""
-CLIP = 0.08
-"""A block that is further off counts as if it were just there: on a busy machine some are off by half, which says
-nothing of a kernel."""
 WHY = "gate: "
 """Before the name of a workload, in the table of probes."""
-Logs = Mapping[str, Sequence[float]]
-"""Workload to one log(time of the bad end / time of the good one) a block."""
 
 
 @dataclass(frozen=True)
@@ -52,83 +42,6 @@ class Ruling:
     """What it rests on: one a workload."""
 
 
-class Ends(Protocol):
-    """What times both ends for the gate."""
-
-    workloads: Sequence[Workload]
-    """Those in question; after the ruling those on which the bad end is slower."""
-
-    def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
-        """Blocks of each workload, until each has a verdict. Raises Untestable."""
-        ...
-
-    @property
-    def compiled(self) -> int:
-        """Builds that were made."""
-        ...
-
-
-@dataclass
-class OnDevice:
-    """Both ends, timed on this machine's device."""
-
-    prober: LatencyProbe
-    decided: set[str] = field(default_factory=set)
-    """Workloads on which no more is to be observed."""
-
-    @property
-    def workloads(self) -> Sequence[Workload]:
-        """Those of the prober."""
-        return self.prober.workloads
-
-    @workloads.setter
-    def workloads(self, chosen: Sequence[Workload]) -> None:
-        self.prober.workloads = chosen
-
-    @property
-    def compiled(self) -> int:
-        """Builds that were not in the cache."""
-        return self.prober.builder.compiled
-
-    def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
-        """Blocks of fresh process pairs."""
-        sides = yield from self.prober.sides(Question(bad, 0, good))
-        terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, self.prober.seed)
-        timings = yield from self.prober.timed(sides, terms, self._pending)
-        return {one.name: logs_of(timings, one) for one in self.workloads}
-
-    def _pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Both sides on every workload that is not decided."""
-        return {one.name: (OTHER, TRIED) for one in self.workloads if not self._decide(timings, one)}
-
-    def _decide(self, timings: Timings, workload: Workload) -> bool:
-        if workload.name not in self.decided:
-            found = _decision(logs_of(timings, workload), len(self.workloads))
-            if found.verdict != "inconclusive":
-                self.decided.add(workload.name)
-        return workload.name in self.decided
-
-
-class Gate(Protocol):
-    """Says before a search whether there is anything to search for, and on which workloads it shows."""
-
-    def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
-        """The ruling. From then on the search uses those workloads only on which the bad end is worse.
-
-        Raises Untestable where an end cannot be judged.
-        """
-        ...
-
-    def memory(self) -> ProbeMemory:
-        """Where a search on the workloads in question keeps what it observes."""
-        ...
-
-    @property
-    def compiled(self) -> int:
-        """Builds that were made."""
-        ...
-
-
 @dataclass
 class SpeedGate:
     """Decides before a search for a slower kernel whether there is one to search for, and where it shows.
@@ -137,14 +50,9 @@ class SpeedGate:
     no search can: that has to allow for what builds of the same source differ by, too.
     """
 
-    timer: Ends
+    timer: LatencyProbe | Spread
     question: tuple[str, ...]
     """What else the observations of the search depend on, for its memory."""
-
-    @property
-    def compiled(self) -> int:
-        """Builds that were made."""
-        return self.timer.compiled
 
     def memory(self) -> ProbeMemory:
         """Where a search on the workloads in question keeps what it observes."""
@@ -180,12 +88,12 @@ class SpeedGate:
 
 def ruling(logs: Logs) -> Ruling:
     """What the blocks say. Workloads that stay open are judged together, by their mean."""
-    found = {name: _decision(values, len(logs)) for name, values in logs.items()}
+    found = {name: gate_decision(values, len(logs)) for name, values in logs.items()}
     slower = tuple(name for name, one in found.items() if one.verdict == "slower")
     if slower:
         return Ruling("search", f"slower on {len(slower)} of {len(logs)} workloads", slower)
     open_ = tuple(name for name, one in found.items() if one.verdict == "inconclusive")
-    together = _decision(mean_of([logs[name] for name in open_]), 1) if open_ else None
+    together = gate_decision(mean_of([logs[name] for name in open_]), 1) if open_ else None
     if together and together.verdict == "slower":
         return Ruling("search", f"slower in the mean of {len(open_)} of {len(logs)} workloads", open_)
     if together and together.verdict == "inconclusive":
@@ -204,12 +112,6 @@ def _nothing(found: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> Ru
     parts += [f"faster on {faster} (are they swapped?)"] if faster else []
     why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
     return Ruling("no_regression", why, swapped=faster > 0)
-
-
-def _decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
-    """The gate's rule, which has faster as above 0."""
-    far = verdicts.far_off([-value for value in logs], verdicts.needed_evidence(workloads))
-    return far or verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
 
 
 def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") -> Probe:
@@ -238,11 +140,6 @@ class FailingGate:
         """Where a search on the workloads in question keeps what it observes."""
         return memory_of("correctness", *self.question, *(one.name for one in self.prober.workloads))
 
-    @property
-    def compiled(self) -> int:
-        """Builds that were not in the cache."""
-        return self.prober.builder.compiled
-
     def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
         """The ruling. A bad end that is right each time is no regression.
 
@@ -265,3 +162,6 @@ class FailingGate:
         fields = {"commit": bad.commit, "against": line.good.commit, "why": f"{WHY}{why}", "status": "measured"}
         seen = Probe.model_validate({**fields, "values": (1.0,) * passes}, strict=False)
         return Ruling("no_regression", f"not reproduced: the bad end is {why}", probes=(seen,))
+
+
+Gate = SpeedGate | FailingGate

@@ -13,7 +13,7 @@ from loop.bisect.gate import Gate
 from loop.bisect.latency import PART
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Metric, Outcome, Problem, Try, read
 from loop.bisect.search import next_tries
-from loop.bisect.trying import Observed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
+from loop.bisect.trying import Probed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import look_at_bytes, shown
@@ -107,7 +107,7 @@ class Hunt:
             return None
         self.probes += ruling.probes
         told = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
-        return told.model_copy(update={"builds": gate.compiled})
+        return told.model_copy(update={"builds": self.builder.compiled if self.builder else 0})
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
@@ -171,7 +171,7 @@ class Hunt:
         """What the rules are asked."""
         pairs = zip(self.line.ends, self.kernels, strict=True)
         commits = tuple(Commit(self._weight(one), kernel, one.short) for one, kernel in pairs)
-        return Problem(commits, self.metric)
+        return Problem(commits, self.metric, told=not self.line.whole)
 
     def _weight(self, one: Candidate) -> float:
         if one.commit in self.line.innocent:
@@ -233,7 +233,7 @@ class Hunt:
             ahead=() if len(beside) > 1 else self._ahead(),
         )
 
-    def _probe(self, wanted: Try, seen: Observed) -> Probe:
+    def _probe(self, wanted: Try, seen: Probed) -> Probe:
         """What is kept of a try."""
         fields = {
             "commit": self.line.ends[wanted.commit].commit,
@@ -298,7 +298,7 @@ def _why_merged(answer: BisectAnswer, merge: Candidate, branches: Sequence[Bisec
     return f"{answer.why}; on the branch that it merges: {said}"
 
 
-def _outcome_of(probe: Probe | Observed) -> Outcome:
+def _outcome_of(probe: Probe | Probed) -> Outcome:
     if probe.status == "measured":
         return probe.values
     return Broken(probe.reason) if probe.status == "broken" else Lost(probe.reason)

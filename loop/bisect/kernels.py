@@ -13,7 +13,7 @@ import psutil
 from loop.base.places import state_folder
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
-from loop.bisect.gate import FailingGate, OnDevice, SpeedGate
+from loop.bisect.gate import FailingGate, SpeedGate
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import SearchMetric
 from loop.bisect.probe_job import KEPT, PREFIX, ProbeTask, Spread
@@ -58,7 +58,7 @@ def kernel_hunt(
             line, prober, failing.memory(), metric, gate=failing, device=bench, width=len(trees), builder=builder
         )
     timer = LatencyProbe(bench, builder, workloads, seed)
-    gate = SpeedGate(OnDevice(timer), question)
+    gate = SpeedGate(timer, question)
     return Hunt(line, timer, gate.memory(), metric, gate=gate, builder=builder, device=bench, width=len(trees))
 
 

@@ -44,6 +44,8 @@ BATCH_MOST = 24
 """Pairs at a time."""
 BESIDE = 6
 """Builds on each side of the step that show how far builds differ, before a range is the answer."""
+CLEAR = 5.0
+"""Where neighbours may be one binary, a step is at least so many times what builds differ by."""
 PART = 0.15
 """A further culprit brings at least this share of the whole step."""
 ABOVE, BELOW = 0.3, 0.5
@@ -97,9 +99,9 @@ class Latencies(Evidence):
     @functools.cached_property
     def noise(self) -> tuple[float, int]:
         """Variance of one pair about its build's mean, and the degrees of freedom of that."""
-        series = [values for values in self.values.values() if len(values) > 1]
-        freedom = sum(len(values) - 1 for values in series)
-        squares = math.fsum((value - fmean(values)) ** 2 for values in series for value in values)
+        series = [(sum(values) / len(values), values) for values in self.values.values() if len(values) > 1]
+        freedom = sum(len(values) - 1 for _, values in series)
+        squares = sum((value - mean) ** 2 for mean, values in series for value in values)
         return max(squares / freedom if freedom else 0.0, 1e-12), freedom
 
     def _units(self, low: int, high: int) -> list[Unit]:
@@ -113,8 +115,8 @@ class Latencies(Evidence):
         ]
         return [Unit(0, 0, 0.0, 0.0), *found] if low == 0 else found
 
-    def _fit(self, low: int, high: int) -> tuple[list[float], list[float], float]:
-        """The score of each gap, the share of each noise of `NOISES`, and the probability of no step."""
+    def _fit(self, low: int, high: int) -> tuple[list[float], list[float], float, float]:
+        """The score of each gap, the share of each noise of `NOISES`, the probability of no step, and the step."""
         import numpy as np
 
         units = self.units(low, high)
@@ -144,7 +146,8 @@ class Latencies(Evidence):
         best = np.logaddexp.reduce(each)
         odds = best - math.log(spans.sum()) - np.logaddexp.reduce((prior + level(whole))[:, 0])
         doubt = 1 / (1 + (1 - NO_STEP) / NO_STEP * math.exp(min(float(odds), 700.0)))
-        return scores.tolist(), np.exp(each - best).tolist(), doubt
+        shares = np.exp(gaps + np.log(spans) - best)
+        return scores.tolist(), np.exp(each - best).tolist(), doubt, float((shares * step).sum())
 
     def tau(self, low: int, high: int) -> float:
         """What builds differ by on their own, the mean of what it may be."""
@@ -190,15 +193,19 @@ class Latencies(Evidence):
         return [unit.position for unit in self.units(low, high)], self.fit(low, high)[0]
 
     def doubt(self, low: int, high: int) -> float:
-        """Whether what is seen is the scatter of builds."""
-        return self.fit(low, high)[2]
+        """Whether what is seen is the scatter of builds. Of builds that may be one binary, several tell no more
+        than one does: there the step has to be far above that scatter."""
+        _, _, doubt, step = self.fit(low, high)
+        noise = min(TYPICAL, math.sqrt(self.noise[0]))  # A number that never scatters has no layouts either.
+        clear = self.problem.told or step >= CLEAR * max(noise, self.tau(low, high))
+        return doubt if clear else max(doubt, 0.5)
 
     def batch(self, low: int, high: int, position: int, *, sure: bool) -> int:
         """A third of what decides between both levels; of a build that has told what it can, none."""
         variance, tau, count = self.noise[0], self.tau(low, high), self.seen.count(position)
         if count >= WORN_LEAST and variance / count < (0.5 if sure else 1.5) * tau**2:
             return 0
-        step = max(self.whole(low, high)[0], 1e-6)
+        step = max(self.fit(low, high)[3], 1e-6)
         wanted = 9 * variance / step**2
         return min(max(1, math.ceil(wanted / 3), count // 4), BATCH_MOST)
 
@@ -235,7 +242,7 @@ class Latencies(Evidence):
 
     def claim(self, low: int, high: int, number: int) -> Claim:
         """The culprit is slower than its parent by a share of the whole step."""
-        return Claim(number=number, step=self.whole(low, high)[0], sd=math.sqrt(self.noise[0]))
+        return Claim(number=number, step=max(self.fit(low, high)[3], 1e-6), sd=math.sqrt(self.noise[0]))
 
     def word(self, key: Key) -> tuple[Word, float]:
         """What the pairs say, once there are enough of them."""

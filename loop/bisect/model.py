@@ -56,6 +56,8 @@ class Problem:
     commits: tuple[Commit, ...]
     """Oldest first; the first is the good end, the last the bad one."""
     metric: Metric = "latency"
+    told: bool = True
+    """Whether commits of unlike groups are unlike binaries; else several neighbours may be the same one."""
 
     @functools.cached_property
     def positions(self) -> Positions:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from loop.base.documents.files import to_json
 from loop.base.documents.sums import read_sealed, write_sealed
@@ -19,11 +19,10 @@ from loop.base.interrupts import flagged
 from loop.base.processes import Tick, finish
 from loop.base.screen import Screen
 from loop.bisect.builds import Builder, Exported, Untestable
-from loop.bisect.gate import Logs, OnDevice
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Observed, Question, Tries, observed
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Logs, Probed, Question, Tries, observed
 from loop.jobs.folder import Job, JobFolder, hashes, identity, prepare
 from loop.jobs.groups import group_of
-from loop.model.base import Model, Printed
+from loop.model.base import Model
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
@@ -84,19 +83,6 @@ def compiler_of(target: Target, name: str, *, emulated: bool) -> str:
     return variant.build.compiler if isinstance(variant, CAbiVariant) else ""
 
 
-class Probed(Printed):
-    """What a probe found."""
-
-    status: Literal["measured", "broken", "lost"]
-    """As of a probe."""
-    values: tuple[float, ...] = ()
-    """Log ratios, one a pair; or 1 for right and 0 for wrong."""
-    reason: str = ""
-    """Why it is broken or lost."""
-    logs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    """Workload to log ratios, where the gate asked."""
-
-
 def show(task: Path, screen: Screen) -> int:
     """`loop job run probes/3.json`: try a commit, print what was observed as JSON; the exit code."""
     try:
@@ -121,22 +107,18 @@ def _found(asked: ProbeTask, bench: Bench, builder: Builder) -> Probed:
     """What is observed here."""
     if asked.metric == "correctness":
         prober = CorrectnessProbe(bench, builder, asked.workloads, asked.seed)
-        return _told(finish(observed(prober.tried(asked.question))))
+        return finish(observed(prober.tried(asked.question)))
     timer = LatencyProbe(bench, builder, asked.workloads, asked.seed)
     if asked.count:
-        return _told(finish(observed(timer.tried(asked.question))))
+        return finish(observed(timer.tried(asked.question)))
     logs: dict[str, tuple[float, ...]] = {}
 
     def ends() -> Tries:
-        found = yield from OnDevice(timer).ends(asked.candidate, asked.against)
-        logs.update((name, tuple(values)) for name, values in found.items())
+        blocks = yield from timer.ends(asked.candidate, asked.against)
+        logs.update((name, tuple(values)) for name, values in blocks.items())
         return ()
 
-    return _told(finish(observed(ends()))).model_copy(update={"logs": logs})
-
-
-def _told(found: Observed) -> Probed:
-    return Probed(status=found.status, values=found.values, reason=found.reason)
+    return finish(observed(ends())).model_copy(update={"logs": logs})
 
 
 @dataclass
@@ -161,11 +143,6 @@ class Spread:
     hangs = False
     made = 0
 
-    @property
-    def compiled(self) -> int:
-        """Unknown: other machines have caches of their own."""
-        return 0
-
     def tried(self, asked: Question) -> Tries:
         """One question, as the only one of its round."""
         (found,) = yield from self.many([asked])
@@ -173,19 +150,15 @@ class Spread:
             raise Untestable(found.reason)
         return found.values
 
-    def many(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Observed]]:
-        """All of a round at the same time."""
-        answers = yield from self._answers(questions)
-        return [Observed(one.status, one.values, one.reason) for one in answers]
-
     def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
         """One job times both ends. Raises Untestable."""
-        (found,) = yield from self._answers([Question(bad, 0, good)])
+        (found,) = yield from self.many([Question(bad, 0, good)])
         if found.status != "measured":
             raise Untestable(found.reason)
         return found.logs
 
-    def _answers(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
+    def many(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
+        """The answers to all of a round, at the same time."""
         jobs = [self._job(one) for one in questions]
         yield from self.run(jobs)
         self.ran += [job.ran for job in jobs]

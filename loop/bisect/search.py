@@ -229,8 +229,8 @@ def _shares(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> l
     best = max(scores)
     weights = [0.0] * len(prior)
     for (start, end), score in zip(pairwise(positions), scores, strict=True):
-        for at in range(start + 1, end + 1):
-            weights[at] = max(prior[at], 1e-12) * math.exp(max(score - best, -700.0))
+        share = math.exp(max(score - best, -700.0))
+        weights[start + 1 : end + 1] = [share * max(weight, 1e-12) for weight in prior[start + 1 : end + 1]]
     for culprit, parent, _ in failed:
         weights[parent + 1 : culprit + 1] = [DENIED * value for value in weights[parent + 1 : culprit + 1]]
     total = math.fsum(weights)

@@ -10,7 +10,7 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.places import project
 from loop.base.remarks import remark
 from loop.base.screen import Screen
-from loop.bisect.probe_job import Probed
+from loop.bisect.trying import Probed
 from loop.jobs import folder as jobs
 from loop.jobs.folder import JobFolder
 from loop.jobs.running import run

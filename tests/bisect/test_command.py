@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from loop.jobs.folder import every
 from loop.model.change import jobs_of
 from loop.store.sessions import SessionFolder
-from tests.bisect.histories import make_history
+from tests.bisect.histories import blamed, make_history, searched
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES
 from tests.projects import KERNEL, kill, loop, make_project, start
@@ -72,42 +71,15 @@ def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
     assert f"# first bad commit: [{commits[14]}]" in git(folder, "bisect", "log")
 
 
-@pytest.mark.slow
 def test_a_second_search_asks_nothing_again(tmp_path: Path) -> None:
     """Everything that was observed is kept."""
     folder = tmp_path / "r"
     commits = make_history(folder, [str(number) for number in range(10)])
     script = f'echo once >> {tmp_path}/asked; test "$(cat state)" -lt 4'
-    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
-    first = bisected(folder, *words)
+    first = searched(folder, commits[0], script)[1]
     asked = (tmp_path / "asked").read_text()
-    assert first[1]["culprits"] == bisected(folder, *words)[1]["culprits"] != []
+    assert first["culprits"] == searched(folder, commits[0], script)[1]["culprits"] != []
     assert asked == (tmp_path / "asked").read_text()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--good", "HEAD", "--probe", "exit", "--", "true"], "the same commit"),
-        (["--good", "HEAD", "--bad", "HEAD~2", "--probe", "exit", "--", "true"], "they are swapped"),
-        (["--good", "nowhere", "--probe", "exit", "--", "true"], "nowhere is no commit"),
-        (["--good", "HEAD~2", "--probe", "exit"], "no command to run"),
-        (["--good", "HEAD~2", "--probe", "maybe", "--", "true"], "unknown probe"),
-        (["--good", "HEAD~2", "--probe", "exit", "--", "no-such-program"], "no-such-program"),
-    ],
-)
-def test_what_cannot_be_searched_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
-    """Exit 2, with the reason; as JSON, too."""
-    folder = tmp_path / "r"
-    make_history(folder, ["a", "b", "c"])
-    split = words.index("--") if "--" in words else len(words)
-    done = loop("bisect", *words[:split], "--target", str(folder), "--json", *words[split:])
-    assert 2 == done.returncode, done.stderr
-    assert said in done.stderr
-    answer = json.loads(done.stdout)
-    assert "refused" == answer["outcome"]
-    assert said in answer["why"]
 
 
 @pytest.fixture
@@ -201,35 +173,17 @@ def test_a_session_that_finds_a_regression_names_its_commit(
     assert 1 == len(git(project, "worktree", "list").splitlines())
 
 
-@pytest.mark.slow
 def test_a_worktree_that_a_kill_left_behind_is_taken_away(tmp_path: Path) -> None:
     """By the next search."""
     folder = tmp_path / "r"
     commits = make_history(folder, ["1", "2", "3"])
     left = Path(os.environ["LOOP_STATE"]) / "worktrees" / "bisect-999999999-trial"
     git(folder, "worktree", "add", "--detach", str(left), commits[0])
-    words = (
-        "--good",
-        commits[0],
-        "--target",
-        str(folder),
-        "--probe",
-        "exit",
-        "--",
-        "sh",
-        "-c",
-        "test $(cat state) -lt 3",
-    )
-    assert 0 == bisected(folder, *words)[0]
+    assert 0 == searched(folder, commits[0], "test $(cat state) -lt 3")[0]
     assert not left.exists()
-    assert 1 == len(
-        subprocess.run(
-            ["git", "worktree", "list"], cwd=folder, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-    )
+    assert 1 == len(git(folder, "worktree", "list").splitlines())
 
 
-@pytest.mark.slow
 def test_a_merge_is_looked_into(tmp_path: Path) -> None:
     """The commit of the branch is named where it is to blame; the merge where neither side is by itself."""
     folder = tmp_path / "r"
@@ -243,14 +197,13 @@ def test_a_merge_is_looked_into(tmp_path: Path) -> None:
         commit(folder, f"main beside {name}", "x", "right")
     git(folder, "merge", "-q", "--no-ff", "-m", "merge one", "fails")
     script = "test ! -e fails && test ! -e left -o ! -e right"
-    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
-    code, found = bisected(folder, *words)
-    assert (0, ["brings fails"]) == (code, [one["subject"] for one in found["culprits"]]), found
+    code, found, _ = searched(folder, commits[0], script)
+    assert (0, ["brings fails"]) == (code, blamed(found)), found
     assert "it came with the merge" in found["why"]
     git(folder, "reset", "-q", "--hard", "HEAD~1")
     git(folder, "merge", "-q", "--no-ff", "-m", "merge two", "half")
-    code, found = bisected(folder, *words)
-    assert (0, ["merge two"]) == (code, [one["subject"] for one in found["culprits"]]), found
+    code, found, _ = searched(folder, commits[0], script)
+    assert (0, ["merge two"]) == (code, blamed(found)), found
     assert "on the branch that it merges: no regression, its commits are good" in found["why"]
 
 

@@ -48,6 +48,7 @@ PLAIN = (
     Row("", 1024, 0.05, 0.10, share=2),
     Row("", 1024, 0.02, 0.03, share=4),
 )
+FOURTHS = tuple(range(4, 65, 4))
 LAYOUTS = (
     Row("", 64, 0.02, 0.03, 0.005),
     Row("", 64, 0.02, 0.03, 0.01, count=MANY),
@@ -60,6 +61,9 @@ LAYOUTS = (
     Row("", 64, 0.02, 0.10, 0.02),
     Row("", 64, 0.005, 0.03, 0.01),
     Row("offsets of Student's t, 3 degrees", 64, 0.02, 0.03, 0.01, terms=(("layout", heavy),)),
+    Row("binaries of four commits alike, untold", 64, 0.02, 0.03, 0.01, FOURTHS, (("alike", 4),)),
+    Row("binaries of four commits alike, untold", 64, 0.02, 0.05, 0.02, FOURTHS, (("alike", 4),)),
+    Row("binaries of four commits alike, untold", 64, 0.02, 0.10, 0.01, FOURTHS, (("alike", 4),)),
     Row("20 % broken builds", 64, 0.02, 0.03, 0.01, terms=(("broken", 0.2),), share=2),
     Row("step in the first or last two", 64, 0.02, 0.03, 0.01, places=(1, 2, 63, 64), share=2),
     Row("no step", 64, 0.02, 0.0, 0.01, share=2),
@@ -83,12 +87,13 @@ def searched(row: Row, share: int) -> Found:
     """Searches through histories of a row."""
     found: Found = []
     for number in range(max(row.count // row.share // share, 3)):
-        seed = f"{row.last} {row.sd} {row.slowdown} {number}"
+        seed = f"{row.name} {row.last} {row.sd} {row.slowdown} {row.layout_sd} {number}"
         culprit = random.Random(seed).choice(row.places or range(1, row.last + 1))
         steps = {culprit: math.log1p(row.slowdown)} if row.slowdown else {}
         terms = {"layout_sd": row.layout_sd, **dict(row.terms)}
         history = History(row.last, steps, row.sd, seed, **terms)  # type: ignore[arg-type]
-        found.append((done(problem(row.last), history.observe), frozenset(steps)))
+        asked = problem(row.last, told=history.alike == 1)
+        found.append((done(asked, history.observe), frozenset(steps)))
     return found
 
 
