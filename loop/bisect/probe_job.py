@@ -105,20 +105,19 @@ def show(task: Path, screen: Screen) -> int:
 
 def _found(asked: ProbeTask, bench: Bench, builder: Builder) -> Probed:
     """What is observed here."""
-    if asked.metric == "correctness":
-        prober = CorrectnessProbe(bench, builder, asked.workloads, asked.seed)
-        return finish(observed(prober.tried(asked.question)))
-    timer = LatencyProbe(bench, builder, asked.workloads, asked.seed)
-    if asked.count:
-        return finish(observed(timer.tried(asked.question)))
+    kind = CorrectnessProbe if asked.metric == "correctness" else LatencyProbe
+    prober = kind(bench, builder, asked.workloads, asked.seed)
     logs: dict[str, tuple[float, ...]] = {}
 
-    def ends() -> Tries:
-        blocks = yield from timer.ends(asked.candidate, asked.against)
+    def tries() -> Tries:
+        if asked.count or not isinstance(prober, LatencyProbe):
+            return (yield from prober.tried(asked.question))
+        blocks = yield from prober.ends(asked.candidate, asked.against)
         logs.update((name, tuple(values)) for name, values in blocks.items())
         return ()
 
-    return finish(observed(ends())).model_copy(update={"logs": logs})
+    found: Probed = finish(observed(tries()))
+    return found.model_copy(update={"logs": logs})
 
 
 @dataclass

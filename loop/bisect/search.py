@@ -27,7 +27,7 @@ from loop.bisect.runs import Runs
 
 LEANING, DECIDED = 0.05, 0.01
 """Share of the other side below which the search goes on past a commit; below which its side is decided."""
-NAMED = 0.98
+NAMED = 0.99
 """Confidence at which a single commit is confirmed, and then named."""
 HELD = 0.97
 """Confidence of a range."""

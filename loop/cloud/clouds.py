@@ -75,6 +75,8 @@ LINK_LOCAL = "http://169.254.169.254"
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
 TOKEN_TTL_S = 21600
 NAME_WITHIN_S = 0.5
+FOUND_WITHIN_S = 0.3
+"""A metadata server is a hop away and answers in milliseconds."""
 TAKES_AWAY = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Scheduled events of Azure after which nothing that runs is left; a freeze passes."""
 
@@ -211,6 +213,18 @@ CLOUDS: dict[str, type[Cloud]] = {"gcp": Gcp, "aws": Aws, "azure": Azure}
 def make_cloud(name: str) -> Cloud:
     """A cloud whose server is asked at LOOP_METADATA_GCP, _AWS or _AZURE, else at the usual address."""
     return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"))
+
+
+def terms() -> str:
+    """`gcp spot`, `aws on_demand`; empty where no metadata server says. Asked before a job begins."""
+    for name in CLOUDS:
+        cloud = make_cloud(name)
+        try:
+            if cloud.here(FOUND_WITHIN_S):
+                return f"{name} {'spot' if cloud.spot(FOUND_WITHIN_S) else 'on_demand'}"
+        except NoReply:
+            continue
+    return ""
 
 
 def unreadable(cloud: "Cloud", answer: Reply) -> NoReply:

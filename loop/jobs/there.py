@@ -33,7 +33,7 @@ LARGEST_FILE = 1 << 30
 LARGEST_KB = 4 << 20
 """KiB of a job's results that are brought back."""
 TERMS = "terms"
-"""File with the cloud and the terms of the machine, as `loop.cloud.terms` prints them."""
+"""File with the cloud and the terms of the machine, as `loop.cloud.clouds` prints them."""
 BRANCHES = "branches.bundle"
 """File with the branches of sessions that were kept there."""
 TREE = "tree"
@@ -75,7 +75,7 @@ cd jobs/@ID@ || exit 1
     exec @PYTHON@ -P -c "from loop.cli import main; main()" job run .' sh @ASKED@ </dev/null >begun 2>&1 &
 }
 """
-ASKED = "import sys, loop.cloud.terms as here; sys.stdout.write(here.terms())"
+ASKED = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms())"
 # A session's worktrees there stay known to git, and its branches, which have come back, are those of here.
 SWAP = """
 running=$(busy @TREE@)
