@@ -67,80 +67,80 @@ docs-check: $(VENV)/.tools  ## run the tutorial and the sessions of the pictures
 pictures: $(VENV)/.tools  ## run the commands of the README's pictures and draw what they print (minutes, on a quiet machine)
 	$(BIN)/python -m tests.docs pictures
 
-bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/speed/RESULTS.md
-	$(BIN)/python -m tests.speed
+bench: $(VENV)/.tools  ## measure what the documents claim; writes tests/bench/RESULTS.md
+	$(BIN)/python -m tests.bench
 
-bench-attention: $(VENV)/.tools  ## the CUDA kernels against PyTorch on a GPU; writes tests/speed/ATTENTION.md
-	$(BIN)/python -m tests.speed.attention
+bench-attention: $(VENV)/.tools  ## the CUDA kernels against PyTorch on a GPU; writes tests/bench/ATTENTION.md
+	$(BIN)/python -m tests.bench.attention
 
-bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes tests/speed/VERDICT.md
-	$(BIN)/python -m tests.speed.verdict
+bench-verdict: $(VENV)/.tools  ## simulate how often a verdict is right; writes tests/bench/VERDICT.md
+	$(BIN)/python -m tests.bench.verdict
 
-bench-busy: $(VENV)/.tools  ## verdicts while two other programs run, from recorded rounds; writes tests/speed/BUSY.md
-	$(BIN)/python -m tests.speed.busy
+bench-busy: $(VENV)/.tools  ## verdicts while two other programs run, from recorded rounds; writes tests/bench/BUSY.md
+	$(BIN)/python -m tests.bench.busy
 
 bench-busy-record: $(VENV)/.tools  ## record these rounds anew (ten minutes), and make 30 verdicts for real
-	$(BIN)/python -m tests.speed.busy record
-	$(BIN)/python -m tests.speed.busy live
+	$(BIN)/python -m tests.bench.busy record
+	$(BIN)/python -m tests.bench.busy live
 
-bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression is found; writes tests/speed/BISECT.md
-	$(BIN)/python -m tests.speed.bisect  # --table layouts: this one alone, to stdout
+bench-bisect: $(VENV)/.tools  ## simulate how often the commit of a regression is found; writes tests/bench/BISECT.md
+	$(BIN)/python -m tests.bench.bisect  # --table layouts: this one alone, to stdout
 
-bench-bisect-real: $(VENV)/.tools  ## the same by real builds and clocks (half an hour); writes tests/speed/BISECT_REAL.md
-	$(BIN)/python -m tests.speed.bisect_real
+bench-bisect-real: $(VENV)/.tools  ## the same by real builds and clocks (half an hour); writes tests/bench/BISECT_REAL.md
+	$(BIN)/python -m tests.bench.bisect_real
 
-bench-learning: $(VENV)/.tools  ## what the memory of sessions is worth; writes tests/speed/LEARNING.md
-	$(BIN)/python -m tests.speed.learning
+bench-learning: $(VENV)/.tools  ## what the memory of sessions is worth; writes tests/bench/LEARNING.md
+	$(BIN)/python -m tests.bench.learning
 
 CAMPAIGNS ?= 200
 LIVE ?= 10
-bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does every proposer end? writes tests/speed/OPTIMIZE.md
-	$(BIN)/python -m tests.speed.optimize --campaigns $(CAMPAIGNS) --live $(LIVE)  # --at-once 5: on many cores
+bench-optimize: $(VENV)/.tools  ## are winners of a campaign real, and does every proposer end? writes tests/bench/OPTIMIZE.md
+	$(BIN)/python -m tests.bench.optimize --campaigns $(CAMPAIGNS) --live $(LIVE)  # --at-once 5: on many cores
 
 MINUTES ?= 10
 bench-optimize-gpu: $(VENV)/.tools  ## a campaign on a GPU, and its last figure again in fresh sessions: MINUTES=10
-	$(BIN)/python -m tests.speed.optimize_gpu --minutes $(MINUTES)
+	$(BIN)/python -m tests.bench.optimize_gpu --minutes $(MINUTES)
 
-bench-scale: $(VENV)/.tools  ## many jobs on many machines, with machines killed (a quarter of an hour); writes tests/speed/SCALE.md
-	$(BIN)/python -m tests.speed.scale  # --only ray: this section alone
+bench-scale: $(VENV)/.tools  ## many jobs on many machines, with machines killed (a quarter of an hour); writes tests/bench/SCALE.md
+	$(BIN)/python -m tests.bench.scale  # --only ray: this section alone
 
-bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/speed/STORE.md
-	$(BIN)/python -m tests.speed.store
+bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/bench/STORE.md
+	$(BIN)/python -m tests.bench.store
 
 FORMATS = $(foreach one,KERNELBENCH GPUMODE FLASHINFER SOL,$(if $($(one)),--$(shell echo $(one) | tr A-Z a-z) $($(one))))
 
 bench-formats: $(VENV)/.tools  ## read checkouts of tasks in other formats: KERNELBENCH=path GPUMODE=path FLASHINFER= SOL=
-	$(BIN)/python -m tests.speed.formats $(FORMATS)
+	$(BIN)/python -m tests.bench.formats $(FORMATS)
 
 JUDGED ?=
 bench-formats-judged: $(VENV)/.tools  ## judge answers to a sample of their tasks twice (hours; goes on where it ended): KERNELBENCH=path ... JUDGED="--device cuda"
-	$(BIN)/python -m tests.speed.formats_judged $(FORMATS) $(JUDGED)
+	$(BIN)/python -m tests.bench.formats_judged $(FORMATS) $(JUDGED)
 
-bench-report: $(VENV)/.tools  ## what a report of 500 records costs to render; writes tests/speed/REPORT.md
-	$(BIN)/python -m tests.speed.report
+bench-report: $(VENV)/.tools  ## what a report of 500 records costs to render; writes tests/bench/REPORT.md
+	$(BIN)/python -m tests.bench.report
 
 bench-gate: $(VENV)/.tools  ## how often the gate is wrong: mistakes, right variants, one against itself and made slower (an hour)
-	$(BIN)/python -m tests.speed.gate_corpus
-	$(BIN)/python -m tests.speed.honest
-	$(BIN)/python -m tests.speed.gate
+	$(BIN)/python -m tests.bench.gate_corpus
+	$(BIN)/python -m tests.bench.honest
+	$(BIN)/python -m tests.bench.gate
 
-bench-coverage: $(VENV)/.tools  ## wrong and right kernels of twelve functions by every door (two hours); writes tests/speed/COVERAGE.md
-	$(BIN)/python -m tests.speed.coverage
+bench-coverage: $(VENV)/.tools  ## wrong and right kernels of twelve functions by every door (two hours); writes tests/bench/COVERAGE.md
+	$(BIN)/python -m tests.bench.coverage
 
-bench-causes: $(VENV)/.tools  ## mistakes in the bundled kernels: is the cause named? writes tests/speed/CAUSES.md (ten minutes)
-	$(BIN)/python -m tests.speed.causes
+bench-causes: $(VENV)/.tools  ## mistakes in the bundled kernels: is the cause named? writes tests/bench/CAUSES.md (ten minutes)
+	$(BIN)/python -m tests.bench.causes
 
-bench-advice: $(VENV)/.tools  ## thirty sessions: does advice on speed come true? writes tests/speed/ADVICE.md (a quarter of an hour)
-	$(BIN)/python -m tests.speed.advice
+bench-advice: $(VENV)/.tools  ## thirty sessions: does advice on speed come true? writes tests/bench/ADVICE.md (a quarter of an hour)
+	$(BIN)/python -m tests.bench.advice
 
-bench-prediction: $(VENV)/.tools  ## sessions under changing load: do intervals of time hold? writes tests/speed/PREDICTION.md (half an hour)
-	$(BIN)/python -m tests.speed.prediction $(if $(SESSIONS),--sessions $(SESSIONS))
+bench-prediction: $(VENV)/.tools  ## sessions under changing load: do intervals of time hold? writes tests/bench/PREDICTION.md (half an hour)
+	$(BIN)/python -m tests.bench.prediction $(if $(SESSIONS),--sessions $(SESSIONS))
 
-bench-regressions: $(VENV)/.tools  ## regressions after a good session: is the commit named? writes tests/speed/REGRESSIONS.md
-	$(BIN)/python -m tests.speed.regressions  # --only CASE: this one alone
+bench-regressions: $(VENV)/.tools  ## regressions after a good session: is the commit named? writes tests/bench/REGRESSIONS.md
+	$(BIN)/python -m tests.bench.regressions  # --only CASE: this one alone
 
 bench-cheats: $(VENV)/.tools  ## variants that cheat: each is rejected, invalid, or gains nothing (half an hour)
-	$(BIN)/python -m tests.speed.cheats
+	$(BIN)/python -m tests.bench.cheats
 
 FAULTS = $(if $(SHARD),--shard $(SHARD)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
 

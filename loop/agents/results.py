@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from loop.base.documents import sums
 from loop.base.errors import LoopError, UsageError, WorkFailed
-from loop.model.base import Stored
+from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.money import AiUse, ModelUse, Tokens
 from loop.store.sessions import SessionFolder
@@ -146,7 +146,7 @@ PROPOSALS = "changes/candidates/[0-9][0-9][0-9][0-9].json"
 """What became of each candidate of a campaign, below a session's folder."""
 
 
-class AiGiven(Stored):
+class AiGiven(Model):
     """What agents reported and what the user stated; kept with the session, and so over a resume."""
 
     format: Literal[1] = 1

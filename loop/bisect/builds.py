@@ -19,7 +19,7 @@ from loop.library.definitions import read_file
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant, PythonVariant, Target
-from loop.repository.submodules import Unavailable
+from loop.repository.submodules import MissingSubmodule
 from loop.workers.bench import Bench
 
 TIMES, LEAST_S = 10.0, 30.0
@@ -39,7 +39,7 @@ class Tree(Protocol):
         ...
 
     def check_out(self, commit: str) -> None:
-        """Hold what a commit held. Raises Unavailable."""
+        """Hold what a commit held. Raises MissingSubmodule."""
         ...
 
     def lacks(self) -> str:
@@ -72,7 +72,7 @@ def check_out(tree: Tree, candidate: Candidate) -> None:
     """Let a worktree hold a candidate. Raises Untestable where a submodule of it is not there."""
     try:
         tree.check_out(candidate.commit)
-    except Unavailable as gone:
+    except MissingSubmodule as gone:
         raise Untestable(f"{gone.message}: {gone.hint}") from gone
 
 

@@ -20,7 +20,7 @@ from loop.gate.verify import Job, verify
 from loop.model.base import Model, Printed
 from loop.model.bisect import Candidate, Probe
 from loop.model.measurement import Build, VariantChecks
-from loop.model.resources import Rise, Taken
+from loop.model.resources import ResourcesTaken, Rise
 from loop.model.target import Workload
 from loop.profile.taking import budgets_of, look, rises
 from loop.timing import samples, schedule, verdicts
@@ -281,7 +281,7 @@ class ResourceProbe:
     bad: Candidate
     calls: Sequence[Workload]
     """Every shape that host code is asked about."""
-    looked: dict[tuple[str, bool], Taken] = field(default_factory=dict)
+    looked: dict[tuple[str, bool], ResourcesTaken] = field(default_factory=dict)
     """Tree of a candidate, and whether its host code was asked, to what its kernels take."""
     rose: tuple[Rise, ...] = ()
     """What the bad end takes more of; nothing until it was tried."""
@@ -318,7 +318,7 @@ class ResourceProbe:
         now = yield from self._taken(candidate, ahead)
         return rises(before, now, budgets_of(self.builder.bench.target, self.builder.variant))
 
-    def _taken(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, Taken]:
+    def _taken(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, ResourcesTaken]:
         key = candidate.tree, self.emulator is not None
         if key not in self.looked:
             made = yield from _built(self.builder, candidate, ahead)

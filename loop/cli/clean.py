@@ -22,7 +22,7 @@ from loop.model.base import Model, Printed
 from loop.model.record import RESUMABLE
 from loop.repository import leftover
 from loop.repository.git import git
-from loop.repository.leftover import Kept
+from loop.repository.leftover import KeptWorktree
 from loop.repository.worktree import MADE_WITH, top_of
 from loop.store import past_changes, sessions
 from loop.store.sessions import HEAD, LOCK, SessionFolder
@@ -69,7 +69,7 @@ def left_over(sessions_folder: Path) -> list[Found]:
     return [one for one in worktrees(sessions_folder) if one.state == "left over"]
 
 
-def _edits(kept: Kept) -> str:
+def _edits(kept: KeptWorktree) -> str:
     """Uncommitted edits in words."""
     edits = kept.edits()
     if edits is None:
@@ -78,7 +78,7 @@ def _edits(kept: Kept) -> str:
     return f"edits: {files} file{'s' * (files != 1)}, {lines} line{'s' * (lines != 1)}" if files else ""
 
 
-def _state(kept: Kept, sessions_folder: Path) -> tuple[State, str]:
+def _state(kept: KeptWorktree, sessions_folder: Path) -> tuple[State, str]:
     parts = kept.root.name.split("-")
     if parts[0] == "bisect" and len(parts) > 1 and parts[1].isdigit():
         alive = psutil.pid_exists(int(parts[1]))

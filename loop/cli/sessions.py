@@ -11,7 +11,7 @@ from loop.base.locks import held
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
 from loop.store import index
-from loop.store.index import Listed
+from loop.store.index import SessionListing
 
 if TYPE_CHECKING:
     from loop.model.record import Finished
@@ -46,7 +46,7 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def say_damage(found: list[Listed], screen: Screen) -> None:
+def say_damage(found: list[SessionListing], screen: Screen) -> None:
     """Name the folders that are damaged, copied or of another format."""
     bad = [one for one in found if one.reason]
     for one in bad[:SHOWN]:
@@ -86,7 +86,7 @@ class SessionList(TypedDict):
     sessions: list[SessionLine]
 
 
-def _row(one: Listed, root: Path) -> SessionLine:
+def _row(one: SessionListing, root: Path) -> SessionLine:
     """What a list says of one folder."""
     ended = one.counted and (one.recorded or one.status is not None)
     row: SessionLine = {
@@ -107,7 +107,7 @@ def _row(one: Listed, root: Path) -> SessionLine:
     return row
 
 
-def _status(one: Listed, root: Path) -> str:
+def _status(one: SessionListing, root: Path) -> str:
     if not one.counted:
         return "copy" if one.copy_of else "damaged"
     if one.recorded:

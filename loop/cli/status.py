@@ -29,7 +29,7 @@ from loop.session.bounds import spent_usd
 from loop.session.next_session import Proposal, propose
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
-from loop.store.index import Listed
+from loop.store.index import SessionListing
 from loop.store.journal import finished, open_step
 from loop.store.sessions import LOCK, SessionFolder
 
@@ -77,8 +77,8 @@ def gather(target: Path | None, now: datetime.datetime) -> Status:
 
 
 def _open(
-    listed: Sequence[Listed], here: Project, card: RateCard, now: datetime.datetime
-) -> tuple[list[Running], list[Listed]]:
+    listed: Sequence[SessionListing], here: Project, card: RateCard, now: datetime.datetime
+) -> tuple[list[Running], list[SessionListing]]:
     """Sessions that run, and those that could go on."""
     can = [one for one in listed if one.readable and one.status in (None, *RESUMABLE)]
     busy = {one.folder for one in can if held(here.sessions / one.folder / LOCK)}
@@ -128,7 +128,7 @@ def _predicted(head: SessionHead) -> tuple[float, float, float] | None:
     return (known.seconds, known.low_s, known.high_s) if known else None
 
 
-def _waiting(one: Listed, root: Path, card: RateCard) -> Waiting:
+def _waiting(one: SessionListing, root: Path, card: RateCard) -> Waiting:
     """A session that can go on; what is wrong with its files where they cannot be read."""
     folder = SessionFolder(root / one.folder)
     status = one.status or "open"
@@ -146,7 +146,7 @@ def _waiting(one: Listed, root: Path, card: RateCard) -> Waiting:
     return Waiting(one.folder, status, why, head.resume_command, usd)
 
 
-def _left(here: Project, listed: Sequence[Listed]) -> Iterator[Left]:
+def _left(here: Project, listed: Sequence[SessionListing]) -> Iterator[Left]:
     """Worktrees and damaged folders."""
     trees = clean.left_over(here.sessions)
     if trees:

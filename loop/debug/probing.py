@@ -10,7 +10,7 @@ from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all, to_build
 from loop.gate.order import values_key
 from loop.gate.verify import Checker, Job, files_of
-from loop.model.debugging import Outcome, Probe
+from loop.model.debugging import DebugProbe, Outcome
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check
 from loop.model.output import Checked, outputs_of
@@ -82,9 +82,9 @@ class Prober:
         self.context, self.failing, self.side = context, failing, side
         self.end = time.monotonic() + limit_s
         self.start = failing.start
-        self.probes: dict[tuple[str, int, Layout], Probe] = {}
+        self.probes: dict[tuple[str, int, Layout], DebugProbe] = {}
         """Workloads, by name, seed and layout, to what the gate said of them."""
-        self.asked: list[Probe] = []
+        self.asked: list[DebugProbe] = []
         """Those that were asked here."""
         self.most = most
         self.failures = [one for one in checked(context, failing.variant) if kind_of(one) == failing.kind]
@@ -184,8 +184,8 @@ class Prober:
         self.asked.append(self._remember(check))
         return check
 
-    def _remember(self, check: Check) -> Probe:
-        probe = Probe(
+    def _remember(self, check: Check) -> DebugProbe:
+        probe = DebugProbe(
             variant=self.failing.variant,
             workload=check.workload,
             outcome=outcome(check, self.failing.kind),

@@ -7,7 +7,7 @@ from loop.debug.probing import sides
 from loop.gate.kernel import distinct, extra_sets, workloads
 from loop.gate.verify import Job, verify
 from loop.model.change import PastSearch, TriedPoint
-from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
+from loop.model.debugging import EarlierTry, HypothesesOutput, ScopeOutput
 from loop.model.dtypes import Device
 from loop.model.tuning import Value, Values
 from loop.steps.context import Context, NoArguments, Result, Working
@@ -16,9 +16,9 @@ Point = tuple[tuple[str, Value], ...]
 """One choice of all values, as what can be looked up."""
 
 
-def repeated(tries: Sequence[Try], now: Mapping[str, str | None], ground: str) -> tuple[Try, ...]:
+def repeated(tries: Sequence[EarlierTry], now: Mapping[str, str | None], ground: str) -> tuple[EarlierTry, ...]:
     """The last try of each variant whose very build was found wrong; without a build, the target's very files."""
-    last: dict[str, Try] = {}
+    last: dict[str, EarlierTry] = {}
     for earlier in tries:
         same_files = now.get(earlier.variant) is None and bool(ground) and earlier.ground == ground
         same = same_files if earlier.build_id is None else earlier.build_id == now.get(earlier.variant)
@@ -27,12 +27,12 @@ def repeated(tries: Sequence[Try], now: Mapping[str, str | None], ground: str) -
     return tuple(last.values())
 
 
-def still_wrong(tries: Sequence[Try]) -> tuple[Try, ...]:
+def still_wrong(tries: Sequence[EarlierTry]) -> tuple[EarlierTry, ...]:
     """The last try of each variant, where it was wrong."""
     return tuple(one for one in {one.variant: one for one in tries}.values() if not one.right)
 
 
-def sentence(one: Try) -> str:
+def sentence(one: EarlierTry) -> str:
     """What a try showed, as a lesson."""
     outcome = "that was it" if one.right else f"it did not cure {one.variant}: {one.message}"
     return f"Tried in {one.session}: {one.hypothesis}; {outcome}."
@@ -106,7 +106,9 @@ def hypotheses(context: Context, arguments: NoArguments) -> Working[HypothesesOu
     )
 
 
-def _describe_turn(context: Context, mine: Sequence[Try], repeated: Sequence[Try], missing: Sequence[Try]) -> str:
+def _describe_turn(
+    context: Context, mine: Sequence[EarlierTry], repeated: Sequence[EarlierTry], missing: Sequence[EarlierTry]
+) -> str:
     if repeated:
         one = repeated[0]
         thought = f", when it was thought: {one.hypothesis}" if one.hypothesis else ""

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from loop.model.base import Model
-from loop.model.change import Kept
+from loop.model.change import KeptChange
 from loop.model.money import Charge, Unmeasured
 from loop.model.verdict import Interval, is_vague
 from loop.repository.between import Revisions
@@ -64,7 +64,7 @@ class ComparedSession(Model):
     """Whether files differed from it."""
     verdicts: dict[str, dict[str, ComparedSpeed]] = Field(default_factory=dict)
     """Verdicts against the baseline: by variant, then by workload."""
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptChange, ...] = ()
     """What its kept changes brought: its verdicts are on the target with them."""
     regressed: tuple[str, ...] = ()
     """Variants that were slower than their known good."""

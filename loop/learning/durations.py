@@ -34,7 +34,7 @@ Cores that are shared evenly give 1; what waits, or stops at its budget, takes l
 LEVEL = 0.8
 """Of every interval of a time or cost."""
 FILE = Path(__file__).with_name("priors.json")
-"""What patterns took on idle machines: written by `python -m tests.speed.prediction priors`."""
+"""What patterns took on idle machines: written by `python -m tests.bench.prediction priors`."""
 HERE, ELSEWHERE = 0.35, 0.6
 """Standard deviation of log(actual / prior) with the cores that it was measured with, and with others."""
 SERIAL = 0.5

@@ -9,7 +9,7 @@ from loop.base.ratios import plain_ratio
 from loop.learning.present import Present, never_judged, wrong
 from loop.learning.statistics import PatternStatistics
 from loop.model.bisect import UNCOMMITTED
-from loop.model.change import Kept
+from loop.model.change import KeptChange
 from loop.model.gain import Promise
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE
@@ -38,7 +38,7 @@ class Idea:
     """The variant it is about; None for all."""
     resume: str | None = None
     """The session that is gone on with, instead of a new one."""
-    take: Kept | None = None
+    take: KeptChange | None = None
     """The kept change that is to be taken over before."""
     blamed: str = ""
     """The commit that is to be taken back or mended before."""

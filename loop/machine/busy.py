@@ -40,7 +40,7 @@ def load(cores: int, proc: Path = PROC, sleep: Callable[[float], None] = time.sl
 
 
 @dataclass(frozen=True)
-class Program:
+class BusyProgram:
     """A process that is not ours."""
 
     name: str
@@ -52,13 +52,13 @@ class Program:
 class Crowd:
     """What else ran for a moment."""
 
-    programs: tuple[Program, ...] = ()
+    programs: tuple[BusyProgram, ...] = ()
     stolen: float = 0.0
     """Cores that the host took from this virtual machine."""
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessTicks:
     """One process at one moment."""
 
     name: str
@@ -84,14 +84,14 @@ def crowd(
     seconds, after = max(clock() - begun, 1e-3), _seen(root)
     ours, tick_s = _ours(after, us or os.getpid()), 1 / os.sysconf("SC_CLK_TCK")
     programs = tuple(
-        Program(one.name, (one.ticks - before[pid].ticks) * tick_s / seconds)
+        BusyProgram(one.name, (one.ticks - before[pid].ticks) * tick_s / seconds)
         for pid, one in after.items()
         if pid in before and pid not in ours and not _apart(pid)
     )
     return Crowd(programs, (_stolen(root) - stolen) * tick_s / seconds)
 
 
-def _seen(root: Path) -> dict[int, Process]:
+def _seen(root: Path) -> dict[int, ProcessTicks]:
     """Every process by its number."""
     found = {}
     for folder in root.glob("[0-9]*"):
@@ -100,11 +100,11 @@ def _seen(root: Path) -> dict[int, Process]:
         except OSError:
             continue  # It has ended meanwhile.
         name, rest = text[text.find("(") + 1 : text.rfind(")")], text[text.rfind(")") + 2 :].split()
-        found[int(folder.name)] = Process(name, int(rest[1]), int(rest[11]) + int(rest[12]))
+        found[int(folder.name)] = ProcessTicks(name, int(rest[1]), int(rest[11]) + int(rest[12]))
     return found
 
 
-def _ours(seen: Mapping[int, Process], us: int) -> set[int]:
+def _ours(seen: Mapping[int, ProcessTicks], us: int) -> set[int]:
     """We, and all that descends from us."""
     ours = {us}
     while more := {pid for pid, one in seen.items() if one.parent in ours} - ours:
@@ -142,7 +142,7 @@ def warning(cores: int, seen: Crowd) -> str:
     return f"{', '.join(said)}: {cost}; end what else runs, or allow more time"
 
 
-def _said(busy: Sequence[Program], taken: float, cores: int) -> list[str]:
+def _said(busy: Sequence[BusyProgram], taken: float, cores: int) -> list[str]:
     names = ", ".join(dict.fromkeys(one.name for one in busy[:NAMED]))
     many = "1 other program keeps" if len(busy) == 1 else f"{len(busy)} other programs keep"
     return [f"{many} {min(taken, cores):.1f} of {cores} cores busy ({names})"]

@@ -32,9 +32,3 @@ class Printed(Model):
 
     schema_version: int = 1
     """Number of this schema."""
-
-
-class Stored(Model):
-    """A stored value that older versions of `loop` wrote with more fields: what today's has not is left out."""
-
-    model_config = ConfigDict(extra="ignore")

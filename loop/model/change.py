@@ -38,7 +38,7 @@ class JudgedChange(Model):
     """Where its patch is kept."""
 
 
-class Tried(JudgedChange):
+class TriedChange(JudgedChange):
     """A change of this session that was judged."""
 
     number: Annotated[int, Field(ge=1)]
@@ -108,7 +108,7 @@ class Brief(Model):
     """Workloads that decide."""
     checks: tuple[str, ...] = ()
     """Sets of workloads on which it has to be right besides."""
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedChange, ...] = ()
     """Changes that were judged before, so that none is made twice."""
     fell: tuple[str, ...] = ()
     """How candidates ended that could not be judged, the last ones."""
@@ -198,7 +198,7 @@ class DecisionOutput(Output):
 
     kept: bool = False
     """Whether it stands."""
-    tried: Tried | None = None
+    tried: TriedChange | None = None
     """The change as it is remembered."""
     branch: str = ""
     """Branch on which the kept changes of this session stand; empty outside git, or where none was kept."""
@@ -248,7 +248,7 @@ class ConfirmOutput(Output):
     """Base of its inputs' seeds."""
 
 
-class Kept(Model):
+class KeptChange(Model):
     """What the kept changes of a session make of one variant's speed, against what they replaced."""
 
     variant: str
@@ -272,11 +272,11 @@ class Kept(Model):
         return tuple(name for name, (low, _, _) in self.workloads.items() if low > 1)
 
 
-def kept(finished: Iterable[Finished]) -> tuple[Kept, ...]:
+def kept(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
     """What was gained by the changes that were kept, by variant and what they were timed on."""
     records = latest_attempts(finished)
     tunings = {run: output.brief.tuning for run, output in by_run(records, BriefOutput) if output.brief}
-    parts: dict[tuple[str, str | None], list[tuple[Tried, str, list[SpeedVerdict]]]] = {}
+    parts: dict[tuple[str, str | None], list[tuple[TriedChange, str, list[SpeedVerdict]]]] = {}
     for run, output in by_run(records, DecisionOutput):
         if output.kept and output.tried and output.tried.gain is not None:
             speeds = _against_incumbent(records, run, output.tried.variant)
@@ -293,7 +293,7 @@ def kept(finished: Iterable[Finished]) -> tuple[Kept, ...]:
     )
 
 
-def _as_confirmed(kept: "Kept", final: Confirmed | None) -> "Kept":
+def _as_confirmed(kept: "KeptChange", final: Confirmed | None) -> "KeptChange":
     """What was measured at the end stands in the place of the product of what was seen on the way."""
     if final is None:
         return kept
@@ -311,7 +311,9 @@ def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> l
     return [verdict for verdict in of if verdict.against == "known_good"]
 
 
-def _product(variant: str, tuning: str | None, parts: Sequence[tuple[Tried, str, list[SpeedVerdict]]]) -> Kept:
+def _product(
+    variant: str, tuning: str | None, parts: Sequence[tuple[TriedChange, str, list[SpeedVerdict]]]
+) -> KeptChange:
     on: dict[str, tuple[float, float, float]] = {}
     for one in (verdict for _, _, speeds in parts for verdict in speeds):
         low, ratio, high = on.get(one.workload, (1.0, 1.0, 1.0))
@@ -319,7 +321,7 @@ def _product(variant: str, tuning: str | None, parts: Sequence[tuple[Tried, str,
     last, branch, _ = parts[-1]
     ratio = math.prod(tried.gain or 1.0 for tried, _, _ in parts)
     fields = {"changes": len(parts), "ratio": ratio, "workloads": on, "branch": branch, "patch": last.patch}
-    return Kept.model_validate({"variant": variant, "tuning": tuning, **fields})
+    return KeptChange.model_validate({"variant": variant, "tuning": tuning, **fields})
 
 
 def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:

@@ -13,7 +13,7 @@ Outcome = Literal["fails", "passes", "other"]
 """What the gate says of a probe: the failure that is looked for, none, or another one that says nothing of it."""
 
 
-class Probe(Model):
+class DebugProbe(Model):
     """One workload that the gate was asked about while a cause was looked for."""
 
     variant: str
@@ -66,7 +66,7 @@ class Smallest(Model):
     """What is odd about it, such as a failure that does not come every time."""
 
 
-class Try(Model):
+class EarlierTry(Model):
     """One build of one variant that went through the gate in an earlier session."""
 
     session: str
@@ -105,7 +105,7 @@ class SmallestOutput(Output):
 
     smallest: tuple[Smallest, ...] = ()
     """One a variant."""
-    probes: tuple[Probe, ...] = ()
+    probes: tuple[DebugProbe, ...] = ()
     """Everything that was tried."""
 
 
@@ -159,7 +159,7 @@ class HypothesesOutput(Output):
     """What is thought to be wrong this time."""
     builds: dict[str, str] = Field(default_factory=dict)
     """Variant to the build that is tried."""
-    tries: tuple[Try, ...] = ()
+    tries: tuple[EarlierTry, ...] = ()
     """Earlier tries of the selected variants, oldest first."""
     repeated: tuple[str, ...] = ()
     """Variants whose very build was found wrong before."""

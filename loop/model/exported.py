@@ -4,7 +4,7 @@ from typing import Literal
 
 from loop.model.base import Model, Printed
 from loop.model.campaign import Proposal
-from loop.model.change import Confirmed, Tried
+from loop.model.change import Confirmed, TriedChange
 from loop.model.money import Bill
 from loop.model.record import Conclusion, SessionFacts, Status, StepKey
 
@@ -66,7 +66,7 @@ class Diagnosis(Model):
 class ExportedChanges(Model):
     """The changes of a session, and its campaign where it had one."""
 
-    judged: tuple[Tried, ...] = ()
+    judged: tuple[TriedChange, ...] = ()
     """Changes that were judged, in order."""
     proposals: tuple[Proposal, ...] = ()
     """What proposers came to, in order."""

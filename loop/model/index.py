@@ -8,7 +8,7 @@ from pydantic import Field
 
 from loop.base.ratios import times
 from loop.model.base import Model
-from loop.model.change import Kept
+from loop.model.change import KeptChange
 from loop.model.dtypes import Device
 from loop.model.gain import GainOutcome, Promised
 from loop.model.jobs import HostUse
@@ -169,7 +169,7 @@ class SessionRow(Model):
     """Hash of the target's files."""
     harness: str = ""
     """Hash of those that no compiler reads: reference, workloads, tolerance."""
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptChange, ...] = ()
     """What its kept changes brought, by variant."""
     left: str = ""
     """Hash of the target's files with the kept changes; empty where none was kept."""

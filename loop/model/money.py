@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from loop.model.base import Count, Model, Stored
+from loop.model.base import Count, Model
 from loop.model.pattern import Text
 
 AiSource = Literal["result", "stated"]
@@ -233,7 +233,7 @@ class Charge(Model):
     """Measured use at a dated price, or something that somebody stated."""
 
 
-class Saving(Stored):
+class Saving(Model):
     """Time and money that something spared here, by a time that was measured here without it."""
 
     pattern: str
@@ -264,7 +264,7 @@ class Gains(Model):
     """Microseconds a call that they save, mean over the timed workloads, added up; None where none was timed."""
 
 
-class Bill(Stored):
+class Bill(Model):
     """What a session cost, and what it measurably saved."""
 
     charges: tuple[Charge, ...]

@@ -62,7 +62,7 @@ class Next(Model):
     """How often this answer may be given in one session."""
 
 
-class Evidence(Model):
+class PatternEvidence(Model):
     """One session in which the pattern was seen to matter."""
 
     session: Text
@@ -94,5 +94,5 @@ class Pattern(Model):
     """What is done, in order."""
     next: tuple[Next, ...] = ()
     """Answers to outcomes; the first whose `when` holds is taken."""
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[PatternEvidence, ...] = ()
     """Where the pattern comes from."""

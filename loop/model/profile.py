@@ -120,7 +120,7 @@ class Profile(Model):
     """One call as a profiler of the GPU saw it; None without a GPU, or where none could look."""
 
 
-class Filling(Model):
+class Occupancy(Model):
     """How far one launch fills the device."""
 
     variant: str

@@ -13,7 +13,7 @@ from loop.model.dtypes import Device
 from loop.model.money import Bill
 from loop.model.objective import Late, PhaseTime, Reached
 from loop.model.plan import Predicted, ResolvedPlan
-from loop.model.resources import Taken
+from loop.model.resources import ResourcesTaken
 from loop.model.target import Role
 from loop.model.verdict import Verdict
 
@@ -165,7 +165,7 @@ class KnownResources(Model):
 
     session: str
     """The session."""
-    taken: Taken
+    taken: ResourcesTaken
     """What they took."""
 
 

@@ -162,7 +162,7 @@ class Bound(Model):
     """Which of the two it is."""
 
 
-class Held(Model):
+class BlocksHeld(Model):
     """How much of one launch a multiprocessor holds at a time."""
 
     blocks: int
@@ -186,11 +186,11 @@ class KernelTakes(Model):
     """Bytes of registers that it stores for want of room."""
     spill_loads: int
     """Bytes that it loads again."""
-    held: dict[str, Held]
+    held: dict[str, BlocksHeld]
     """Call to its launch. Where no host code tells of one: the empty text to a block of 128 threads."""
 
 
-class Taken(Model):
+class ResourcesTaken(Model):
     """What the kernels of one variant take on one kind of GPU, by one compiler."""
 
     variant: str

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from loop.model.base import Model, Printed, Stored
+from loop.model.base import Model, Printed
 from loop.model.dtypes import Device
 from loop.model.money import Rate
 from loop.model.output import Output
@@ -103,7 +103,7 @@ class Prices(Printed):
     """All of them."""
 
 
-class Restart(Stored):
+class Restart(Model):
     """How long it takes from a stopped machine to the first good measurement."""
 
     low_minutes: float
@@ -116,7 +116,7 @@ class Restart(Stored):
     """The sessions in which a compiler ran and something was measured; none where it was given."""
 
 
-class StopCost(Stored):
+class StopCost(Model):
     """What stopping the GPU costs."""
 
     low_usd: float
@@ -133,7 +133,7 @@ class StopCost(Stored):
     """How long it takes; None where the cost was given as a whole."""
 
 
-class End(Stored):
+class End(Model):
     """The decision at one end of what a stop may cost."""
 
     stop_usd: float
@@ -144,7 +144,7 @@ class End(Stored):
     """The cheaper of both; to keep where both cost the same."""
 
 
-class KeepOrStop(Stored):
+class KeepOrStop(Model):
     """Both sides of keeping an idle GPU, and what follows."""
 
     idle_hours: float
@@ -221,7 +221,7 @@ class Options(Model):
     """The options."""
 
 
-class OptionValue(Stored):
+class OptionValue(Model):
     """One option, weighed."""
 
     name: str
@@ -242,7 +242,7 @@ class OptionValue(Stored):
     """What follows, in words."""
 
 
-class StopRule(Stored):
+class StopRule(Model):
     """A reason to stop that was agreed on before."""
 
     rule: str
@@ -253,7 +253,7 @@ class StopRule(Stored):
     """The records that say so."""
 
 
-class Pivot(Stored):
+class Pivot(Model):
     """Whether to go on, and with what."""
 
     stop: bool

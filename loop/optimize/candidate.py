@@ -15,7 +15,7 @@ from loop.gate import kernel, properties, sanitizing
 from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.made_of import made_of
-from loop.model.change import DecisionOutput, JudgedOutput, Tried
+from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.gain import GainOutcome
 from loop.model.measurement import Build
 from loop.model.output import Output
@@ -192,7 +192,7 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
     decision = keeping.decision_on(judged(at_hand), arguments.gain)
     asked = at_hand.brief.brief
     assert asked is not None
-    tried = Tried(
+    tried = TriedChange(
         number=asked.number,
         variant=asked.variant,
         outcome=decision.outcome,
@@ -236,7 +236,7 @@ def judged(at_hand: ChangeAtHand) -> keeping.Judged:
     return keeping.Judged(stopped, against.verdicts if against else (), measured=against is not None)
 
 
-def settle(at_hand: ChangeAtHand, tried: Tried) -> str:
+def settle(at_hand: ChangeAtHand, tried: TriedChange) -> str:
     """Commit a kept change and move the session's branch there, or take it back; the branch, if there is one.
 
     Does nothing twice: a session that was killed in between goes on with what it finds.
@@ -269,7 +269,7 @@ def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
     return [] if answer.endswith(".json") else ["patch", answer, str(patch)]
 
 
-def _decided(context: Context, at_hand: ChangeAtHand, tried: Tried, branch: str) -> DecisionOutput:
+def _decided(context: Context, at_hand: ChangeAtHand, tried: TriedChange, branch: str) -> DecisionOutput:
     built = at_hand.found(BuildOutput)
     made = {one.variant: one.build_id for one in built.builds} if built else {}
     incumbents = SessionChanges(context.finished).incumbents

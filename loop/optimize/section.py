@@ -13,7 +13,7 @@ from loop.model.change import (
     ConfirmOutput,
     DecisionOutput,
     JudgedOutput,
-    Tried,
+    TriedChange,
     TriedPoint,
     TuneOutput,
     as_of_target,
@@ -119,7 +119,7 @@ def _trial(one: TriedPoint) -> tuple[str, ...]:
     return (values, one.outcome, ratio, say.times(one.worst) if one.worst else "not timed", one.reason)
 
 
-def _row(run: int, tried: Tried, records: Sequence[Finished]) -> tuple[str, ...]:
+def _row(run: int, tried: TriedChange, records: Sequence[Finished]) -> tuple[str, ...]:
     steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
     return (
         str(tried.number),

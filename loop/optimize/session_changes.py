@@ -11,7 +11,15 @@ from loop.builds.build import buildable
 from loop.gate.model import BuildOutput
 from loop.library.definitions import read_file
 from loop.model.campaign import Proposal
-from loop.model.change import ON_CHANGE, BriefOutput, DecisionOutput, JudgedOutput, Tried, as_of_target, proposals
+from loop.model.change import (
+    ON_CHANGE,
+    BriefOutput,
+    DecisionOutput,
+    JudgedOutput,
+    TriedChange,
+    as_of_target,
+    proposals,
+)
 from loop.model.output import MeasureOutput, Output, by_run, read_output
 from loop.model.profile import Profile
 from loop.model.record import Finished, KnownGood
@@ -38,7 +46,7 @@ class SessionChanges:
         return by_run(self.finished, DecisionOutput)
 
     @property
-    def tried(self) -> tuple[Tried, ...]:
+    def tried(self) -> tuple[TriedChange, ...]:
         """The changes that were judged, in order."""
         return tuple(decision.tried for _, decision in self.decisions if decision.tried)
 

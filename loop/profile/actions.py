@@ -12,7 +12,7 @@ from loop.model.base import Model
 from loop.model.dtypes import Dtype
 from loop.model.measurement import Build, Measurement
 from loop.model.output import MeasureOutput
-from loop.model.profile import Fact, Filling, Profile, SeverityRule, TreeRule
+from loop.model.profile import Fact, Occupancy, Profile, SeverityRule, TreeRule
 from loop.model.workloads import counted, working_set
 from loop.profile import bottleneck, device_counters
 from loop.profile import profile as outside
@@ -141,7 +141,7 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
 
 
 def _look_at_launch(context: Context, measured: Measurement, notes: Notes) -> None:
-    filling: Filling | None = filling_of(context, measured.variant, measured.workload)
+    filling: Occupancy | None = filling_of(context, measured.variant, measured.workload)
     if filling is None:
         notes.silent("the manifest declares no launch", "work_items", "slots")
         notes.tell({"units": context.bench.threads if context.bench.device == "cpu" else None})

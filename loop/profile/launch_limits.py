@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from loop.base.expressions import Expression
 from loop.model.device_profile import DeviceFacts
-from loop.model.profile import Filling
+from loop.model.profile import Occupancy
 from loop.model.resources import (
     CompiledLibrary,
     KernelLaunch,
@@ -101,7 +101,9 @@ def launch_of(variant: Variant) -> Launch | None:
     return None if isinstance(variant, CommandVariant) else variant.launch
 
 
-def on_host(name: str, launch: Launch, workload: Workload, host: Host, *, at_hand: bool = True) -> Filling | None:
+def on_host(
+    name: str, launch: Launch, workload: Workload, host: Host, *, at_hand: bool = True
+) -> Occupancy | None:
     """Pieces of work against threads; None for a workload without work. Raises ExpressionError."""
     values = {**formula_values(workload), "cores": host.cores, "lanes": host.lanes}
     items = whole(launch.blocks, values)
@@ -109,7 +111,9 @@ def on_host(name: str, launch: Launch, workload: Workload, host: Host, *, at_han
     return _on(name, workload, on, at_hand, items, host.cores, Resident(1, "one piece a thread"))
 
 
-def on_gpu(name: str, launch: Launch, workload: Workload, device: DeviceFacts, *, at_hand: bool) -> Filling | None:
+def on_gpu(
+    name: str, launch: Launch, workload: Workload, device: DeviceFacts, *, at_hand: bool
+) -> Occupancy | None:
     """Blocks against places on a GPU; None for a workload without work. Raises ExpressionError."""
     values = formula_values(workload)
     asked = {field: getattr(launch, field) for field in ("registers", "shared_bytes")}
@@ -124,7 +128,7 @@ def on_gpu(name: str, launch: Launch, workload: Workload, device: DeviceFacts, *
 
 def on_places(
     name: str, workload: Workload, device: DeviceFacts, blocks: int, held: Resident, *, at_hand: bool
-) -> Filling | None:
+) -> Occupancy | None:
     """Blocks against the places of a GPU whose multiprocessors hold so many; None without blocks."""
     return _on(name, workload, device.name, at_hand, blocks, device.sms, held)
 
@@ -138,12 +142,12 @@ def whole(formula: int | str, values: Mapping[str, object]) -> int:
 
 def _on(
     name: str, workload: Workload, on: str, at_hand: bool, items: int, units: int, held: Resident
-) -> Filling | None:
+) -> Occupancy | None:
     if items <= 0:
         return None
     slots = units * held.blocks
     waves = items / slots if slots else 0.0
-    return Filling(
+    return Occupancy(
         variant=name,
         workload=workload.name,
         on=on,
@@ -270,7 +274,7 @@ def _placement(same: Sequence[Placed], timed: Collection[str]) -> Placement:
     )
 
 
-def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Filling, ...]:
+def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Occupancy, ...]:
     """Of each call how its largest launch, by threads, fills the GPU."""
     calls: dict[tuple[str, str], list[Placed]] = {}
     for one in placed:
@@ -281,7 +285,7 @@ def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) ->
     return tuple(filling for one in largest if (filling := _filling(one, device, at_hand)))
 
 
-def _filling(one: Placed, device: DeviceFacts, at_hand: bool) -> Filling | None:
+def _filling(one: Placed, device: DeviceFacts, at_hand: bool) -> Occupancy | None:
     found = on_places(one.variant, one.workload, device, one.launch.blocks, one.held, at_hand=at_hand)
     unknown = ("registers",) if one.block.registers is None else ()
     return found.model_copy(update={"kernel": one.name, "unknown": unknown}) if found else None

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from loop.model.base import Model
 from loop.model.output import Output
-from loop.model.profile import Filling, Profile
-from loop.model.resources import Bound, CompiledLibrary, Placement, Rise, Taken, WorkloadLaunches
+from loop.model.profile import Occupancy, Profile
+from loop.model.resources import Bound, CompiledLibrary, Placement, ResourcesTaken, Rise, WorkloadLaunches
 
 
 class ProfileOutput(Output):
@@ -24,7 +24,7 @@ class ParallelismOutput(Output):
 
     actions = ("kernel.parallelism",)
 
-    fillings: tuple[Filling, ...] = ()
+    fillings: tuple[Occupancy, ...] = ()
     """One a variant with a declared launch and workload."""
     starved: tuple[str, ...] = ()
     """Variants that leave places empty on some workload."""
@@ -56,7 +56,7 @@ class ResourcesOutput(Output):
     """The compiler's report, library by library; none without nvcc."""
     placements: tuple[Placement, ...] = ()
     """Shapes of launch, as the host code told them."""
-    fillings: tuple[Filling, ...] = ()
+    fillings: tuple[Occupancy, ...] = ()
     """How each timed call fills the GPU, by its largest launch."""
     bounds: tuple[Bound, ...] = ()
     """The least time of each timed workload."""
@@ -66,7 +66,7 @@ class ResourcesOutput(Output):
     """Budgets that are not kept."""
     impossible: tuple[str, ...] = ()
     """Launches that the GPU refuses."""
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[ResourcesTaken, ...] = ()
     """What later sessions are compared with, one a variant."""
     risen: tuple[Rise, ...] = ()
     """What kernels take more of than in the last session that recorded it, to their harm."""

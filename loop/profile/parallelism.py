@@ -8,7 +8,7 @@ from loop.model.base import Model
 from loop.model.device_profile import DeviceFacts, at_hand
 from loop.model.dtypes import Device
 from loop.model.pattern import Text
-from loop.model.profile import Filling
+from loop.model.profile import Occupancy
 from loop.model.target import Variant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile import launch_limits
@@ -42,7 +42,7 @@ def _missing(context: Context, name: str, default: str) -> str:
     return ""
 
 
-def _fillings(context: Context, name: str, default: str) -> Iterator[Filling]:
+def _fillings(context: Context, name: str, default: str) -> Iterator[Occupancy]:
     variant = context.bench.target.variants[name]
     for workload in _workloads(context, variant):
         filling = filling_of(context, name, workload, default)
@@ -58,7 +58,7 @@ def _workloads(context: Context, variant: Variant) -> Sequence[Workload]:
     return [one for one in expand(target, context.task.plan.workloads, dtype) if accepts(variant, one)]
 
 
-def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Filling | None:
+def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Occupancy | None:
     """How far one launch fills its device; None without a launch, a known device, or work.
 
     What `kernel.resources` found of the same GPU earlier in the session stands before what the manifest declares.
@@ -79,7 +79,7 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
     return launch_limits.on_host(name, launch, workload, host, at_hand=context.bench.device == "cpu")
 
 
-def _told(context: Context) -> Sequence[Filling]:
+def _told(context: Context) -> Sequence[Occupancy]:
     """The launches that host code told, where this session has asked it."""
     latest = context.latest("kernel.resources")
     found = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
@@ -101,7 +101,7 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
     return at_hand(context.bench.target.devices, seen.capability, seen.name, seen.facts)
 
 
-def _output(found: Sequence[Filling], missing: Sequence[str]) -> ParallelismOutput:
+def _output(found: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
     impossible = [one for one in found if one.resident == 0]
     starved = [one for one in found if one.starved]
     return ParallelismOutput(
@@ -116,18 +116,18 @@ def _output(found: Sequence[Filling], missing: Sequence[str]) -> ParallelismOutp
     )
 
 
-def _impossible(one: Filling) -> str:
+def _impossible(one: Occupancy) -> str:
     return f"{one.variant} cannot be launched on {one.on} for {one.workload}: {one.limited_by}"
 
 
-def _describe(found: Sequence[Filling]) -> str:
+def _describe(found: Sequence[Occupancy]) -> str:
     names = dict.fromkeys(one.variant for one in found)
     return "; ".join(_summary([one for one in found if one.variant == name]) for name in names) or (
         "no variant declares its launch"
     )
 
 
-def _summary(mine: Sequence[Filling]) -> str:
+def _summary(mine: Sequence[Occupancy]) -> str:
     least = min(mine, key=lambda one: one.share)
     starved = sum(one.starved for one in mine)
     where = f"{least.variant} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
@@ -138,7 +138,7 @@ def _summary(mine: Sequence[Filling]) -> str:
     )
 
 
-def _lessons(found: Sequence[Filling]) -> Iterator[str]:
+def _lessons(found: Sequence[Occupancy]) -> Iterator[str]:
     for name in dict.fromkeys(one.variant for one in found if one.starved):
         least = min((one for one in found if one.variant == name), key=lambda one: one.share)
         places = least.units * least.resident

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
-from loop.model.profile import Filling
-from loop.model.resources import Bound, KernelResources, Placement, Rise, Taken
+from loop.model.profile import Occupancy
+from loop.model.resources import Bound, KernelResources, Placement, ResourcesTaken, Rise
 from loop.model.target import CAbiVariant
 from loop.profile import launch_limits
 from loop.profile import taking as judge
@@ -103,9 +103,9 @@ def _output(
     )
 
 
-def _compared(context: Context, found: Findings) -> tuple[tuple[Taken, ...], tuple[Rise, ...]]:
+def _compared(context: Context, found: Findings) -> tuple[tuple[ResourcesTaken, ...], tuple[Rise, ...]]:
     """What each variant takes, and what of it rose since a session last recorded it."""
-    target, now, risen = context.bench.target, list[Taken](), list[Rise]()
+    target, now, risen = context.bench.target, list[ResourcesTaken](), list[Rise]()
     for name in (name for library in found.libraries for name in library.variants):
         one = taken(name, found, found.compilers[name], found.device)
         before = context.past.resources.get((name, found.architecture))
@@ -157,7 +157,7 @@ def _asked(one: Placement) -> str:
     return asked if one.limited_by in ("threads", "registers", "shared memory") else ""
 
 
-def _not_placed(fillings: Sequence[Filling]) -> Iterator[str]:
+def _not_placed(fillings: Sequence[Occupancy]) -> Iterator[str]:
     """The same of launches that are only declared."""
     for one in fillings:
         if one.resident == 0 and not one.kernel:
@@ -166,7 +166,7 @@ def _not_placed(fillings: Sequence[Filling]) -> Iterator[str]:
 
 def _fillings(
     context: Context, chosen: Mapping[str, CAbiVariant], found: Findings, placed: Sequence[Placed]
-) -> Iterator[Filling]:
+) -> Iterator[Occupancy]:
     """How the timed calls fill the GPU: by what the host code told, else by the launch that is declared."""
     device = found.device
     if device is None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from loop.model.profile import Filling
+from loop.model.profile import Occupancy
 from loop.model.resources import KernelResources, Placement
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
@@ -126,7 +126,7 @@ def _code(output: ResourcesOutput) -> str:
     return f"compiled for {output.device}: {say.count(len(entries), 'kernel')}, at most {most} registers, {spills}"
 
 
-def _waves(fillings: Sequence[Filling]) -> Iterator[str]:
+def _waves(fillings: Sequence[Occupancy]) -> Iterator[str]:
     for name in dict.fromkeys(one.variant for one in fillings):
         mine = [one for one in fillings if one.variant == name]
         full = sum(not one.starved for one in mine)

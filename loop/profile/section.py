@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from loop.model.device_profile import DeviceProfile, KernelProfile
 from loop.model.output import outputs_of
-from loop.model.profile import FACTS, Fact, Filling, Profile
+from loop.model.profile import FACTS, Fact, Occupancy, Profile
 from loop.model.record import Finished
 from loop.profile.model import ParallelismOutput, ProfileOutput
 from loop.profile.promised import in_words
@@ -115,7 +115,7 @@ def _grouped(notes: dict[str, str]) -> Iterator[tuple[str, str]]:
         yield say.listed([name for name, other in notes.items() if other == text]), text
 
 
-def _parallelism(fillings: Sequence[Filling]) -> Table | None:
+def _parallelism(fillings: Sequence[Occupancy]) -> Table | None:
     """One row a variant: the workload that fills its device least."""
     heads = columns(
         "Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by"
@@ -126,7 +126,7 @@ def _parallelism(fillings: Sequence[Filling]) -> Table | None:
     return filled(heads, rows)
 
 
-def _filling(one: Filling) -> tuple[str, ...]:
+def _filling(one: Occupancy) -> tuple[str, ...]:
     unknown = f" ({' and '.join(one.unknown)} not declared)" if one.unknown and one.resident > 1 else ""
     return (
         one.variant,

@@ -21,15 +21,15 @@ from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build
 from loop.model.promises import ResourceBudget
 from loop.model.resources import (
+    BlocksHeld,
     Bound,
     CompiledLibrary,
-    Held,
     KernelLaunch,
     KernelResources,
     KernelTakes,
     Placement,
+    ResourcesTaken,
     Rise,
-    Taken,
     WorkloadLaunches,
 )
 from loop.model.resources import short_name as short
@@ -203,19 +203,19 @@ USUAL_THREADS = 128
 """A block of so many is reckoned with where no host code tells of a launch."""
 
 
-def taken(variant: str, reports: Reports, compiler: str, device: DeviceFacts | None) -> Taken | None:
+def taken(variant: str, reports: Reports, compiler: str, device: DeviceFacts | None) -> ResourcesTaken | None:
     """What a variant's kernels take; None without the compiler's report on it."""
     library = next((one for one in reports.libraries if variant in one.variants), None)
     if library is None:
         return None
-    held: dict[str, dict[str, Held]] = {}
+    held: dict[str, dict[str, BlocksHeld]] = {}
     for one in reports.placed(device) if device else ():
         if one.variant == variant:
             calls, now = held.setdefault(one.symbol, {}), _held(one.block, one.held)
             call = shape_of(one.workload)
             calls[call] = min(calls.get(call, now), now, key=lambda launch: launch.warps)
     kernels = tuple(_takes(kernel, held.get(kernel.symbol), device) for kernel in library.kernels)
-    return Taken(variant=variant, device=library.architecture, compiler=compiler, kernels=kernels)
+    return ResourcesTaken(variant=variant, device=library.architecture, compiler=compiler, kernels=kernels)
 
 
 def shape_of(one: Workload) -> str:
@@ -235,7 +235,7 @@ def calls_of(target: Target, variant: CAbiVariant) -> list[Workload]:
     return [*{shape_of(one): one for one in every if accepts(variant, one)}.values()]
 
 
-def _takes(kernel: KernelResources, held: dict[str, Held] | None, device: DeviceFacts | None) -> KernelTakes:
+def _takes(kernel: KernelResources, held: dict[str, BlocksHeld] | None, device: DeviceFacts | None) -> KernelTakes:
     if not held and device and kernel.entry:
         block = KernelLaunch(kernel=kernel.symbol, grid=(1, 1, 1), block=(USUAL_THREADS, 1, 1), shared=0)
         held = {"": _held(*place(block, kernel, device))}
@@ -248,8 +248,8 @@ def _takes(kernel: KernelResources, held: dict[str, Held] | None, device: Device
     )
 
 
-def _held(block: Block, resident: Resident) -> Held:
-    return Held(
+def _held(block: Block, resident: Resident) -> BlocksHeld:
+    return BlocksHeld(
         blocks=resident.blocks,
         warps=resident.blocks * math.ceil(block.threads / WARP),
         shared_bytes=block.shared_bytes or 0,
@@ -257,7 +257,7 @@ def _held(block: Block, resident: Resident) -> Held:
     )
 
 
-def rises(before: Taken, now: Taken, budgets: Sequence[ResourceBudget]) -> tuple[Rise, ...]:
+def rises(before: ResourcesTaken, now: ResourcesTaken, budgets: Sequence[ResourceBudget]) -> tuple[Rise, ...]:
     """What rose to the kernels' harm, of kernels that were there before; nothing of another compiler or GPU."""
     if (before.device, before.compiler) != (now.device, now.compiler):
         return ()
@@ -315,7 +315,7 @@ def _left(rise: Rise) -> float:
 
 def look(
     bench: Bench, made: Build, emulated: Build | None, architecture: str, calls: Sequence[Workload]
-) -> Generator[Tick, None, Taken | str]:
+) -> Generator[Tick, None, ResourcesTaken | str]:
     """What one build takes, its launches by its emulated one; or why that cannot be said."""
     read = yield from compiled.read_report(made)
     kernels = code_for(read.kernels, architecture)

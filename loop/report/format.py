@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from loop.base.ratios import significant as significant
 from loop.base.ratios import times as times
-from loop.model.change import Kept
+from loop.model.change import KeptChange
 from loop.model.verdict import Interval
 
 
@@ -35,7 +35,7 @@ def _end(value: float) -> str:
     return ">1000" if value > 1000 else times(value).removesuffix("x")
 
 
-def gained(one: Kept) -> str:
+def gained(one: KeptChange) -> str:
     """`2.25x as fast as what it replaced (2 changes), faster on 2 of 2 workloads`."""
     product = f" ({count(one.changes, 'change')})" if one.changes > 1 else ""
     where = f" on the workloads of {one.tuning}" if one.tuning else ""

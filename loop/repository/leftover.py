@@ -27,7 +27,7 @@ class Owner(Model):
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptWorktree:
     """One folder below the state folder's worktrees."""
 
     root: Path
@@ -61,7 +61,7 @@ def is_noted(tree: Worktree) -> bool:
     return _owner(_own_folder(tree.root) / OWNER) is not None
 
 
-def every(folder: Path) -> Iterator[Kept]:
+def every(folder: Path) -> Iterator[KeptWorktree]:
     """All folders there, by name. A link is none of ours."""
     if not folder.is_dir():
         return
@@ -70,16 +70,16 @@ def every(folder: Path) -> Iterator[Kept]:
             yield _kept(root)
 
 
-def _kept(root: Path) -> Kept:
+def _kept(root: Path) -> KeptWorktree:
     if not (root / ".git").exists():
-        return Kept(root, None, None)
+        return KeptWorktree(root, None, None)
     try:
         own = _own_folder(root)
         common = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
     except LoopError:
-        return Kept(root, None, None)
+        return KeptWorktree(root, None, None)
     repository = None if (root / ".git").is_dir() else common.parent if common.name == ".git" else common
-    return Kept(root, Worktree(root, root, repository), _owner(own / OWNER))
+    return KeptWorktree(root, Worktree(root, root, repository), _owner(own / OWNER))
 
 
 def _own_folder(root: Path) -> Path:

@@ -10,7 +10,7 @@ LINK = "160000"
 """Mode of a submodule in a tree."""
 
 
-class Unavailable(WorkFailed):
+class MissingSubmodule(WorkFailed):
     """A commit needs a submodule's commit that is not in the user's checkout of it."""
 
 
@@ -26,7 +26,7 @@ def fill_modules(checkout: Path, root: Path) -> None:
     From the user's checkout, or from what git keeps of a submodule that is not checked out now. Those that nobody
     ever fetched stay empty.
 
-    Raises Unavailable where a commit of theirs is not there.
+    Raises MissingSubmodule where a commit of theirs is not there.
     """
     names = _names_of_modules(root)
     for place, commit in wanted(root, "HEAD").items():
@@ -36,7 +36,7 @@ def fill_modules(checkout: Path, root: Path) -> None:
         source = next((one for one in sources if _holds(one, into, commit)), None)
         if source is None:
             message = f"its submodule {place} is at {commit[:12]}, which is not in {sources[0]}"
-            raise Unavailable(message, hint=f"git -C {sources[0]} fetch origin {commit}")
+            raise MissingSubmodule(message, hint=f"git -C {sources[0]} fetch origin {commit}")
         git(into, "clean", "--quiet", "--force", "-d")
         fill_modules(source, into)
 

@@ -16,7 +16,7 @@ from loop.learning.present import Present, never_judged
 from loop.learning.statistics import PatternStatistics
 from loop.library import targets
 from loop.library.rates import rates
-from loop.model.change import Kept
+from loop.model.change import KeptChange
 from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.record import Line, SessionHead, SessionRecord
@@ -206,7 +206,7 @@ def _taking_back(commit: str, setting: Setting) -> list[str]:
     return ["git", "-C", str(folder), "revert", "--no-edit", commit] if takes_back(folder, commit) else []
 
 
-def taking(kept: Kept, setting: Setting) -> list[str]:
+def taking(kept: KeptChange, setting: Setting) -> list[str]:
     """The command that brings a kept change into the user's files."""
     whole = Path(kept.patch).parent / candidate.KEPT
     return candidate.taking(setting.project.target, kept.branch, whole, kept.variant)

@@ -14,7 +14,7 @@ from loop.model.target import Target, Variant
 from loop.profile.resources_section import KernelRow
 from loop.report import format as say
 from loop.site.plain import clean, page
-from loop.store.index import Listed
+from loop.store.index import SessionListing
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Contents:
     plans: Mapping[str, Plan]
     rows: tuple[SessionRow, ...]
     """Sessions, oldest first."""
-    damaged: tuple[Listed, ...] = ()
+    damaged: tuple[SessionListing, ...] = ()
     resources: Mapping[str, tuple[Looked, ...]] = field(default_factory=dict)
     """By variant."""
     reports: Mapping[str, Path] = field(default_factory=dict)

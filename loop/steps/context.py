@@ -12,7 +12,7 @@ from loop.cloud import Watch
 from loop.model.base import Model
 from loop.model.campaign import Campaign
 from loop.model.change import ON_CHANGE, LostIdea, PastSearch
-from loop.model.debugging import Try
+from loop.model.debugging import EarlierTry
 from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
 from loop.model.measurement import Segment
@@ -88,7 +88,7 @@ class Past:
     """Variant to what it was when all gates last passed."""
     resources: Mapping[tuple[str, str], KnownResources] = field(default_factory=dict)
     """Variant and kind of GPU to what its kernels took when a session last recorded it."""
-    tries: tuple[Try, ...] = ()
+    tries: tuple[EarlierTry, ...] = ()
     """Builds that went through the gate in earlier sessions, oldest first."""
     lost: tuple[LostIdea, ...] = ()
     """Changes that earlier sessions took back, in the same environment."""

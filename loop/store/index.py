@@ -16,7 +16,7 @@ SAID = 5
 """Damaged folders that are named where rows are read; `loop sessions list` has all."""
 
 
-class Listed(NamedTuple):
+class SessionListing(NamedTuple):
     """What a list says of one session folder; None: not known, or not yet."""
 
     folder: str
@@ -80,23 +80,23 @@ def _rows(database: sqlite3.Connection, last: int | None, target: str | None) ->
     return TypeAdapter(list[SessionRow]).validate_json(f"[{','.join(reversed(texts))}]")
 
 
-def read(root: Path) -> "tuple[list[SessionRow], list[Listed]]":
+def read(root: Path) -> "tuple[list[SessionRow], list[SessionListing]]":
     """All rows, and the folders that are damaged, of another format or copies."""
     return asked(root, lambda database: (_rows(database, None, None), _listed(database, damaged=True)))
 
 
-def listing(root: Path) -> list[Listed]:
+def listing(root: Path) -> list[SessionListing]:
     """A line for every session folder, oldest first, damaged ones and copies included."""
     return asked(root, _listed)
 
 
-def _listed(database: sqlite3.Connection, *, damaged: bool = False) -> list[Listed]:
+def _listed(database: sqlite3.Connection, *, damaged: bool = False) -> list[SessionListing]:
     columns = "folder, target, plan, device, status, grade, seconds, usd, fastest, recorded, problem, copy_of"
     where = "WHERE problem != '' OR copy_of IS NOT NULL" if damaged else ""
     query = f"SELECT {columns}, id IS NOT NULL FROM sessions {where} ORDER BY started, folder"
-    return [Listed(*fields) for fields in database.execute(query)]
+    return [SessionListing(*fields) for fields in database.execute(query)]
 
 
-def damaged(root: Path) -> list[Listed]:
+def damaged(root: Path) -> list[SessionListing]:
     """Only the folders with something wrong."""
     return [folder for folder in listing(root) if folder.reason]

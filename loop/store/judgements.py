@@ -113,7 +113,7 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Past:
+class PastJudgements:
     """All judgements of some sessions, the oldest first, by what they passed."""
 
     judged: list[tuple[int, SessionRow, Judgement]]
@@ -122,7 +122,7 @@ class Past:
     """Variant to the judgements in which nothing failed."""
 
     @classmethod
-    def of(cls, rows: Sequence[SessionRow]) -> "Past":
+    def of(cls, rows: Sequence[SessionRow]) -> "PastJudgements":
         """That of sessions of one target."""
         own = ((place, row) for place, row in enumerate(rows) if not row.recorded)
         past = cls([(place, row, judgement) for place, row in own for judgement in row.judged], {}, {})
@@ -172,7 +172,7 @@ def standing(
     files stands although other files passed it in between. `declared`: variant to the names of its workloads. A
     failure on a workload that the target no longer has stands until a session finds other sources right.
     """
-    past, found = Past.of(rows), []
+    past, found = PastJudgements.of(rows), []
     here = {(j.variant, row.sources(j)) for _, row, j in past.judged if row.ground == ground}
     for place, row, judgement, check in past.failures:
         key, sources, names = _key(row, judgement, check), row.sources(judgement), declared.get(judgement.variant)

@@ -5,19 +5,19 @@ from pathlib import Path
 
 from loop.base.errors import LoopError
 from loop.model.change import BriefOutput, DecisionOutput, LostIdea, PastSearch, TuneOutput
-from loop.model.debugging import SmallestOutput, Try
+from loop.model.debugging import EarlierTry, SmallestOutput
 from loop.model.index import SessionRow
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput, by_run, outputs_of
 from loop.model.record import Finished, KnownGood, KnownResources, SessionHead, latest_attempts
-from loop.model.resources import Taken
+from loop.model.resources import ResourcesTaken
 from loop.store import index
 from loop.store.judgements import standing_in, wrong_builds
 from loop.store.rows import RESOURCES
 from loop.store.sessions import RECENT, SessionFolder, before, every, left_out
 
 
-def tries(root: Path, head: SessionHead) -> tuple[Try, ...]:
+def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     """Builds that earlier sessions of the same target and device held against the reference, oldest first.
 
     Sessions after `head` do not count, so that a resumed session sees what it saw when it began.
@@ -25,7 +25,7 @@ def tries(root: Path, head: SessionHead) -> tuple[Try, ...]:
     return tuple(attempt for folder in before(root, head.id) for attempt in _tries_in(folder, head))
 
 
-def _tries_in(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
+def _tries_in(folder: SessionFolder, head: SessionHead) -> Iterator[EarlierTry]:
     """One a variant: the last verification counts. A damaged session is left out."""
     try:
         then, finished = folder.head(), folder.finished()
@@ -43,9 +43,9 @@ def _tries_in(folder: SessionFolder, head: SessionHead) -> Iterator[Try]:
     yield from (_try(folder.id, then, checks, small.get(checks.variant, "")) for checks in checked.values())
 
 
-def _try(session: str, then: SessionHead, checks: VariantChecks, smallest: str) -> Try:
+def _try(session: str, then: SessionHead, checks: VariantChecks, smallest: str) -> EarlierTry:
     failure = checks.first_failure
-    return Try(
+    return EarlierTry(
         session=session,
         variant=checks.variant,
         build_id=checks.build_id,
@@ -111,7 +111,7 @@ def known_resources(
             steps = latest_attempts(SessionFolder(root / row.id).finished())
             outputs = [step.output for step in steps if step.action == RESOURCES]
             for taken in (taken for output in outputs for taken in output.get("taken", ())):
-                resources = Taken.model_validate(taken, strict=False)
+                resources = ResourcesTaken.model_validate(taken, strict=False)
                 if (resources.variant, resources.device) in new:
                     found[resources.variant, resources.device] = KnownResources(session=row.id, taken=resources)
         except LoopError as error:

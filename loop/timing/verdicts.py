@@ -23,7 +23,7 @@ In r nothing divides by a spread that may be zero, and e stays below 2 (1 + n g)
 that distance (`stats.clipped`): the size of an outlier does not matter, and one block in five moves the mean by
 little. Where more than three blocks in ten lie beyond, the median itself is in doubt, and nothing is pulled in.
 Of normal values the clip touches 3 in 1,000, so the bound on e holds nearly as before. For other noise it is
-simulated, not proven, with a look after every block up to the limit (`tests/speed/VERDICT.md`): heavy tails, one
+simulated, not proven, with a look after every block up to the limit (`tests/bench/VERDICT.md`): heavy tails, one
 block in five disturbed, autocorrelation. Disturbances have to hit either side alike: who starts is drawn anew.
 
 **Kept processes.** Blocks of the same processes share what these differ by, and no number of blocks averages that.

@@ -11,7 +11,7 @@ from loop.base.places import project
 from loop.base.screen import Screen
 from loop.bisect.command import BisectRequest, run_bisect
 from loop.library import trust
-from tests.speed.coverage_histories import History, check_out, make_history
+from tests.bench.coverage_histories import History, check_out, make_history
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.speed.regressions import CASES, tried
+from tests.bench.regressions import CASES, tried
 
 NEEDS_NVCC = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH")
 

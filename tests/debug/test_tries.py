@@ -3,10 +3,10 @@
 from typing import Any
 
 from loop.debug.turns import repeated, sentence, still_wrong
-from loop.model.debugging import Try
+from loop.model.debugging import EarlierTry
 
 
-def make_try(session: str = "one", **fields: Any) -> Try:
+def make_try(session: str = "one", **fields: Any) -> EarlierTry:
     """A try that came to nothing."""
     base = {
         "variant": "cpu",
@@ -16,7 +16,7 @@ def make_try(session: str = "one", **fields: Any) -> Try:
         "right": False,
         "message": "off",
     }
-    return Try.model_validate({"session": session, **base, **fields})
+    return EarlierTry.model_validate({"session": session, **base, **fields})
 
 
 def test_a_build_that_was_wrong_is_known_again() -> None:

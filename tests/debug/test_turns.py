@@ -8,7 +8,7 @@ import pytest
 
 from loop.actions import ACTIONS
 from loop.base.processes import finish
-from loop.model.debugging import HypothesesOutput, ScopeOutput, Try
+from loop.model.debugging import EarlierTry, HypothesesOutput, ScopeOutput
 from loop.model.record import KnownGood
 from loop.workers.bench import Bench
 from tests.targets import make_builds, make_context
@@ -27,13 +27,13 @@ def build_of(bench: Bench, name: str) -> str:
     return make_builds(bench, name)[name].build_id
 
 
-def tried(build_id: str, **fields: Any) -> Try:
+def tried(build_id: str, **fields: Any) -> EarlierTry:
     """An earlier try that came to nothing."""
     base = {"session": "before", "variant": "odd", "ground": "", "hypothesis": "an index is off", "right": False}
-    return Try.model_validate({**base, "build_id": build_id, "message": "3 elements wrong", **fields})
+    return EarlierTry.model_validate({**base, "build_id": build_id, "message": "3 elements wrong", **fields})
 
 
-def turn(bench: Bench, *tries: Try, hypothesis: str = "") -> HypothesesOutput:
+def turn(bench: Bench, *tries: EarlierTry, hypothesis: str = "") -> HypothesesOutput:
     """What is said before a turn."""
     context = make_context(bench, "odd", tries=tries, hypothesis=hypothesis)
     output = finish(ACTIONS["debug.hypotheses"].run(context, ACTIONS["debug.hypotheses"].arguments())).output

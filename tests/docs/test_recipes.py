@@ -17,7 +17,7 @@ def copied(folder: Path) -> Path:
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file() and not name.startswith("tests/speed/recorded"):
+        if (ROOT / name).is_file() and not name.startswith("tests/bench/recorded"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     return folder

@@ -13,8 +13,8 @@ from loop.timing.samples import Pair, Timings
 from loop.timing.schedule import measure
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench
+from tests.bench.cheats import outcome, seconds
 from tests.gate.cheats import BIG, C_CHEATS, PYTHON_CHEATS, REMAINS, WORK_S, honest_like, open_cheats
-from tests.speed.cheats import outcome, seconds
 from tests.targets import make_sides
 
 LATER = ("c_private_pages", "function_mode", "methods_of_its_own")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.speed.attention_page import PAGE, RECORDED, page
+from tests.bench.attention_page import PAGE, RECORDED, page
 
 US = {"flash": 6.0, "efficient": 5.0, "cuDNN": 4.0, "auto": 2.0, "fa1": 40.0}
 

@@ -7,7 +7,7 @@ import pytest
 from loop.learning.next_plan import Idea, benefit, ideas
 from loop.learning.present import Present
 from loop.learning.statistics import PatternStatistics, of_patterns
-from loop.model.change import Kept
+from loop.model.change import KeptChange
 from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, FailureSeen, Judgement, SessionRow, StepRun
 from loop.model.money import Saving
@@ -265,7 +265,7 @@ def test_speed_is_what_the_last_profile_promised() -> None:
     assert (1, 0) == (found.gain.outcomes, found.gain.inside)
 
 
-KEPT = Kept(variant="cpu", changes=1, ratio=5.0, workloads={"w": (4.9, 5.0, 5.1)}, branch="loop/s0")
+KEPT = KeptChange(variant="cpu", changes=1, ratio=5.0, workloads={"w": (4.9, 5.0, 5.1)}, branch="loop/s0")
 
 
 def test_a_kept_change_is_taken_over_first() -> None:

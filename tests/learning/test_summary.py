@@ -1,7 +1,7 @@
 """How a session ended, from its records alone."""
 
 from loop.learning.learnings import collect, session_status
-from loop.model.change import DecisionOutput, JudgedOutput, Tried
+from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from tests.makers import (
     make_check,
     make_finished,
@@ -103,5 +103,5 @@ def test_a_kept_change_is_what_the_session_speaks_of() -> None:
 
 def decision(number: int, *, kept: bool) -> DecisionOutput:
     """What became of a change."""
-    tried = Tried(number=number, variant="cpu", outcome="kept" if kept else "reverted", reason="r", gain=2.0)
+    tried = TriedChange(number=number, variant="cpu", outcome="kept" if kept else "reverted", reason="r", gain=2.0)
     return DecisionOutput(ok=True, message="", kept=kept, tried=tried)

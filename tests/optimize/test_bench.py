@@ -3,8 +3,8 @@
 import yaml
 
 from loop.base.places import shipped
-from tests.speed import optimize_gpu
-from tests.speed.optimize_pool import pool
+from tests.bench import optimize_gpu
+from tests.bench.optimize_pool import pool
 
 
 def test_every_patch_fits_its_kernel() -> None:

@@ -2,7 +2,7 @@
 
 from loop.base.places import shipped
 from loop.model.campaign import Proposal
-from loop.model.change import Brief, LostIdea, Tried
+from loop.model.change import Brief, LostIdea, TriedChange
 from loop.model.profile import Profile
 from loop.optimize.briefing import fell, render_brief
 
@@ -31,7 +31,11 @@ BRIEF = Brief(
     rule="right and faster",
     timed=("B1 S64", "B1 S128"),
     checks=("edges",),
-    tried=(Tried(number=1, variant="cpu", outcome="reverted", reason="slower | on 2", gain=0.9, patch="1.patch"),),
+    tried=(
+        TriedChange(
+            number=1, variant="cpu", outcome="reverted", reason="slower | on 2", gain=0.9, patch="1.patch"
+        ),
+    ),
     resume="loop run session --resume x",
     decline="loop run session --resume x --decline",
 )

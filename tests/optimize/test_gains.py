@@ -2,7 +2,7 @@
 
 import pytest
 
-from loop.model.change import DecisionOutput, JudgedOutput, Tried
+from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
 from loop.model.record import Finished
 from loop.optimize.keeping import gains
 from loop.timing.model import CompareOutput
@@ -20,7 +20,7 @@ def change(run: int, outcome: str, *times: tuple[float, float], variant: str = "
     itself = make_measurement("w0", 1.0, against="self")
     compared = CompareOutput(ok=True, message="", measurements=(*measured, itself))
     compare = JudgedOutput(ok=True, message="", good=True, found=compared.model_dump(mode="json"))
-    tried = Tried(number=run, variant=variant, outcome=outcome, reason="r")
+    tried = TriedChange(number=run, variant=variant, outcome=outcome, reason="r")
     decision = DecisionOutput(ok=True, message="", kept=outcome == "kept", tried=tried)
     return [
         make_finished("compare", run=run, action="change.compare", output=compare),

@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from loop.model.campaign import Proposal
-from loop.model.change import Brief, BriefOutput, DecisionOutput, JudgedOutput, Tried, TriedPoint, TuneOutput, kept
+from loop.model.change import (
+    Brief,
+    BriefOutput,
+    DecisionOutput,
+    JudgedOutput,
+    TriedChange,
+    TriedPoint,
+    TuneOutput,
+    kept,
+)
 from loop.model.money import AiUse
 from loop.model.record import Finished
 from loop.optimize.section import MOST_TRIALS, changes, changes_json, outcomes, spared
@@ -31,7 +40,7 @@ def decision(
     """A change that was judged."""
     outcome = "kept" if kept else "reverted"
     fields: dict[str, Any] = {"number": number, "variant": variant, "outcome": outcome, "reason": "because"}
-    tried = Tried(**fields, gain=gain if kept else None, files=("a.h",), patch=f"{number}.patch")
+    tried = TriedChange(**fields, gain=gain if kept else None, files=("a.h",), patch=f"{number}.patch")
     return DecisionOutput(ok=True, message="", kept=kept, tried=tried, branch=branch)
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from loop.model.device_profile import DeviceProfile, KernelProfile
-from loop.model.profile import FACTS, Filling, Profile
+from loop.model.profile import FACTS, Occupancy, Profile
 from loop.model.record import Finished
 from loop.profile.model import ParallelismOutput, ProfileOutput
 from loop.report.markdown import code, prose
@@ -20,11 +20,11 @@ def make_profile(**fields: Any) -> Profile:
     return Profile.model_validate({**base, **notes, "undecided": ("stalls: ipc unknown",), **fields})
 
 
-def make_filling(**fields: Any) -> Filling:
+def make_filling(**fields: Any) -> Occupancy:
     """Two blocks on a GPU that is not here."""
     base = {"variant": "split", "workload": "w0", "on": "NVIDIA L4", "at_hand": False, "items": 2, "units": 58}
     figures = {"resident": 1, "limited_by": "threads", "share": 2 / 58, "waves": 2 / 58, "used": 2 / 58}
-    return Filling.model_validate({**base, **figures, **fields})
+    return Occupancy.model_validate({**base, **figures, **fields})
 
 
 def profiled(*profiles: Profile) -> Finished:
@@ -32,7 +32,7 @@ def profiled(*profiles: Profile) -> Finished:
     return make_finished("profile", output=ProfileOutput(ok=True, message="p", profiles=profiles))
 
 
-def filled(*fillings: Filling) -> Finished:
+def filled(*fillings: Occupancy) -> Finished:
     """The step that held launches against devices."""
     return make_finished("parallelism", output=ParallelismOutput(ok=True, message="p", fillings=fillings))
 

@@ -5,26 +5,26 @@ from typing import Any
 import pytest
 
 from loop.model.promises import ResourceBudget
-from loop.model.resources import CompiledLibrary, Held, KernelTakes, Taken
+from loop.model.resources import BlocksHeld, CompiledLibrary, KernelTakes, ResourcesTaken
 from loop.profile.launch_limits import Reports
 from loop.profile.taking import rises, taken
 from tests.makers import make_kernel
 from tests.profile.test_occupancy import L4
 
 
-def held(warps: int, shared: int = 1024, by: str = "registers") -> Held:
+def held(warps: int, shared: int = 1024, by: str = "registers") -> BlocksHeld:
     """A launch in blocks of four warps."""
-    return Held(blocks=warps // 4, warps=warps, shared_bytes=shared, limited_by=by)
+    return BlocksHeld(blocks=warps // 4, warps=warps, shared_bytes=shared, limited_by=by)
 
 
-def takes(*, compiler: str = "13.0", **fields: Any) -> Taken:
+def takes(*, compiler: str = "13.0", **fields: Any) -> ResourcesTaken:
     """A variant of one kernel."""
     base: dict[str, Any] = {"registers": 40, "spill_stores": 0, "spill_loads": 0, "held": {"some": held(48)}}
     kernel = KernelTakes(kernel="void rows<float>(float*)", **{**base, **fields})
-    return Taken(variant="ours", device="sm_89", compiler=compiler, kernels=(kernel,))
+    return ResourcesTaken(variant="ours", device="sm_89", compiler=compiler, kernels=(kernel,))
 
 
-def risen(before: Taken, now: Taken, **budget: Any) -> list[str]:
+def risen(before: ResourcesTaken, now: ResourcesTaken, **budget: Any) -> list[str]:
     """What rose, in words."""
     budgets = [ResourceBudget(kernel="rows", **budget)] if budget else []
     return [one.text for one in rises(before, now, budgets)]

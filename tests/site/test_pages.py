@@ -11,7 +11,7 @@ from loop.profile.resources_section import KernelRow
 from loop.site import pages
 from loop.site.contents import Contents, Looked
 from loop.site.plain import LONGEST, clean, in_script, page, stem
-from loop.store.index import Listed
+from loop.store.index import SessionListing
 from tests.makers import make_pattern
 from tests.site.catalogues import (
     HOSTILE,
@@ -33,7 +33,7 @@ SITES = {
     "open and recorded": make_contents(
         make_row(status=None, grade="", ratios={}, runs=(), steps=()),
         make_row("recorded-1", status=None, recorded=True, started=None, runs=()),
-        damaged=(Listed("old", *[None] * 8, False, "of format 0, by an older loop", None, False),),
+        damaged=(SessionListing("old", *[None] * 8, False, "of format 0, by an older loop", None, False),),
     ),
     "hostile": make_hostile(),
 }

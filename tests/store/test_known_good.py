@@ -9,7 +9,7 @@ from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
 from loop.model.plan import ResolvedPlan
 from loop.model.record import Event, KnownGood, Opened, Revision
-from loop.model.resources import Rise, Taken
+from loop.model.resources import ResourcesTaken, Rise
 from loop.profile.model import ResourcesOutput
 from loop.store.past_changes import known_good, known_resources, needed
 from loop.store.rows import row_of
@@ -155,7 +155,7 @@ def test_without_sessions_nothing_is_known(tmp_path: Path) -> None:
 
 def recorded(*, rose: bool = False) -> Event:
     """The end of a step that looked at what kernels take."""
-    taken = Taken(variant="cpu", device="sm_89", compiler="13.0", kernels=())
+    taken = ResourcesTaken(variant="cpu", device="sm_89", compiler="13.0", kernels=())
     risen = (Rise(variant="cpu", kernel="rows", resource="spill loads", before=0, now=4),) if rose else ()
     output = ResourcesOutput(ok=not rose, message="looked", device="sm_89", taken=(taken,), risen=risen)
     return make_finished("resources", action="kernel.resources", output=output)

@@ -4,7 +4,7 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from loop.model.change import BriefOutput, DecisionOutput, Tried, TuneOutput
+from loop.model.change import BriefOutput, DecisionOutput, TriedChange, TuneOutput
 from loop.model.record import Finished
 from loop.store.past_changes import lost_ideas, searches
 from tests.debug.test_lost_points import trial
@@ -25,7 +25,7 @@ def judged(outcome: str = "reverted", digest: str = "d1", run: int = 1, **fields
         "gain": 0.93,
         "files": ("k.c",),
     }
-    decision = DecisionOutput(ok=True, message="m", tried=Tried.model_validate({**tried, **fields}))
+    decision = DecisionOutput(ok=True, message="m", tried=TriedChange.model_validate({**tried, **fields}))
     brief = BriefOutput(ok=True, message="m", edited=True, digest=digest)
     return [
         make_finished("brief", run=run, action="change.brief", output=brief),

@@ -1,6 +1,6 @@
 """A section of SCALE.md: jobs on a machine that is reached by ssh, its connections cut at random.
 
-Not a test. `python -m tests.speed.scale_ssh` prints it, with an OpenSSH server on a loopback port. `--cuts`: how
+Not a test. `python -m tests.bench.scale_ssh` prints it, with an OpenSSH server on a loopback port. `--cuts`: how
 often a line is cut.
 """
 

@@ -171,7 +171,7 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
 
 def main() -> None:
     """Search every history, and write what came of it."""
-    parser = argparse.ArgumentParser(prog="python -m tests.speed.bisect_real")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bisect_real")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--case", choices=CASES, action="append")
     options = parser.parse_args()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from tests.speed.graphs import READS, Graph, Plain, Run, held_to, times
+from tests.bench.graphs import READS, Graph, Plain, Run, held_to, times
 
 Call = Callable[[Tensor, Tensor, Tensor, Tensor], Run]
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]

@@ -18,7 +18,7 @@ from loop.base.stats import CONFIDENCE, ratio_interval, t_quantile
 from loop.machine.machine import machine
 from loop.timing import ratios, verdicts
 from loop.timing.verdicts import MAX_BLOCKS
-from tests.speed.verdict_rules import (
+from tests.bench.verdict_rules import (
     CHECKED,
     FASTER,
     ITERATIONS,
@@ -245,7 +245,7 @@ def against_the_baseline() -> list[str]:
 def main() -> None:
     """Simulate everything, and replace VERDICT.md."""
     global SIMULATIONS
-    parser = argparse.ArgumentParser(prog="python -m tests.speed.verdict")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.verdict")
     parser.add_argument("--simulations", type=int, default=SIMULATIONS)
     SIMULATIONS = parser.parse_args().simulations
     begun, facts = time.perf_counter(), machine()

@@ -36,9 +36,9 @@ from loop.machine.gpus import gpus
 from loop.machine.machine import cores, machine
 from loop.model.output import Ours
 from loop.workers.nursery import PATIENT
-from tests.speed.formats import CHECKOUTS, commit_of, write_page
-from tests.speed.formats_sample import DEVICES, EVALUATORS, draw, pack, sample, shipped_in
-from tests.speed.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
+from tests.bench.formats import CHECKOUTS, commit_of, write_page
+from tests.bench.formats_sample import DEVICES, EVALUATORS, draw, pack, sample, shipped_in
+from tests.bench.formats_verdicts import MISTAKES, ROWS, SAMPLE, rows
 
 ROOT = Path(__file__).parents[2]
 ON_CPU = Path(__file__).with_name("kernelbench_check.py")

@@ -6,8 +6,8 @@ from typing import Any
 from loop.base.stats import geometric_mean
 from tests.conftest import ROOT
 
-RECORDED = ROOT / "tests/speed/recorded/attention.json"
-PAGE = ROOT / "tests/speed/ATTENTION.md"
+RECORDED = ROOT / "tests/bench/recorded/attention.json"
+PAGE = ROOT / "tests/bench/ATTENTION.md"
 BACKENDS = ("flash", "efficient", "cuDNN")
 ALIKE = 1.03
 """`auto` may take so many times what the best variant takes."""

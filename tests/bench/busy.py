@@ -34,7 +34,7 @@ from loop.timing.contest import Contest, Rival, itself, slowed
 from loop.timing.samples import Pair, Timings
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
-from tests.speed.gate import built, open_bench
+from tests.bench.gate import built, open_bench
 
 RECORDED = Path(__file__).parent / "recorded" / "busy.json"
 RESULTS = Path(__file__).parent / "BUSY.md"
@@ -268,7 +268,7 @@ def live(count: int) -> list[str]:
 
 def main() -> None:
     """Record, draw, or measure live; what is drawn replaces BUSY.md, what is live is printed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.speed.busy")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.busy")
     parser.add_argument("do", choices=["record", "draw", "live"], nargs="?", default="draw")
     parser.add_argument("--count", type=int, help="rounds to record (1,000), or live verdicts (30)")
     options = parser.parse_args()

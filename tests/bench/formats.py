@@ -22,7 +22,7 @@ from loop.formats.table import Unreadable
 from loop.machine.gpus import gpus
 from loop.machine.machine import available_memory, machine
 from loop.repository.reading import revision
-from tests.speed.formats_verdicts import rows, sections
+from tests.bench.formats_verdicts import rows, sections
 
 PAGE = Path(__file__).with_name("FORMATS.md")
 CHECKOUTS = {

@@ -9,8 +9,8 @@ from typing import Any
 
 from loop.formats import table
 from loop.formats.model import ForeignTask
-from tests.speed.formats import CHECKOUTS, commit_of
-from tests.speed.formats_verdicts import SAMPLE
+from tests.bench.formats import CHECKOUTS, commit_of
+from tests.bench.formats_verdicts import SAMPLE
 
 SEED = 20_261_123
 DEVICES = ("cpu", "cuda")

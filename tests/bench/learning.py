@@ -28,8 +28,8 @@ from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
 from loop.money.bill import Used, charge
 from loop.store import index
-from tests.speed.learning_cures import cure_lines
-from tests.speed.learning_world import WEATHERS, Weather, World, stated_ratios
+from tests.bench.learning_cures import cure_lines
+from tests.bench.learning_world import WEATHERS, Weather, World, stated_ratios
 
 SEQUENCES, SESSIONS = 60, 30
 AFTER = 5

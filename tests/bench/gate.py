@@ -125,7 +125,7 @@ def built(bench: Bench, name: str) -> Side:
 
 def main() -> None:
     """Run the study named on the command line and print its table; `--json` adds the raw counts."""
-    parser = argparse.ArgumentParser(prog="python -m tests.speed.gate")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gate")
     parser.add_argument("--target", type=Path)
     parser.add_argument("--variant", default="cpu")
     parser.add_argument("--device", default="cpu")

@@ -1,4 +1,4 @@
-"""A section of SCALE.md: how many GPUs one head keeps busy, simulated. `-m tests.speed.scale_limits` prints it.
+"""A section of SCALE.md: how many GPUs one head keeps busy, simulated. `-m tests.bench.scale_limits` prints it.
 
 A head sends jobs and collects results one at a time. A GPU waits while its next job is in the queue of the head.
 """

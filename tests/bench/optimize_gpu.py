@@ -30,8 +30,8 @@ from loop.base.places import shipped
 from loop.base.stats import geometric_mean
 from loop.machine.gpus import gpus
 from loop.machine.machine import machine
-from tests.speed.optimize_live import LEAVER, play, session
-from tests.speed.optimize_pool import PAD, PLAN, Kernel, Patch, pool
+from tests.bench.optimize_live import LEAVER, play, session
+from tests.bench.optimize_pool import PAD, PLAN, Kernel, Patch, pool
 
 DONE = Path(__file__).parent / "recorded" / "optimize_gpu.json"
 FIRST = ("faster", "cheat", "leaves", "layout", "wrong", "neutral")

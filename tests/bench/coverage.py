@@ -1,8 +1,8 @@
 """What a session says is what was tried: wrong and right kernels of twelve functions by every door; COVERAGE.md.
 
-    python -m tests.speed.coverage                # all: an hour and a half on two cores
-    python -m tests.speed.coverage --parts init histories
-    python -m tests.speed.coverage --only softmax --doors verify quick
+    python -m tests.bench.coverage                # all: an hour and a half on two cores
+    python -m tests.bench.coverage --parts init histories
+    python -m tests.bench.coverage --only softmax --doors verify quick
 
 A kernel is wrong in one way that a quick look misses. A door has found it where it ends with an error, or names
 the set that would find it beside its verdict.
@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from tests.speed import coverage_histories, coverage_init
+from tests.bench import coverage_histories, coverage_init
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "coverage_corpus"

@@ -1,6 +1,6 @@
 """A section of SCALE.md: a Ray cluster of four nodes on this machine, nodes killed at random, and once the head.
 
-Not a test. `python -m tests.speed.scale_ray` prints it. A head is a process of its own: it starts a cluster and
+Not a test. `python -m tests.bench.scale_ray` prints it. A head is a process of its own: it starts a cluster and
 submits the jobs that have no result. `--count`: jobs of the longest row.
 """
 
@@ -22,9 +22,9 @@ import psutil
 from loop.jobs import ray as on_ray
 from loop.jobs.folder import RC, JobFolder, every
 from loop.machine.machine import machine
+from tests.bench.scale import SHARE, SHARE_MS, TABLE, done, row
 from tests.jobs.small import maker
 from tests.jobs.small_ray import COMMAND, USED, Small
-from tests.speed.scale import SHARE, SHARE_MS, TABLE, done, row
 
 NODES, COUNT = 4, 2000
 CASES = ((200, 0, False), (200, 50, True), (COUNT, 200, True))
@@ -94,7 +94,7 @@ def case(folder: Path, count: int, kill_every: int, *, dies: bool) -> Iterator[s
     """A row, and what it took beside."""
     make, _ = maker(folder)
     jobs = [make(f"go {number}") for number in range(count)]
-    words = [sys.executable, "-m", "tests.speed.scale_ray", "--head", str(folder), "--kill-every", str(kill_every)]
+    words = [sys.executable, "-m", "tests.bench.scale_ray", "--head", str(folder), "--kill-every", str(kill_every)]
     kept: dict[JobFolder, float] = {}
     if dies:
         process = subprocess.Popen(words, stdout=sys.stderr)

@@ -199,7 +199,7 @@ TABLES: dict[str, tuple[str, Callable[[int], Iterator[str]]]] = {
 
 def main() -> None:
     """Simulate everything and replace BISECT.md."""
-    parser = argparse.ArgumentParser(prog="python -m tests.speed.bisect")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bisect")
     parser.add_argument("--table", choices=[*TABLES], help="this table alone, to stdout")
     parser.add_argument("--share", type=int, default=1, help="one history in so many, to stdout")
     options = parser.parse_args()

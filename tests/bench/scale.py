@@ -1,4 +1,4 @@
-"""`make bench-scale`: many jobs on many machines, with machines killed; writes tests/speed/SCALE.md.
+"""`make bench-scale`: many jobs on many machines, with machines killed; writes tests/bench/SCALE.md.
 
 Not a test. Each section is a program of its own, so that a single one can be made anew: `--only ray`. Jobs are
 small commands, so that what is measured is the executor. What could not be exercised is said in its section.
@@ -154,11 +154,11 @@ def elsewhere(module: str) -> Callable[[], Iterator[str]]:
 
 SECTIONS: dict[str, Callable[[], Iterator[str]]] = {
     "local": on_local,
-    "ray": elsewhere("tests.speed.scale_ray"),
+    "ray": elsewhere("tests.bench.scale_ray"),
     "slurm": with_slurm,
-    "ssh": elsewhere("tests.speed.scale_ssh"),
+    "ssh": elsewhere("tests.bench.scale_ssh"),
     "limits": limits,
-    "heads": elsewhere("tests.speed.scale_limits"),
+    "heads": elsewhere("tests.bench.scale_limits"),
 }
 
 
@@ -174,7 +174,7 @@ def _sections() -> dict[str, str]:
 
 def main() -> None:
     """Make the sections anew, and write the page."""
-    parser = argparse.ArgumentParser(prog="python -m tests.speed.scale")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.scale")
     parser.add_argument("--only", choices=[*SECTIONS], action="append", help="only this section; may be repeated")
     for name in parser.parse_args().only or SECTIONS:
         here = machine()

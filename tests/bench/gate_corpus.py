@@ -1,6 +1,6 @@
 """Six kernels with one mistake each at the edge of a tensor: which of them the gate rejects, and for which reason.
 
-`make bench-gate` runs it; `python -m tests.speed.gate_corpus --device cuda` runs what needs a GPU.
+`make bench-gate` runs it; `python -m tests.bench.gate_corpus --device cuda` runs what needs a GPU.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def counts(found: Sequence[Outcome]) -> str:
 
 def main() -> None:
     """Print the table, the reasons that were not the expected ones, and how often each state came."""
-    parser = argparse.ArgumentParser(prog="python -m tests.speed.gate_corpus")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gate_corpus")
     parser.add_argument("--device", default="cpu", choices=list(LANGUAGES))
     parser.add_argument("--language", nargs="+", default=None)
     parser.add_argument("--kernel", nargs="+", default=[kernel.function for kernel in KERNELS])

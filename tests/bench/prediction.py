@@ -3,7 +3,7 @@
 Real sessions of the plan `quick` on a kernel of ten lines. Before each one, up to five programs begin that keep a
 core busy; they end after it. `--sessions 12` is a short run. The figures go to PREDICTION.md.
 
-`python -m tests.speed.prediction priors FOLDER ...` writes `loop/learning/priors.json` from the sessions in these
+`python -m tests.bench.prediction priors FOLDER ...` writes `loop/learning/priors.json` from the sessions in these
 folders: each pattern's time, divided by what the load slowed it.
 """
 

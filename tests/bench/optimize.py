@@ -35,11 +35,11 @@ from loop.model.verdict import SpeedVerdict
 from loop.optimize import keeping
 from loop.timing import samples, verdicts
 from loop.timing.contest import hopeful
-from tests.speed.busy import RECORDED, replay
-from tests.speed.optimize_gpu import page as gpu_page
-from tests.speed.optimize_live import LONGEST_MIN, live
-from tests.speed.optimize_live import page as live_page
-from tests.speed.optimize_pool import pool
+from tests.bench.busy import RECORDED, replay
+from tests.bench.optimize_gpu import page as gpu_page
+from tests.bench.optimize_live import LONGEST_MIN, live
+from tests.bench.optimize_live import page as live_page
+from tests.bench.optimize_pool import pool
 
 RESULTS = Path(__file__).parent / "OPTIMIZE.md"
 DONE = Path(os.environ.get("ROWS") or Path(__file__).parent / "recorded" / "optimize.json")

@@ -35,9 +35,9 @@ from loop.machine.machine import cores, machine
 from loop.model.target import Target
 from loop.pytorch import operator
 from loop.workers.attention import eager
-from tests.speed.attention_page import PAGE, RECORDED, page
-from tests.speed.decode import decode_rows
-from tests.speed.graphs import BACKENDS, REPLAY_US, Graph, Plain, Run, held_to, times
+from tests.bench.attention_page import PAGE, RECORDED, page
+from tests.bench.decode import decode_rows
+from tests.bench.graphs import BACKENDS, REPLAY_US, Graph, Plain, Run, held_to, times
 
 HISTORY = [(1, 1, s, 64, c) for s in (32, 64, 128, 256, 512) for c in (True, False)] + [
     (2, 8, 128, 64, True),
@@ -338,7 +338,7 @@ def record(rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure if there is a GPU, and write the page of what was recorded last."""
-    parser = argparse.ArgumentParser(prog="python -m tests.speed.attention")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.attention")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--record", type=Path, default=RECORDED)
     parser.add_argument("--output", type=Path, default=PAGE)

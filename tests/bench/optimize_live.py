@@ -19,7 +19,7 @@ import psutil
 
 from loop.base.places import shipped
 from loop.machine.machine import machine
-from tests.speed.optimize_pool import PLAN, Kernel, Patch, pool
+from tests.bench.optimize_pool import PLAN, Kernel, Patch, pool
 
 ONCE = (("wrong",), ("cheat",), ("hang", "fork"))
 DEALT = (*[("faster",)] * 2, *[("neutral",)] * 2, ("layout",), *ONCE)
