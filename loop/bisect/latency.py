@@ -26,7 +26,7 @@ from loop.timing.verdicts import MARGIN, e_value
 
 NOISES = (0.0005, 0.001, 0.002, 0.0035, 0.005, 0.007, 0.01, 0.014, 0.02, 0.03, 0.05, 0.1)
 """Values of tau that are considered."""
-TYPICAL, SPREAD = 0.006, 1.0
+TYPICAL, SPREAD = 0.005, 1.0
 """tau before anything is known: the median, and the standard deviation of its logarithm."""
 SIZE = 0.05
 """Half of all steps are larger, before anything is known of one."""
@@ -44,8 +44,9 @@ BATCH_MOST = 24
 """Pairs at a time."""
 BESIDE = 6
 """Builds on each side of the step that show how far builds differ, before a range is the answer."""
-CLEAR = 5.0
-"""Where neighbours may be one binary, a step is at least so many times what builds differ by."""
+CLEAR, UNTOLD = 5.0, 0.009
+"""Where neighbours may be one binary, a step is at least so many times what builds differ by, and that is supposed
+to be so much."""
 PART = 0.15
 """A further culprit brings at least this share of the whole step."""
 ABOVE, BELOW = 0.3, 0.5
@@ -196,7 +197,7 @@ class Latencies(Evidence):
         """Whether what is seen is the scatter of builds. Of builds that may be one binary, several tell no more
         than one does: there the step has to be far above that scatter."""
         _, _, doubt, step = self.fit(low, high)
-        noise = min(TYPICAL, math.sqrt(self.noise[0]))  # A number that never scatters has no layouts either.
+        noise = min(UNTOLD, math.sqrt(self.noise[0]))  # A number that never scatters has no layouts either.
         clear = self.problem.told or step >= CLEAR * max(noise, self.tau(low, high))
         return doubt if clear else max(doubt, 0.5)
 

@@ -83,18 +83,19 @@ Found = list[tuple[Done, frozenset[int]]]
 """Searches, each with its culprits."""
 
 
+def search_of(row: Row, number: int) -> tuple[Done, frozenset[int]]:
+    """The search through a history of a row, and its culprits."""
+    seed = f"{row.name} {row.last} {row.sd} {row.slowdown} {row.layout_sd} {number}"
+    culprit = random.Random(seed).choice(row.places or range(1, row.last + 1))
+    steps = {culprit: math.log1p(row.slowdown)} if row.slowdown else {}
+    terms = {"layout_sd": row.layout_sd, **dict(row.terms)}
+    history = History(row.last, steps, row.sd, seed, **terms)  # type: ignore[arg-type]
+    return done(problem(row.last, told=history.alike == 1), history.observe), frozenset(steps)
+
+
 def searched(row: Row, share: int) -> Found:
     """Searches through histories of a row."""
-    found: Found = []
-    for number in range(max(row.count // row.share // share, 3)):
-        seed = f"{row.name} {row.last} {row.sd} {row.slowdown} {row.layout_sd} {number}"
-        culprit = random.Random(seed).choice(row.places or range(1, row.last + 1))
-        steps = {culprit: math.log1p(row.slowdown)} if row.slowdown else {}
-        terms = {"layout_sd": row.layout_sd, **dict(row.terms)}
-        history = History(row.last, steps, row.sd, seed, **terms)  # type: ignore[arg-type]
-        asked = problem(row.last, told=history.alike == 1)
-        found.append((done(asked, history.observe), frozenset(steps)))
-    return found
+    return [search_of(row, number) for number in range(max(row.count // row.share // share, 3))]
 
 
 def held(one: Done, truth: frozenset[int]) -> bool:
