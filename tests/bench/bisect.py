@@ -144,24 +144,34 @@ def rows_table(rows: tuple[Row, ...]) -> Callable[[int], Iterator[str]]:
 SEVERAL = ((0.15, 0.15), (0.2, 0.1), (0.05, 0.05), (0.1, 0.1, 0.1), (0.3, 0.04), (0.2, -0.1), (-0.2, 0.3))
 
 
+def several_of(slowdowns: tuple[float, ...], number: int) -> tuple[Done, frozenset[int]]:
+    """The search through a history with these steps, in this order; those up are culprits."""
+    rng = random.Random(f"{slowdowns} {number}")
+    places = sorted(rng.sample(range(1, 65), len(slowdowns)))
+    steps = dict(zip(places, map(math.log1p, slowdowns), strict=True))
+    history = History(64, steps, 0.02, f"{slowdowns} {number}")
+    return done(problem(64), history.observe), frozenset(at for at, step in steps.items() if step > 0)
+
+
 def several_table(share: int) -> Iterator[str]:
-    """Several steps in 64 commits, sigma 2 %: those up are culprits. *All*: of them are named."""
+    """Several steps in 64 commits, sigma 2 %. *All*: of them are named."""
     yield f"| Steps | all | {HEAD}"
     yield f"|:--|--:|{RULE}"
     for slowdowns in SEVERAL:
-        found: Found = []
-        for number in range(max(SOME // share, 3)):
-            rng = random.Random(f"{slowdowns} {number}")
-            places = sorted(rng.sample(range(1, 65), len(slowdowns)))
-            steps = dict(zip(places, map(math.log1p, slowdowns), strict=True))
-            history = History(64, steps, 0.02, f"{slowdowns} {number}")
-            culprits = frozenset(at for at, step in steps.items() if step > 0)
-            found.append((done(problem(64), history.observe), culprits))
+        found = [several_of(slowdowns, number) for number in range(max(SOME // share, 3))]
         every = 100 * sum(frozenset(one.answer.culprits) == truth for one, truth in found) / len(found)
         yield f"| {', '.join(f'{step:+.0%}' for step in slowdowns)} | {every:.1f} | {counts(found)} |"
 
 
 RATES = ((0.0, 1.0), (0.0, 0.9), (0.0, 0.5), (0.0, 0.2), (0.05, 0.5))
+
+
+def runs_search(last: int, rates: tuple[float, float], number: int) -> tuple[Done, frozenset[int]]:
+    """The search through a history whose runs fail at these rates before the culprit and from it on."""
+    seed = f"{last} {rates} {number}"
+    culprit = random.Random(seed).randint(1, last)
+    search = done(problem(last, metric="correctness"), runs_of(last, culprit, rates, seed))
+    return search, frozenset({culprit})
 
 
 def runs_table(share: int) -> Iterator[str]:
@@ -170,12 +180,7 @@ def runs_table(share: int) -> Iterator[str]:
     yield f"|--:|--:|--:|{RULE}"
     for last in (64, 1024):
         for rates in RATES:
-            found: Found = []
-            for number in range(max(SOME // share, 3)):
-                seed = f"{last} {rates} {number}"
-                culprit = random.Random(seed).randint(1, last)
-                search = done(problem(last, metric="correctness"), runs_of(last, culprit, rates, seed))
-                found.append((search, frozenset({culprit})))
+            found = [runs_search(last, rates, number) for number in range(max(SOME // share, 3))]
             yield f"| {last} | {rates[0]:g} | {rates[1]:g} | {counts(found)} |"
 
 
