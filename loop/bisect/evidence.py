@@ -13,8 +13,8 @@ Word = Literal["confirmed", "failed", "open"]
 class Evidence(ABC):
     """What was observed of the commits, and what it says. `low` and `high`: two positions that differ."""
 
-    def __init__(self, problem: Problem, seen: Observations) -> None:
-        self.problem, self.seen = problem, seen
+    def __init__(self, problem: Problem, observations: Observations) -> None:
+        self.problem, self.seen = problem, observations
 
     def look(self, position: int, batch: int, why: str) -> Try:
         """Observe a position."""

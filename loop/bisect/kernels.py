@@ -69,7 +69,7 @@ def spread_hunt(
 
     `staging`: an empty folder. Ratios of one search are of one kind of device; the first answer says which.
     """
-    metric, names = terms.metric, [one.name for one in terms.workloads]
+    metric, names = terms.metric, [workload.name for workload in terms.workloads]
     jobs = Spread(functools.partial(all_done, executor), line.folder, staging, terms, terms.workloads, ran)
     question = (str(line.folder), terms.variant, "jobs", terms.device, str(terms.threads))
     if metric == "correctness":
@@ -117,8 +117,8 @@ def own_tree(line: Line, name: str) -> Iterator[Worktree]:
         owner = left.name.split("-")[1]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(left, ignore_errors=True)
-    made = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}-{name}", line.good.commit)
+    tree = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}-{name}", line.good.commit)
     try:
-        yield made
+        yield tree
     finally:
-        worktree.remove(made)
+        worktree.remove(tree)

@@ -73,8 +73,8 @@ class Unit:
 class Latencies(Evidence):
     """Log ratios of pairs, commit by commit."""
 
-    def __init__(self, problem: Problem, seen: Observations) -> None:
-        super().__init__(problem, seen)
+    def __init__(self, problem: Problem, observations: Observations) -> None:
+        super().__init__(problem, observations)
         self.fit = functools.cache(self._fit)
         self.units = functools.cache(self._units)
 
@@ -109,12 +109,12 @@ class Latencies(Evidence):
         """The builds of a stretch."""
         variance, freedom = self.noise
         variance *= 1 + 4 / max(freedom, 1)  # Few pairs know their noise badly.
-        found = [
+        units = [
             Unit(at, len(values), fmean(values), variance / len(values))
             for at, values in sorted(self.values.items())
             if low <= at <= high and at > 0
         ]
-        return [Unit(0, 0, 0.0, 0.0), *found] if low == 0 else found
+        return [Unit(0, 0, 0.0, 0.0), *units] if low == 0 else units
 
     def _fit(self, low: int, high: int) -> tuple[list[float], list[float], float, float]:
         """The score of each gap, the share of each noise of `NOISES`, the probability of no step, and the step."""
@@ -180,8 +180,8 @@ class Latencies(Evidence):
         entire = (low, high) == (0, self.seen.positions.last)
         least = math.log1p(MARGIN) if entire else PART * abs(self.whole(0, self.seen.positions.last)[0])
         if count >= ENDS_LEAST and step + NONE_Z * error < least:
-            said = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least):.1%}"
-            return Conclusion("no_regression", f"not reproduced: {said}: {TODAY}")
+            size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least):.1%}"
+            return Conclusion("no_regression", f"not reproduced: {size}: {TODAY}")
         if count >= ENDS_MOST:
             sd = math.sqrt(self.noise[0])
             hidden = step + NONE_Z * error

@@ -63,8 +63,8 @@ class Problem:
     def positions(self) -> Positions:
         """The history as positions. Nothing can have changed between two commits that are alike."""
         opened = [0] * (len(self.commits) + 1)
-        for one, other in self._alike():
-            opened[one] += 1
+        for first_alike, other in self._alike():
+            opened[first_alike] += 1
             opened[other] -= 1
         inside = [0, *accumulate(opened[:-1])][: len(self.commits)]
         begins = [index == 0 or inside[index] == 0 for index in range(len(self.commits))]
@@ -157,12 +157,14 @@ class Conclusion:
     @property
     def culprits(self) -> tuple[int, ...]:
         """Indices of the commits that are blamed, each confirmed."""
-        return tuple(one.first for one in self.found if one.first == one.last)
+        return tuple(culprit.first for culprit in self.found if culprit.first == culprit.last)
 
     @property
     def range(self) -> tuple[int, int] | None:
         """First and last of commits that cannot be told apart, where there are some."""
-        return next(((one.first, one.last) for one in self.found if one.first != one.last), None)
+        return next(
+            ((culprit.first, culprit.last) for culprit in self.found if culprit.first != culprit.last), None
+        )
 
 
 @dataclass
@@ -198,8 +200,8 @@ class Observations:
 
     def fresh(self, key: Key, position: int) -> list[float]:
         """What a confirmation has observed of a position."""
-        made = self.confirmations.get(key)
-        return made.values.get(position, []) if made else []
+        confirmation = self.confirmations.get(key)
+        return confirmation.values.get(position, []) if confirmation else []
 
 
 def read(problem: Problem, journal: Sequence[Asked]) -> Observations:
@@ -207,27 +209,27 @@ def read(problem: Problem, journal: Sequence[Asked]) -> Observations:
 
     Ratios to another commit than the good end come from a search with other ends: they say nothing here.
     """
-    seen, place = Observations(problem.positions), problem.positions.place
+    observations, place = Observations(problem.positions), problem.positions.place
     for line in journal:
         asked, outcome = line.asked, line.outcome
         if not isinstance(outcome, Broken | Lost):
             outcome = [float(value) for value in outcome if math.isfinite(value)] or Lost("no value came")
         if isinstance(outcome, Lost):
-            seen.lost, seen.reason = seen.lost + 1, outcome.reason
+            observations.lost, observations.reason = observations.lost + 1, outcome.reason
             continue
-        seen.lost, seen.reason = 0, ""
+        observations.lost, observations.reason = 0, ""
         position, against = place[asked.commit], place[asked.against]
         if isinstance(outcome, Broken):
-            seen.broken[position] = outcome.reason
+            observations.broken[position] = outcome.reason
             continue
-        seen.built |= {position, against}
+        observations.built |= {position, against}
         if asked.claim is not None:  # Either side of a confirmation may be the one that was observed.
             key = max(position, against), min(position, against), asked.claim.number
-            kept = seen.confirmations.setdefault(key, Confirmation(asked.claim)).values
+            kept = observations.confirmations.setdefault(key, Confirmation(asked.claim)).values
         elif problem.metric == "correctness" or against == 0:
-            kept = seen.values
+            kept = observations.values
         else:
             continue
-        seen.observations += len(outcome)
+        observations.observations += len(outcome)
         kept.setdefault(position, []).extend(outcome)
-    return seen
+    return observations

@@ -98,8 +98,8 @@ def show(task: Path, screen: Screen) -> int:
             bench, [Exported(root), Exported(root)], asked.variant, BUILD_LIMIT_S, emulated=asked.emulated
         )
         finish(hold_device(bench, stack))
-        found = _found(asked, bench, builder)
-    screen.data(to_json(found, None))
+        answer = _found(asked, bench, builder)
+    screen.data(to_json(answer, None))
     return 0
 
 
@@ -116,8 +116,8 @@ def _found(asked: ProbeTask, bench: Bench, builder: Builder) -> Probed:
         logs.update((name, tuple(values)) for name, values in blocks.items())
         return ()
 
-    found: Probed = finish(observed(tries()))
-    return found.model_copy(update={"logs": logs})
+    answer: Probed = finish(observed(tries()))
+    return answer.model_copy(update={"logs": logs})
 
 
 @dataclass
@@ -144,33 +144,33 @@ class Spread:
 
     def tried(self, asked: Question) -> Tries:
         """One question, as the only one of its round."""
-        (found,) = yield from self.many([asked])
-        if found.status == "broken":
-            raise Untestable(found.reason)
-        return found.values
+        (answer,) = yield from self.many([asked])
+        if answer.status == "broken":
+            raise Untestable(answer.reason)
+        return answer.values
 
     def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
         """One job times both ends. Raises Untestable."""
-        (found,) = yield from self.many([Question(bad, 0, good)])
-        if found.status != "measured":
-            raise Untestable(found.reason)
-        return found.logs
+        (answer,) = yield from self.many([Question(bad, 0, good)])
+        if answer.status != "measured":
+            raise Untestable(answer.reason)
+        return answer.logs
 
     def many(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
         """The answers to all of a round, at the same time."""
-        jobs = [self._job(one) for one in questions]
+        jobs = [self._job(question) for question in questions]
         yield from self.run(jobs)
         self.ran += [job.ran for job in jobs]
         return [self._comparable(job, _answer(job)) for job in jobs]
 
-    def _comparable(self, job: JobFolder, found: Probed) -> Probed:
+    def _comparable(self, job: JobFolder, answer: Probed) -> Probed:
         """The answer; of a latency on devices of another group it is lost."""
-        if found.status == "lost" or self.terms.metric == "correctness" or job.where is None:
-            return found
+        if answer.status == "lost" or self.terms.metric == "correctness" or job.where is None:
+            return answer
         group = group_of(job.where)
         self.group = self.group or group
         why = f"job {job.id} ran on {group}, and this search is about {self.group}"
-        return found if group == self.group else Probed(status="lost", reason=why)
+        return answer if group == self.group else Probed(status="lost", reason=why)
 
     def _job(self, question: Question) -> JobFolder:
         """The job of a question, in this search alone: another day the devices may be others."""
@@ -189,19 +189,19 @@ class Spread:
         write_sealed(path, task)
         folders = [self._written(question.candidate), self._written(question.against), self._today()]
         files = [path, *(file for folder in dict.fromkeys(folders) for file in sorted(folder.rglob("*")))]
-        told = hashes(self.staging, files)
+        digests = hashes(self.staging, files)
         words, on_cpu = ("job", "run", str(path.relative_to(self.staging))), task.device == "cpu"
         job = Job(
-            id=PREFIX + identity(words, told, within=str(self.staging)),
+            id=PREFIX + identity(words, digests, within=str(self.staging)),
             words=words,
             title=f"bisect: try {question.candidate.short} beside {question.against.short}",
-            files=told,
+            files=digests,
             needs_gpu=not on_cpu,
             alone=on_cpu and task.metric == "latency",
             programs=(task.compiler,) if task.compiler else (),
             ttl_s=TTL_S,
         )
-        return prepare(job, self.staging, [self.staging / name for name in told])
+        return prepare(job, self.staging, [self.staging / name for name in digests])
 
     def _written(self, candidate: Candidate) -> Path:
         """The files of a commit."""

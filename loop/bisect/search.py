@@ -57,13 +57,17 @@ class _Answer:
 
 def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
     """The next try, or the answer, after what the journal says."""
-    seen = read(problem, journal)
-    evidence = evidence_of(problem, seen)
-    stop = _nothing(seen)
-    found = _Answer(seen.positions.prior, stop=stop) if stop else _solve(evidence, 0, seen.positions.last)
-    if isinstance(found, Try) and (stop := _enough(seen)):
-        found = _Answer(seen.positions.prior, stop=stop)
-    return found if isinstance(found, Try) else _concluded(evidence, found)
+    observations = read(problem, journal)
+    evidence = evidence_of(problem, observations)
+    stop = _nothing(observations)
+    move = (
+        _Answer(observations.positions.prior, stop=stop)
+        if stop
+        else _solve(evidence, 0, observations.positions.last)
+    )
+    if isinstance(move, Try) and (stop := _enough(observations)):
+        move = _Answer(observations.positions.prior, stop=stop)
+    return move if isinstance(move, Try) else _concluded(evidence, move)
 
 
 def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[Try, ...] | Conclusion:
@@ -71,11 +75,11 @@ def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[
     first = next_move(problem, journal)
     if isinstance(first, Conclusion):
         return first
-    seen = read(problem, journal)
-    last, position = seen.positions.last, seen.positions.place[first.commit]
-    if first.claim is not None or (seen.count(position) and position != last):
+    observations = read(problem, journal)
+    last, position = observations.positions.last, observations.positions.place[first.commit]
+    if first.claim is not None or (observations.count(position) and position != last):
         return (first,)
-    known = {0, last, *seen.values}
+    known = {0, last, *observations.values}
     low = max((at for at in known if at < position), default=0)
     high = min((at for at in known if at > position), default=position)
     stretches, chosen = [(low, position), (position, high)], [position]
@@ -84,32 +88,32 @@ def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[
         if len(chosen) >= width or len(stretches) > 8 * width:
             break
         if start < middle < end:
-            chosen += [middle] if middle not in seen.broken and middle not in chosen else []
+            chosen += [middle] if middle not in observations.broken and middle not in chosen else []
             stretches += [(start, middle), (middle, end)]
-    return (first, *(replace(first, commit=seen.positions.shown(at)) for at in chosen[1:]))
+    return (first, *(replace(first, commit=observations.positions.shown(at)) for at in chosen[1:]))
 
 
-def evidence_of(problem: Problem, seen: Observations) -> Evidence:
+def evidence_of(problem: Problem, observations: Observations) -> Evidence:
     """What is known of what is observed."""
-    return Latencies(problem, seen) if problem.metric == "latency" else Runs(problem, seen)
+    return Latencies(problem, observations) if problem.metric == "latency" else Runs(problem, observations)
 
 
-def _nothing(seen: Observations) -> Conclusion | None:
+def _nothing(observations: Observations) -> Conclusion | None:
     """Why there is nothing to search, if so."""
-    if seen.positions.last == 0:
+    if observations.positions.last == 0:
         return Conclusion("no_regression", "not in the code: both ends are the same")
-    for end, name in ((0, "good"), (seen.positions.last, "bad")):
-        if end in seen.broken:
-            return Conclusion("inconclusive", f"the {name} end cannot be tested: {seen.broken[end]}")
+    for end, name in ((0, "good"), (observations.positions.last, "bad")):
+        if end in observations.broken:
+            return Conclusion("inconclusive", f"the {name} end cannot be tested: {observations.broken[end]}")
     return None
 
 
-def _enough(seen: Observations) -> Conclusion | None:
+def _enough(observations: Observations) -> Conclusion | None:
     """Why nothing more is tried, if so."""
-    if seen.lost >= LOST_MOST:
-        return Conclusion("inconclusive", f"{seen.lost} tries in a row were lost: {seen.reason}")
-    if seen.observations >= OBSERVED_MOST:
-        return Conclusion("inconclusive", f"no answer after {seen.observations} observations")
+    if observations.lost >= LOST_MOST:
+        return Conclusion("inconclusive", f"{observations.lost} tries in a row were lost: {observations.reason}")
+    if observations.observations >= OBSERVED_MOST:
+        return Conclusion("inconclusive", f"no answer after {observations.observations} observations")
     return None
 
 
@@ -120,11 +124,11 @@ def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
     if ends is not None:
         return ends if isinstance(ends, Try) else _Answer(nowhere, stop=ends)
     failed = list[Key]()
-    for key, made in evidence.seen.confirmations.items():
+    for key, confirmation in evidence.seen.confirmations.items():
         if low <= key[1] and key[0] <= high:
             word, strength = evidence.word(key)
             if word == "open" and evidence.seen.broken.keys().isdisjoint(key[:2]):
-                return evidence.confirm(key, made.claim)
+                return evidence.confirm(key, confirmation.claim)
             if word == "confirmed":
                 return _blame(evidence, low, high, key, strength)
             failed.append(key)
@@ -162,20 +166,22 @@ def _both(evidence: Evidence, stretches: Sequence[tuple[int, int]], answer: _Ans
             more = _solve(evidence, low, high)
             if isinstance(more, Try):
                 return more
-            found = tuple(sorted(answer.found + more.found, key=lambda culprit: culprit.first))
+            culprits = tuple(sorted(answer.found + more.found, key=lambda culprit: culprit.first))
             shares = tuple(map(max, answer.shares, more.shares)) if more.found else answer.shares
-            answer = _Answer(shares, found, answer.stop or more.stop)
+            answer = _Answer(shares, culprits, answer.stop or more.stop)
     return answer
 
 
 def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try | _Answer:
     """Search between two ends that differ, until the step lies between two neighbours."""
-    seen = evidence.seen
+    observations = evidence.seen
     shares = _shares(evidence, low, high, failed)
     below = list(accumulate(shares))
     """Share of a step at a position or before it, by position: how surely the position is slow."""
     observed = [
-        at for at in range(low, high + 1) if (seen.count(at) or at in (low, high)) and at not in seen.broken
+        at
+        for at in range(low, high + 1)
+        if (observations.count(at) or at in (low, high)) and at not in observations.broken
     ]
     for other in (LEANING, DECIDED):
         good = max(at for at in observed if below[at] <= other or at == low)
@@ -184,9 +190,9 @@ def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> T
         for at in sorted(inside, key=lambda at: abs(below[at] - 0.5)):
             if batch := evidence.batch(low, high, at, sure=other == DECIDED):
                 return evidence.look(at, batch, f"again: {below[at]:.0%} that it regressed")
-        fresh = [at for at in range(good + 1, bad) if at not in seen.broken and not seen.count(at)]
+        fresh = [at for at in range(good + 1, bad) if at not in observations.broken and not observations.count(at)]
         if fresh and (other == LEANING or bad - good <= WIDEST):
-            broken = [at for at in seen.broken if good < at < bad]
+            broken = [at for at in observations.broken if good < at < bad]
             away = {at: min((abs(at - other) for other in broken), default=1) for at in fresh}
             reach = min(3 ** max(len(broken) - 1, 0), max(away.values()))  # Broken commits lie together: jump.
             at = min((at for at in fresh if away[at] >= reach), key=lambda at: (abs(below[at] - 0.5), at))
@@ -199,8 +205,8 @@ def _accuse(
     evidence: Evidence, low: int, high: int, shares: Sequence[float], failed: Sequence[Key]
 ) -> Try | _Answer:
     """Confirm the suspect. Where no commit is clearly above the noise between builds: a range, or nobody."""
-    seen = evidence.seen
-    testable = [at for at in range(low, high + 1) if at not in seen.broken]
+    observations = evidence.seen
+    testable = [at for at in range(low, high + 1) if at not in observations.broken]
     upper = list(accumulate(shares))
     parent, suspect = max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
     confidence, doubt = upper[suspect] - upper[parent], evidence.doubt(low, high)
@@ -217,7 +223,7 @@ def _accuse(
         return certain
     if certain:
         odds = min(confidence / max(1 - confidence, 1e-9), 1e6)
-        return _Answer(shares, (_culprit(seen, (suspect, parent, 0), odds, 1.0),))
+        return _Answer(shares, (_culprit(observations, (suspect, parent, 0), odds, 1.0),))
     number = 1 + len(failed)
     return evidence.confirm((suspect, parent, number), evidence.claim(low, high, number))
 
@@ -243,10 +249,10 @@ def _shortest(testable: Sequence[int], upper: Sequence[float], held: float) -> t
     return min(run for run in runs if -run[1] >= held - 1e-9)[2:]
 
 
-def _culprit(seen: Observations, key: Key, evidence: float, step: float) -> Culprit:
+def _culprit(observations: Observations, key: Key, evidence: float, step: float) -> Culprit:
     """The commits of which one made the step; those that cannot have are left out."""
     culprit, parent, _ = key
-    at = seen.positions
+    at = observations.positions
     possible = [position for position in range(parent + 1, culprit + 1) if at.prior[position] > 0] or [culprit]
     return Culprit(at.first[possible[0]], at.first[possible[-1]], evidence, step)
 
@@ -259,10 +265,10 @@ def _concluded(evidence: Evidence, answer: _Answer) -> Conclusion:
         shares[first] = answer.shares[position]
     if not answer.found:
         return replace(answer.stop or Conclusion("inconclusive", "nothing was found"), shares=tuple(shares))
-    one = answer.found[0]
+    culprit = answer.found[0]
     outcome: Literal["several", "range", "culprit"]
-    outcome = "several" if len(answer.found) > 1 else "culprit" if one.first == one.last else "range"
-    why = "; ".join(_words(evidence, answer, found) for found in answer.found)
+    outcome = "several" if len(answer.found) > 1 else "culprit" if culprit.first == culprit.last else "range"
+    why = "; ".join(_words(evidence, answer, blamed) for blamed in answer.found)
     return Conclusion(outcome, why, tuple(shares), answer.found)
 
 

@@ -155,18 +155,18 @@ class KernelProbe:
 
     def side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Untestable where it cannot be built."""
-        made = yield from self.builder.build(candidate)
-        return self.bench.side(self.builder.variant, made, emulated=self.builder.emulated).renamed(name)
+        build = yield from self.builder.build(candidate)
+        return self.bench.side(self.builder.variant, build, emulated=self.builder.emulated).renamed(name)
 
     def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
         """What today's gate says of a side on today's workloads, with fresh values by the seed.
 
         `enough`: the first failure ends it.
         """
-        wanted = [one.model_copy(update={"seed": one.seed + seed}) for one in self.workloads]
-        (found,) = yield from verify(self.bench, [Job(side, wanted, layouts=self.layouts, enough=enough)])
-        self.made += len(found.checks)
-        return found
+        wanted = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
+        (checks,) = yield from verify(self.bench, [Job(side, wanted, layouts=self.layouts, enough=enough)])
+        self.made += len(checks.checks)
+        return checks
 
 
 @dataclass
@@ -179,7 +179,7 @@ class LatencyProbe(KernelProbe):
         self.seed += 1
         terms = Terms(asked.count, math.inf, self.seed)
         timings = yield from self.timed(sides, terms)
-        return mean_of([logs_of(timings, one) for one in self.workloads])
+        return mean_of([logs_of(timings, workload) for workload in self.workloads])
 
     def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
         """Blocks of fresh process pairs of both ends, until each workload has a verdict. Raises Untestable."""
@@ -188,16 +188,16 @@ class LatencyProbe(KernelProbe):
 
         def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
             """Both sides on every workload that is not decided."""
-            for one in self.workloads:
-                if one.name not in decided:
-                    logs = logs_of(timings, one)
+            for workload in self.workloads:
+                if workload.name not in decided:
+                    logs = logs_of(timings, workload)
                     if gate_decision(logs, len(self.workloads)).verdict != "inconclusive":
-                        decided.add(one.name)
-            return {one.name: (OTHER, TRIED) for one in self.workloads if one.name not in decided}
+                        decided.add(workload.name)
+            return {workload.name: (OTHER, TRIED) for workload in self.workloads if workload.name not in decided}
 
         terms = Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed)
         timings = yield from self.timed(sides, terms, pending)
-        return {one.name: logs_of(timings, one) for one in self.workloads}
+        return {workload.name: logs_of(timings, workload) for workload in self.workloads}
 
     def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
         """What it is held against and the candidate, built; the candidate is right."""
@@ -227,7 +227,7 @@ class LatencyProbe(KernelProbe):
     @property
     def found_wrong(self) -> bool:
         """Whether a commit was wrong, and so could not be timed."""
-        return any(one.first_failure for one in self.checked.values())
+        return any(checks.first_failure for checks in self.checked.values())
 
 
 def gate_decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
@@ -243,7 +243,7 @@ def mean_of(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 def logs_of(timings: Timings, workload: Workload) -> list[float]:
     """One log(time tried / time of the other) a pair of processes, of a workload."""
-    segments = [one for one in timings.segments if one.workload == workload.name]
+    segments = [segment for segment in timings.segments if segment.workload == workload.name]
     return [-value for value in samples.log_ratios(segments, OTHER, TRIED)]
 
 
@@ -260,12 +260,14 @@ class CorrectnessProbe(KernelProbe):
         values: list[float] = []
         for number in range(asked.count):
             try:
-                found = yield from self.checks(side, number)
+                verified = yield from self.checks(side, number)
             except WorkerLost as lost:
                 raise Untestable(str(lost)) from lost
-            if all(check.status in ("unsupported", "not judged") for check in found.checks):
-                raise Untestable(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
-            values.append(0.0 if found.first_failure else 1.0)
+            if all(check.status in ("unsupported", "not judged") for check in verified.checks):
+                raise Untestable(
+                    f"takes none of these workloads: {', '.join(workload.name for workload in self.workloads)}"
+                )
+            values.append(0.0 if verified.first_failure else 1.0)
         return tuple(values)
 
 
@@ -292,13 +294,13 @@ class ResourceProbe:
     @property
     def remark(self) -> str:
         """What rose, from what to what."""
-        return "; ".join(one.text for one in self.rose)
+        return "; ".join(rise.text for rise in self.rose)
 
     def tried(self, asked: Question) -> Tries:
         """1 for what takes no more, 0 for what does: a compiler says the same each time."""
-        wanted = {one.key for one in (yield from self._wanted())}
+        wanted = {rise.key for rise in (yield from self._wanted())}
         risen = yield from self._risen(asked.candidate, asked.ahead)
-        return (0.0 if wanted & {one.key for one in risen} else 1.0,) * asked.count
+        return (0.0 if wanted & {rise.key for rise in risen} else 1.0,) * asked.count
 
     def _wanted(self) -> Generator[Tick, None, tuple[Rise, ...]]:
         """What rose at the bad end: spills, or else what lets a multiprocessor hold fewer warps.
@@ -307,7 +309,7 @@ class ResourceProbe:
         """
         if not self.rose:
             emulator, self.emulator = self.emulator, None
-            self.rose = tuple(one for one in (yield from self._risen(self.bad, ())) if one.spilled)
+            self.rose = tuple(rise for rise in (yield from self._risen(self.bad, ())) if rise.spilled)
             if not self.rose:
                 self.emulator = emulator
                 self.rose = yield from self._risen(self.bad, ())
@@ -321,12 +323,12 @@ class ResourceProbe:
     def _taken(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, ResourcesTaken]:
         key = candidate.tree, self.emulator is not None
         if key not in self.looked:
-            made = yield from _built(self.builder, candidate, ahead)
+            build = yield from _built(self.builder, candidate, ahead)
             emulated = (yield from _built(self.emulator, candidate, ahead)) if self.emulator else None
-            found = yield from look(self.builder.bench, made, emulated, self.builder.architecture, self.calls)
-            if isinstance(found, str):
-                raise Untestable(found)
-            self.looked[key] = found
+            resources = yield from look(self.builder.bench, build, emulated, self.builder.architecture, self.calls)
+            if isinstance(resources, str):
+                raise Untestable(resources)
+            self.looked[key] = resources
         return self.looked[key]
 
 
