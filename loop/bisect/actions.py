@@ -227,10 +227,8 @@ def _in_time(
 
 
 def _command(context: Context, regression: Regression, good: str) -> str:
-    signature, words = (
-        context.bench.target.signature,
-        ["--variant", regression.variant, "--metric", regression.metric],
-    )
+    signature = context.bench.target.signature
+    words = ["--variant", regression.variant, "--metric", regression.metric]
     words += [word for w in regression.workloads for word in ("--workloads", spelled(entry_of(signature, w)))]
     return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)
 
@@ -259,9 +257,15 @@ def _search(
             return (yield from stack.enter_context(jobs).run())
         trees = stack.enter_context(own_trees(line, "session", width))
         hunt = kernel_hunt(
-            context.bench, line, trees, regression.variant, regression.metric, regression.workloads, context.task.seed,
+            context.bench,
+            line,
+            trees,
+            regression.variant,
+            regression.metric,
+            regression.workloads,
+            context.task.seed,
             emulated=regression.emulated,
-        )  # fmt: skip
+        )
         return (yield from hunt.run())
 
 

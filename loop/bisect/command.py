@@ -197,7 +197,7 @@ def line_of(request: BisectRequest, setting: Setting, regression: Regression) ->
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
     good = [row for row in rows if was_good(row, regression, machine().nvcc)]
     ends = (row.commit or row.base for row in reversed(good))
-    for commit in dict.fromkeys(regression for regression in ends if regression):
+    for commit in dict.fromkeys(filter(None, ends)):
         with contextlib.suppress(LoopError):
             return read_line(folder, commit, request.bad)
     why = f"no good revision to begin from, and no session found {regression.variant} good at another commit"

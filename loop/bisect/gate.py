@@ -84,7 +84,7 @@ class SpeedGate:
         bad = line.ends[-1].commit
         probes = [probe for probe in kept.probes() if (probe.commit, probe.against) == (bad, line.good.commit)]
         logs = {probe.workload: probe.values for probe in probes}
-        whole = all(logs.get(probe.name) for probe in self.timer.workloads)
+        whole = all(logs.get(workload.name) for workload in self.timer.workloads)
         return logs if whole and bad != UNCOMMITTED else None
 
 
