@@ -143,10 +143,10 @@ class Aws:
             if answer.status != 401:
                 return answer
         ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
-        given = ask(self.base, "/latest/api/token", ttl, limit_s=limit_s, method="PUT")
-        if given.status != 200 or not TOKEN.fullmatch(given.text.strip()):
-            raise unreadable(self, given)
-        self.token = given.text.strip()
+        token = ask(self.base, "/latest/api/token", ttl, limit_s=limit_s, method="PUT")
+        if token.status != 200 or not TOKEN.fullmatch(token.text.strip()):
+            raise unreadable(self, token)
+        self.token = token.text.strip()
         return self._with_token(path, limit_s)
 
     def _with_token(self, path: str, limit_s: float) -> Reply:
@@ -164,16 +164,16 @@ class Azure:
 
     def here(self, limit_s: float) -> bool:
         """Its server describes a machine under `compute`."""
-        found = _object(self._get("/metadata/instance?api-version=2021-02-01", limit_s)) or {}
-        compute = found.get("compute")
+        instance = _object(self._get("/metadata/instance?api-version=2021-02-01", limit_s)) or {}
+        compute = instance.get("compute")
         self.machine = str(compute.get("name", "")) if isinstance(compute, dict) else ""
         return isinstance(compute, dict)
 
     def notice(self, limit_s: float) -> str | None:
         """The first event that takes this machine away. The first call of all may take two minutes, says Azure."""
         answer = self._get("/metadata/scheduledevents?api-version=2020-07-01", limit_s)
-        found = _object(answer) if answer.status == 200 else None
-        events = found.get("Events") if found is not None else None
+        document = _object(answer) if answer.status == 200 else None
+        events = document.get("Events") if document is not None else None
         if not isinstance(events, list):
             raise unreadable(self, answer)
         return next((self._says(event) for event in events if self._concerns(event)), None)
@@ -242,10 +242,10 @@ def _one_of(cloud: "Cloud", answer: Reply, words: tuple[str, ...]) -> str:
 
 def _object(answer: Reply) -> dict[str, Any] | None:
     try:
-        found = json.loads(answer.text)
+        document = json.loads(answer.text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _word(value: object) -> str:
