@@ -19,8 +19,7 @@ from typing import Any
 
 from loop.base.ratios import significant
 from loop.base.stats import clipped, median
-from loop.bisect.evidence import Evidence, Word
-from loop.bisect.model import Conclusion, Key, Observations, Problem, Try
+from loop.bisect.model import Conclusion, Key, Observations, Try, Word
 from loop.model.bisect import Claim
 from loop.timing.verdicts import MARGIN, e_value
 
@@ -70,11 +69,11 @@ class Unit:
     variance: float
 
 
-class Latencies(Evidence):
-    """Log ratios of pairs, commit by commit."""
+class Latencies:
+    """Log ratios of pairs, commit by commit. `low` and `high` are two positions that differ."""
 
-    def __init__(self, problem: Problem, observations: Observations) -> None:
-        super().__init__(problem, observations)
+    def __init__(self, observations: Observations) -> None:
+        self.seen = observations
         self.fit = functools.cache(self._fit)
         self.units = functools.cache(self._units)
 
@@ -168,7 +167,7 @@ class Latencies(Evidence):
         ends = [end for end in (low, high) if end]
         for end in ends:
             if (missing := ENDS_FIRST - self.seen.count(end)) > 0:
-                return self.look(end, missing, "end: does the difference show today?")
+                return self.seen.look(end, missing, "end: does the difference show today?")
         step, error = self.whole(low, high)
         count = min(map(self.seen.count, ends))
         begun = any(low < at < high for at in self.values)
@@ -187,7 +186,7 @@ class Latencies(Evidence):
             hidden = step + NONE_Z * error
             return Conclusion("inconclusive", f"too noisy: pairs scatter by {sd:.1%}, {hidden:.1%} may be hidden")
         fewer = min(ends, key=self.seen.count)
-        return self.look(fewer, 1 + count // 8, f"end: the difference shows with z = {step / error:.1f}")
+        return self.seen.look(fewer, 1 + count // 8, f"end: the difference shows with z = {step / error:.1f}")
 
     def scores(self, low: int, high: int) -> tuple[Sequence[int], Sequence[float]]:
         """See above."""
@@ -198,7 +197,7 @@ class Latencies(Evidence):
         than one does: there the step has to be far above that scatter."""
         _, _, doubt, step = self.fit(low, high)
         noise = min(UNTOLD, math.sqrt(self.noise[0]))  # A number that never scatters has no layouts either.
-        clear = self.problem.told or step >= CLEAR * max(noise, self.tau(low, high))
+        clear = self.seen.problem.told or step >= CLEAR * max(noise, self.tau(low, high))
         return doubt if clear else max(doubt, 0.5)
 
     def batch(self, low: int, high: int, position: int, *, sure: bool) -> int:
@@ -235,7 +234,7 @@ class Latencies(Evidence):
                 looks.append((len(known), fresh[0]))
         if not looks:
             return None
-        return self.look(min(looks)[1], batch, "neighbour: what do builds differ by on their own?")
+        return self.seen.look(min(looks)[1], batch, "neighbour: what do builds differ by on their own?")
 
     def certain(self, parent: int, suspect: int) -> Try | bool:
         """Fresh pairs are always asked for."""
@@ -264,9 +263,9 @@ class Latencies(Evidence):
         """More pairs of culprit and parent."""
         culprit, parent, _ = key
         count = len(self.seen.fresh(key, culprit))
-        names = f"{self.name(culprit)} slower than {self.name(parent)}"
+        names = f"{self.seen.name(culprit)} slower than {self.seen.name(parent)}"
         why = f"confirm: is {names} by over {math.expm1(ABOVE * claim.step):.1%}?"
-        wanted = self.look(culprit, max(FIRST_PAIRS - count, 1 + count // 8), why)
+        wanted = self.seen.look(culprit, max(FIRST_PAIRS - count, 1 + count // 8), why)
         return Try(wanted.commit, wanted.batch, why, self.seen.positions.shown(parent), claim)
 
     def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:

@@ -12,6 +12,8 @@ from loop.model.bisect import Claim
 Metric = Literal["latency", "correctness"]
 SearchMetric = Literal["latency", "correctness", "resources"]
 """What is asked of a kernel's commits. Resources are told by runs that pass or fail, as correctness is."""
+Word = Literal["confirmed", "failed", "open"]
+"""What a confirmation says so far."""
 Key = tuple[int, int, int]
 """A confirmation: position of the culprit and of its parent, and the number of its claim."""
 
@@ -180,7 +182,7 @@ class Confirmation:
 class Observations:
     """What the journal says, by position."""
 
-    positions: Positions
+    problem: Problem
     values: dict[int, list[float]] = field(default_factory=dict)
     """Observations of the search."""
     confirmations: dict[Key, Confirmation] = field(default_factory=dict)
@@ -193,6 +195,19 @@ class Observations:
     reason: str = ""
     """Why the last one was."""
     observations: int = 0
+
+    @property
+    def positions(self) -> Positions:
+        """Those of the problem."""
+        return self.problem.positions
+
+    def look(self, position: int, batch: int, why: str) -> Try:
+        """A try that observes a position."""
+        return Try(self.positions.shown(position), batch, why)
+
+    def name(self, position: int) -> str:
+        """The commit of a position, for people."""
+        return self.problem.commits[self.positions.shown(position)].name
 
     def count(self, position: int) -> int:
         """Observations of the search at a position."""
@@ -209,7 +224,7 @@ def read(problem: Problem, journal: Sequence[Asked]) -> Observations:
 
     Ratios to another commit than the good end come from a search with other ends: they say nothing here.
     """
-    observations, place = Observations(problem.positions), problem.positions.place
+    observations, place = Observations(problem), problem.positions.place
     for line in journal:
         asked, outcome = line.asked, line.outcome
         if not isinstance(outcome, Broken | Lost):

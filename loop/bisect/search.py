@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from loop.bisect.evidence import Evidence
 from loop.bisect.latency import Latencies
 from loop.bisect.model import Asked, Conclusion, Culprit, Key, Observations, Problem, Try, read
 from loop.bisect.runs import Runs
@@ -45,6 +44,9 @@ OBSERVED_MOST = 3000
 """Observations after which the search gives up."""
 
 
+Evidence = Latencies | Runs
+
+
 @dataclass(frozen=True)
 class _Answer:
     """What is known of a stretch of history."""
@@ -58,7 +60,7 @@ class _Answer:
 def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
     """The next try, or the answer, after what the journal says."""
     observations = read(problem, journal)
-    evidence = evidence_of(problem, observations)
+    evidence = Latencies(observations) if problem.metric == "latency" else Runs(observations)
     stop = _nothing(observations)
     move = (
         _Answer(observations.positions.prior, stop=stop)
@@ -91,11 +93,6 @@ def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[
             chosen += [middle] if middle not in observations.broken and middle not in chosen else []
             stretches += [(start, middle), (middle, end)]
     return (first, *(replace(first, commit=observations.positions.shown(at)) for at in chosen[1:]))
-
-
-def evidence_of(problem: Problem, observations: Observations) -> Evidence:
-    """What is known of what is observed."""
-    return Latencies(problem, observations) if problem.metric == "latency" else Runs(problem, observations)
 
 
 def _nothing(observations: Observations) -> Conclusion | None:
@@ -135,7 +132,7 @@ def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
     if (middle := evidence.apart(low, high)) is not None:
         return _both(evidence, [(low, middle), (middle, high)], _Answer(nowhere))
     if len(failed) >= SUSPECTS:
-        why = f"{len(failed)} suspects were not confirmed, the last one {evidence.name(failed[-1][0])}"
+        why = f"{len(failed)} suspects were not confirmed, the last one {evidence.seen.name(failed[-1][0])}"
         return _Answer(nowhere, stop=Conclusion("inconclusive", why))
     return _narrow(evidence, low, high, failed)
 
@@ -189,7 +186,7 @@ def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> T
         inside = [at for at in observed if good < at < bad]
         for at in sorted(inside, key=lambda at: abs(below[at] - 0.5)):
             if batch := evidence.batch(low, high, at, sure=other == DECIDED):
-                return evidence.look(at, batch, f"again: {below[at]:.0%} that it regressed")
+                return evidence.seen.look(at, batch, f"again: {below[at]:.0%} that it regressed")
         fresh = [at for at in range(good + 1, bad) if at not in observations.broken and not observations.count(at)]
         if fresh and (other == LEANING or bad - good <= WIDEST):
             broken = [at for at in observations.broken if good < at < bad]
@@ -197,7 +194,7 @@ def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> T
             reach = min(3 ** max(len(broken) - 1, 0), max(away.values()))  # Broken commits lie together: jump.
             at = min((at for at in fresh if away[at] >= reach), key=lambda at: (abs(below[at] - 0.5), at))
             batch = max(evidence.batch(low, high, at, sure=False), 1)
-            return evidence.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
+            return evidence.seen.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
     return _accuse(evidence, low, high, shares, failed)
 
 
@@ -215,7 +212,9 @@ def _accuse(
             return wanted
         first, last = _shortest(testable, upper, HELD)
         if doubt > DOUBT or last - first > min(max((high - low) // 4, 5), WIDEST):
-            why = f"no step is clear of the noise between builds: {evidence.name(suspect)} with {confidence:.0%}"
+            why = (
+                f"no step is clear of the noise between builds: {observations.name(suspect)} with {confidence:.0%}"
+            )
             return _Answer(shares, stop=Conclusion("no_regression" if doubt > 0.5 else "inconclusive", why))
         parent, suspect = first, last
     certain = evidence.certain(parent, suspect)
@@ -275,7 +274,7 @@ def _concluded(evidence: Evidence, answer: _Answer) -> Conclusion:
 def _words(evidence: Evidence, answer: _Answer, culprit: Culprit) -> str:
     """A culprit, and what is known of it."""
     step = f"{evidence.said(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
-    begin, end = (evidence.problem.commits[index].name for index in (culprit.first, culprit.last))
+    begin, end = (evidence.seen.problem.commits[index].name for index in (culprit.first, culprit.last))
     if culprit.first == culprit.last:
         return f"commit {begin}: {step}"
     first, last = (evidence.seen.positions.place[index] for index in (culprit.first, culprit.last))

@@ -30,7 +30,7 @@ def make_history(folder: Path, values: Sequence[str], broken: Mapping[int, str] 
 
 
 def searched(
-    folder: Path, good: str, script: str = "", probe: str = "exit", **terms: Any
+    folder: Path, good: str, script: str = "", probe: str | None = "exit", **terms: Any
 ) -> tuple[int, dict[str, Any], str]:
     """Exit code, answer and talk of `loop bisect --json` by a shell script, without a process of its own."""
     command = ("sh", "-c", script) if script else ()

@@ -119,19 +119,19 @@ def test_a_slower_kernel_names_its_commit(project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_history_that_changes_nothing_blames_nobody(project: Path) -> None:
+def test_a_history_that_changes_nothing_blames_nobody(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate judges its ends, and no commit between them is built; a second time all is known already.
 
     On a machine that is very busy it may be open, so that no more than this can be asked of real clocks.
     """
-    develop(project, {})
-    words = ("--good", "HEAD~8", "--target", str(project), "--threads", "1")
-    code, found = bisected(project, *words)
+    monkeypatch.setattr("loop.bisect.trying.GATE_LIMIT_S", 3.0)
+    develop(project, {}, 3)
+    code, found, _ = searched(project, "HEAD~3", probe=None, threads=1)
     assert (code, found["outcome"]) in ((0, "no_regression"), (1, "inconclusive")), found
     assert ([], []) == (found["culprits"], found["range"])
     assert 2 >= found["builds"]
     assert {git(project, "rev-parse", "HEAD")} == {probe["commit"] for probe in found["probes"]}
-    again = bisected(project, *words)[1]
+    again = searched(project, "HEAD~3", probe=None, threads=1)[1]
     assert (found["why"], found["probes"], 0) == (again["why"], again["probes"], again["builds"])
 
 
@@ -139,12 +139,11 @@ def test_a_history_that_changes_nothing_blames_nobody(project: Path) -> None:
 def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> None:
     """What is in the checkout alone is a candidate, too."""
     commits = develop(project, {4: WRONG})
-    words = ("--good", "HEAD~8", "--metric", "correctness", "--target", str(project))
-    code, found = bisected(project, *words)
+    code, found, _ = searched(project, "HEAD~8", probe=None, metric="correctness")
     assert (0, [commits[4]]) == (code, [one["commit"] for one in found["culprits"]]), found
     git(project, "reset", "-q", "--hard", commits[3])
     (project / "scale.c").write_text(WRONG)
-    code, found = bisected(project, "--good", "HEAD", *words[2:])
+    code, found, _ = searched(project, "HEAD", probe=None, metric="correctness")
     assert (0, ["uncommitted"]) == (code, [one["commit"] for one in found["culprits"]]), found
     assert "scale.c" in found["culprits"][0]["subject"]
     assert WRONG == (project / "scale.c").read_text()
