@@ -25,7 +25,7 @@ from loop.timing.verdicts import MARGIN, e_value
 
 NOISES = (0.0005, 0.001, 0.002, 0.0035, 0.005, 0.007, 0.01, 0.014, 0.02, 0.03, 0.05, 0.1)
 """Values of tau that are considered."""
-TYPICAL, SPREAD = 0.005, 1.0
+TYPICAL, SPREAD = 0.006, 1.0
 """tau before anything is known: the median, and the standard deviation of its logarithm."""
 SIZE = 0.05
 """Half of all steps are larger, before anything is known of one."""
