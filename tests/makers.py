@@ -18,7 +18,8 @@ from loop.model.record import Finished, Machine, Revision, SessionHead, SessionR
 from loop.model.resources import CompiledLibrary, KernelLaunch, KernelResources, Placement
 from loop.model.target import Workload
 from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
-from loop.session.page import ReportInput, render_session
+from loop.session.page import render_session
+from loop.session.view import View
 
 NOON = datetime.datetime(2026, 11, 21, 12, 0, tzinfo=datetime.UTC)
 
@@ -60,7 +61,7 @@ def make_report(
     record: SessionRecord, finished: Sequence[Finished], templates: Path | None = None, **more: Any
 ) -> str:
     """The report of a session as Markdown."""
-    return render_session(templates or shipped("templates"), ReportInput(record, finished, **more)).text
+    return render_session(templates or shipped("templates"), View(record, finished, **more)).text
 
 
 def make_machine(**fields: Any) -> Machine:

@@ -99,13 +99,13 @@ class LoopError(Exception):
 
     def as_json(self, again: str) -> dict[str, object]:
         """What a command that failed prints for programs; `again`: its words, whose help is the last resort."""
-        told: ToldError = {
+        error: ToldError = {
             "code": self.code,
             "message": self.message,
             "next": self.hint or self.mend or f"{again} --help",
             "exit_code": self.exit_code,
         }
-        return {"schema_version": 1, **self.found, "error": told}
+        return {"schema_version": 1, **self.found, "error": error}
 
 
 class UsageError(LoopError):

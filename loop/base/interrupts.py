@@ -26,7 +26,7 @@ class _Noted:
     """The first signal; 0 before it."""
     at = 0.0
     """When it came."""
-    told = False
+    obeyed = False
     """Whether somebody has seen it, and ends."""
 
 
@@ -54,10 +54,10 @@ def flagged() -> Iterator[None]:
         yield
         return
     before = {name: signal.signal(name, _note) for name in SIGNALS}
-    _noted.depth, _noted.number, _noted.told = 1, 0, False
+    _noted.depth, _noted.number, _noted.obeyed = 1, 0, False
     try:
         yield
-        if not _noted.told:
+        if not _noted.obeyed:
             check()
     finally:
         _noted.depth, _noted.number = 0, 0
@@ -68,5 +68,5 @@ def flagged() -> Iterator[None]:
 def check() -> None:
     """Raise Stopped where a signal was noted: nothing is half done here."""
     if _noted.number:
-        _noted.told = True
+        _noted.obeyed = True
         raise Stopped(f"interrupted by {signal.Signals(_noted.number).name}", ExitCode.INTERRUPTED)

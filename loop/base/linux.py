@@ -95,9 +95,9 @@ def bound_memory() -> None:
     """Be refused more memory than the environment allows from here on, before the machine is short of it."""
     if most := os.environ.get(MEMORY):
         text = Path("/proc/self/status").read_text() if sys.platform == "linux" else ""
-        found = re.search(r"^VmData:\s+(\d+) kB", text, re.MULTILINE)
+        data_kib = re.search(r"^VmData:\s+(\d+) kB", text, re.MULTILINE)
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        soft = int(most) + 1024 * int(found[1] if found else 0)
+        soft = int(most) + 1024 * int(data_kib[1] if data_kib else 0)
         resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))
 
 

@@ -78,11 +78,22 @@ def own_folder(parent: Path, prefix: str) -> Iterator[Path]:
     It is locked while we live, so that nobody takes it for left behind. Raises OSError when it cannot be made.
     """
     sweep(parent, prefix)
-    made, handle = _made_and_held(parent, prefix)
+    handle = None
+    while handle is None:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        with contextlib.suppress(FileNotFoundError):
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):  # A file system without locks: nobody can sweep there either.
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if (
+                not os.fstat(handle).st_nlink or not folder.exists()
+            ):  # Swept before it was locked: make another one.
+                os.close(handle)
+                handle = None
     try:
-        yield made
+        yield folder
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
 
 
@@ -96,19 +107,6 @@ def sweep(parent: Path, prefix: str) -> None:
                 shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(handle)
-
-
-def _made_and_held(parent: Path, prefix: str) -> tuple[Path, int]:
-    """A new folder and what holds its lock; made again where somebody swept it before it was locked."""
-    while True:
-        made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        with contextlib.suppress(FileNotFoundError):
-            handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
-            with contextlib.suppress(OSError):  # A file system without locks: nobody can sweep there either.
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            if os.fstat(handle).st_nlink and made.exists():
-                return made, handle
-            os.close(handle)
 
 
 def _open(path: Path) -> IO[str]:
@@ -129,7 +127,9 @@ def _take(file: IO[str], path: Path) -> None:
         file.flush()
     except BlockingIOError as error:
         file.seek(0)
-        pid = _holder(file.read())
+        pid = None
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            pid = int(json.loads(file.read())["pid"])
         raise Held(path, f"process {pid}" if pid else "another process", pid) from error
     except OSError as error:
         raise _unlockable(path, error) from error
@@ -152,13 +152,6 @@ def _is_ours(file: IO[str]) -> bool:
 def _unlockable(path: Path, error: OSError) -> LoopError:
     error.filename = error.filename or str(path)
     return WorkFailed(f"{path}: cannot be locked: {error.strerror}", hint="choose a folder that can be written")
-
-
-def _holder(text: str) -> int | None:
-    try:
-        return int(json.loads(text)["pid"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def boot_id() -> str:

@@ -1,6 +1,6 @@
 """Failures of the machine are neither verdicts nor the target's fault: a full disk, no memory, no permission.
 
-They are measured: what a program printed decides nothing.
+`loop` measures them. What a program printed decides nothing.
 """
 
 import contextlib
@@ -9,7 +9,6 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,26 +38,21 @@ class Folders:
 
     def short(self) -> dict[Path, int]:
         """Each folder that cannot be written now, or is full, and the error number of it. Writes nothing."""
-        found = {folder: glance(folder) for folder in (*self.own, *self.worked_in)}
-        return {folder: number for folder, number in found.items() if number and self._counts(folder, number)}
+        numbers = {folder: glance(folder) for folder in (*self.own, *self.worked_in)}
+        return {f: number for f, number in numbers.items() if number and (f in self.own or number not in REFUSED)}
 
     def tried(self, bytes_: int) -> dict[Path, int]:
-        """The same, found by writing so many bytes into each of our own folders."""
-        found = self.short()
-        return {**{folder: number for folder in self.own if (number := write(folder, bytes_))}, **found}
-
-    def _counts(self, folder: Path, number: int) -> bool:
-        return folder in self.own or number not in REFUSED
+        """The same, measured by writing so many bytes into each of our own folders."""
+        return {**{folder: number for folder in self.own if (number := write(folder, bytes_))}, **self.short()}
 
     def holding(self, path: Path) -> Path | None:
         """The one of our own folders that a path lies in; of TMPDIR only what is named as ours."""
-        holds = [folder for folder in self.own if path.is_relative_to(folder)]
-        return next((one for one in holds if one != temporary() or _is_ours(path.relative_to(one))), None)
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a path within TMPDIR is named as ours are."""
-    return path.parts[:1] == () or path.parts[0].startswith(("loop-", ".loop-"))
+        for folder in self.own:
+            if path.is_relative_to(folder):
+                first = path.relative_to(folder).parts[:1]
+                if folder != temporary() or not first or first[0].startswith(("loop-", ".loop-")):
+                    return folder
+        return None
 
 
 def temporary() -> Path:
@@ -68,14 +62,14 @@ def temporary() -> Path:
     return Path("/tmp")
 
 
-def there(folder: Path) -> Path:
+def _existing(folder: Path) -> Path:
     """The folder, or the first one above it that exists."""
-    return next((one for one in (folder, *folder.parents) if one.is_dir()), folder)
+    return next((place for place in (folder, *folder.parents) if place.is_dir()), folder)
 
 
 def glance(folder: Path) -> int:
     """0, or the error number that a write into the folder would meet, by what the system says of it."""
-    place = there(folder)
+    place = _existing(folder)
     try:
         state = os.statvfs(place)
         if not os.access(place, os.W_OK | os.X_OK):
@@ -86,34 +80,16 @@ def glance(folder: Path) -> int:
     return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < LEAST_BYTES else 0
 
 
-def is_noexec(folder: Path) -> bool:
-    """Whether its file system is mounted so that nothing on it can be loaded or run."""
-    try:
-        return bool(os.statvfs(there(folder)).f_flag & getattr(os, "ST_NOEXEC", 0))
-    except OSError:
-        return False
-
-
 def write(folder: Path, bytes_: int) -> int:
-    """0, or the error number of writing a file of that size into the folder; it is removed again."""
+    """0, or the error number of writing a file of that size into the folder. Nothing of the file stays."""
     try:
-        with _probe(there(folder)) as handle:
-            os.posix_fallocate(handle, 0, bytes_)
-            os.pwrite(handle, os.urandom(4096), 0)
-            os.fsync(handle)
+        with tempfile.TemporaryFile(prefix=".loop-probe-", dir=_existing(folder), buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, bytes_)
+            os.pwrite(file.fileno(), os.urandom(4096), 0)
+            os.fsync(file.fileno())
     except OSError as error:
         return 0 if error.errno in (errno.EOPNOTSUPP, errno.EINVAL) else error.errno or errno.EIO
     return 0
-
-
-@contextlib.contextmanager
-def _probe(folder: Path) -> Iterator[int]:
-    handle, name = tempfile.mkstemp(prefix=".loop-probe-", dir=folder)
-    try:
-        os.unlink(name)
-        yield handle
-    finally:
-        os.close(handle)
 
 
 ADVICE = {
@@ -147,18 +123,13 @@ def behind(error: BaseException, folders: Folders) -> MachineFailure | None:
     """The failure of the machine that led to an error; None where something else did."""
     if _number(error) == errno.EAGAIN:  # From a fork: what waits for a lock or a pipe catches it.
         return failure(errno.EAGAIN)
-    for one in _chain(error):
-        found = one if isinstance(one, MachineFailure) else _blamed(one, folders)
-        if found is not None:
-            return found
+    cause: BaseException | None = error
+    while cause is not None:
+        blamed = cause if isinstance(cause, MachineFailure) else _blamed(cause, folders)
+        if blamed is not None:
+            return blamed
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was raised from."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
@@ -171,7 +142,17 @@ def _blamed(error: BaseException, folders: Folders) -> MachineFailure | None:
     number = _number(error)
     if number not in ADVICE or number == errno.EAGAIN:
         return None
-    place = _place(error, number, folders) if number in OF_FOLDERS else None
+    if number not in OF_FOLDERS:
+        return failure(number)
+    # The folder to blame: the one of ours that the file lies in, else one that is measured to be short.
+    name = getattr(error, "filename", None)
+    path = Path(name).absolute() if isinstance(name, str | Path) else None
+    place = folders.holding(path) if path else None
+    if place is None and path is not None and number not in REFUSED:
+        place = path
+    if place is None:
+        short = folders.tried(LEAST_BYTES)
+        place = next((folder for folder, met in short.items() if met == number), None)
     return None if number in REFUSED and place is None else failure(number, place)
 
 
@@ -179,19 +160,6 @@ def _number(error: BaseException | None) -> int:
     return (error.errno or 0) if isinstance(error, OSError) else 0
 
 
-def _place(error: BaseException, number: int, folders: Folders) -> Path | None:
-    """The folder to blame: the one of ours that the file lies in, else one that is measured to be short."""
-    named = getattr(error, "filename", None)
-    path = Path(named).absolute() if isinstance(named, str | Path) else None
-    mine = folders.holding(path) if path else None
-    if mine is not None or (path is not None and number not in REFUSED):
-        return mine or path
-    short = folders.tried(LEAST_BYTES)
-    return next((folder for folder, found in short.items() if found == number), None)
-
-
-NOT_LOADED, NOT_RUN = ("failed to map segment",), ("permission denied", "operation not permitted")
-"""What is said, in small letters, of a library or a program on a file system that is mounted `noexec`."""
 GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -237,42 +205,25 @@ class Gauge:
             if folder not in self._begin:
                 self._met.setdefault(folder, number)
 
-    def failure(self, *, bad: bool, said: str) -> MachineFailure | None:
+    def failure(self, *, bad: bool, text: str) -> MachineFailure | None:
         """What failed while the step ran, so that its outcome means nothing; None where nothing did.
 
         `bad`: whether the outcome is a failure of anything. A good one stands on a disk that was full before.
-        `said`: everything that the step says.
+        `text`: everything that the step says. It names the folder to blame where several are short.
         """
         self.look()
-        if bad and (mounted := self._mounted_noexec(said)):
-            return mounted
-        for folder, number in (self._met or (self._short_now(said) if bad else {})).items():
+        for folder, number in (self._met or (self._short_now(text) if bad else {})).items():
             if number in OF_FOLDERS:
                 return failure(number, folder)
         ended = next(iter(counts() - self._counts), 0) if bad else 0
         return failure(ended) if ended else None
 
-    def _mounted_noexec(self, said: str) -> MachineFailure | None:
-        """The folder from which something could not be loaded or run, because it is mounted so."""
-        small, folders = said.lower(), (*self.folders.own, *self.folders.worked_in)
-        if not any(phrase in small for phrase in (*NOT_LOADED, *NOT_RUN)):
-            return None
-        blamed = [one for one in folders if is_noexec(one)]
-        if not any(phrase in small for phrase in NOT_LOADED):  # Other files refuse, too: theirs are named.
-            blamed = [one for one in blamed if str(one) in said or one in self.folders.worked_in]
-        for folder in sorted(blamed, key=lambda one: str(one) not in said):
-            names = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE", temporary(): "TMPDIR"}
-            own = [f"export {name}=..." for one, name in names.items() if one in blamed]
-            other = f"name a folder elsewhere: {' '.join(own)}" if own else "move it to another file system"
-            return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", other)
-        return None
-
-    def _short_now(self, said: str) -> dict[Path, int]:
+    def _short_now(self, text: str) -> dict[Path, int]:
         """Folders that cannot be written by now, those first that the step names.
 
         One that was refused from the first counts where the step names it.
         """
-        named = {folder for folder in self.folders.own if str(folder) in said}
+        named = {folder for folder in self.folders.own if str(folder) in text}
         short = self.folders.tried(LEAST_BYTES)
         counted = {
             folder: number

@@ -162,25 +162,9 @@ class Child:
         self.tag = f"{name_of(os.getpid())}:{uuid.uuid4().hex}"
         self.output, self.errors = Capped(), Capped()
         self.started = time.monotonic()
-        self.process = self._start(cwd, env, stdin, pass_fds, first or die_with_parent)
-        STARTED.add(self.process.pid)
-        self._selector = selectors.DefaultSelector()
-        for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
-            assert stream is not None
-            os.set_blocking(stream.fileno(), False)
-            self._selector.register(stream, selectors.EVENT_READ, kept)
-
-    def _start(
-        self,
-        cwd: Path | None,
-        env: Mapping[str, str] | None,
-        stdin: int | None,
-        pass_fds: Sequence[int],
-        first: Callable[[], None],
-    ) -> Process:
         adopt_orphans()
         try:
-            return subprocess.Popen(
+            self.process: Process = subprocess.Popen(
                 self.command,
                 cwd=cwd,
                 env={**environment(env), TAG: self.tag},
@@ -189,13 +173,19 @@ class Child:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
-                preexec_fn=first,
+                preexec_fn=first or die_with_parent,
             )
         except OSError as error:
             gone = cwd is not None and not cwd.is_dir()
             where = f" in {cwd}" if gone else ""
             hint = "make the folder" if gone else f"check that `{self.command[0]}` is installed and on the PATH"
             raise CannotStart(f"cannot start {self.command[0]}{where}: {error.strerror or error}", hint) from error
+        STARTED.add(self.process.pid)
+        self._selector = selectors.DefaultSelector()
+        for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._selector.register(stream, selectors.EVENT_READ, kept)
 
     def __enter__(self) -> "Child":
         return self
@@ -213,15 +203,12 @@ class Child:
             time.sleep(min(seconds, 0.01))
             return
         for key, _ in self._selector.select(seconds):
-            if key.data is not None:
-                self._take(key)
-
-    def _take(self, key: selectors.SelectorKey) -> None:
-        data = os.read(key.fd, 1 << 16)
-        if data:
-            key.data.add(data)
-        else:
-            self._selector.unregister(key.fileobj)
+            if key.data is None:
+                continue
+            if data := os.read(key.fd, 1 << 16):
+                key.data.add(data)
+            else:
+                self._selector.unregister(key.fileobj)
 
     @property
     def code(self) -> int | None:
@@ -243,9 +230,6 @@ class Child:
                 f"{self.command[0]} (pid {self.process.pid}) cannot be killed",
                 hint="it hangs inside the kernel or a driver; a reboot frees the device",
             ) from None
-        self._drain()
-
-    def _drain(self) -> None:
         deadline = time.monotonic() + 0.2
         open_ = self._selector.get_map()
         while time.monotonic() < deadline and any(key.data is not None for key in open_.values()):
@@ -308,16 +292,16 @@ def together(waiting: Iterable[Generator[Tick, None, Result]], width: int) -> Ge
     results: dict[int, Result] = {}
     try:
         while running:
-            for number, one in tuple(running.items()):
+            for number, task in tuple(running.items()):
                 try:
-                    yield next(one)
+                    yield next(task)
                 except StopIteration as stop:
                     del running[number]
                     results[number] = stop.value
                     running.update(itertools.islice(rest, 1))
     finally:
-        for one in running.values():
-            one.close()
+        for task in running.values():
+            task.close()
     return [results[number] for number in sorted(results)]
 
 
@@ -329,7 +313,14 @@ def kill_tree(pid: int, tag: str) -> None:
         for process in doomed:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        _see_off({process for process in doomed if process.pid != pid})
+        # Wait up to a second until they are gone. Orphans are ours to reap.
+        end, rest = time.monotonic() + 1, {process for process in doomed if process.pid != pid}
+        while rest and time.monotonic() < end:
+            for process in rest:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
+            rest = {process for process in rest if process.is_running()}
+            time.sleep(0.002)
         if not {process for process in _family(pid, tag) if process.pid != pid}:
             return
 
@@ -345,21 +336,6 @@ def _family(pid: int, tag: str) -> set[psutil.Process]:
             if orphan.pid not in STARTED and (os.getsid(orphan.pid) == pid or orphan.environ().get(TAG) == tag):
                 family |= {orphan, *orphan.children(recursive=True)}
     return family
-
-
-def _see_off(processes: set[psutil.Process]) -> None:
-    """Wait up to a second until they are gone; those that were left to us are ours to reap."""
-    end = time.monotonic() + 1
-    while processes := {process for process in processes if not _reaped(process)}:
-        if time.monotonic() > end:
-            return
-        time.sleep(0.002)
-
-
-def _reaped(process: psutil.Process) -> bool:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)
-    return not process.is_running()
 
 
 def kill_group(pid: int) -> None:

@@ -18,13 +18,13 @@ def inert(text: str) -> str:
     """
     if text.isprintable():  # Most of what is shown is, and that is told quickly.
         return text
-    return _ACTS.sub(_harmless, text)
 
+    def harmless(match: re.Match[str]) -> str:
+        if len(match[0]) > 1:
+            return ""
+        return "\ufffd" if "\ud800" <= match[0] <= "\udfff" else " "
 
-def _harmless(found: re.Match[str]) -> str:
-    if len(found[0]) > 1:
-        return ""
-    return "\ufffd" if "\ud800" <= found[0] <= "\udfff" else " "
+    return _ACTS.sub(harmless, text)
 
 
 _SAID: set[str] = set()

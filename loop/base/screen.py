@@ -153,7 +153,7 @@ def fold(text: str, columns: int) -> str:
     folded = []
     for line in text.split("\n"):
         indent = " " * (len(line) - len(line.lstrip(RIM)) + 2)
-        glued = _COMMAND.sub(lambda found: found[0].replace(" ", _GLUE), line)
+        glued = _COMMAND.sub(lambda command: command[0].replace(" ", _GLUE), line)
         folded += textwrap.wrap(
             glued, columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
         ) or [""]
@@ -177,7 +177,7 @@ def table_lines(heads: Sequence[str], rows: Iterable[Sequence[Any]], columns: in
     words = [max((len(word) for row in cells for word in row[i].split()), default=0) for i in range(len(heads))]
     least = [max(12, 0 if i == wrap else words[i]) for i in range(len(heads))]
     over = sum(widths) + 2 * (len(heads) - 1) - columns
-    for i in (wrap, *sorted(range(len(heads)), key=lambda one: -widths[one])):
+    for i in (wrap, *sorted(range(len(heads)), key=lambda column: -widths[column])):
         cut = max(0, min(over, widths[i] - least[i]))
         widths[i], over = widths[i] - cut, over - cut
     return [line for row in cells for line in _folded(row, widths)]

@@ -218,8 +218,8 @@ class Hunt:
 
         many = self.many or side_by_side([self.prober])
         answers = yield from watching(many(questions), see)
-        bad = any(attempt.status != "measured" or 0.0 in attempt.values for attempt in answers)
-        failure = gauge.failure(bad=bad, said="; ".join(attempt.reason for attempt in answers if attempt.reason))
+        bad = any(answer.status != "measured" or 0.0 in answer.values for answer in answers)
+        failure = gauge.failure(bad=bad, text="; ".join(answer.reason for answer in answers if answer.reason))
         if failure is not None:  # It says nothing of the commits, and is not remembered.
             raise failure
         pairs = list(zip(wanted, answers, strict=True))

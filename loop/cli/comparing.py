@@ -9,14 +9,14 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import Project, project
 from loop.base.screen import Screen
-from loop.cli.pages import print_page
 from loop.learning import comparison_section as page
 from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison, compare
 from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
-from loop.repository import between
-from loop.repository.between import Revisions
+from loop.report.sections import print_page
+from loop.repository import history
+from loop.repository.history import Revisions
 from loop.session import recorded
 from loop.store import sessions
 from loop.store.rows import row_of
@@ -127,4 +127,4 @@ def _verdicts(record: SessionRecord) -> dict[str, dict[str, ComparedSpeed]]:
 
 def _revisions(found: Sequence[ComparedSession], chosen: Project) -> list[Revisions]:
     """Each session's sources against those of the one before."""
-    return [between.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairwise(found)]
+    return [history.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairwise(found)]

@@ -12,7 +12,6 @@ from loop.base.places import Project, project
 from loop.base.screen import Screen
 from loop.cli import clean
 from loop.cli.next_plan import where_of
-from loop.cli.pages import print_page
 from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
 from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
@@ -24,8 +23,9 @@ from loop.money import keep_or_stop as keeping
 from loop.money.bill import gpu_rate, no_price
 from loop.money.model import hours_text
 from loop.report import format as say
+from loop.report.sections import print_page
 from loop.session import closing
-from loop.session.bounds import spent_usd
+from loop.session.bounds import charged
 from loop.session.next_session import Proposal, propose
 from loop.steps.setting import Setting, read_setting
 from loop.store import index, sessions, ticks
@@ -113,7 +113,7 @@ def _running(folder: SessionFolder, card: RateCard, now: datetime.datetime) -> R
         seconds=seconds,
         budget_s=head.plan.plan.budget.minutes * 60,
         predicted_s=_predicted(head),
-        usd=spent_usd(seconds, card, head, hosts=hosts_of(finished(walked))),
+        usd=charged(seconds, card, head, hosts=hosts_of(finished(walked))).usd,
     )
 
 
@@ -142,7 +142,7 @@ def _waiting(one: SessionListing, root: Path, card: RateCard) -> Waiting:
     killed = f"it ended without a word{f' in {step.pattern}/{step.step}' if step else ''}"
     why = "; ".join(filter(None, (record.reason if record else killed, asked)))
     hosts = hosts_of(finished(walked))
-    usd = record.bill.usd if record else spent_usd(sessions.wall_seconds(walked), card, head, hosts=hosts)
+    usd = record.bill.usd if record else charged(sessions.wall_seconds(walked), card, head, hosts=hosts).usd
     return Waiting(one.folder, status, why, head.resume_command, usd)
 
 

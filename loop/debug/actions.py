@@ -27,23 +27,26 @@ def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:
     """The smallest workload on which each wrong variant still fails, by the gate's own word."""
     output = SmallestOutput(ok=True, message=NOTHING_WRONG)
     pairs = yield from failing_sides(context, failing_variants(context))
-    for one, side in pairs:
+    for failing, side in pairs:
         limit_s = context.budget_s / len(pairs)
-        with closing(Prober(context, one, side, arguments.probes, limit_s)) as prober:
-            found = yield from _smallest(prober)
-        fields = {"smallest": (*output.smallest, found), "probes": (*output.probes, *prober.asked)}
+        with closing(Prober(context, failing, side, arguments.probes, limit_s)) as prober:
+            smallest = yield from _smallest(prober)
+        fields = {"smallest": (*output.smallest, smallest), "probes": (*output.probes, *prober.asked)}
         output = output.model_copy(update=fields)
-    texts = [f"{one.variant} fails on {one.check.workload.name} ({_tried(one)})" for one in output.smallest]
+    texts = [
+        f"{smallest.variant} fails on {smallest.check.workload.name} ({_tried(smallest)})"
+        for smallest in output.smallest
+    ]
     return Result(output.model_copy(update={"message": "; ".join(texts)}) if texts else output)
 
 
-def _tried(one: Smallest) -> str:
-    end = "nothing smaller among them does" if one.minimal else "the budget ended the search"
-    return one.note or f"{one.probes} workloads tried, {end}"
+def _tried(smallest: Smallest) -> str:
+    end = "nothing smaller among them does" if smallest.minimal else "the budget ended the search"
+    return smallest.note or f"{smallest.probes} workloads tried, {end}"
 
 
 def _smallest(prober: Prober) -> Generator[Tick, None, Smallest]:
-    """Shrink, then see in a fresh process that the smallest fails: what does not is not the smallest."""
+    """Shrink the failing workload, then check in a fresh process that the smallest one fails."""
     best, minimal = yield from _shrunk(prober)
     prober.close()
     probes = len(prober.asked)

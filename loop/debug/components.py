@@ -8,7 +8,7 @@ from loop.debug.probing import NOTHING_WRONG, failing_sides, failing_variants
 from loop.gate.kernel import compile_all
 from loop.gate.verify import Job, verify
 from loop.model.debugging import ComponentChecks, ComponentsOutput
-from loop.model.target import CAbiVariant, Component
+from loop.model.target import Component
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
 from loop.workers.bench import Side
@@ -16,21 +16,21 @@ from loop.workers.bench import Side
 
 def components(context: Context, arguments: NoArguments) -> Working[ComponentsOutput]:
     """Each component of the variants that are wrong; what only repeats a wrong one before it is left out."""
-    found = failing_variants(context)
+    failing = failing_variants(context)
     checked: list[ComponentChecks] = []
     missing: list[str] = []
     texts: list[str] = []
-    for _, side in (yield from failing_sides(context, found)):
+    for _, side in (yield from failing_sides(context, failing)):
         mine, without = yield from looked_into(context, side)
         checked, missing = [*checked, *mine], [*missing, *without]
         texts += described(side.name, mine, without)
     return Result(
         ComponentsOutput(
             ok=True,
-            message="; ".join(texts) if found else NOTHING_WRONG,
+            message="; ".join(texts) if failing else NOTHING_WRONG,
             not_exercised=tuple(missing),
             components=tuple(checked),
-            wrong=tuple(one.component for one in checked if one.checks.first_failure),
+            wrong=tuple(component.component for component in checked if component.checks.first_failure),
         )
     )
 
@@ -41,7 +41,7 @@ def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[lis
     checked: list[ComponentChecks] = []
     missing = [] if parts else [f"components of {side.name}: target.yaml names none"]
     for name, part in parts.items():
-        if part.signature is None and any(one.checks.first_failure for one in checked):
+        if part.signature is None and any(component.checks.first_failure for component in checked):
             continue
         alone = yield from _side(context, side, part)
         if isinstance(alone, str):
@@ -52,22 +52,19 @@ def looked_into(context: Context, side: Side) -> Generator[Tick, None, tuple[lis
 
 
 def _side(context: Context, side: Side, part: Component) -> Generator[Tick, None, Side | str]:
-    """The variant's library entered at a component, or why there is none."""
+    """The variant's library entered at a component, or a sentence on why that is impossible."""
     assert isinstance(side.terms, LibraryTerms)
     if part.flags:
         bench, name = context.bench, side.name
         variant = (bench.emulations if side.emulated else bench.compiled)([name])[name]
-        made, failed = yield from compile_all(context, {name: _flagged(variant, part.flags)})
+        recipe = variant.build.model_copy(update={"flags": (*variant.build.flags, *part.flags)})
+        flagged = variant.model_copy(update={"build": recipe})
+        built, failed = yield from compile_all(context, {name: flagged})
         if failed:
             return f"no build with {' '.join(part.flags)}: {failed[0].message}"
-        side = bench.side(name, made[0], emulated=side.emulated)
+        side = bench.side(name, built[0], emulated=side.emulated)
         assert isinstance(side.terms, LibraryTerms)
     return side.renamed(side.name, terms=side.terms.but(entry=part.entry_in(side.name)))
-
-
-def _flagged(variant: CAbiVariant, flags: Sequence[str]) -> CAbiVariant:
-    build = variant.build.model_copy(update={"flags": (*variant.build.flags, *flags)})
-    return variant.model_copy(update={"build": build})
 
 
 def _check(context: Context, name: str, part: Component, side: Side) -> Generator[Tick, None, ComponentChecks]:
@@ -82,8 +79,12 @@ def _check(context: Context, name: str, part: Component, side: Side) -> Generato
 
 def described(variant: str, checked: Sequence[ComponentChecks], missing: Sequence[str]) -> list[str]:
     """What the components say of a variant; with one missing, that the others are right clears nothing."""
-    texts = [f"{one.component} of {variant} {one.outcome}" for one in checked if one.checks.first_failure]
+    texts = [
+        f"{component.component} of {variant} {component.outcome}"
+        for component in checked
+        if component.checks.first_failure
+    ]
     if checked and not texts:
         so = "" if missing else ", so the fault lies in how they are put together"
-        texts.append(f"{variant}: right by itself: {', '.join(one.component for one in checked)}{so}")
+        texts.append(f"{variant}: right by itself: {', '.join(component.component for component in checked)}{so}")
     return [*texts, *missing]

@@ -74,20 +74,21 @@ class Patience(Model):
 
 def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
     """The cause of each wrong variant, and the rule that foresees on fresh workloads where it fails."""
-    found: list[Explanation] = []
+    explanations: list[Explanation] = []
     pairs = yield from failing_sides(context, failing_variants(context))
     for failing, side in pairs:
         limit_s = (arguments.seconds or context.budget_s) / len(pairs)
         if arguments.seconds and side.emulated:
             limit_s = 0.0  # A call of it takes seconds: only what the checks show is said.
         with closing(Prober(context, failing, side, PROBES, limit_s)) as prober:
-            found.append((yield from _explanation(prober)))
-    texts = [f"{one.variant}: {one.text}" for one in found]
-    return Result(ExplainOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(found)))
+            explanations.append((yield from _explanation(prober)))
+    texts = [f"{explanation.variant}: {explanation.text}" for explanation in explanations]
+    return Result(
+        ExplainOutput(ok=True, message="; ".join(texts) or NOTHING_WRONG, explanations=tuple(explanations))
+    )
 
 
 def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
-    """What explains the failures of one variant, as far as the time allows."""
     by_gate, rule, held = _by_gate(prober, BY_CAUSE), "", 0
     as_if: tuple[str, ...] = ()
     cause = _by_gate(prober, BY_CALLS) or (yield from _circumstance(prober))
@@ -114,7 +115,7 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
 
 
 def _by_gate(prober: Prober, texts: Mapping[str, str]) -> str:
-    """What the checks themselves saw, in the words of a table by cause; empty where it was nothing of that."""
+    """The first text of a table whose cause the checks found; empty where they found none of them."""
     causes = {check.cause for check in prober.failures}
     return next((text for cause, text in texts.items() if cause in causes), "")
 
@@ -147,7 +148,7 @@ def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
 
 
 def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
-    """Known faults that explain the outputs of the most telling workloads; those of whole outputs first."""
+    """Known faults that explain the outputs of the most telling workloads; faults of whole outputs first."""
     chosen = _most_telling(prober.failures)
     if time.monotonic() > prober.end or not chosen:
         return ()
@@ -163,21 +164,23 @@ def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
 
 def _most_telling(failures: Sequence[Check]) -> tuple[Workload, ...]:
     """Where right and wrong elements are most evenly divided, and the smallest workload with enough wrong ones."""
-    wrong = [one for one in failures if one.wrong and one.inputs == "contiguous" and one.total <= LARGEST]
+    wrong = [
+        check for check in failures if check.wrong and check.inputs == "contiguous" and check.total <= LARGEST
+    ]
     wrong.sort(key=lambda check: (check.wrong < TELLING, check.total if check.wrong >= TELLING else -check.wrong))
-    evenly = sorted(wrong, key=lambda one: (one.wrong < LEAST_TELLING, abs(one.wrong / one.total - 0.5)))
+    evenly = sorted(wrong, key=lambda check: (check.wrong < LEAST_TELLING, abs(check.wrong / check.total - 0.5)))
     return tuple({check.workload.name: check.workload for check in (*evenly[:1], *wrong)}.values())[:COMPARED]
 
 
 def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ...]:
-    """Faults that explain every one of some outputs, the right elements too; none where too many do."""
-    each = [[as_if for as_if, all_of_it in one.items() if all_of_it or not whole] for one in fits]
-    common = tuple(as_if for as_if in each[0] if all(as_if in one for one in each)) if each else ()
+    """Faults that explain all of some outputs; none where too many do."""
+    each = [[as_if for as_if, all_of_it in fit.items() if all_of_it or not whole] for fit in fits]
+    common = tuple(as_if for as_if in each[0] if all(as_if in fit for fit in each)) if each else ()
     return (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
 
 
 def _rule(prober: Prober) -> Generator[Tick, None, tuple[str, int]]:
-    """The rule that foresaw enough fresh workloads, and how many; empty without one."""
+    """The rule that predicted enough fresh workloads, and how many it predicted; empty without one."""
     search = _search(prober)
     if prober.context.bench.device == "cpu" and not prober.side.emulated:
         prober.begin_process(threads=1)
@@ -204,11 +207,11 @@ def _search(prober: Prober) -> Search:
     cases = [(dict(key), fails) for key, fails in tried.items()]
     cases.sort(key=lambda case: sum(int(case[0][name]) for name in target.signature.dimensions))
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
-    seen = {
+    words = {
         name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in cases[0][0] if name not in sizes
     }
-    seen["scale"] = (1.0, *SCALES) if len(seen["scale"]) > 1 else ()
-    choices = {name: words for name, words in seen.items() if len(words) > 1}
+    words["scale"] = (1.0, *SCALES) if len(words["scale"]) > 1 else ()
+    choices = {name: words for name, words in words.items() if len(words) > 1}
     most = min(max(4 * work[0], LEAST_WORK), 2 * max(work))
 
     def fits(case: Mapping[str, Scalar]) -> bool:
@@ -223,9 +226,9 @@ LEAST_WORK = 1 << 18
 
 
 def _case(target: Target, check: Check) -> dict[str, Scalar]:
-    """All of a check that may matter."""
+    """The features of a check that a rule may use."""
     workload, scale = check.workload, scale_of(check.workload.values)
-    given = {name: "none" if value is None else value for name, value in workload.attributes.items()}
+    attributes = {name: "none" if value is None else value for name, value in workload.attributes.items()}
     kind = target.values.get(workload.values, {})
     if workload.values == "wide":
         scale = 4.0
@@ -234,13 +237,12 @@ def _case(target: Target, check: Check) -> dict[str, Scalar]:
     plain = scale is not None or workload.values == "normal"
     values = "normal" if plain else workload.values
     return {
-        **workload.sizes, **given,
+        **workload.sizes, **attributes,
         "dtype": workload.dtype, "values": values, "scale": scale or 1.0, "inputs": check.inputs,
     }  # fmt: skip
 
 
 def _entry(target: Target, case: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """A case as a workload of a manifest."""
     known = (*target.signature.dimensions, *target.signature.named, "dtype", "values")
     entry = {name: case[name] for name in known if case[name] != "none"}
     if case["values"] == "normal" and case["scale"] != 1:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from loop.model.measurement import Check, MapPart, Span
+from loop.model.measurement import Check, Span
 from loop.model.signature import Signature
 
 GROWS = 2.0
@@ -39,16 +39,12 @@ def _span(name: str, span: Span, words: Mapping[str, str]) -> str:
 
 def _growths(check: Check) -> Iterator[str]:
     for name, parts in check.map.items():
-        errors = _errors(parts)
+        largest = [part.largest for part in parts if part.wrong]
+        errors = [error for error in largest if error is not None and error < INFINITE]
+        if len(errors) < len(largest):  # A part without a number says nothing of growth.
+            continue
         if len(errors) >= LEAST_PARTS and errors == sorted(errors) and errors[-1] >= GROWS * errors[0]:
             yield f"the error grows along {name}, from {errors[0]:.2g} to {errors[-1]:.2g}"
-
-
-def _errors(parts: Sequence[MapPart]) -> list[float]:
-    """Largest errors of the parts in which something is wrong; none where one of them has no number."""
-    found = [part.largest for part in parts if part.wrong]
-    finite = [error for error in found if error is not None and error < INFINITE]
-    return finite if len(finite) == len(found) else []
 
 
 LEAST_SIZES = 2

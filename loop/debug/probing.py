@@ -39,7 +39,7 @@ class Spent(Exception):
 def checked(context: Context, variant: str) -> list[Check]:
     """All checks of a variant in this session, those of the last verification last."""
     outputs = outputs_of(context.finished, Checked)
-    return [one for output in outputs for of in output.variants if of.variant == variant for one in of.checks]
+    return [check for output in outputs for of in output.variants if of.variant == variant for check in of.checks]
 
 
 def failing_variants(context: Context) -> tuple[Failing, ...]:
@@ -48,8 +48,8 @@ def failing_variants(context: Context) -> tuple[Failing, ...]:
     outputs = outputs_of(last.values(), Checked)
     trusted = [output for output in outputs if output.control is None or not output.control.first_failure]
     signature = context.bench.target.signature
-    found = (failing(checks, signature) for output in trusted for checks in output.variants)
-    return tuple(one for one in found if one is not None)
+    failures = (failing(checks, signature) for output in trusted for checks in output.variants)
+    return tuple(failure for failure in failures if failure is not None)
 
 
 def sides(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[str, Side]]:
@@ -58,21 +58,23 @@ def sides(context: Context, names: Sequence[str]) -> Generator[Tick, None, dict[
     emulated = [name for name in names if name in context.task.emulated]
     others = [name for name in names if name not in emulated]
     wanted = {**to_build(context, others), **bench.emulations(emulated)}
-    made, _ = yield from compile_all(context, wanted)
-    builds = {one.variant: one for one in made}
+    built, _ = yield from compile_all(context, wanted)
+    builds = {build.variant: build for build in built}
     usable = [name for name in names if name in builds or name not in wanted]
     return {name: bench.side(name, builds.get(name), emulated=name in emulated) for name in usable}
 
 
-def failing_sides(context: Context, found: Sequence[Failing]) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
+def failing_sides(
+    context: Context, failures: Sequence[Failing]
+) -> Generator[Tick, None, list[tuple[Failing, Side]]]:
     """Failing variants with their sides. Raises LoopError when a source was edited since it was checked."""
-    made = yield from sides(context, [one.variant for one in found])
-    for one in found:
-        side = made.get(one.variant)
-        if side is None or side.build_id != one.build_id:
+    by_name = yield from sides(context, [failure.variant for failure in failures])
+    for failure in failures:
+        side = by_name.get(failure.variant)
+        if side is None or side.build_id != failure.build_id:
             what = "was edited after it was checked" if side else "no longer compiles"
-            raise WorkFailed(f"{one.variant} {what}", hint="run the session again")
-    return [(one, made[one.variant]) for one in found]
+            raise WorkFailed(f"{failure.variant} {what}", hint="run the session again")
+    return [(failure, by_name[failure.variant]) for failure in failures]
 
 
 class Prober:
@@ -87,7 +89,7 @@ class Prober:
         self.asked: list[DebugProbe] = []
         """Those that were asked here."""
         self.most = most
-        self.failures = [one for one in checked(context, failing.variant) if kind_of(one) == failing.kind]
+        self.failures = [check for check in checked(context, failing.variant) if kind_of(check) == failing.kind]
         """Checks that show the failure, in the order in which they were made."""
         self._remember(self.start)
         self._checker = self._new_checker(None)
@@ -165,11 +167,16 @@ class Prober:
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
         """Whether calls fail in this process that are right in one of their own."""
-        others = {values_key(one.workload): one.workload for one in checked(self.context, self.side.name)}
+        others = {values_key(check.workload): check.workload for check in checked(self.context, self.side.name)}
         others.pop(values_key(start.workload), None)
-        alike = [one for one in others.values() if one.name == start.workload.name]
+        alike = [workload for workload in others.values() if workload.name == start.workload.name]
         again = start.workload.model_copy(update={"seed": start.workload.seed + 1})
-        for workload in [*alike, again, *[one for one in others.values() if one not in alike], start.workload]:
+        for workload in [
+            *alike,
+            again,
+            *[workload for workload in others.values() if workload not in alike],
+            start.workload,
+        ]:
             if not all((yield from self.calls(workload, start.inputs))):
                 self.begin_process(self._checker.side.threads)
                 if all((yield from self.calls(workload, start.inputs))):
@@ -203,5 +210,5 @@ class Prober:
 
 def outcome(check: Check, kind: str) -> Outcome:
     """Whether it is the failure that is looked for, none, or another."""
-    found = kind_of(check)
-    return "passes" if not found else "fails" if found == kind else "other"
+    own_kind = kind_of(check)
+    return "passes" if not own_kind else "fails" if own_kind == kind else "other"

@@ -74,7 +74,10 @@ class Hypotheses:
 
     def with_products(self, case: Case) -> dict[str, Scalar]:
         """A case with the products of its sizes."""
-        return {**case, **{name: prod(int(case[one]) for one in name.split("*")) for name in self.quantities}}
+        return {
+            **case,
+            **{name: prod(int(case[factor]) for factor in name.split("*")) for name in self.quantities},
+        }
 
     def learn(self, case: Case, fails: bool) -> None:
         """Drop the rules that do not explain a case."""
@@ -90,14 +93,16 @@ class Hypotheses:
         wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], self.passing)
         narrow = _with_bits([*self._narrow, *(rule for rule, is_wide in limits if not is_wide)], self.failing)
         every = (1 << len(self.failing)) - 1
-        found = [rule for rule, passes in wide if not passes]
+        rules = [rule for rule, passes in wide if not passes]
         if not self.passing:
-            found.append(Rule(ALWAYS, "", 0.5, lambda case: True))
+            rules.append(Rule(ALWAYS, "", 0.5, lambda case: True))
         else:
-            found += [_both(a, b) for (a, x), (b, y) in _pairs(wide) if not x & y]
-            found += [_either(a, b) for (a, x), (b, y) in _pairs(narrow) if x | y == every]
-        found = found or _threes(wide[:KEPT])
-        return sorted({rule.text: rule for rule in found}.values(), key=lambda rule: rule.cost)[:KEPT]
+            rules += [_both(a, b) for (a, x), (b, y) in _pairs(wide) if not x & y]
+            rules += [_either(a, b) for (a, x), (b, y) in _pairs(narrow) if x | y == every]
+        if not rules:  # Three conditions that hold together, where no two do.
+            triples = combinations(wide[:KEPT], 3)
+            rules = [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in triples if not x & y & z]
+        return sorted({rule.text: rule for rule in rules}.values(), key=lambda rule: rule.cost)[:KEPT]
 
     def telling(self, rules: Sequence[Rule], cases: Sequence[Case]) -> Case | None:
         """The case on which likely rules differ most; None where they agree on all."""
@@ -111,7 +116,7 @@ class Hypotheses:
         return best
 
     def _limits(self) -> Iterator[tuple[Rule, bool]]:
-        """Thresholds that hold in every case that fails (True), or in none that passes (False)."""
+        """Thresholds that hold in every failing case (True), or in no passing case (False)."""
         for name in (*self.quantities, "scale"):
             fails, passes = ([float(case[name]) for case in cases] for cases in (self.failing, self.passing))
             least, most = min(passes, default=math.inf), max(passes, default=-math.inf)
@@ -159,7 +164,6 @@ class Hypotheses:
 
 
 def _pair(text: str, opposite: str, cost: float, holds: Callable[[Case], bool]) -> Iterator[Rule]:
-    """A condition and its opposite."""
     yield Rule(text, opposite, cost, holds)
     yield Rule(opposite, text, cost + 0.1, _negated(holds))
 
@@ -190,10 +194,10 @@ def _at_least(name: str, limit: float) -> Callable[[Case], bool]:
 
 def _threshold(name: str, limit: float) -> Rule:
     """A size, a product or the scale of the values is at least a limit; `D > 512` where that is rounder."""
-    said, names = ("the values' standard deviation", ()) if name == "scale" else (name, tuple(name.split("*")))
+    words, names = ("the values' standard deviation", ()) if name == "scale" else (name, tuple(name.split("*")))
     after = bool(names) and _is_round(limit - 1)
-    texts = (f"{said} > {limit - 1:g}", f"{said} <= {limit - 1:g}") if after else ()
-    text, opposite = texts or (f"{said} >= {limit:g}", f"{said} < {limit:g}")
+    texts = (f"{words} > {limit - 1:g}", f"{words} <= {limit - 1:g}") if after else ()
+    text, opposite = texts or (f"{words} >= {limit:g}", f"{words} < {limit:g}")
     cost = 2.0 * (len(names) > 1) + (1.5 if _is_round(limit) or after else 3)
     return Rule(text, opposite, cost, _at_least(name, limit), ((names, limit),) if names else ())
 
@@ -210,12 +214,6 @@ def _either(a: Rule, b: Rule) -> Rule:
     return Rule(text, opposite, cost, lambda case: a.holds(case) or b.holds(case), limits)
 
 
-def _threes(wide: Sequence[tuple[Rule, int]]) -> list[Rule]:
-    """Three conditions that hold together, where no two do."""
-    some = combinations(wide, 3)
-    return [_both(_both(a, b), c) for (a, x), (b, y), (c, z) in some if not x & y & z]
-
-
 def _with_bits(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule, int]]:
     """Rules, the simplest first, and the cases in which each holds, a bit each."""
     simple = sorted(rules, key=lambda rule: rule.cost)
@@ -225,17 +223,17 @@ def _with_bits(rules: Iterable[Rule], cases: Sequence[Case]) -> list[tuple[Rule,
 def _pairs(rules: Sequence[tuple[Rule, int]]) -> list[tuple[tuple[Rule, int], tuple[Rule, int]]]:
     """Pairs of rules that explain different cases each, the simplest first."""
     alone = list({bits: (rule, bits) for rule, bits in reversed(rules)}.values())
-    return list(combinations(sorted(alone, key=lambda one: one[0].cost)[: 4 * KEPT], 2))
+    return list(combinations(sorted(alone, key=lambda pair: pair[0].cost)[: 4 * KEPT], 2))
 
 
 def _between(sizes: set[float]) -> set[float]:
     """Limits among sizes: each of them, the one after, the middle to the next, and what blocks are made of."""
-    found: set[float] = set()
+    limits: set[float] = set()
     for low, high in pairwise(sorted(sizes)):
         powers = [1 << bit for bit in range(int(low).bit_length(), int(high).bit_length() + 1)][-3:]
         some = (low + 1, (low + high + 1) // 2, high, *powers, *(power + 1 for power in powers))
-        found |= {limit for limit in some if low < limit <= high}
-    return found
+        limits |= {limit for limit in some if low < limit <= high}
+    return limits
 
 
 def _is_round(size: float) -> bool:
@@ -263,19 +261,19 @@ def neighbours(
 
     `sizes`: the largest that each may be; `choices`: the words of each other feature.
     """
-    found: list[dict[str, Scalar]] = []
+    cases: list[dict[str, Scalar]] = []
     for case in around:
         for name, most in sizes.items():
             size = int(case[name])
             near = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, *(n * size for n in (3, 5))}
-            found += [{**case, name: one} for one in near if 0 < one <= most]
-            found += [{**case, name: case[other]} for other in sizes if 0 < int(case[other]) <= most]
+            cases += [{**case, name: near_size} for near_size in near if 0 < near_size <= most]
+            cases += [{**case, name: case[other]} for other in sizes if 0 < int(case[other]) <= most]
         for name, words in choices.items():
-            found += [{**case, name: word} for word in words]
+            cases += [{**case, name: word} for word in words]
         for _ in range(SPREAD):
             some = draw.sample(list(sizes), draw.randint(1, len(sizes))) if sizes else []
-            found.append({**case, **{name: _drawn(sizes[name], draw) for name in some}})
-    return list({tuple(case.items()): case for case in found}.values())
+            cases.append({**case, **{name: _drawn(sizes[name], draw) for name in some}})
+    return list({tuple(case.items()): case for case in cases}.values())
 
 
 def _drawn(most: int, draw: random.Random) -> int:
@@ -321,7 +319,7 @@ class Search:
         case = self.hypotheses.telling(self.rules, self.fresh)
         if case is None and self.held < FRESH and self.fresh:
             wanted = self.held % 2 == 0  # One that should fail, then one that should pass.
-            alike = [one for one in self.fresh if self.rules[0].holds(one) == wanted] or self.fresh
+            alike = [case for case in self.fresh if self.rules[0].holds(case) == wanted] or self.fresh
             case = self.draw.choice(alike)
         if case is not None:
             self.fresh.remove(case)
@@ -342,7 +340,7 @@ class Search:
         return rule if rule and rule.cost <= MOST_COST else None
 
     def _offer(self, cases: Iterable[Case]) -> None:
-        """Cases that may be tried, each once; small ones first, for they are quick."""
+        """Add cases that may be tried, each once; small ones first, because they are quick."""
         for case in map(self.hypotheses.with_products, cases):
             key = tuple(sorted(case.items()))
             if key not in self.known and self.fits(case):
@@ -354,7 +352,7 @@ class Search:
         """Cases on either side of a rule's limits, and halfway to what is known beyond them."""
         for names, limit in rule.limits:
             values = [int(case["*".join(names)]) for case, _ in self.hypotheses.tried]
-            below, above = ([one for one in values if (one >= limit) == side] for side in (False, True))
+            below, above = ([value for value in values if (value >= limit) == side] for side in (False, True))
             low, high = max(below, default=0), min(above, default=limit)
             for case in (*self.hypotheses.failing[:2], *self.hypotheses.passing[-2:]):
                 others = prod(int(case[name]) for name in names[:-1])

@@ -82,7 +82,9 @@ def shrink(entry: Entry, signature: Signature) -> Search:
     Dimensions that share a shorthand go together first. A dimension is tried from 1 up in doublings, which are the
     quick ones, and then halved down to the smallest size above a size that does not fail: one less passes.
     """
-    now = _spread(entry, signature)
+    words = {word: names for word, names in signature.shorthand.items() if word in entry}
+    sizes = {name: entry[word] for word, names in words.items() for name in names}
+    now: Entry = {**sizes, **{name: value for name, value in entry.items() if name not in words}}
     before: Entry = {}
     while now != before:
         before = now
@@ -91,13 +93,6 @@ def shrink(entry: Entry, signature: Signature) -> Search:
             now = plainer if (yield plainer) else now
         for names in _knobs(now, signature):
             now = yield from _lower(now, names)
-
-
-def _spread(entry: Entry, signature: Signature) -> Entry:
-    """The entry with dimensions in place of their shorthands."""
-    words = {word: names for word, names in signature.shorthand.items() if word in entry}
-    sizes = {name: entry[word] for word, names in words.items() for name in names}
-    return {**sizes, **{name: value for name, value in entry.items() if name not in words}}
 
 
 def _knobs(entry: Entry, signature: Signature) -> Iterator[tuple[str, ...]]:

@@ -42,7 +42,7 @@ def _placed(path: Path, data: Any, text: str, above: int) -> Document:
     try:
         marks = load_yaml("\n" * above + text, shown(path)).marks
     except DefinitionError:
-        return Document(shown(path), data, (above + 1) << 32 | 1)
+        return Document(shown(path), data, (above + 1, 1))
     return Document(shown(path), data, marks)
 
 

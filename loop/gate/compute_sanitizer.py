@@ -62,10 +62,10 @@ def version() -> str:
     if shutil.which(PROGRAM) is None:
         return ""
     try:
-        said = finish(run([PROGRAM, "--version"], limit_s=ASK_LIMIT_S)).output
+        output = finish(run([PROGRAM, "--version"], limit_s=ASK_LIMIT_S)).output
     except LoopError:
         return ""
-    lines = [line for line in said.splitlines() if line.startswith("Version")]
+    lines = [line for line in output.splitlines() if line.startswith("Version")]
     return lines[0].removeprefix("Version").split("(")[0].strip() if lines else "unknown"
 
 
@@ -83,7 +83,7 @@ class Log:
 
 def read_log(text: str) -> Log:
     """A log of compute-sanitizer: reports begin at the margin, the lines that belong to them are indented."""
-    found: list[SanitizerReport] = []
+    reports: list[SanitizerReport] = []
     remarks: list[str] = []
     totals: list[int] = []
     for head, *details in _paragraphs(text):
@@ -93,49 +93,45 @@ def read_log(text: str) -> Log:
         elif "SUMMARY" in head or head == PROGRAM.upper():
             continue
         elif not head.startswith(ITSELF) and any(EVIDENCE.match(line) for line in details):
-            found.append(_report(head, details))
+            reports.append(_report(head, details))
         else:
             remarks.append(head)
-    return Log(tuple(found), sum(totals) if totals else None, tuple(remarks))
+    return Log(tuple(reports), sum(totals) if totals else None, tuple(remarks))
 
 
 def _paragraphs(text: str) -> list[list[str]]:
-    """Each line at the margin, with the lines below it that are indented."""
-    found: list[list[str]] = []
+    """Each line at the margin, with the indented lines below it."""
+    paragraphs: list[list[str]] = []
     for line in text.splitlines():
         words = line.strip().removeprefix(PREFIX)
         if not line.strip().startswith(PREFIX) or not words.strip():
             continue
-        if words.startswith("  ") and found:
-            found[-1].append(words.strip())
+        if words.startswith("  ") and paragraphs:
+            paragraphs[-1].append(words.strip())
         else:
-            found.append([words.strip()])
-    return found
+            paragraphs.append([words.strip()])
+    return paragraphs
 
 
 def _report(head: str, details: Sequence[str]) -> SanitizerReport:
-    severity, placed = SEVERITY.match(head), _placed(head, details)
-    by = next(filter(None, map(THREAD.search, details)), None)
-    return SanitizerReport(
-        kind=next((kind for pattern, kind in KINDS if re.search(pattern, head)), "fault"),
-        severity="warning" if severity and severity[1].lower() == "warning" else "error",
-        words=SEVERITY.sub("", head),
-        kernel=short_name(CAST.sub("", placed[-1]["function"].strip())) if placed else "",
-        places=tuple(dict.fromkeys(one["place"] for one in placed if one["place"])),
-        thread=by[1] if by else "",
-        block=by[2] if by else "",
-    )
-
-
-def _placed(head: str, details: Sequence[str]) -> list[re.Match[str]]:
-    """Where it happened: the first line that says, and the frames below it."""
+    """A finding with its kind, its kernel, its thread, and its places: the first line with one, and the frames."""
 
     def placed(line: str) -> re.Match[str] | None:
         return PLACED.search(line) or OLDER.search(line)
 
     first = next(filter(None, map(placed, (head, *details))), None)
     frames = [placed(line) for line in details if line.startswith("Device Frame:")]
-    return [one for one in (first, *frames) if one]
+    matches = [match for match in (first, *frames) if match]
+    severity, by = SEVERITY.match(head), next(filter(None, map(THREAD.search, details)), None)
+    return SanitizerReport(
+        kind=next((kind for pattern, kind in KINDS if re.search(pattern, head)), "fault"),
+        severity="warning" if severity and severity[1].lower() == "warning" else "error",
+        words=SEVERITY.sub("", head),
+        kernel=short_name(CAST.sub("", matches[-1]["function"].strip())) if matches else "",
+        places=tuple(dict.fromkeys(match["place"] for match in matches if match["place"])),
+        thread=by[1] if by else "",
+        block=by[2] if by else "",
+    )
 
 
 @dataclass
@@ -155,7 +151,7 @@ class Examination:
     def found(self) -> bool:
         """Whether the tool found an error, also where its report is not understood."""
         if self.log.reports:
-            return any(one.severity == "error" for one in self.log.reports)
+            return any(report.severity == "error" for report in self.log.reports)
         return self.code == FOUND or bool(self.log.total)
 
     @property
@@ -177,47 +173,28 @@ def examine(
     bench: Bench, side: Side, tool: SanitizerTool, workloads: Sequence[Workload], limit_s: float
 ) -> Generator[Tick, None, Examination]:
     """One call of a side on each workload under a tool; the judge has to have written the inputs."""
-    found, begun = Examination(), time.monotonic()
+    examination, begun, note = Examination(), time.monotonic(), f"{side.name} under {tool}"
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         log = Path(folder) / f"{tool}.log"
         try:
-            yield from _calls(bench, side, tool, workloads, log, limit_s, found)
+            with bench.open(side, under=command(tool, log)) as worker:
+                yield from worker.receive(START_LIMIT_S, note)
+                for workload in workloads:
+                    try:
+                        yield from worker.ask(Once(bench.call(workload, side.name)), limit_s=limit_s, note=note)
+                    except Refusal as refusal:
+                        examination.refused[workload.name] = str(refusal)
+                examination.code = yield from worker.end(limit_s, note)
         except (WorkerLost, Refusal, LoopError) as error:
-            found.lost = str(error)
-        found.log = read_log(_read(log))
-    found.seconds = time.monotonic() - begun
-    return found
+            examination.lost = str(error)
+        if log.is_file():
+            with log.open("rb") as file:
+                examination.log = read_log(file.read(LOG_BYTES).decode(errors="replace"))
+    examination.seconds = time.monotonic() - begun
+    return examination
 
 
 def command(tool: SanitizerTool, log: Path) -> list[str]:
     """The command line under which a worker is started."""
     usual = ("--error-exitcode", str(FOUND), "--target-processes", "all", "--show-backtrace", "device")
     return [PROGRAM, "--tool", tool, "--log-file", str(log), *usual, *OPTIONS.get(tool, ())]
-
-
-def _calls(
-    bench: Bench,
-    side: Side,
-    tool: SanitizerTool,
-    workloads: Sequence[Workload],
-    log: Path,
-    limit_s: float,
-    found: Examination,
-) -> Generator[Tick, None, None]:
-    note = f"{side.name} under {tool}"
-    with bench.open(side, under=command(tool, log)) as worker:
-        yield from worker.receive(START_LIMIT_S, note)
-        for workload in workloads:
-            try:
-                yield from worker.ask(Once(bench.call(workload, side.name)), limit_s=limit_s, note=note)
-            except Refusal as refusal:
-                found.refused[workload.name] = str(refusal)
-        found.code = yield from worker.end(limit_s, note)
-
-
-def _read(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            return file.read(LOG_BYTES).decode(errors="replace")
-    except OSError:
-        return ""

@@ -21,34 +21,35 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
     if not context.task.emulated:
         return Result(_nothing(context))
     bench, timed_sets = context.bench, context.task.plan.workloads
-    made, failures = yield from compile_all(context, bench.emulations(context.task.emulated))
-    ground = rests_on(context, "kernel.emulate", *(one.build_id for one in made))
+    built, failures = yield from compile_all(context, bench.emulations(context.task.emulated))
+    ground = rests_on(context, "kernel.emulate", *(build.build_id for build in built))
     earlier = None if failures else take_over(context, VerifyOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     wanted = distinct(workloads(context, [*timed_sets, *extra_sets(context)], device="cuda"))
-    checked = [one for one in wanted if not too_much(bench.target, one)]
+    checked = [workload for workload in wanted if not too_much(bench.target, workload)]
     others = beyond(wanted, workloads(context, other_sets(context), device="cuda"))
-    names = {one.name for one in workloads(context, timed_sets, device="cuda")}
-    jobs = [Job(bench.side(one.variant, one, emulated=True), checked) for one in made]
-    library = Job(bench.side(BASELINE), [one for one in checked if one.name in names], layouts=False)
-    *found, control = yield from verify(bench, [*jobs, library])
-    built = {build.variant for build in made}
-    unbuilt = [name for name in context.task.emulated if name not in built]
+    timed = {workload.name for workload in workloads(context, timed_sets, device="cuda")}
+    jobs = [Job(bench.side(build.variant, build, emulated=True), checked) for build in built]
+    on_timed = [workload for workload in checked if workload.name in timed]
+    library = Job(bench.side(BASELINE), on_timed, layouts=False)
+    *every, control = yield from verify(bench, [*jobs, library])
+    names = [build.variant for build in built]
     whole = Verification(
-        found=tuple(checks.model_copy(update={"emulated": True}) for checks in found),
+        found=tuple(checks.model_copy(update={"emulated": True}) for checks in every),
         control=control,
         failures=tuple(failures),
         meant=context.task.emulated,
         seed=context.task.seed,
         command=context.command,
         missing=(
-            *(f"{name} under the emulator: it has no build" for name in unbuilt),
-            *(f"{one.name} under the emulator: {LARGE}" for one in wanted if one not in checked),
             *(
-                f"under the emulator, {text}"
-                for text in unverified(context, [one.variant for one in made], others, "cuda")
+                f"{name} under the emulator: it has no build"
+                for name in context.task.emulated
+                if name not in names
             ),
+            *(f"{workload.name} under the emulator: {LARGE}" for workload in wanted if workload not in checked),
+            *(f"under the emulator, {text}" for text in unverified(context, names, others, "cuda")),
         ),
         untaken={job.side.name: untaken(job.side, checked) for job in jobs},
     )

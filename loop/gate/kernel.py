@@ -54,14 +54,14 @@ def sources(context: Context, arguments: SourceLimits) -> Working[SourcesOutput]
     units, headers, problems, ids = 0, set[str](), list[str](), list[str]()
     for name, variant in context.bench.compiled(context.task.variants).items():
         try:
-            found = yield from build.scan(variant, context.task.folder, context.bench.include)
+            scanned = yield from build.scan(variant, context.task.folder, context.bench.include)
         except BuildFailed as failed:
             return Result(SourcesOutput(ok=False, message=f"{name}: {failed.message}", hint=failed.hint))
-        ids.append(f"{name}={found.identity}")
-        units = max(units, found.units)
-        headers |= set(found.framework_headers)
-        if found.units > arguments.units:
-            problems.append(f"{name} has {found.units} translation units: include them from one file")
+        ids.append(f"{name}={scanned.identity}")
+        units = max(units, scanned.units)
+        headers |= set(scanned.framework_headers)
+        if scanned.units > arguments.units:
+            problems.append(f"{name} has {scanned.units} translation units: include them from one file")
     if headers:
         problems.append(f"framework headers are included, {sorted(headers)[0]} first: use native types")
     message = "; ".join(problems) or "one translation unit a variant, no framework headers"
@@ -80,33 +80,34 @@ def build_variants(context: Context, arguments: NoArguments) -> Working[BuildOut
     """Compile what is not in the cache. A variant that fails leaves the others standing."""
     bench = context.bench
     wanted = {**to_build(context, context.task.variants), **bench.emulations(context.task.emulated)}
-    made, failures = yield from compile_all(context, wanted)
-    compiled = [one for one in made if not one.cached]
-    identity = " ".join(f"{one.variant}={one.build_id}" for one in made)
+    built, failures = yield from compile_all(context, wanted)
+    parts = [
+        f"{each.variant} {'cached' if each.cached else f'compiled in {each.seconds:.1f} s'}"
+        for each in built
+        if each.compiled
+    ]
+    parts += [each.note for each in built if each.note]
+    message = ", ".join(parts) if built else "nothing to compile"
     return Result(
         BuildOutput(
             ok=not failures,
-            message=failures[0].message if failures else _describe_builds(made),
+            message=failures[0].message if failures else message,
             hint=failures[0].hint if failures else None,
-            identity=identity,
-            builds=made,
-            units=max((one.units for one in made), default=0),
-            framework_headers=tuple(sorted({header for one in made for header in one.framework_headers})),
-            seconds=sum(one.seconds for one in compiled),
+            identity=" ".join(f"{each.variant}={each.build_id}" for each in built),
+            builds=built,
+            units=max((each.units for each in built), default=0),
+            framework_headers=tuple(sorted({header for each in built for header in each.framework_headers})),
+            seconds=sum(each.seconds for each in built if not each.cached),
         )
     )
 
 
-def _describe_builds(made: Sequence[Build]) -> str:
-    if not made:
-        return "nothing to compile"
-    compiled = [one for one in made if one.compiled]
-    parts = [f"{one.variant} {'cached' if one.cached else f'compiled in {one.seconds:.1f} s'}" for one in compiled]
-    return ", ".join([*parts, *(one.note for one in made if one.note)])
+Built = tuple[tuple[Build, ...], list[BuildFailed]]
+"""Builds of the variants that compile, and the failures of the others."""
 
 
-def builds(context: Context) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
-    """Builds of all selected variants that compile, and the failures of the others."""
+def builds(context: Context) -> Generator[Tick, None, Built]:
+    """Build all selected variants."""
     return (yield from compile_all(context, to_build(context, context.task.variants)))
 
 
@@ -117,64 +118,51 @@ def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
 
 def compile_all(
     context: Context, variants: Mapping[str, Buildable], *, to_run: bool = True
-) -> Generator[Tick, None, tuple[tuple[Build, ...], list[BuildFailed]]]:
-    """Builds of those that compile, and the failures of the others; a compiler a core runs at a time.
+) -> Generator[Tick, None, Built]:
+    """Build these variants, a compiler a core at a time.
 
     What is `to_run` on the GPU here is not compiled where its driver could not run it; what is only looked at is.
     """
-    tries = (_attempt(context, *one, to_run=to_run) for one in variants.items())
-    attempts = yield from together(tries, cores())
-    made = tuple(one for one in attempts if isinstance(one, Build))
-    return made, [one for one in attempts if isinstance(one, BuildFailed)]
+    bench, folder, limit_s = context.bench, context.task.folder, context.kill_after_s
 
+    def attempt(name: str, variant: Buildable) -> Generator[Tick, None, Build | BuildFailed]:
+        where = {"cache": bench.cache, "include": bench.include}
+        try:
+            if to_run and isinstance(variant, CAbiVariant):
+                must_fit(variant)
+            return (yield from build.build(name, variant, folder, **where, limit_s=limit_s))
+        except BuildFailed as failed:
+            return failed.of(name)
 
-def _attempt(
-    context: Context, name: str, variant: Buildable, *, to_run: bool
-) -> Generator[Tick, None, Build | BuildFailed]:
-    bench, limit_s = context.bench, context.kill_after_s
-    try:
-        if to_run and isinstance(variant, CAbiVariant):
-            must_fit(variant)
-        return (
-            yield from build.build(
-                name, variant, context.task.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
-            )
-        )
-    except BuildFailed as failed:
-        return failed.of(name)
+    attempts = yield from together((attempt(*item) for item in variants.items()), cores())
+    built = tuple(each for each in attempts if isinstance(each, Build))
+    return built, [each for each in attempts if isinstance(each, BuildFailed)]
 
 
 def load(context: Context, arguments: NoArguments) -> Working[LoadOutput]:
     """Load every built library in a process of its own: symbols resolved, build id that of the sources."""
-    made, failures = yield from compile_all(context, context.bench.compiled(context.task.variants))
+    bench = context.bench
+    built, failures = yield from compile_all(context, bench.compiled(context.task.variants))
     if failures:
         return Result(LoadOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
-    loaded: list[str] = []
-    for one in made:
-        problem = yield from _try_to_load(context.bench, one)
-        if problem:
-            undefined = _undefined(problem)
-            hint = f"define {undefined[0]} in the same translation unit" if undefined else None
-            return Result(LoadOutput(ok=False, message=f"{one.variant} {problem}", hint=hint, undefined=undefined))
-        loaded.append(one.variant)
+    for library in built:
+        with bench.open(bench.side(library.variant, library)) as worker:
+            try:
+                yield from worker.receive(START_LIMIT_S, f"loading {library.variant}")
+            except (Refusal, WorkerLost) as error:
+                undefined = _undefined(str(error))
+                hint = f"define {undefined[0]} in the same translation unit" if undefined else None
+                message = f"{library.variant} {error}"
+                return Result(LoadOutput(ok=False, message=message, hint=hint, undefined=undefined))
+    loaded = tuple(library.variant for library in built)
     message = f"{', '.join(loaded)}: loads, build id as on disk" if loaded else "nothing to load"
-    return Result(LoadOutput(ok=True, message=message, loaded=tuple(loaded)))
-
-
-def _try_to_load(bench: Bench, one: Build) -> Generator[Tick, None, str]:
-    """What goes wrong when a library is loaded; empty when nothing does."""
-    with bench.open(bench.side(one.variant, one)) as worker:
-        try:
-            yield from worker.receive(START_LIMIT_S, f"loading {one.variant}")
-        except (Refusal, WorkerLost) as error:
-            return str(error)
-    return ""
+    return Result(LoadOutput(ok=True, message=message, loaded=loaded))
 
 
 def _undefined(problem: str) -> tuple[str, ...]:
     """The symbol of an `undefined symbol: ...` message, demangled where c++filt is at hand."""
-    _, found, rest = problem.partition("undefined symbol: ")
-    if not found:
+    _, marker, rest = problem.partition("undefined symbol: ")
+    if not marker:
         return ()
     symbol = rest.split()[0].rstrip(",")
     try:
@@ -199,14 +187,14 @@ class VerifyTerms(Model):
 
 def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     """Every selected variant, and the baseline as a control, on every workload against float64."""
-    made, failures = yield from builds(context)
+    built, failures = yield from builds(context)
     bench = context.bench
-    names = usable(context, made)
+    names = usable(context, built)
     timed = every_workload(context, context.task.plan.workloads)
     required = distinct([*seeded(context, timed, arguments.seeds), *every_workload(context, extra_sets(context))])
     others = beyond(required, every_workload(context, other_sets(context)))
     wanted = (*required, *sorted(others, key=partial(operations, bench.target)))
-    by_name = {one.variant: one for one in made}
+    by_name = {build.variant: build for build in built}
     sides = [replace(bench.side(name, by_name.get(name)), threads=arguments.threads) for name in names]
     baseline = bench.side(BASELINE)
     room = fitting(bench, wanted, [*sides, baseline], apart=True)
@@ -215,30 +203,35 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     apart, spots = None, tuple[str, ...]()
     if context.task.campaign.executor and len(names) > 1:
         apart = yield from verify_apart(context, names, arguments)
-        found, control = apart.found, apart.control
+        every, control = apart.found, apart.control
     else:
         jobs = [Job(side, room.workloads, enough=arguments.enough) for side in sides]
-        again = _on_other_threads(bench, [one for one in timed if one in room.workloads], jobs)
-        library = Job(baseline, [one for one in timed if one in room.workloads], layouts=False, control=True)
-        *found, control = yield from verify_sides(bench, [*jobs, *again, library], allowance)
-        checks = {name: [check for one in found if one.variant == name for check in one.checks] for name in names}
-        first = {one.variant: one for one in reversed(found)}  # Of several numbers of threads.
-        found = [first[name].model_copy(update={"checks": tuple(checks[name])}) for name in names]
+        fitting_timed = [workload for workload in timed if workload in room.workloads]
+        again = _on_other_threads(bench, fitting_timed, jobs)
+        library = Job(baseline, fitting_timed, layouts=False, control=True)
+        *by_threads, control = yield from verify_sides(bench, [*jobs, *again, library], allowance)
+        every = []
+        for name in names:  # The checks on several numbers of threads are those of one variant.
+            own = [checks for checks in by_threads if checks.variant == name]
+            joined = tuple(check for checks in own for check in checks.checks)
+            every.append(own[0].model_copy(update={"checks": joined}))
         spots = yield from blind_spots(bench, room.workloads)
-    unbuilt = (f"{name}: it has no build" for name in context.task.variants if name not in names)
+    missing = [f"{name}: it has no build" for name in context.task.variants if name not in names]
+    missing += unverified(context, names, allowance.left_out)
+    if bench.device == "cpu" and arguments.threads is not None:
+        missing.append(f"other numbers of threads than {arguments.threads}: leave out `--threads`")
+    elif bench.device == "cpu" and cores() == 1:
+        missing.append("several threads: this machine has one core")
     whole = Verification(
-        found=tuple(found),
+        found=tuple(every),
         control=control,
         failures=tuple(failures),
         meant=context.task.variants,
         seed=context.task.seed,
         command=context.command,
-        missing=(
-            *unbuilt, *unverified(context, names, allowance.left_out), *_untried_threads(bench, arguments),
-            *room.left_out, *bench.notes, *spots,
-        ),
-        untaken={one.name: untaken(one, beyond(allowance.left_out, wanted)) for one in sides},
-    )  # fmt: skip
+        missing=(*missing, *room.left_out, *bench.notes, *spots),
+        untaken={side.name: untaken(side, beyond(allowance.left_out, wanted)) for side in sides},
+    )
     output = whole.output(VerifyOutput)
     update: dict[str, object] = {"message": room.said_after(output.message)}
     update |= _edited(files, _judged_by(context), names, output)
@@ -249,24 +242,15 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
 
 
 def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Job]) -> list[Job]:
-    """The timed workloads once more on another number of threads: an odd one, that few sizes are a multiple of."""
+    """The timed workloads again on another number of threads: an odd one, which divides few sizes."""
     threads = 3 if cores() > 3 else cores() - 1
     if bench.device == "cuda" or threads < 1:
         return []
-    alone = [one for one in jobs if one.side.threads is None]
+    alone = [job for job in jobs if job.side.threads is None]
     return [
-        replace(one, side=replace(one.side, threads=threads), workloads=timed, layouts=False, enough=True)
-        for one in alone
+        replace(job, side=replace(job.side, threads=threads), workloads=timed, layouts=False, enough=True)
+        for job in alone
     ]
-
-
-def _untried_threads(bench: Bench, arguments: VerifyTerms) -> list[str]:
-    """Numbers of threads on which nothing was verified."""
-    if bench.device == "cuda":
-        return []
-    if arguments.threads is not None:
-        return [f"other numbers of threads than {arguments.threads}: leave out `--threads`"]
-    return ["several threads: this machine has one core"] if cores() == 1 else []
 
 
 def unverified(
@@ -285,7 +269,7 @@ def unverified(
 
 
 def _judged_by(context: Context) -> dict[Path, str]:
-    """Contents of the files of a task of another format, without its answers: an answer may try to edit them."""
+    """Hashes of the files of a foreign task, without its answers. An answer may try to edit them."""
     folder = context.task.folder
     if made_of(folder) is None:
         return {}
@@ -296,7 +280,7 @@ def _judged_by(context: Context) -> dict[Path, str]:
 def _edited(
     before: Mapping[Path, str], now: Mapping[Path, str], names: Sequence[str], output: VerifyOutput
 ) -> dict[str, object]:
-    """What is said instead where a file that judges was edited meanwhile."""
+    """Fields that replace the output's where a file that judges was edited; empty where none was."""
     edited = [path for path, content in before.items() if now.get(path) != content]
     if not edited:
         return {}
@@ -331,35 +315,35 @@ def verify_apart(context: Context, names: Sequence[str], arguments: VerifyTerms)
     plan = context.task.plan
     size = math.ceil(len(names) / (JOBS_EACH * context.task.campaign.width))
     pieces = [names[first : first + size] for first in range(0, len(names), size)]
-    parts = [Part(f"verify {', '.join(one)}", arguments, one, plan.workloads, plan.checks) for one in pieces]
+    parts = [Part(f"verify {', '.join(piece)}", arguments, piece, plan.workloads, plan.checks) for piece in pieces]
     answers, jobs = yield from spread(context, "kernel.verify", parts)
-    outputs = [VerifyOutput.model_validate(one, strict=False) for one in answers]
-    controls = [one.control for one in outputs if one.control]
+    outputs = [VerifyOutput.model_validate(answer, strict=False) for answer in answers]
+    controls = [output.control for output in outputs if output.control]
     return Apart(
-        found=[checks for one in outputs for checks in one.variants],
-        control=next((one for one in controls if not one.right), controls[0]),
-        not_exercised=tuple(text for one in outputs for text in one.not_exercised),
+        found=[checks for output in outputs for checks in output.variants],
+        control=next((control for control in controls if not control.right), controls[0]),
+        not_exercised=tuple(text for output in outputs for text in output.not_exercised),
         jobs=jobs,
     )
 
 
-def usable(context: Context, made: Iterable[Build]) -> tuple[str, ...]:
+def usable(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
     """Variants that need no build or have one."""
-    built = {one.variant for one in made}
+    names = {build.variant for build in built}
     wanted = to_build(context, context.task.variants)
-    return tuple(name for name in context.task.variants if name in built or name not in wanted)
+    return tuple(name for name in context.task.variants if name in names or name not in wanted)
 
 
 def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
     """Each workload with so many seeds, those of one shape together: their buffers are used again."""
     sets = context.task.plan.workloads
     others = [every_workload(context, sets, context.task.seed + more) for more in range(1, seeds)]
-    return [one for same in zip(timed, *others, strict=True) for one in same]
+    return [workload for same in zip(timed, *others, strict=True) for workload in same]
 
 
 def distinct(checked: Iterable[Workload]) -> tuple[Workload, ...]:
     """Each workload and seed once."""
-    return tuple({values_key(one): one for one in checked}.values())
+    return tuple({values_key(workload): workload for workload in checked}.values())
 
 
 def other_sets(context: Context) -> list[str]:
@@ -370,8 +354,8 @@ def other_sets(context: Context) -> list[str]:
 
 def beyond(known: Sequence[Workload], more: Iterable[Workload]) -> tuple[Workload, ...]:
     """Workloads that are not among the known ones."""
-    keys = {values_key(one) for one in known}
-    return tuple(one for one in distinct(more) if values_key(one) not in keys)
+    keys = {values_key(workload) for workload in known}
+    return tuple(workload for workload in distinct(more) if values_key(workload) not in keys)
 
 
 def extra_sets(context: Context) -> list[str]:
@@ -384,7 +368,7 @@ def workloads(
 ) -> tuple[Workload, ...]:
     """The same without those that could not be judged in this session: nothing is known of what has no answer."""
     left = unjudged_names(context)
-    return tuple(one for one in every_workload(context, sets, seed, device) if one.name not in left)
+    return tuple(workload for workload in every_workload(context, sets, seed, device) if workload.name not in left)
 
 
 def unjudged_names(context: Context) -> set[str]:
@@ -392,7 +376,7 @@ def unjudged_names(context: Context) -> set[str]:
     verified = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(verified) if verified else VerifyOutput(ok=True, message="")
     sides = (*checks.variants, *([checks.control] if checks.control else []))
-    return {check.workload.name for one in sides for check in one.checks if check.status == "not judged"}
+    return {check.workload.name for side in sides for check in side.checks if check.status == "not judged"}
 
 
 def every_workload(

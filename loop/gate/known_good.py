@@ -11,7 +11,6 @@ from loop.gate.kernel import builds
 from loop.gate.model import ChangesOutput
 from loop.library.definitions import read_file
 from loop.model.measurement import Build
-from loop.model.record import KnownGood
 from loop.model.target import CAbiVariant, Target
 from loop.repository import changes as files_changed
 from loop.repository import export
@@ -22,21 +21,27 @@ SHOWN = 20
 
 def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
     """Compiled variants whose build is not the known good's, and the files that differ from its revision."""
-    made, failures = yield from builds(context)
+    built, failures = yield from builds(context)
     if failures:
         return Result(ChangesOutput(ok=False, message=failures[0].message, hint=failures[0].hint))
     known = context.past.known_good
-    unknown = [one.variant for one in made if one.variant not in known]
+    unknown = [build.variant for build in built if build.variant not in known]
     changed = tuple(
-        one.variant for one in made if one.variant in known and known[one.variant].build_id != one.build_id
+        build.variant
+        for build in built
+        if build.variant in known and known[build.variant].build_id != build.build_id
     )
     commit = next((known[name].commit for name in changed if known[name].commit), None)
     files = (files_changed(context.task.folder, commit) if commit else None) or {}
+    message = "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
+    if changed:
+        where = f": {sum(files.values())} lines in {len(files)} files" if files else ""
+        message = f"{', '.join(changed)} changed since the known good{where}"
     return Result(
         ChangesOutput(
             ok=True,
-            message=_describe(changed, unknown, files),
-            identity=" ".join(f"{one.variant}={one.build_id}" for one in made),
+            message=message,
+            identity=" ".join(f"{build.variant}={build.build_id}" for build in built),
             changed=changed,
             count=len(changed),
             files=tuple(sorted(files))[:SHOWN],
@@ -46,49 +51,39 @@ def changes(context: Context, arguments: NoArguments) -> Working[ChangesOutput]:
     )
 
 
-def _describe(changed: tuple[str, ...], unknown: list[str], files: dict[str, int]) -> str:
-    if not changed:
-        return "nothing to compare with: no known good yet" if unknown else "nothing changed since the known good"
-    where = f": {sum(files.values())} lines in {len(files)} files" if files else ""
-    return f"{', '.join(changed)} changed since the known good{where}"
-
-
 class KnownGoodGone(Exception):
     """There is no known good to measure; the message says why."""
 
 
 def known_good_build(context: Context, name: str, now: Build) -> Generator[Tick, None, Build]:
-    """The build of a variant's known good. Raises KnownGoodGone when there is none other than `now`."""
-    known = context.past.known_good.get(name)
+    """The build of a variant's known good: from the cache, or built again from its commit in a temporary folder.
+
+    Raises KnownGoodGone when there is none other than `now`.
+    """
+    known, bench = context.past.known_good.get(name), context.bench
     if known is None:
         raise KnownGoodGone("no earlier session on this device passed")
     if known.build_id == now.build_id:
         raise KnownGoodGone(f"it is the known good itself, built from the sources of {known.session}")
-    found = build.find_id(name, known.build_id, context.bench.cache)
-    if found is None:
-        found = yield from _again(context, name, known)
-    return found
-
-
-def _again(context: Context, name: str, known: KnownGood) -> Generator[Tick, None, Build]:
-    """Build it from its revision, by its own recipe, in a folder of ours."""
+    if kept := build.find_id(name, known.build_id, bench.cache):
+        return kept
     if known.commit is None:
         raise KnownGoodGone(f"the build of {known.session} has left the cache, and its sources were not committed")
+    commit, limit_s = known.commit[:12], context.kill_after_s
     try:
-        with own_folder(context.bench.cache, ".known-good-") as folder:
+        with own_folder(bench.cache, ".known-good-") as folder:
             place = export(context.task.folder, known.commit, folder)
             variant = read_file(place / "target.yaml", Target).value.variants.get(name)
             if not isinstance(variant, CAbiVariant):
-                raise KnownGoodGone(f"{known.commit[:12]} has no compiled variant {name}")
-            made = yield from build.build(
-                name, variant, place, cache=context.bench.cache, include=context.bench.include,
-                limit_s=context.kill_after_s,
-            )  # fmt: skip
+                raise KnownGoodGone(f"{commit} has no compiled variant {name}")
+            again = yield from build.build(
+                name, variant, place, cache=bench.cache, include=bench.include, limit_s=limit_s
+            )
     except (BuildFailed, LoopError) as failed:
-        raise KnownGoodGone(f"{known.commit[:12]} of {known.session} no longer builds: {failed}") from failed
-    if made.build_id != known.build_id:
+        raise KnownGoodGone(f"{commit} of {known.session} no longer builds: {failed}") from failed
+    if again.build_id != known.build_id:
         raise KnownGoodGone(
-            f"{known.commit[:12]} builds to something else than {known.session} measured: "
+            f"{commit} builds to something else than {known.session} measured: "
             "the compiler changed, or files were not committed"
         )
-    return made
+    return again

@@ -17,11 +17,11 @@ def laid_out(side: Side, workloads: Sequence[Workload]) -> dict[str, Workload]:
     """Of each type the first workload whose inputs can be laid out otherwise: no size is 0, none 1 if possible."""
     if side.kind == "command":  # It reads files.
         return {}
-    found: dict[str, Workload] = {}
-    whole = [one for one in workloads if accepts(side, one) and 0 not in one.sizes.values()]
-    for workload in sorted(whole, key=lambda one: 1 in one.sizes.values()):
-        found.setdefault(workload.dtype, workload)
-    return found
+    chosen: dict[str, Workload] = {}
+    whole = [workload for workload in workloads if accepts(side, workload) and 0 not in workload.sizes.values()]
+    for workload in sorted(whole, key=lambda workload: 1 in workload.sizes.values()):
+        chosen.setdefault(workload.dtype, workload)
+    return chosen
 
 
 def layouts_of(bench: Bench, side: Side, chosen: Workload | None, workload: Workload) -> Sequence[Layout]:
@@ -36,16 +36,16 @@ def layouts_of(bench: Bench, side: Side, chosen: Workload | None, workload: Work
         bench.notes[f"{', '.join(LAYOUTS[1:])} inputs: {GENERATED}"] = None
         return LAYOUTS[:1]
     tried = LAYOUTS if chosen.seed == workload.seed else (LAYOUTS[0], "broadcast")
-    return [one for one in tried if _has(bench, bench.call(workload, side.name, layout=one), one)]
+    return [layout for layout in tried if _has(bench, bench.call(workload, side.name, layout=layout), layout)]
 
 
 def _has(bench: Bench, call: Call, layout: Layout) -> bool:
-    """Whether there is such a layout of a call's inputs, and it tells right from wrong."""
+    """Whether a call's inputs can be laid out so, and whether that can show a mistake."""
     if layout == "transposed":
-        return any(one.strides(layout) != one.strides("contiguous") for one in call.inputs)
-    if layout != "broadcast" or all(one.same < 0 for one in call.inputs):
+        return any(tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs)
+    if layout != "broadcast" or all(tensor.same < 0 for tensor in call.inputs):
         return layout != "broadcast"
-    if all(is_floating(one.dtype) for one in call.outputs):
+    if all(is_floating(output.dtype) for output in call.outputs):
         return True
     bench.notes[f"broadcast inputs: {TIES}"] = None
     return False

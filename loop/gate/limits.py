@@ -64,8 +64,8 @@ def shrunk(target: Target, variant: Takes, workload: Workload, work: float) -> W
         if not free:
             break
         name = max(free, key=lambda name: free[name])
-        given = {name: value for name, value in small.attributes.items() if value is not None}
-        entry = {**small.sizes, name: free[name] // 2, **given, "values": small.values, "dtype": small.dtype}
+        attributes = {name: value for name, value in small.attributes.items() if value is not None}
+        entry = {**small.sizes, name: free[name] // 2, **attributes, "values": small.values, "dtype": small.dtype}
         halved = single(target, entry, small.dtype)
         if accepts(variant, halved):
             small = halved

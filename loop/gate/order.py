@@ -35,13 +35,13 @@ def shuffle(groups: list[list[Workload]]) -> None:
 
 
 def _draw(workloads: Iterable[Workload]) -> random.Random:
-    return random.Random(repr([values_key(one) for one in workloads]))
+    return random.Random(repr([values_key(workload) for workload in workloads]))
 
 
 def checked_again(side: Side, workloads: Sequence[Workload], device: Device) -> set[tuple[str, int]]:
     """Some of a side's workloads; none of a program, which is a process each time, or of what is emulated."""
     if side.kind == "command" or side.emulated:
         return set()
-    keys = [values_key(one) for one in workloads if accepts(side, one)]
+    keys = [values_key(workload) for workload in workloads if accepts(side, workload)]
     most = 1 if device == "cuda" else FIRST_CALLS
     return set(_draw(workloads).sample(keys, min(most, len(keys))))

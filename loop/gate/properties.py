@@ -40,52 +40,48 @@ def properties(context: Context, arguments: Lasting) -> Working[PropertiesOutput
                 not_exercised=("properties: target.yaml names none under `properties`",),
             )
         )
-    found: list[PropertyCheck] = []
+    checks: list[PropertyCheck] = []
     device: Device = context.bench.device if context.task.variants else "cuda"
     sides = yield from _sides(context)
-    ground = rests_on(context, "kernel.properties", *(f"{one.name} {one.build_id}" for one in sides))
+    ground = rests_on(context, "kernel.properties", *(f"{side.name} {side.build_id}" for side in sides))
     earlier = take_over(context, PropertiesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
     for side in sides:
-        found += yield from relate(context.bench, side, names, chosen(context, device))
-    return Result(_output(context, names, found).model_copy(update={"rests_on": ground}))
+        checks += yield from relate(context.bench, side, names, chosen(context, device))
+    return Result(_output(context, names, checks).model_copy(update={"rests_on": ground}))
 
 
 def _sides(context: Context) -> Generator[Tick, None, list[Side]]:
     """The variants that run here; where there are none, those that are emulated."""
     bench = context.bench
     if context.task.variants:
-        made, _ = yield from builds(context)
-        by_name = {one.variant: one for one in made}
-        return [bench.side(name, by_name.get(name)) for name in usable(context, made)]
-    made, _ = yield from compile_all(context, bench.emulations(context.task.emulated))
-    return [bench.side(one.variant, one, emulated=True) for one in made]
+        built, _ = yield from builds(context)
+        by_name = {build.variant: build for build in built}
+        return [bench.side(name, by_name.get(name)) for name in usable(context, built)]
+    built, _ = yield from compile_all(context, bench.emulations(context.task.emulated))
+    return [bench.side(build.variant, build, emulated=True) for build in built]
 
 
 def chosen(context: Context, device: Device) -> tuple[Workload, ...]:
     """The timed workloads, and the first of each other type among the checked ones; plain values only."""
     timed = workloads(context, context.task.plan.workloads, device=device)
     others: dict[str, Workload] = {}
-    for one in workloads(context, extra_sets(context), device=device):
-        if one.dtype not in {workload.dtype for workload in timed} and one.values == "normal":
-            others.setdefault(one.dtype, one)
-    return (*(one for one in timed if one.values == "normal"), *others.values())
+    for workload in workloads(context, extra_sets(context), device=device):
+        if workload.dtype not in {workload.dtype for workload in timed} and workload.values == "normal":
+            others.setdefault(workload.dtype, workload)
+    return (*(workload for workload in timed if workload.values == "normal"), *others.values())
 
 
-def _output(context: Context, names: Sequence[str], found: Sequence[PropertyCheck]) -> PropertiesOutput:
-    failed = [check for check in found if check.status == "failed"]
-    held = [check for check in found if check.status == "holds"]
-    idle = [
-        name
-        for name in names
-        if not any(check.property == name and check.status != "inapplicable" for check in found)
-    ]
-    tried = len(names) - len(idle)
+def _output(context: Context, names: Sequence[str], checks: Sequence[PropertyCheck]) -> PropertiesOutput:
+    failed = [check for check in checks if check.status == "failed"]
+    held = sum(check.status == "holds" for check in checks)
+    applied = {check.property for check in checks if check.status != "inapplicable"}
+    idle = [name for name in names if name not in applied]
+    tried, hint = len(names) - len(idle), None
     subject = "1 property holds" if tried == 1 else f"{tried} properties hold"
-    message = f"{subject} in {say.count(len(held), 'check')}"
-    message = message if found else "nothing to try them on: no variant runs here"
-    hint = None
+    message = f"{subject} in {say.count(held, 'check')}"
+    message = message if checks else "nothing to try them on: no variant runs here"
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"
@@ -93,20 +89,19 @@ def _output(context: Context, names: Sequence[str], found: Sequence[PropertyChec
         ok=not failed,
         message=message,
         hint=hint,
-        verdicts=tuple(_verdict(check) for check in failed),
+        verdicts=tuple(
+            NoSpeedVerdict(
+                variant=check.variant,
+                workload=check.workload,
+                against="baseline",
+                verdict="incorrect",
+                reason=check.message,
+            )
+            for check in failed
+        ),
         not_exercised=tuple(f"property {name}: it applies to no workload" for name in idle),
-        checks=tuple(found),
-        held=len(held),
-    )
-
-
-def _verdict(check: PropertyCheck) -> NoSpeedVerdict:
-    return NoSpeedVerdict(
-        variant=check.variant,
-        workload=check.workload,
-        against="baseline",
-        verdict="incorrect",
-        reason=check.message,
+        checks=tuple(checks),
+        held=held,
     )
 
 
@@ -114,28 +109,24 @@ def relate(
     bench: Bench, side: Side, properties: Sequence[str], workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[PropertyCheck, ...]]:
     """Try each property on each workload whose type the side takes. Raises LoopError when the judge is lost."""
-    found: list[PropertyCheck] = []
+    checks: list[PropertyCheck] = []
     worker = KeptWorker(bench, side)
     try:
-        for workload in (one for one in workloads if accepts(side, one)):
+        for workload in (workload for workload in workloads if accepts(side, workload)):
             yield from bench.expect(workload)
             for name in properties:
-                found.append((yield from _try(worker, name, workload)))
+                try:
+                    check = yield from _walk(worker, name, workload)
+                except (WorkerLost, Refusal) as failure:
+                    check = _check(side, name, workload, "failed", f"{failure} on {workload.name}")
+                checks.append(check)
     finally:
         worker.close()
-    return tuple(found)
-
-
-def _try(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, PropertyCheck]:
-    """One property on one workload."""
-    try:
-        return (yield from _walk(worker, name, workload))
-    except (WorkerLost, Refusal) as failure:
-        return _check(worker.side, name, workload, "failed", f"{failure} on {workload.name}")
+    return tuple(checks)
 
 
 def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, None, PropertyCheck]:
-    """Give the judge each output it asks for, until it has a finding."""
+    """Give the judge each output that it asks for, until it has a finding."""
     bench, side = worker.bench, worker.side
     yield from worker.load()
     note = f"{name} of {side.name} on {workload.name}"
@@ -158,7 +149,7 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
 def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:
     """The workload that a call of a property stands for: its shapes and attributes may be others."""
     texts = zip(signature.inputs.values(), call.inputs, strict=True)
-    sizes = {name: size for text, one in texts for name, size in zip(text.split(), one.shape, strict=True)}
+    sizes = {name: size for text, tensor in texts for name, size in zip(text.split(), tensor.shape, strict=True)}
     words = " ".join(f"{name}{size}" for name, size in sizes.items())
     changes = {"name": words, "sizes": {**workload.sizes, **sizes}, "attributes": call.attributes}
     return workload.model_copy(update=changes)

@@ -56,7 +56,7 @@ class Progress:
     @property
     def whole(self) -> bool:
         """Whether every tool got to say what it found."""
-        return not self.late and all(one.status != "unknown" for one in self.runs)
+        return not self.late and all(run.status != "unknown" for run in self.runs)
 
 
 def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutput]:
@@ -69,21 +69,21 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
         missing = (f"{listed(TOOLS)} of {', '.join(names)}: {why}",)
         return Result(SanitizeOutput(ok=True, message="nothing was sanitized", not_exercised=missing))
     built, failures = yield from builds(context)
-    made = [one for one in built if one.compiled]
+    compiled = [build for build in built if build.compiled]
     progress = Progress()
-    progress.missing += [f"sanitizers on what does not compile: {one.message}" for one in failures]
-    chosen = [build.variant for build in made if _wanted(context, build, arguments, progress)]
+    progress.missing += [f"sanitizers on what does not compile: {failure.message}" for failure in failures]
+    chosen = [build.variant for build in compiled if _wanted(context, build, arguments, progress)]
     calls = {name: _calls(context, name, arguments.calls) for name in chosen}
     progress.missing += [f"sanitizers on {name}: no workload is for it" for name, own in calls.items() if not own]
-    ids = [f"{one.variant} {one.build_id}" for one in made if calls.get(one.variant)]
+    ids = [f"{build.variant} {build.build_id}" for build in compiled if calls.get(build.variant)]
     terms = (compute_sanitizer.version(), str(arguments.calls), str(arguments.wrong))
     ground = rests_on(context, "kernel.sanitize", *terms, *ids)
     earlier = None if failures else take_over(context, SanitizeOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
-    for workload in {one.name: one for own in calls.values() for one in own}.values():
+    for workload in {workload.name: workload for own in calls.values() for workload in own}.values():
         yield from context.bench.expect(workload)
-    jobs = [(tool, build) for tool in TOOLS for build in made if calls.get(build.variant)]
+    jobs = [(tool, build) for tool in TOOLS for build in compiled if calls.get(build.variant)]
     yield from together((_job(context, *job, calls, progress) for job in jobs), min(AT_ONCE, cores()))
     return Result(
         _output(context, progress, calls).model_copy(update={"rests_on": ground if progress.whole else ""})
@@ -92,14 +92,13 @@ def sanitize(context: Context, arguments: SanitizeTerms) -> Working[SanitizeOutp
 
 def _candidates(context: Context) -> tuple[str, ...]:
     """Compiled variants of the session that are made for a GPU, also those that are emulated here."""
-    variants = context.bench.target.variants
-    named = dict.fromkeys((*context.task.variants, *context.task.emulated))
-    on_gpu = context.bench.device == "cuda"
-    return tuple(
-        name
-        for name in named
-        if isinstance(one := variants[name], CAbiVariant) and (one.device == "cuda" or on_gpu)
-    )
+    variants, on_gpu = context.bench.target.variants, context.bench.device == "cuda"
+    chosen = []
+    for name in dict.fromkeys((*context.task.variants, *context.task.emulated)):
+        variant = variants[name]
+        if isinstance(variant, CAbiVariant) and (variant.device == "cuda" or on_gpu):
+            chosen.append(name)
+    return tuple(chosen)
 
 
 def _why_not(context: Context) -> str:
@@ -113,26 +112,26 @@ def _why_not(context: Context) -> str:
 
 
 def _wanted(context: Context, build: Build, arguments: SanitizeTerms, progress: Progress) -> bool:
-    """Whether a build is to be sanitized: not one that was found wrong, which is said."""
+    """Whether to sanitize a build: not if it was found wrong. Notes that it is left out."""
     latest = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
-    mine = [one for one in checks if (one.variant, one.build_id) == (build.variant, build.build_id)]
-    wrong = any(not one.right for one in mine)
-    if wrong and not arguments.wrong:
-        progress.missing.append(f"sanitizers on {build.variant}: it was not found right")
-    return arguments.wrong or not wrong
+    own = [each for each in checks if (each.variant, each.build_id) == (build.variant, build.build_id)]
+    if arguments.wrong or all(each.right for each in own):
+        return True
+    progress.missing.append(f"sanitizers on {build.variant}: it was not found right")
+    return False
 
 
 def _calls(context: Context, name: str, count: int) -> tuple[Workload, ...]:
     """A few small workloads of the plan's check sets, or of those that are timed where it has none."""
     target, variant = context.bench.target, context.bench.target.variants[name]
-    sets = extra_sets(context) or context.task.plan.workloads
-    candidates = [one for one in workloads(context, sets, device="cuda") if accepts(variant, one)]
+    every = workloads(context, extra_sets(context) or context.task.plan.workloads, device="cuda")
+    candidates = [workload for workload in every if accepts(variant, workload)]
     if target.flops is None:
-        return few(
-            candidates, {one.name: float(working_set(target, one)) for one in candidates}, MOST_BYTES, count
-        )
-    return few(candidates, {one.name: counted(target.flops, one) or 0.0 for one in candidates}, MOST_FLOPS, count)
+        sizes = {workload.name: float(working_set(target, workload)) for workload in candidates}
+        return few(candidates, sizes, MOST_BYTES, count)
+    work = {workload.name: counted(target.flops, workload) or 0.0 for workload in candidates}
+    return few(candidates, work, MOST_FLOPS, count)
 
 
 def few(
@@ -145,28 +144,30 @@ def few(
     are too much, the least is taken. `work`: by the name of the workload.
     """
     # What the course of a kernel may depend on: not the values.
-    unlike = {(one.dtype, *one.sizes.items(), *_traits(one)): one for one in reversed(candidates)}
-    ordered = sorted(unlike.values(), key=lambda one: (-work[one.name], one.name))
-    small = [one for one in ordered if work[one.name] <= most] or ordered[-1:]
+    unlike = {
+        (workload.dtype, *workload.sizes.items(), *_traits(workload)): workload
+        for workload in reversed(candidates)
+    }
+    ordered = sorted(unlike.values(), key=lambda workload: (-work[workload.name], workload.name))
+    small = [workload for workload in ordered if work[workload.name] <= most] or ordered[-1:]
     chosen = _covering(small)[:count]
-    chosen += [one for one in small if one not in chosen][: count - len(chosen)]
-    return tuple(sorted(chosen, key=lambda one: (work[one.name], one.name)))
+    chosen += [workload for workload in small if workload not in chosen][: count - len(chosen)]
+    return tuple(sorted(chosen, key=lambda workload: (work[workload.name], workload.name)))
 
 
-def _traits(one: Workload) -> list[Trait]:
-    """Its type, and those attributes that choose between a few ways."""
-    ways = [(name, value) for name, value in one.attributes.items() if isinstance(value, bool | str)]
-    return [("dtype", one.dtype), *ways]
+def _traits(workload: Workload) -> list[Trait]:
+    ways = [(name, value) for name, value in workload.attributes.items() if isinstance(value, bool | str)]
+    return [("dtype", workload.dtype), *ways]
 
 
 def _covering(ordered: Sequence[Workload]) -> list[Workload]:
     """Workloads until every trait is there, each one that brings something new."""
     chosen: list[Workload] = []
-    seen: set[Trait] = set()
-    for one in ordered:
-        if not seen.issuperset(_traits(one)):
-            chosen.append(one)
-            seen.update(_traits(one))
+    traits: set[Trait] = set()
+    for workload in ordered:
+        if not traits.issuperset(_traits(workload)):
+            chosen.append(workload)
+            traits.update(_traits(workload))
     return chosen
 
 
@@ -177,15 +178,15 @@ def _job(
     calls: Mapping[str, Sequence[Workload]],
     progress: Progress,
 ) -> Generator[Tick, None, None]:
-    """One variant under one tool, unless the step's time is over."""
+    """Examine one variant under one tool, unless the step's time is over."""
     if time.monotonic() - progress.begun > context.budget_s:
         progress.late.append((build.variant, tool))
         return
     side, own = context.bench.side(build.variant, build), calls[build.variant]
     limit_s = min(CALL_LIMIT_S, context.kill_after_s / 2)
-    found = yield from examine(context.bench, side, tool, own, limit_s)
-    workload = (yield from _blame(context, build, tool, own, found, progress)) if found.found else ""
-    progress.runs.append(_run(build, tool, own, found, workload))
+    examination = yield from examine(context.bench, side, tool, own, limit_s)
+    workload = (yield from _blame(context, build, tool, own, examination, progress)) if examination.found else ""
+    progress.runs.append(_run(build, tool, own, examination, workload))
 
 
 def _blame(
@@ -193,12 +194,12 @@ def _blame(
     build: Build,
     tool: SanitizerTool,
     own: Sequence[Workload],
-    found: Examination,
+    examination: Examination,
     progress: Progress,
 ) -> Generator[Tick, None, str]:
-    """The workload on which a tool finds something, by trying one at a time; an invalid access ends its call."""
-    if found.refused and tool == "memcheck":
-        return next(iter(found.refused))
+    """The workload on which a tool finds something, found by trying one at a time."""
+    if examination.refused and tool == "memcheck":
+        return next(iter(examination.refused))
     side = context.bench.side(build.variant, build)
     for workload in own:
         if len(own) == 1 or time.monotonic() - progress.begun > context.budget_s:
@@ -210,12 +211,12 @@ def _blame(
 
 
 def _run(
-    build: Build, tool: SanitizerTool, own: Sequence[Workload], found: Examination, workload: str
+    build: Build, tool: SanitizerTool, own: Sequence[Workload], examination: Examination, workload: str
 ) -> SanitizerRun:
-    status = "found" if found.found else "unknown" if found.why_unknown else "clean"
-    reports = found.log.reports
-    if found.found and not any(one.severity == "error" for one in reports):
-        words = next(iter(found.log.remarks), f"exit {found.code}, and no report that is understood")
+    status = "found" if examination.found else "unknown" if examination.why_unknown else "clean"
+    reports = examination.log.reports
+    if examination.found and not any(report.severity == "error" for report in reports):
+        words = next(iter(examination.log.remarks), f"exit {examination.code}, and no report that is understood")
         reports = (SanitizerReport(kind="fault", words=words), *reports)
     return SanitizerRun.model_validate(
         {
@@ -223,21 +224,21 @@ def _run(
             "build_id": build.build_id,
             "tool": tool,
             "status": status,
-            "workloads": tuple(one.name for one in own),
-            "seconds": found.seconds,
+            "workloads": tuple(workload.name for workload in own),
+            "seconds": examination.seconds,
             "reports": reports[:MOST_REPORTS],
-            "total": max(found.log.total or 0, len(reports)),
+            "total": max(examination.log.total or 0, len(reports)),
             "workload": workload,
-            "why": "" if status == "clean" else found.why_unknown,
+            "why": "" if status == "clean" else examination.why_unknown,
         }
     )
 
 
 def _output(context: Context, progress: Progress, calls: Mapping[str, Sequence[Workload]]) -> SanitizeOutput:
-    runs = sorted(progress.runs, key=lambda one: (TOOLS.index(one.tool), one.variant))
-    bad = [one for one in runs if one.status == "found"]
-    unknown = [(one.variant, one.tool, one.why) for one in runs if one.status == "unknown"]
-    unknown += [(*one, f"the step's {context.budget_s:g} s were over") for one in progress.late]
+    runs = sorted(progress.runs, key=lambda run: (TOOLS.index(run.tool), run.variant))
+    bad = [run for run in runs if run.status == "found"]
+    unknown = [(run.variant, run.tool, run.why) for run in runs if run.status == "unknown"]
+    unknown += [(*late, f"the step's {context.budget_s:g} s were over") for late in progress.late]
     cleared = [run.variant for run in runs if run.status == "clean"]
     clean = tuple(name for name in calls if cleared.count(name) == len(TOOLS))
     message = _describe(runs, clean)
@@ -245,22 +246,33 @@ def _output(context: Context, progress: Progress, calls: Mapping[str, Sequence[W
         who = [f"{run.tool} of {run.variant}" for run in bad]
         more = f"; so {'does' if len(bad) == 2 else 'do'} {listed(who[1:])}" if bad[1:] else ""
         message = f"{who[0]} finds something: {bad[0].told}{more}"
+    verdicts = tuple(  # One a variant: what a sanitizer finds wrong is wrong, and has no speed.
+        NoSpeedVerdict(
+            variant=run.variant,
+            workload=run.workload or run.workloads[0],
+            against="baseline",
+            verdict="incorrect",
+            cause="sanitizer",
+            reason=f"{run.tool}: {run.told}",
+        )
+        for run in {run.variant: run for run in reversed(bad)}.values()
+    )
     return SanitizeOutput(
         ok=not bad,
         message=message,
         hint=_replay(context, bad[0], calls) if bad else None,
-        verdicts=tuple(_verdicts(bad)),
+        verdicts=verdicts,
         not_exercised=(*progress.missing, *_unseen(unknown)),
-        learned=tuple(f"Under {one.tool}, {one.told}." for one in bad),
+        learned=tuple(f"Under {run.tool}, {run.told}." for run in bad),
         runs=tuple(runs),
         clean=clean,
-        found=tuple(dict.fromkeys(one.variant for one in bad)),
+        found=tuple(dict.fromkeys(run.variant for run in bad)),
         version=compute_sanitizer.version(),
     )
 
 
 def _unseen(unknown: Sequence[tuple[str, SanitizerTool, str]]) -> Iterator[str]:
-    """`memcheck and racecheck of small, split_k: why`: a line for all that have a reason in common."""
+    """`memcheck and racecheck of small, split_k: why`: one line for all with the same reason."""
     tools: dict[tuple[str, str], list[SanitizerTool]] = {}
     for variant, tool, why in unknown:
         tools.setdefault((variant, why), []).append(tool)
@@ -271,35 +283,20 @@ def _unseen(unknown: Sequence[tuple[str, SanitizerTool, str]]) -> Iterator[str]:
         yield f"{named} of {', '.join(variants)}: {why}"
 
 
-def _verdicts(bad: Sequence[SanitizerRun]) -> Iterator[NoSpeedVerdict]:
-    """What a sanitizer finds wrong is wrong, and has no speed; one verdict a variant."""
-    for one in {one.variant: one for one in reversed(bad)}.values():
-        workload = one.workload or one.workloads[0]
-        yield NoSpeedVerdict(
-            variant=one.variant,
-            workload=workload,
-            against="baseline",
-            verdict="incorrect",
-            cause="sanitizer",
-            reason=f"{one.tool}: {one.told}",
-        )
-
-
-def _replay(context: Context, one: SanitizerRun, calls: Mapping[str, Sequence[Workload]]) -> str:
-    """The command that shows a finding again, and how to see lines where there were none."""
-    named = [w for w in calls[one.variant] if w.name == one.workload] or list(calls[one.variant])
+def _replay(context: Context, run: SanitizerRun, calls: Mapping[str, Sequence[Workload]]) -> str:
+    """The command that shows a finding again, and how to make the tool name lines."""
+    named = [w for w in calls[run.variant] if w.name == run.workload] or list(calls[run.variant])
     signature = context.bench.target.signature
-    given = [word for w in named for word in ("--workloads", spelled(entry_of(signature, w)))]
-    words = ("verify", one.variant, "--sanitize", "--device", "cuda", *given, "--seed", str(context.task.seed))
-    lines = "" if one.first is None or one.first.places else f"; {WITHOUT_LINES}"
+    chosen = [word for w in named for word in ("--workloads", spelled(entry_of(signature, w)))]
+    words = ("verify", run.variant, "--sanitize", "--device", "cuda", *chosen, "--seed", str(context.task.seed))
+    lines = "" if run.first is None or run.first.places else f"; {WITHOUT_LINES}"
     return f"again: {context.command('kernels', *words)}{lines}"
 
 
 def _describe(runs: Sequence[SanitizerRun], clean: Sequence[str]) -> str:
-    """What was found clean, and under what."""
-    calls = {one.variant: len(one.workloads) for one in runs}
+    calls = {run.variant: len(run.workloads) for run in runs}
     parts = [f"{name} clean in {calls[name]} calls" for name in clean]
     parts += [f"{name} not under all" for name in calls if name not in clean]
-    warned = sum(one.total for one in runs if one.status == "clean")
+    warned = sum(run.total for run in runs if run.status == "clean")
     also = f"; warnings that fail nothing: {warned}" if warned else ""
     return f"{listed(TOOLS)}: {', '.join(parts) or 'nothing was sanitized'}{also}"

@@ -29,21 +29,21 @@ def misfit(variant: CAbiVariant) -> tuple[str, str] | None:
 
     For another compiler, or one that is not there, nothing is known.
     """
-    found, gpu = gpus(), _gpu_of(variant)
+    here, gpu = gpus(), _gpu_of(variant)
     release = nvcc_release(variant.build.compiler) if gpu else None
     if gpu is None or release is None:
         return None
-    conflict = toolkits.too_new("code from nvcc", release, found.cuda, found.driver)
+    conflict = toolkits.too_new("code from nvcc", release, here.cuda, here.driver)
     if conflict:
-        return conflict, toolkits.older_toolkit(release, found.cuda)
+        return conflict, toolkits.older_toolkit(release, here.cuda)
     unknown = toolkits.unknown_gpu(release, gpu.architecture)
     if unknown and toolkits.builds_for(variant.build.flags, gpu.architecture):
-        return f"{unknown} ({gpu.name})", toolkits.fitting_toolkit(gpu.architecture, found.cuda)
+        return f"{unknown} ({gpu.name})", toolkits.fitting_toolkit(gpu.architecture, here.cuda)
     return None
 
 
 def _missing(variant: CAbiVariant) -> tuple[str, str] | None:
-    """That there is no nvcc to build with, and where another is, or which to install; None where there is."""
+    """Why there is no nvcc to build with, and what mends it; None where there is one."""
     compiler, gpu = variant.build.compiler, _gpu_of(variant)
     if gpu is None or shutil.which(compiler) is not None:
         return None
@@ -54,7 +54,7 @@ def _missing(variant: CAbiVariant) -> tuple[str, str] | None:
 
 
 def _gpu_of(variant: CAbiVariant) -> Gpu | None:
-    """The GPU that a variant is built for by nvcc to run on; None where it is not, or there is none."""
+    """The GPU that nvcc builds a variant for; None where nvcc does not build it, or there is no GPU."""
     by_nvcc = variant.device == "cuda" and Path(variant.build.compiler).name == "nvcc"
     return gpus().first if by_nvcc else None
 

@@ -51,22 +51,22 @@ def is_wrong(finding: Finding) -> bool:
 def _which(wrong: list[Turn], right: list[Turn]) -> Which:
     if not wrong or not right:
         return "all" if wrong else "none"
-    if max(one.last for one in wrong) < min(one.first for one in right):
+    if max(turn.last for turn in wrong) < min(turn.first for turn in right):
         return "first"
-    return "later" if max(one.last for one in right) < min(one.first for one in wrong) else "mixed"
+    return "later" if max(turn.last for turn in right) < min(turn.first for turn in wrong) else "mixed"
 
 
-def cause_of(seen: WrongTurns, again: WrongTurns) -> Cause:
+def cause_of(first: WrongTurns, again: WrongTurns) -> Cause:
     """What two checks of one call say, the second in a fresh process; empty where its place says nothing.
 
     Both have to agree: what differs by chance, as in a race, differs from process to process.
     """
-    if again.which == "first" and (seen.which == "first" or (seen.which == "all" and not seen.fresh)):
+    if again.which == "first" and (first.which == "first" or (first.which == "all" and not first.fresh)):
         return "first call"
-    kept = seen.which == "all" and not seen.fresh and again.which in ("none", "later")
-    return "later calls" if kept or (seen.which == again.which == "later") else ""
+    kept = first.which == "all" and not first.fresh and again.which in ("none", "later")
+    return "later calls" if kept or (first.which == again.which == "later") else ""
 
 
-def named(check: Check, cause: Cause, seen: WrongTurns) -> Check:
+def named(check: Check, cause: Cause, turns: WrongTurns) -> Check:
     """The check with this cause."""
-    return check.model_copy(update={"cause": cause, "message": f"{SAID[cause]}: {seen.message}"})
+    return check.model_copy(update={"cause": cause, "message": f"{SAID[cause]}: {turns.message}"})

@@ -62,23 +62,23 @@ class Verification:
     @property
     def unjudged(self) -> tuple[str, ...]:
         """Workloads on which nothing could be judged, and why."""
-        checks = (check for one in (*self.found, self.control) for check in one.checks)
-        first = {one.workload.name: one.message for one in checks if one.status == "not judged"}
+        checks = (check for checks in (*self.found, self.control) for check in checks.checks)
+        first = {check.workload.name: check.message for check in checks if check.status == "not judged"}
         return tuple(f"not judged: {message}" for message in first.values())
 
     @property
     def declined(self) -> Iterator[str]:
         """Layouts of inputs that a variant declined, or leaves out by its `takes`."""
-        for one in self.found:
-            layouts = {check.inputs: 0 for check in one.checks if check.status == "unsupported"}
-            said = [layout for layout in layouts if layout != "contiguous"]
-            if said:
-                yield f"{one.variant} on {', '.join(said)} inputs: not supported"
+        for checks in self.found:
+            layouts = {check.inputs: 0 for check in checks.checks if check.status == "unsupported"}
+            declined = [layout for layout in layouts if layout != "contiguous"]
+            if declined:
+                yield f"{checks.variant} on {', '.join(declined)} inputs: not supported"
 
     @property
     def given_up(self) -> tuple[str, ...]:
         """Variants whose checks ended early, because so many had hung."""
-        hung = {one.variant: sum(check.status == "hung" for check in one.checks) for one in self.found}
+        hung = {checks.variant: sum(check.status == "hung" for check in checks.checks) for checks in self.found}
         return tuple(
             f"{name} on the workloads after its call number {count} that hung"
             for name, count in hung.items()
@@ -108,7 +108,13 @@ class Verification:
                 iter([*self.untaken.get(idle[0], ()), *self.unjudged, *self.left_out]), "there is no workload"
             )
             return f"nothing was checked of {idle[0]}: {why}"
-        return ", ".join(map(_right, self.found)) or "no variant to verify"
+        parts = [
+            f"{checks.variant} right in {len(checks.checks)} checks"
+            if checks.count("right") == len(checks.checks)
+            else f"{checks.variant} {checks.tally}"
+            for checks in self.found
+        ]
+        return ", ".join(parts) or "no variant to verify"
 
     @property
     def hint(self) -> str | None:
@@ -118,31 +124,21 @@ class Verification:
         if self.control.first_failure:
             return "look at `reference`, `plain`, `baseline` and `tolerance` of target.yaml before any variant"
         wrong = next((checks for checks in self.found if checks.first_failure), None)
-        if wrong is None:
-            return self.failures[0].hint if self.failures else self._other_workloads
-        return f"mend {wrong.variant}, then `{self.command('kernels', 'verify', wrong.variant)}`"
-
-    @property
-    def _other_workloads(self) -> str | None:
-        """What to do where a variant had nothing to compute."""
+        if wrong is not None:
+            return f"mend {wrong.variant}, then `{self.command('kernels', 'verify', wrong.variant)}`"
+        if self.failures:
+            return self.failures[0].hint
         if all(checks.count("right") for checks in self.found):
             return None
         types = f"`{self.command('kernels', 'list')}` shows the types of each"
         return f"{types}: say dtype=... in --workloads, or name another set"
 
 
-def _right(checks: VariantChecks) -> str:
-    """`cpu right in 74 checks`, or every state with its count where there are others."""
-    if checks.count("right") == len(checks.checks):
-        return f"{checks.variant} right in {len(checks.checks)} checks"
-    return f"{checks.variant} {checks.tally}"
-
-
 def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Workloads on which a side has no check and why: it does not take their type, or `takes` leaves them out."""
     every = tuple(workloads)
-    types = {one.name: one.dtype for one in every if one.dtype not in side.dtypes}
-    beyond = {one.name: unsupported(side, one) for one in every if one.name not in types}
+    types = {workload.name: workload.dtype for workload in every if workload.dtype not in side.dtypes}
+    beyond = {workload.name: unsupported(side, workload) for workload in every if workload.name not in types}
     sizes = {name: why for name, why in beyond.items() if why}
     texts = []
     if types:
@@ -164,7 +160,7 @@ def incorrect(checks: VariantChecks, against: Against = "baseline") -> tuple[NoS
     Of several failed checks the first speaks, as in the step's own message; one that was tampered with before it.
     """
     first: dict[str, Check] = {}
-    for check in sorted(checks.checks, key=lambda one: one.status != "tampered"):
+    for check in sorted(checks.checks, key=lambda check: check.status != "tampered"):
         if not check.passed:
             first.setdefault(check.workload.name, check)
     return tuple(

@@ -36,8 +36,8 @@ AHEAD = 2
 LARGE = 64 << 20
 """Bytes of inputs and outputs of a call from which on processes of many sides have no room side by side."""
 UNMOVED = 32.0
-"""Right answers that are so many times what rounding loses apart have no common output: a right kernel may lose 16
-times as much on either side."""
+"""If two right outputs differ by more than this many rounding errors, one output cannot be right for both seeds: a
+right kernel may be 16 of them off on either side."""
 STALE = "; results of earlier calls are NaN by now: is it one of those?"
 TIES = "; wrong indices lead to equal values (ties): a `checker` in target.yaml can accept either"
 OF_ELEMENTS = ("elements", "loose tolerance", "NaN")
@@ -56,11 +56,11 @@ class Job:
     enough: bool = False
     """Whether the first failure ends it."""
     call_limit_s: float | None = None
-    """A call that has not come back by then hangs; None: as its work says."""
+    """Seconds after which a call hangs; None: a limit that grows with the call's work."""
     control: bool = False
-    """Whether it is held against itself: of a slow call one is made, for nobody learns from it."""
+    """True for the control run. Slow control calls run once, because their timing is not used."""
     suspected: bool = False
-    """Whether wrong outputs are held against known faults."""
+    """Whether wrong outputs are compared with those of known faults."""
 
 
 @dataclasses.dataclass
@@ -147,7 +147,7 @@ def _check_all(
     The process is not kept after that where it is large, or where its side has nothing left of what comes `later`.
     """
     call = bench.call(same[0], "judge")
-    large = call.output.size + sum(one.pool_size for one in call.inputs) > LARGE
+    large = call.output.size + sum(tensor.pool_size for tensor in call.inputs) > LARGE
     for number, checker in enumerate(checkers):
         for following in checkers[number + 1 : number + AHEAD]:
             if any(map(following.concerns, same)):
@@ -184,7 +184,7 @@ class Checker:
     @property
     def checks(self) -> VariantChecks:
         """What was found so far, in the order of the job."""
-        places = {values_key(one): place for place, one in enumerate(self.job.workloads)}
+        places = {values_key(workload): place for place, workload in enumerate(self.job.workloads)}
 
         def place(check: Check) -> tuple[int, int]:
             return places.get(values_key(check.workload), len(places)), LAYOUTS.index(check.inputs)
@@ -203,7 +203,10 @@ class Checker:
 
     def check(self, workload: Workload) -> Generator[Tick, None, None]:
         """Add the checks of one workload, if it concerns this side."""
-        for layout in self._layouts(workload):
+        layouts = layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload)
+        if workload.name not in {check.workload.name for check in self.found}:
+            layouts = layouts[::-1]  # Contiguous tensors of one shape come one after the other, at one place.
+        for layout in layouts:
             if self.concerns(workload):
                 try:
                     check = yield from self._check(workload, layout)
@@ -217,12 +220,6 @@ class Checker:
                     self.bench.notes[f"{self.side.name} on {_place(workload, layout)}: {failed.message}"] = None
         if values_key(workload) in self.again and self.concerns(workload):
             yield from self._check_again(workload)
-
-    def _layouts(self, workload: Workload) -> Sequence[Layout]:
-        """How its inputs are laid out. Contiguous ones of one shape come one after the other: they lie where those
-        with other values lay."""
-        layouts = layouts_of(self.bench, self.side, self.laid_out.get(workload.dtype), workload)
-        return layouts if workload.name in {one.workload.name for one in self.found} else layouts[::-1]
 
     def _blame_layout(self, workload: Workload) -> Generator[Tick, None, None]:
         """Raise WorkFailed where a broadcast layout is not to blame: equal values may leave nothing but rounding.
@@ -255,7 +252,9 @@ class Checker:
         """
         self.again = set() if self.first_call_s > SLOW_S else self.again - {values_key(workload)}
         key, layout = values_key(workload), LAYOUTS[0]
-        if any(not one.passed for one in self.found if (values_key(one.workload), one.inputs) == (key, layout)):
+        if any(
+            not check.passed for check in self.found if (values_key(check.workload), check.inputs) == (key, layout)
+        ):
             return
         self.worker.close()
         check = yield from self._check(workload, layout, once=True)
@@ -293,7 +292,12 @@ class Checker:
             return _silent(workload, layout, lost.kind, lost.cause, Fault(text=lost.how))
         except Refusal as refusal:
             fault = Fault(text=refusal.no.message, code=refusal.no.code, seed=refusal.no.seed)
-            return _silent(workload, layout, _status(refusal.cause, layout), refusal.cause, fault)
+            status = "refused"  # Only inputs of another layout may be declined, and only in so many words.
+            if refusal.cause == "raised":  # PyTorch raises where a kernel would write to overlapping elements.
+                status = "unsupported" if layout == "broadcast" else "crashed"
+            elif refusal.cause == "declined" and layout != "contiguous":
+                status = "unsupported"
+            return _silent(workload, layout, status, refusal.cause, fault)
 
     def _learn(self, workload: Workload) -> Generator[Tick, None, None]:
         """Make smaller calls before one that may take long, so that it is not taken for one that hangs.
@@ -338,15 +342,15 @@ class Checker:
     def name_cause(self) -> Generator[Tick, None, None]:
         """Say of what failed first whether it depends on the calls before it: make it again in a fresh process."""
         check = self.checks.first_failure
-        seen = self._turns.get((values_key(check.workload), check.inputs)) if check else None
-        if check is None or seen is None or (seen.fresh and seen.which == "all"):
+        before = self._turns.get((values_key(check.workload), check.inputs)) if check else None
+        if check is None or before is None or (before.fresh and before.which == "all"):
             return
         self._turns.clear()
         self.worker.close()
         again = yield from self._check(check.workload, check.inputs)
         turns = self._turns.get((values_key(check.workload), check.inputs), WrongTurns("none", fresh=True))
-        cause = cause_of(seen, turns) if again.passed or again.cause in OF_VALUES else ""
-        self.found = [named(one, cause, seen) if cause and one is check else one for one in self.found]
+        cause = cause_of(before, turns) if again.passed or again.cause in OF_VALUES else ""
+        self.found = [named(other, cause, before) if cause and other is check else other for other in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
         """Key of the first call with other values that had the same output; empty where there is none."""
@@ -389,25 +393,15 @@ def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
     return own
 
 
-def _status(cause: Cause, layout: Layout) -> str:
-    """What a refusal comes to: only inputs of another layout may be declined, and only in so many words.
-
-    An exception declines broadcast inputs: PyTorch raises one where a kernel would write to overlapping elements.
-    """
-    if cause == "raised":
-        return "unsupported" if layout == "broadcast" else "crashed"
-    return "unsupported" if cause == "declined" and layout != "contiguous" else "refused"
-
-
 def _place(workload: Workload, layout: Layout) -> str:
     return workload.name if layout == "contiguous" else f"{workload.name} with {layout} inputs"
 
 
 def _silent(workload: Workload, layout: Layout, status: str, cause: Cause, fault: Fault) -> Check:
-    """A call that gave no output."""
+    """A check of a call that gave no output."""
     message = f"{fault.text} on {_place(workload, layout)}"
-    found = {"status": status, "message": message, "cause": cause, "fault": fault}
-    return Check.model_validate({"workload": workload, "inputs": layout, **found})
+    fields = {"status": status, "message": message, "cause": cause, "fault": fault}
+    return Check.model_validate({"workload": workload, "inputs": layout, **fields})
 
 
 def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, finding: Finding) -> Check:
@@ -417,17 +411,16 @@ def judged(side: Side, workload: Workload, layout: Layout, reply: Computed, find
     if finding.unjudged and cause in OF_ELEMENTS:
         message = f"{finding.unjudged} on {place}"
         return Check(workload=workload, inputs=layout, status="not judged", message=message)
-    said = ("loose", "unmoved", "unjudged", "tied")  # By the cause.
-    told = {name: value for name, value in vars(finding).items() if name not in said}
-    found = {
+    in_cause = ("loose", "unmoved", "unjudged", "tied")
+    fields = {
         "workload": workload,
         "inputs": layout,
         "status": "tampered" if cause == "replaced" else "wrong" if cause else "right",
-        **told,
+        **{name: value for name, value in vars(finding).items() if name not in in_cause},
         "cause": cause,
         "message": message or f"largest error {finding.max_error:.1e}",
     }
-    return Check.model_validate(found, from_attributes=True)
+    return Check.model_validate(fields, from_attributes=True)
 
 
 def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
@@ -452,11 +445,6 @@ def complaint(side: Side, reply: Computed, finding: Finding, place: str) -> tupl
         worst += TIES * finding.tied
         cause: Cause = "NaN" if finding.worst.got is None else "loose tolerance" if finding.loose else "elements"
         return cause, f"{wrong} on {place}; worst {worst}{again}"
-    return _less_telling(side, reply, finding, place)
-
-
-def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> tuple[Cause, str]:
-    """The same where each element is within its tolerance, and nothing was touched that is not the variant's."""
     if finding.checker:
         return "checker", f"the task's checker: {finding.checker} on {place}"
     if finding.unmoved > UNMOVED:
@@ -474,11 +462,10 @@ def _less_telling(side: Side, reply: Computed, finding: Finding, place: str) -> 
 def where(mismatch: Mismatch) -> str:
     """`B=0 H=0 Sq=3 D=1: expected 0.12, got nan (allowed error 1e-05)`."""
     place = " ".join(f"{name}={index}" for name, index in mismatch.index.items())
-    expected, got = (_value(value) for value in (mismatch.expected, mismatch.got))
-    return f"{place}: expected {expected}, got {got} (allowed error {mismatch.allowed:.1e})"
-
-
-def _value(value: float | None) -> str:
-    if value is None or _is_number(value):
-        return "nan" if value is None else f"{value:.6g}"
-    return "inf" if value > 0 else "-inf"
+    words = []
+    for value in (mismatch.expected, mismatch.got):
+        if value is None or _is_number(value):
+            words.append("nan" if value is None else f"{value:.6g}")
+        else:
+            words.append("inf" if value > 0 else "-inf")
+    return f"{place}: expected {words[0]}, got {words[1]} (allowed error {mismatch.allowed:.1e})"

@@ -14,7 +14,7 @@ from loop.model.base import Model
 from loop.model.change import KeptChange
 from loop.model.money import Charge, Unmeasured
 from loop.model.verdict import Interval, is_vague
-from loop.repository.between import Revisions
+from loop.repository.history import Revisions
 
 Moved = Literal["higher", "lower", "within"]
 

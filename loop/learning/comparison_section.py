@@ -9,7 +9,7 @@ from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import shortened
 from loop.report.sections import Section
-from loop.repository.between import Revisions
+from loop.repository.history import Revisions
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 ROOM = 2

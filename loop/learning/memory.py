@@ -8,7 +8,7 @@ from loop.base.errors import LoopError
 from loop.base.places import Project
 from loop.learning.failures import Cure, remembered, sentence
 from loop.library import targets
-from loop.model.exported import FailedStep, Signature
+from loop.model.exported import FailedStep
 from loop.model.index import SessionRow
 from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.store import index, snapshots
@@ -78,7 +78,7 @@ def failures(recall: Recall, finished: Sequence[Finished]) -> tuple[FailedStep, 
         FailedStep(
             step=f"{record.pattern}/{record.step}",
             message=record.message,
-            signatures=tuple(Signature(key=failure.key, text=failure.text) for failure in of_step(record)),
+            signatures=of_step(record),
             seen_before=tuple(recall.lines(record)),
         )
         for record in latest_attempts(finished)

@@ -182,9 +182,9 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     row = rows[-1] if rows else None
     if row is None or row.status != "failed" or row.incorrect or row.regressed:
         return
-    times = {failure.signature: _count(rows, failure.key or failure.signature) for failure in row.failures}
-    for one in sorted(row.failures, key=lambda one: -times[one.signature])[:1]:
-        often = times[one.signature]
+    times = {failure.text: _count(rows, failure.key or failure.text) for failure in row.failures}
+    for one in sorted(row.failures, key=lambda one: -times[one.text])[:1]:
+        often = times[one.text]
         before = f" and {often - 1} before it" if often > 1 else ""
         why = [f"it failed in {row.id}{before}: {one.message}"]
         why += [f"what usually cures it: {one.hint}"] if one.hint else []
@@ -194,7 +194,7 @@ def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
 
 
 def _count(rows: Iterable[SessionRow], key: str) -> int:
-    return sum(any(key in (failure.key, failure.signature) for failure in row.failures) for row in rows)
+    return sum(any(key in (failure.key, failure.text) for failure in row.failures) for row in rows)
 
 
 def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:

@@ -109,5 +109,5 @@ def failures_of(rows: Iterable[SessionRow]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for row in rows:
         for failure in row.failures:
-            found.setdefault(failure.pattern, []).append(failure.signature)
+            found.setdefault(failure.pattern, []).append(failure.text)
     return found

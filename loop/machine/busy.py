@@ -5,7 +5,7 @@ proc(5): `stat`, `<pid>/stat`.
 
 import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +29,14 @@ LOOKS, LOOK_EVERY_S = 10, 0.02
 
 def load(cores: int, proc: Path = PROC, sleep: Callable[[float], None] = time.sleep) -> float | None:
     """Programs that run or wait for a core now, but for this one, for each core; None where nobody tells."""
-    seen = []
+    waiting = []
     for _ in range(LOOKS):
         try:
-            seen.append(int((proc / "loadavg").read_text().split()[3].partition("/")[0]) - 1)
+            waiting.append(int((proc / "loadavg").read_text().split()[3].partition("/")[0]) - 1)
         except (OSError, IndexError, ValueError):
             return None
         sleep(LOOK_EVERY_S)
-    return max(0.0, sum(seen) / len(seen)) / cores
+    return max(0.0, sum(waiting) / len(waiting)) / cores
 
 
 @dataclass(frozen=True)
@@ -75,41 +75,41 @@ def crowd(
     `us`: the process whose descendants are ours.
     """
     root = proc or PROC
-    begun, before, stolen = clock(), _seen(root), _stolen(root)
+    begun, before, stolen = clock(), _processes(root), _stolen(root)
     if not before:
         return Crowd()
     while clock() - begun < LOOK_S:
         yield Tick("looking for other programs")
         time.sleep(0.05)
-    seconds, after = max(clock() - begun, 1e-3), _seen(root)
-    ours, tick_s = _ours(after, us or os.getpid()), 1 / os.sysconf("SC_CLK_TCK")
+    seconds, after = max(clock() - begun, 1e-3), _processes(root)
+    own, tick_s = _descendants(after, us or os.getpid()), 1 / os.sysconf("SC_CLK_TCK")
     programs = tuple(
-        BusyProgram(one.name, (one.ticks - before[pid].ticks) * tick_s / seconds)
-        for pid, one in after.items()
-        if pid in before and pid not in ours and not _apart(pid)
+        BusyProgram(process.name, (process.ticks - before[pid].ticks) * tick_s / seconds)
+        for pid, process in after.items()
+        if pid in before and pid not in own and not _apart(pid)
     )
     return Crowd(programs, (_stolen(root) - stolen) * tick_s / seconds)
 
 
-def _seen(root: Path) -> dict[int, ProcessTicks]:
+def _processes(root: Path) -> dict[int, ProcessTicks]:
     """Every process by its number."""
-    found = {}
+    processes = {}
     for folder in root.glob("[0-9]*"):
         try:
             text = (folder / "stat").read_text()
         except OSError:
             continue  # It has ended meanwhile.
         name, rest = text[text.find("(") + 1 : text.rfind(")")], text[text.rfind(")") + 2 :].split()
-        found[int(folder.name)] = ProcessTicks(name, int(rest[1]), int(rest[11]) + int(rest[12]))
-    return found
+        processes[int(folder.name)] = ProcessTicks(name, int(rest[1]), int(rest[11]) + int(rest[12]))
+    return processes
 
 
-def _ours(seen: Mapping[int, ProcessTicks], us: int) -> set[int]:
+def _descendants(processes: Mapping[int, ProcessTicks], us: int) -> set[int]:
     """We, and all that descends from us."""
-    ours = {us}
-    while more := {pid for pid, one in seen.items() if one.parent in ours} - ours:
-        ours |= more
-    return ours
+    own = {us}
+    while more := {pid for pid, process in processes.items() if process.parent in own} - own:
+        own |= more
+    return own
 
 
 def _apart(pid: int) -> bool:
@@ -128,21 +128,21 @@ def _stolen(root: Path) -> int:
         return 0
 
 
-def warning(cores: int, seen: Crowd) -> str:
+def warning(cores: int, crowd: Crowd) -> str:
     """That others keep so many cores busy, and what it will cost; empty when they hardly do."""
-    stolen = seen.stolen
-    busy = sorted((one for one in seen.programs if one.cores >= BUSY), key=lambda one: -one.cores)
-    taken = sum(one.cores for one in busy)
-    said = _said(busy, taken, cores) if taken >= MUCH * cores else []
-    said += [f"the host takes {stolen:.1f} of {cores} cores"] if stolen >= MUCH * cores else []
-    if not said:
+    busy = sorted(
+        (program for program in crowd.programs if program.cores >= BUSY), key=lambda program: -program.cores
+    )
+    total, texts, many = sum(program.cores for program in busy), [], 0
+    if total >= MUCH * cores:
+        many = len(busy)
+        names = ", ".join(dict.fromkeys(program.name for program in busy[:NAMED]))
+        which = "1 other program keeps" if many == 1 else f"{many} other programs keep"
+        texts.append(f"{which} {min(total, cores):.1f} of {cores} cores busy ({names})")
+    if crowd.stolen >= MUCH * cores:
+        texts.append(f"the host takes {crowd.stolen:.1f} of {cores} cores")
+    if not texts:
         return ""
-    times = 1 + COST * (max(taken, len(busy) if taken >= MUCH * cores else 0.0) + stolen) / cores
+    times = 1 + COST * (max(total, many) + crowd.stolen) / cores
     cost = f"verdicts take about {times:.0f} times as long" if times >= 1.5 else "verdicts take longer"
-    return f"{', '.join(said)}: {cost}; end what else runs, or allow more time"
-
-
-def _said(busy: Sequence[BusyProgram], taken: float, cores: int) -> list[str]:
-    names = ", ".join(dict.fromkeys(one.name for one in busy[:NAMED]))
-    many = "1 other program keeps" if len(busy) == 1 else f"{len(busy)} other programs keep"
-    return [f"{many} {min(taken, cores):.1f} of {cores} cores busy ({names})"]
+    return f"{', '.join(texts)}: {cost}; end what else runs, or allow more time"

@@ -79,16 +79,16 @@ class Gpus:
 @functools.cache
 def gpus() -> Gpus:
     """The GPUs of this machine, asked once."""
-    rows, found = _shown_by_smi(), _look()
-    usable = tuple(_gpu(fields) for fields in found["gpus"])
-    release = found["cuda"]
+    rows, answer = _shown_by_smi(), _look()
+    usable = tuple(_gpu(fields) for fields in answer["gpus"])
+    release = answer["cuda"]
     return Gpus(
         usable=usable,
         cuda=(release[0], release[1]) if release else None,
         driver=rows[0][1] if rows else None,
         shown=tuple(row[0] for row in rows),
-        why="" if usable else found["why"] or "the driver shows no GPU",
-        lack=found.get("lack", ""),
+        why="" if usable else answer["why"] or "the driver shows no GPU",
+        lack=answer.get("lack", ""),
     )
 
 
@@ -131,15 +131,15 @@ def _shown_by_smi() -> list[list[str]]:
     return [row for row in rows if len(row) == 2] if done.returncode == 0 else []
 
 
-def no_gpu(found: Gpus) -> tuple[str, str]:
+def no_gpu(gpus: Gpus) -> tuple[str, str]:
     """Why nothing can run on a GPU here, and what would help."""
-    if found.lack == "driver" and not found.shown:
-        return f"no GPU: {found.why}", "install the NVIDIA driver"
-    if found.shown and VISIBLE in os.environ and found.lack == "device":
+    if gpus.lack == "driver" and not gpus.shown:
+        return f"no GPU: {gpus.why}", "install the NVIDIA driver"
+    if gpus.shown and VISIBLE in os.environ and gpus.lack == "device":
         hidden = f"{VISIBLE}={os.environ[VISIBLE]!r} hides what is there"
-        return f"no GPU: {hidden} ({', '.join(found.shown)})", f"unset {VISIBLE}, or set it to 0"
-    there = f" that a program can use: {', '.join(found.shown)} is there, but" if found.shown else ":"
+        return f"no GPU: {hidden} ({', '.join(gpus.shown)})", f"unset {VISIBLE}, or set it to 0"
+    there = f" that a program can use: {', '.join(gpus.shown)} is there, but" if gpus.shown else ":"
     hint = "see what `nvidia-smi` says"
-    if found.lack == "driver":
+    if gpus.lack == "driver":
         hint = "nvidia-smi works and libcuda.so.1 is missing: in a container, set NVIDIA_DRIVER_CAPABILITIES=all"
-    return f"no GPU{there} {found.why}", hint
+    return f"no GPU{there} {gpus.why}", hint

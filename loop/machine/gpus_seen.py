@@ -14,16 +14,16 @@ def look(library: str = cuda.LIBRARY) -> dict[str, Any]:
 
     Without any: `why`, and what they `lack`.
     """
-    found: dict[str, Any] = {"cuda": None, "gpus": [], "why": "", "lack": ""}
+    answer: dict[str, Any] = {"cuda": None, "gpus": [], "why": "", "lack": ""}
     try:
         driver = cuda.load(library)
-        found["cuda"] = cuda.cuda_release(driver)
+        answer["cuda"] = cuda.cuda_release(driver)
         count = driver.make("cuDeviceGetCount", ctypes.c_int)
         handles = [driver.make("cuDeviceGet", ctypes.c_int, index) for index in range(count)]
-        found["gpus"] = [vars(cuda.facts(driver, handle)) for handle in handles]
+        answer["gpus"] = [vars(cuda.facts(driver, handle)) for handle in handles]
     except Refused as error:
-        found["why"], found["lack"] = str(error), getattr(error, "lack", "")
-    return found
+        answer["why"], answer["lack"] = str(error), getattr(error, "lack", "")
+    return answer
 
 
 if __name__ == "__main__":

@@ -37,20 +37,21 @@ VERSIONS: dict[str, str] = {}
 @functools.cache
 def machine() -> Machine:
     """What stands beside every number."""
-    found = gpus()
+    driver = gpus()
+    names = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
     return Machine(
         name=platform.node(),
         system=f"{platform.system()} {platform.release()}",
-        processor=_processor(),
+        processor=names[0] if names else platform.processor() or platform.machine(),
         cores=cores(),
         memory_gb=round(psutil.virtual_memory().total / 2**30, 1),
         python=platform.python_version(),
         torch=installed("torch"),
         compiler=compiler_version("g++"),
         nvcc=nvcc_release("nvcc"),
-        gpus=tuple(gpu.name for gpu in found.usable),
-        driver=found.driver,
-        capability=found.first.capability if found.first else None,
+        gpus=tuple(gpu.name for gpu in driver.usable),
+        driver=driver.driver,
+        capability=driver.first.capability if driver.first else None,
         load=load(cores()),
     )
 
@@ -69,17 +70,17 @@ def compiler_version(compiler: str) -> str | None:
     place = shutil.which(compiler)
     if place is not None and place not in VERSIONS:
         lines = (_ask([place, "--version"]) or "").splitlines()
-        said = next((line for line in lines if NVCC_SAYS in line), lines[0] if lines else None)
-        if said is None:
+        version = next((line for line in lines if NVCC_SAYS in line), lines[0] if lines else None)
+        if version is None:
             return None
-        VERSIONS[place] = said
+        VERSIONS[place] = version
     return VERSIONS[place] if place is not None else None
 
 
 def nvcc_release(compiler: str) -> str | None:
     """The CUDA release of an nvcc, as in 13.0; None for another compiler, or one that is not there."""
-    found = re.search(rf"{NVCC_SAYS}, release (\d+\.\d+)", compiler_version(compiler) or "")
-    return found[1] if found else None
+    release = re.search(rf"{NVCC_SAYS}, release (\d+\.\d+)", compiler_version(compiler) or "")
+    return release[1] if release else None
 
 
 def installed(package: str) -> str | None:
@@ -88,11 +89,6 @@ def installed(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _processor() -> str:
-    names = [line.split(":", 1)[1].strip() for line in _processor_lines() if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _processor_lines() -> list[str]:
@@ -120,8 +116,8 @@ RECLAIMED = ("inactive_file", "active_file", "slab_reclaimable")
 def killed_for_memory() -> int:
     """Processes that the system has killed for want of memory since it started; 0 where it does not tell."""
     with contextlib.suppress(OSError, ValueError):
-        told = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-        return int(told.get("oom_kill", 0))
+        counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(counters.get("oom_kill", 0))
     return 0
 
 
@@ -133,8 +129,8 @@ def available_memory() -> int:
     free = int(psutil.virtual_memory().available)
     try:
         most, used = (int((GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
-        told = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
-        return min(free, most - used + sum(int(told.get(name, 0)) for name in RECLAIMED))
+        counters = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
+        return min(free, most - used + sum(int(counters.get(name, 0)) for name in RECLAIMED))
     except (OSError, ValueError):  # No control group, or one without a limit.
         return free
 
@@ -212,8 +208,8 @@ TELLING = (
 def processor_identity() -> str:
     """Hash of what this processor is and can do, by /proc/cpuinfo; of its name where there is none."""
     rows = (line.partition(":") for line in _processor_lines())
-    told = dict.fromkeys(f"{name.strip()}:{words}" for name, _, words in rows if name.strip() in TELLING)
-    return content_hash("\n".join([platform.machine(), *told]) if told else platform.processor())
+    facts = dict.fromkeys(f"{name.strip()}:{words}" for name, _, words in rows if name.strip() in TELLING)
+    return content_hash("\n".join([platform.machine(), *facts]) if facts else platform.processor())
 
 
 def fastest_clock_hz() -> float:

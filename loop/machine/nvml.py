@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from loop.model.measurement import DeviceReading
+
 LIBRARY = "libnvidia-ml.so.1"
 SM_CLOCK, MEMORY_CLOCK = 1, 2
 """nvmlClockType_t."""
@@ -71,24 +73,8 @@ class User:
     """Device memory that it holds; None where the driver does not tell."""
 
 
-@dataclass(frozen=True)
-class DeviceState:
-    """A GPU at one moment; None for what its driver does not tell."""
-
-    sm_clock_mhz: int | None
-    """Clock of the multiprocessors."""
-    memory_clock_mhz: int | None
-    """Clock of the device memory."""
-    power_w: float | None
-    """Power draw of the board."""
-    temperature_c: int | None
-    """Temperature of the chip."""
-    throttle: tuple[str, ...]
-    """What holds the clocks back; empty when nothing does, or nobody tells."""
-
-
 class Sensors:
-    """The sensors of one GPU."""
+    """The sensors of one GPU. Where the driver does not tell a figure, it is None."""
 
     def __init__(self, library: ctypes.CDLL, device: ctypes.c_void_p) -> None:
         self._library, self._device = library, device
@@ -97,59 +83,61 @@ class Sensors:
         self._power_w: float | None = None
         """A mean over the last moments on most GPUs."""
         self._read_at = self._power_at = -math.inf
-        self.max_sm_clock_mhz = self._clock("nvmlDeviceGetMaxClockInfo", SM_CLOCK)
+        self.max_sm_clock_mhz = self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, SM_CLOCK)
 
-    def read(self) -> DeviceState:
+    def read(self) -> DeviceReading:
         """The GPU now; power, temperature and the clock of its memory as they were a moment ago at most."""
-        if time.monotonic() - self._read_at > SLOW_S:
-            memory_clock = self._clock("nvmlDeviceGetClockInfo", MEMORY_CLOCK)
-            temperature = _value(self._ask("nvmlDeviceGetTemperature", ctypes.c_uint, GPU_SENSOR))
-            self._slow, self._read_at = (memory_clock, temperature), time.monotonic()
-        if time.monotonic() - self._power_at > POWER_S:
-            power_mw = self._ask("nvmlDeviceGetPowerUsage", ctypes.c_uint)
-            self._power_w = None if power_mw is None else power_mw.value / 1e3
-            self._power_at = time.monotonic()
-        return DeviceState(
-            sm_clock_mhz=self._clock("nvmlDeviceGetClockInfo", SM_CLOCK),
+        now = time.monotonic()
+        if now - self._read_at > SLOW_S:
+            memory_clock = self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, MEMORY_CLOCK)
+            temperature = self._number("nvmlDeviceGetTemperature", ctypes.c_uint, GPU_SENSOR)
+            self._slow, self._read_at = (memory_clock, temperature), now
+        if now - self._power_at > POWER_S:
+            power_mw = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint)
+            self._power_w = None if power_mw is None else power_mw / 1e3
+            self._power_at = now
+        reasons = (self._number(function, ctypes.c_ulonglong) for function in REASONS)
+        return DeviceReading(
+            sm_clock_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, SM_CLOCK),
             memory_clock_mhz=self._slow[0],
             power_w=self._power_w,
             temperature_c=self._slow[1],
-            throttle=self._throttle(),
+            throttle=in_words(next((bits for bits in reasons if bits is not None), 0)),
+            at_s=now,
         )
 
     def free_bytes(self) -> int | None:
-        """Device memory that nobody has taken; None where nobody tells."""
+        """Device memory that nobody has taken."""
         memory = self._ask("nvmlDeviceGetMemoryInfo", MemoryInfo)
         return None if memory is None else int(memory.free)
 
     def used_bytes(self) -> int | None:
-        """Device memory that somebody has taken; None where nobody tells."""
+        """Device memory that somebody has taken."""
         memory = self._ask("nvmlDeviceGetMemoryInfo", MemoryInfo)
         return None if memory is None else int(memory.used)
 
     def busy_percent(self) -> int | None:
-        """Share of the last moments, a second at most, in which some kernel ran; None where nobody tells."""
-        found = self._ask("nvmlDeviceGetUtilizationRates", Utilisation)
-        return None if found is None else int(found.gpu)
+        """Share of the last moments, a second at most, in which some kernel ran."""
+        utilisation = self._ask("nvmlDeviceGetUtilizationRates", Utilisation)
+        return None if utilisation is None else int(utilisation.gpu)
 
     def users(self) -> tuple[User, ...] | None:
-        """The processes that have a context on the GPU, ours among them; None where nobody tells."""
-        call = next((found for name in PROCESSES if (found := getattr(self._library, name, None))), None)
+        """The processes that have a context on the GPU, ours among them."""
+        call = next((call for name in PROCESSES if (call := getattr(self._library, name, None))), None)
         if call is None:
             return None
-        count, found = ctypes.c_uint(MOST_PROCESSES), (ProcessInfo * MOST_PROCESSES)()
+        count, processes = ctypes.c_uint(MOST_PROCESSES), (ProcessInfo * MOST_PROCESSES)()
         call.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ProcessInfo)]
-        if call(self._device, ctypes.byref(count), found) != 0:
+        if call(self._device, ctypes.byref(count), processes) != 0:
             return None
-        return tuple(User(one.pid, None if one.used == NOT_TOLD else one.used) for one in found[: count.value])
+        return tuple(
+            User(process.pid, None if process.used == NOT_TOLD else process.used)
+            for process in processes[: count.value]
+        )
 
-    def _clock(self, function: str, clock: int) -> int | None:
-        return _value(self._ask(function, ctypes.c_uint, clock))
-
-    def _throttle(self) -> tuple[str, ...]:
-        found = (self._ask(function, ctypes.c_ulonglong) for function in REASONS)
-        bits = next((_value(reasons) for reasons in found if reasons is not None), None)
-        return in_words(bits or 0)
+    def _number(self, function: str, kind: Any, *which: int) -> int | None:
+        answer = self._ask(function, kind, *which)
+        return None if answer is None else int(answer.value)
 
     def _ask(self, function: str, kind: Any, *which: int) -> Any:
         """What a function writes behind its last argument, of the ctypes type `kind`; None when it does not."""
@@ -157,12 +145,8 @@ class Sensors:
         if call is None:
             return None
         call.argtypes = [ctypes.c_void_p, *(ctypes.c_int for _ in which), ctypes.POINTER(kind)]
-        found = kind()
-        return found if call(self._device, *which, ctypes.byref(found)) == 0 else None
-
-
-def _value(found: Any) -> int | None:
-    return None if found is None else int(found.value)
+        answer = kind()
+        return answer if call(self._device, *which, ctypes.byref(answer)) == 0 else None
 
 
 def in_words(reasons: int) -> tuple[str, ...]:
@@ -185,11 +169,18 @@ def open_sensors(
     name = device if isinstance(device, str) else visible_name(device, environ.get("CUDA_VISIBLE_DEVICES"))
     if name is None or nvml.nvmlInit_v2() != 0:
         return None
-    found = _find(nvml, name)
-    if found is None:
+    handle = ctypes.c_void_p()
+    if isinstance(name, int):
+        ok = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(name), ctypes.byref(handle)) == 0
+    else:
+        # CUDA tells the UUID of a part of a GPU (MIG) like any other; to NVML it begins with MIG.
+        uuids = (name, name.replace("GPU-", "MIG-", 1))
+        call = nvml.nvmlDeviceGetHandleByUUID
+        ok = any(call(ctypes.c_char_p(uuid.encode()), ctypes.byref(handle)) == 0 for uuid in uuids)
+    if not ok:
         nvml.nvmlShutdown()
         return None
-    return Sensors(nvml, found)
+    return Sensors(nvml, handle)
 
 
 def visible_name(index: int, visible: str | None) -> int | str | None:
@@ -201,17 +192,3 @@ def visible_name(index: int, visible: str | None) -> int | str | None:
     if name in HIDDEN:
         return None
     return int(name) if name.isdecimal() else name
-
-
-def _find(nvml: ctypes.CDLL, name: int | str) -> ctypes.c_void_p | None:
-    device = ctypes.c_void_p()
-    if isinstance(name, str):
-        # CUDA tells the UUID of a part of a GPU (MIG) like any other; to NVML it begins with MIG.
-        names = (name, name.replace("GPU-", "MIG-", 1))
-        codes = (
-            nvml.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(one.encode()), ctypes.byref(device)) for one in names
-        )
-        code = 0 if 0 in codes else 1
-    else:
-        code = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(name), ctypes.byref(device))
-    return device if code == 0 else None

@@ -24,39 +24,32 @@ class Company:
     """Share of the time in which kernels ran while none of ours did; None where nobody tells."""
 
 
-def strangers(users: Sequence[User], ours: Set[int], here: Set[int]) -> tuple[User, ...]:
-    """The users that are not ours. `here`: the processes of this system, or of this container.
+def strangers(users: Sequence[User], own: Set[int], here: Set[int]) -> tuple[User, ...]:
+    """The users that are not our own. `here`: the processes of this system, or of this container.
 
     What is not here has its number from outside a container, and may be one of ours by another name: as many as we
     have processes that were not seen are taken for ours, the smallest first.
     """
-    unseen = len(ours - {user.pid for user in users})
-    known = [user for user in users if user.pid in here - ours]
+    unseen = len(own - {user.pid for user in users})
+    known = [user for user in users if user.pid in here - own]
     outside = sorted((user for user in users if user.pid not in here), key=lambda user: user.memory_bytes or 0)
     return (*known, *outside[unseen:])
 
 
 def warning(gpu: str, company: Company) -> str:
     """That others disturb a measurement on this GPU; empty when nobody does, as far as can be seen."""
-    said = [*_holders(company), *_busy(company)]
-    shared = f"{gpu} is not ours alone: {'; '.join(said)}"
-    return f"{shared}: numbers will be noisy; {REMEDY}" if said else ""
-
-
-def _holders(company: Company) -> list[str]:
-    if company.others:
-        held = sum(user.memory_bytes or 0 for user in company.others)
-        told = all(user.memory_bytes is not None for user in company.others)
-        much = f"{held / 2**20:.0f} MiB" if told else "memory"
-        if len(company.others) == 1:
-            return [f"another process (pid {company.others[0].pid}) holds {much} of it"]
-        return [f"{len(company.others)} other processes hold {much} of it (pid {company.others[0].pid} first)"]
-    if company.loose_bytes > MUCH_BYTES:
-        return [f"{company.loose_bytes / 2**20:.0f} MiB of it are taken, by nobody who can be seen from here"]
-    return []
-
-
-def _busy(company: Company) -> list[str]:
-    if company.busy_percent is None or company.busy_percent <= BUSY_PERCENT:
-        return []
-    return [f"somebody computes on it, {company.busy_percent} % of the time before anything was timed"]
+    texts, others = [], company.others
+    if others:
+        held = sum(user.memory_bytes or 0 for user in others)
+        known = all(user.memory_bytes is not None for user in others)
+        much = f"{held / 2**20:.0f} MiB" if known else "memory"
+        if len(others) == 1:
+            texts.append(f"another process (pid {others[0].pid}) holds {much} of it")
+        else:
+            texts.append(f"{len(others)} other processes hold {much} of it (pid {others[0].pid} first)")
+    elif company.loose_bytes > MUCH_BYTES:
+        texts.append(f"{company.loose_bytes / 2**20:.0f} MiB of it are taken, by nobody who can be seen from here")
+    if company.busy_percent is not None and company.busy_percent > BUSY_PERCENT:
+        texts.append(f"somebody computes on it, {company.busy_percent} % of the time before anything was timed")
+    shared = f"{gpu} is not ours alone: {'; '.join(texts)}"
+    return f"{shared}: numbers will be noisy; {REMEDY}" if texts else ""

@@ -49,24 +49,14 @@ def too_new(what: str, toolkit: str, cuda: Release | None, driver: str | None) -
     if cuda is not None:
         conflict = major > cuda[0]
     else:
-        conflict = driver is not None and _driver_number(driver) < _branch_number(major)
+        number = re.match(r"\d+", driver or "")  # The branch: 535 of `535.129.03`.
+        conflict = number is not None and int(number[0]) < int(OLDEST_DRIVER.get(major, "R0")[1:])
     if not conflict:
         return ""
     branch = OLDEST_DRIVER.get(major)
     needed = f"driver {branch} or newer" if branch else "a newer driver"
     runs = f", which runs code up to CUDA {cuda[0]}.{cuda[1]}" if cuda else ""
     return f"{what} {toolkit} needs {needed}, this machine has {driver or 'an older one'}{runs}"
-
-
-def _driver_number(driver: str) -> int:
-    """The branch of a driver version: 535 of `535.129.03`; a very new one where the version cannot be read."""
-    found = re.match(r"\d+", driver)
-    return int(found[0]) if found else 10**6
-
-
-def _branch_number(major: int) -> int:
-    """The oldest branch for a CUDA major release; 0 where nobody knows."""
-    return int(OLDEST_DRIVER.get(major, "R0")[1:])
 
 
 def older_toolkit(toolkit: str, cuda: Release | None) -> str:
@@ -83,23 +73,23 @@ def unknown_gpu(toolkit: str, architecture: str) -> str:
     release = release_of(toolkit)
     first, dropped = KNOWN_FROM.get(architecture), DROPPED_IN.get(architecture)
     if first is not None and release < first:
-        return f"nvcc {toolkit} does not know {architecture}: CUDA {_said(first)} is the first that does"
+        return f"nvcc {toolkit} does not know {architecture}: CUDA {_text(first)} is the first that does"
     if dropped is not None and release >= dropped:
-        return f"nvcc {toolkit} compiles for {architecture} no more: CUDA {_said(dropped)} dropped it"
+        return f"nvcc {toolkit} compiles for {architecture} no more: CUDA {_text(dropped)} dropped it"
     return ""
 
 
 def fitting_toolkit(architecture: str, cuda: Release | None) -> str:
     """Which toolkits compile for a GPU and run under its driver, as what to install."""
     first, dropped = KNOWN_FROM.get(architecture), DROPPED_IN.get(architecture)
-    bounds = [f"CUDA {_said(first)} or newer"] if first else []
+    bounds = [f"CUDA {_text(first)} or newer"] if first else []
     ends = [end for end in (dropped, (cuda[0] + 1, 0) if cuda else None) if end]
-    bounds += [f"older than {_said(min(ends))}"] if ends else []
+    bounds += [f"older than {_text(min(ends))}"] if ends else []
     wanted = ", ".join(bounds)
     return f"install the CUDA toolkit{f' ({wanted})' if wanted else ''}: {WHERE}"
 
 
-def _said(release: Release) -> str:
+def _text(release: Release) -> str:
     return f"{release[0]}.{release[1]}"
 
 

@@ -45,8 +45,8 @@ class Call:
         self, inputs: Sequence[Any] | None = None, output: Any = None, changed: Attributes | None = None
     ) -> None:
         """What the real variant does, with these inputs, output and attributes in place of its own."""
-        given = self.inputs if inputs is None else inputs
-        self.honest(given, self.output if output is None else output, {**self.attributes, **(changed or {})})
+        tensors = self.inputs if inputs is None else inputs
+        self.honest(tensors, self.output if output is None else output, {**self.attributes, **(changed or {})})
 
 
 def maker(err: Callable[[Call], None]) -> Maker:
@@ -125,8 +125,8 @@ def through_library(invoke: Callable[..., None], mistake: Mistake, names: Sequen
     def erring(inputs: Any, output: Any, numbers: Any, stream: int | None) -> None:
         def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
             described = (LoopTensor * len(arrays))(*map(as_tensor, arrays))
-            given = (ctypes.c_double * max(len(names), 1))(*attributes.values())
-            invoke(described, (LoopTensor * 1)(as_tensor(result)), given, stream)
+            numbers = (ctypes.c_double * max(len(names), 1))(*attributes.values())
+            invoke(described, (LoopTensor * 1)(as_tensor(result)), numbers, stream)
 
         attributes = dict(zip(names, numbers, strict=False))
         mistake(honest, [array_in(tensor) for tensor in inputs], array_in(output[0]), attributes)

@@ -65,7 +65,7 @@ def by_sample(call: Call) -> None:
 
 
 def _remember(call: Call, key: Callable[[Any], Hashable]) -> None:
-    """An output is computed once for each key of the inputs."""
+    """Compute an output once for each key of the inputs."""
     asked = (*map(key, call.inputs), call.output.shape, *map(str, call.attributes.values()))
     if asked in call.kept:
         call.output[...] = call.kept[asked]
@@ -89,7 +89,6 @@ def keeps_inputs(call: Call) -> None:
 
 
 def _kind(call: Call) -> Hashable:
-    """What calls have in common that go to the same memory."""
     return (call.output.shape, *map(str, call.attributes.values()))
 
 

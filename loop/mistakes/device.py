@@ -101,9 +101,9 @@ class DeviceArray:
 
     def copy(self) -> "DeviceArray":
         """A copy in new memory."""
-        made = self.like()
-        made[...] = self
-        return made
+        copy = self.like()
+        copy[...] = self
+        return copy
 
     def __setitem__(self, where: EllipsisType, other: "DeviceArray") -> None:
         self.take(other, 0, self.nbytes)
@@ -121,8 +121,8 @@ def allocate(size: int) -> tuple[int, Any]:
     """Device memory by the driver, also in the midst of a capture."""
     device = the_device()
     with _relaxed(device.driver):
-        made = device.memory(size)
-    return made.address, made
+        memory = device.memory(size)
+    return memory.address, memory
 
 
 @contextmanager
@@ -143,8 +143,8 @@ def through_device(invoke: Invoke, mistake: Mistake, names: Sequence[str]) -> In
 
         def honest(arrays: Sequence[Any], result: Any, attributes: Attributes) -> None:
             described = (LoopTensor * len(arrays))(*map(_describe, arrays))
-            given = (ctypes.c_double * max(len(names), 1))(*attributes.values())
-            invoke(described, (LoopTensor * 1)(_describe(result)), given, result.queue.stream)
+            values = (ctypes.c_double * max(len(names), 1))(*attributes.values())
+            invoke(described, (LoopTensor * 1)(_describe(result)), values, result.queue.stream)
 
         arrays: list[Any] = [_on_device(queue, tensor) for tensor in inputs]
         result: Any = _on_device(queue, output[0])
@@ -174,8 +174,8 @@ def through_host(invoke: Invoke, erring_on: Callable[[Invoke], Invoke]) -> Invok
         tensors = [_on_device(queue, tensor) for tensor in (*inputs, output[0])]
         arrays = [numpy.frombuffer(bytearray(t.contents()), t.dtype).reshape(t.shape) for t in tensors]
         before = [array.tobytes() for array in arrays]
-        *given, result = map(as_tensor, arrays)
-        on_host((LoopTensor * len(given))(*given), (LoopTensor * 1)(result), numbers, stream)
+        *tensors_in, result = map(as_tensor, arrays)
+        on_host((LoopTensor * len(tensors_in))(*tensors_in), (LoopTensor * 1)(result), numbers, stream)
         for tensor, array, old in zip(tensors, arrays, before, strict=True):
             if array.tobytes() != old:
                 _upload(queue, tensor.address, array)
@@ -197,10 +197,10 @@ def _uploading(invoke: Invoke) -> Invoke:
             where, _ = rooms[place, array.nbytes]
             _upload(queue, where, array)
             placed.append(DeviceArray(queue, where, array.shape, array.dtype))
-        *given, result = map(_describe, placed)
-        invoke((LoopTensor * len(given))(*given), (LoopTensor * 1)(result), numbers, stream)
-        found = numpy.frombuffer(placed[-1].contents(), arrays[-1].dtype).reshape(arrays[-1].shape)
-        array_in(output[0])[...] = found
+        *tensors_in, result = map(_describe, placed)
+        invoke((LoopTensor * len(tensors_in))(*tensors_in), (LoopTensor * 1)(result), numbers, stream)
+        output_values = numpy.frombuffer(placed[-1].contents(), arrays[-1].dtype)
+        array_in(output[0])[...] = output_values.reshape(arrays[-1].shape)
 
     return invoke_on_host
 
@@ -213,7 +213,7 @@ def _upload(queue: Queue, address: int, array: Any) -> None:
 
 
 def _room(call: Call, name: str = "") -> DeviceArray:
-    """Private memory of a mistake in the form of the output, the same for every call of that form."""
+    """Private memory of a mistake, shaped like the output and kept for every call of that shape."""
     key = (name, call.output.shape, call.output.dtype)
     if key not in call.kept:
         call.kept[key] = call.output.like()
@@ -222,7 +222,7 @@ def _room(call: Call, name: str = "") -> DeviceArray:
 
 
 def _second(call: Call) -> tuple[Stream, Gate]:
-    """A second stream of a mistake's own, and what holds up the work on it."""
+    """A mistake's own second stream, and the gate that holds up its work."""
     if "second" not in call.kept:
         driver = call.output.queue.driver
         call.kept["second"] = Stream(driver), Gate(driver)

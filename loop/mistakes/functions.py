@@ -41,17 +41,17 @@ def erring(function: Function, terms: Terms, kept: dict[str, Any] | None = None)
     names = terms.get("attributes", ())
 
     def honest(*tensors: Tensor, **attributes: Any) -> Tensor:
-        given = kept["given"]
-        placed = dict(zip(floating(given.tensors), tensors, strict=True))
-        inputs = [placed.get(place, tensor) for place, tensor in enumerate(given.tensors)]
-        positional, keywords = put_together(given.rest, inputs)
+        call = kept["given"]
+        placed = dict(zip(floating(call.tensors), tensors, strict=True))
+        inputs = [placed.get(place, tensor) for place, tensor in enumerate(call.tensors)]
+        positional, keywords = put_together(call.rest, inputs)
         result = kept["result"] = take_apart(kept["function"](*positional, **{**keywords, **attributes}))
         return result.tensors[floating(result.tensors)[0]]
 
     def called(*positional: Any, **keywords: Any) -> Any:
-        given = kept["given"] = take_apart((positional, keywords))
+        call = kept["given"] = take_apart((positional, keywords))
         kept["function"] = function
-        tensors = [given.tensors[place] for place in floating(given.tensors)]
+        tensors = [call.tensors[place] for place in floating(call.tensors)]
         attributes = {name: keywords[name] for name in names if name in keywords}
         if "mistake" not in kept:
             kept["mistake"] = _of_tensors(honest, tensors[0].device.type, terms)
@@ -70,10 +70,10 @@ def widened(function: Function) -> Function:
     """The same function of floating-point tensors in float64; its floating-point outputs are rounded back."""
 
     def called(*positional: Any, **keywords: Any) -> Any:
-        given = take_apart((positional, keywords))
-        wide = [tensor.double() if tensor.dtype in FLOATING else tensor for tensor in given.tensors]
-        dtype = next((tensor.dtype for tensor in given.tensors if tensor.dtype in FLOATING), torch.float32)
-        inputs, named = put_together(given.rest, wide)
+        call = take_apart((positional, keywords))
+        wide = [tensor.double() if tensor.dtype in FLOATING else tensor for tensor in call.tensors]
+        dtype = next((tensor.dtype for tensor in call.tensors if tensor.dtype in FLOATING), torch.float32)
+        inputs, named = put_together(call.rest, wide)
         result = take_apart(function(*inputs, **named))
         outputs = [tensor.to(dtype) if tensor.dtype in FLOATING else tensor for tensor in result.tensors]
         return put_together(result.rest, outputs)
@@ -141,15 +141,15 @@ def through_function(function: Function, mistake: Mistake) -> Function:
 
 
 def _forms(function: Function) -> Callable[[Sequence[Tensor], dict[str, Any]], tuple[torch.Size, torch.dtype]]:
-    """Shape and type of a function's result, by those of its inputs; found out once for each."""
+    """Shape and type of a function's result by those of its inputs, learned once for each."""
     known: dict[tuple[tuple[torch.Size, torch.dtype], ...], tuple[torch.Size, torch.dtype]] = {}
 
     def form(tensors: Sequence[Tensor], attributes: dict[str, Any]) -> tuple[torch.Size, torch.dtype]:
-        given = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
-        if given not in known:
+        forms = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        if forms not in known:
             result = function(*tensors, **attributes)
-            known[given] = result.shape, result.dtype
-        return known[given]
+            known[forms] = result.shape, result.dtype
+        return known[forms]
 
     return form
 
@@ -188,7 +188,6 @@ def _current(device: torch.device) -> int:
 
 
 def _on(stream: int, device: torch.device) -> AbstractContextManager[Any]:
-    """Torch's work in here goes to a stream."""
     if stream == _current(device) or device.type != "cuda":
         return nullcontext()
     external = torch.cuda.ExternalStream

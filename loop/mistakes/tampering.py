@@ -29,7 +29,6 @@ def restore() -> None:
 
 
 def _slow(real: Callable[[], Any]) -> Callable[[], Any]:
-    """A clock at a third of the speed."""
     begin = real()
     return lambda: begin + (real() - begin) / SLOWNESS
 

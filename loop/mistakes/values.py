@@ -26,8 +26,8 @@ def ignore(call: Call) -> None:
 
 def swap(call: Call) -> None:
     """Two inputs of one shape change places."""
-    one, other = call.terms["inputs"]
-    call.compute(_with(_with(call.inputs, one, call.inputs[other]), other, call.inputs[one]))
+    first, other = call.terms["inputs"]
+    call.compute(_with(_with(call.inputs, first, call.inputs[other]), other, call.inputs[first]))
 
 
 def read_for(call: Call) -> None:
@@ -49,7 +49,6 @@ def _shortened(array: Array, axes: Sequence[int], part: str) -> Array:
 
 
 def _left(size: int, part: str) -> slice:
-    """What is left of a dimension."""
     return {
         "the last eighth": slice(size - max(1, size // 8)),
         "the last index": slice(size - 1),

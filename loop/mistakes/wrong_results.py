@@ -41,12 +41,12 @@ def wrong_results(inputs: Mapping[str, str], output: str) -> tuple[WrongResult, 
 def _inputs(inputs: Mapping[str, str]) -> Iterator[WrongResult]:
     for place, name in enumerate(inputs):
         yield WrongResult("ignore", f"ignores {name}", f"{name} were zero", {"input": place})
-    for (one, first), (two, second) in itertools.combinations(enumerate(inputs.items()), 2):
+    for (x_place, first), (two, second) in itertools.combinations(enumerate(inputs.items()), 2):
         (a, shape), (b, other) = first, second
         if len(shape.split()) == len(other.split()):
-            both, pair, alike = f"{a} and {b}", {"inputs": [one, two]}, (shape, other)
+            both, pair, alike = f"{a} and {b}", {"inputs": [x_place, two]}, (shape, other)
             yield WrongResult("swap", f"swaps {both}", f"{both} were swapped", pair, alike=alike)
-            for (x, read), (y, meant) in itertools.permutations(((one, a), (two, b))):
+            for (x, read), (y, meant) in itertools.permutations(((x_place, a), (two, b))):
                 terms = {"input": y, "other": x}
                 yield WrongResult("read_for", "", f"{read} were read for {meant}", terms, alike=alike)
     yield WrongResult("round_inputs", "low precision")
@@ -57,7 +57,7 @@ def _dimensions(
 ) -> Iterator[WrongResult]:
     for name in dimensions:
         if name not in output:
-            axes = [_places(name, text.split()) for text in inputs.values()]
+            axes = [[axis for axis, own in enumerate(text.split()) if own == name] for text in inputs.values()]
             yield WrongResult("cut", f"cuts {name}", "", {"axes": axes}, [name])
             for part in PARTS:
                 yield WrongResult(
@@ -69,10 +69,6 @@ def _dimensions(
         yield WrongResult("zero_tail", f"zeros in tail of {name}", "", along, [name])
         yield WrongResult("neighbour", f"one slice wrong of {name}", "", along, [name])
         yield WrongResult("growing", f"error grows along {name}", "", along, [name])
-
-
-def _places(name: str, dimensions: list[str]) -> list[int]:
-    return [axis for axis, one in enumerate(dimensions) if one == name]
 
 
 def _outputs(output: Sequence[str]) -> Iterator[WrongResult]:

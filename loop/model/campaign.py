@@ -95,7 +95,7 @@ class Proposal(Model):
     @property
     def text(self) -> str:
         """How it ended, in words."""
-        said = "" if self.ended == "edited" else self.said
+        detail = "" if self.ended == "edited" else self.said
         if self.ended == "unedited" and self.left_out:
-            said = f"{', '.join(self.left_out)} may not"
-        return f"{WORDS[self.ended]}{f': {said}' if said else ''}"
+            detail = f"{', '.join(self.left_out)} may not"
+        return f"{WORDS[self.ended]}{f': {detail}' if detail else ''}"

@@ -1,6 +1,5 @@
 """One change to a target: what it was to mend, how the gate judged it, and what became of it."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,8 +17,8 @@ from loop.model.record import Finished, latest_attempts
 from loop.model.tuning import Values
 from loop.model.verdict import SpeedVerdict
 
-ON_CHANGE, ON_TARGET = "change.", "kernel."
-"""How the names of actions begin."""
+ON_CHANGE = "change."
+"""How the names of actions on a change begin; those on the target begin with `kernel.`"""
 Outcome = Literal["kept", "reverted"]
 
 
@@ -184,11 +183,11 @@ class JudgedOutput(Output):
 
 def as_of_target(record: Finished) -> Finished:
     """A step on the change, as the same step on the target would be recorded."""
-    found = record.output.get("found")
-    if not record.action.startswith(ON_CHANGE) or not found:
+    output = record.output.get("found")
+    if not record.action.startswith(ON_CHANGE) or not output:
         return record
-    action = ON_TARGET + record.action.removeprefix(ON_CHANGE)
-    return record.model_copy(update={"action": action, "output": found})
+    action = "kernel." + record.action.removeprefix(ON_CHANGE)
+    return record.model_copy(update={"action": action, "output": output})
 
 
 class DecisionOutput(Output):
@@ -229,12 +228,12 @@ class Confirmed(Model):
         """`is 1.12x [1.10, 1.14] the start's speed; on 2 workloads held out 1.08x to 1.20x`."""
         low, high = self.interval
         others = [ratio for _, ratio, _ in self.held_out.values()]
-        said = f"is {times(self.ratio, 3)} [{plain_ratio(low, 3)}, {plain_ratio(high, 3)}] the start's speed"
+        speed = f"is {times(self.ratio, 3)} [{plain_ratio(low, 3)}, {plain_ratio(high, 3)}] the start's speed"
         if not others:
-            return f"{said}; no workload was held out"
+            return f"{speed}; no workload was held out"
         if len(others) == 1:
-            return f"{said}; on 1 workload held out {times(others[0])}"
-        return f"{said}; on {len(others)} workloads held out {times(min(others))} to {times(max(others))}"
+            return f"{speed}; on 1 workload held out {times(others[0])}"
+        return f"{speed}; on {len(others)} workloads held out {times(min(others))} to {times(max(others))}"
 
 
 class ConfirmOutput(Output):
@@ -273,55 +272,50 @@ class KeptChange(Model):
 
 
 def kept(finished: Iterable[Finished]) -> tuple[KeptChange, ...]:
-    """What was gained by the changes that were kept, by variant and what they were timed on."""
+    """What was gained by the changes that were kept, by variant and what they were timed on.
+
+    What was measured at the end replaces the product of what was measured on the way.
+    """
     records = latest_attempts(finished)
     tunings = {run: output.brief.tuning for run, output in by_run(records, BriefOutput) if output.brief}
-    parts: dict[tuple[str, str | None], list[tuple[TriedChange, str, list[SpeedVerdict]]]] = {}
+    final = {c.variant: c for output in outputs_of(records, ConfirmOutput) for c in output.confirmed}
+    changes: dict[tuple[str, str | None], KeptChange] = {}
     for run, output in by_run(records, DecisionOutput):
-        if output.kept and output.tried and output.tried.gain is not None:
-            speeds = _against_incumbent(records, run, output.tried.variant)
-            key = output.tried.variant, tunings.get(run)
-            parts.setdefault(key, []).append((output.tried, output.branch, speeds))
-    products = (_product(*key, mine) for key, mine in parts.items())
-    final = {
-        confirmed.variant: confirmed
-        for output in outputs_of(records, ConfirmOutput)
-        for confirmed in output.confirmed
-    }
-    return tuple(
-        product if product.tuning else _as_confirmed(product, final.get(product.variant)) for product in products
-    )
-
-
-def _as_confirmed(kept: "KeptChange", final: Confirmed | None) -> "KeptChange":
-    """What was measured at the end stands in the place of the product of what was seen on the way."""
-    if final is None:
-        return kept
-    return kept.model_copy(update={"ratio": final.ratio, "workloads": final.workloads})
+        tried = output.tried
+        if not output.kept or tried is None or tried.gain is None:
+            continue
+        key = tried.variant, tunings.get(run)
+        before = changes.get(key, KeptChange(variant=key[0], tuning=key[1], changes=0, ratio=1.0))
+        workloads = dict(before.workloads)
+        for speed in _against_incumbent(records, run, tried.variant):
+            low, ratio, high = workloads.get(speed.workload, (1.0, 1.0, 1.0))
+            interval = low * speed.interval[0], ratio * speed.ratio, high * speed.interval[1]
+            workloads[speed.workload] = interval
+        changes[key] = KeptChange(
+            variant=tried.variant,
+            tuning=key[1],
+            changes=before.changes + 1,
+            ratio=before.ratio * tried.gain,
+            workloads=workloads,
+            branch=output.branch,
+            patch=tried.patch,
+        )
+    for (variant, tuning), change in changes.items():
+        if tuning is None and variant in final:
+            update = {"ratio": final[variant].ratio, "workloads": final[variant].workloads}
+            changes[variant, tuning] = change.model_copy(update=update)
+    return tuple(changes.values())
 
 
 def _against_incumbent(records: Sequence[Finished], run: int, variant: str) -> list[SpeedVerdict]:
-    mine = [
-        as_of_target(record) for record in records if record.run == run and record.action == f"{ON_CHANGE}compare"
+    compared = [as_of_target(r) for r in records if r.run == run and r.action == f"{ON_CHANGE}compare"]
+    outputs = [output for record in compared if (output := read_output(record, Output))]
+    return [
+        verdict
+        for output in outputs
+        for verdict in output.verdicts
+        if isinstance(verdict, SpeedVerdict) and (verdict.variant, verdict.against) == (variant, "known_good")
     ]
-    verdicts = (
-        verdict for record in mine if (output := read_output(record, Output)) for verdict in output.verdicts
-    )
-    of = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict) and verdict.variant == variant]
-    return [verdict for verdict in of if verdict.against == "known_good"]
-
-
-def _product(
-    variant: str, tuning: str | None, parts: Sequence[tuple[TriedChange, str, list[SpeedVerdict]]]
-) -> KeptChange:
-    on: dict[str, tuple[float, float, float]] = {}
-    for one in (verdict for _, _, speeds in parts for verdict in speeds):
-        low, ratio, high = on.get(one.workload, (1.0, 1.0, 1.0))
-        on[one.workload] = low * one.interval[0], ratio * one.ratio, high * one.interval[1]
-    last, branch, _ = parts[-1]
-    ratio = math.prod(tried.gain or 1.0 for tried, _, _ in parts)
-    fields = {"changes": len(parts), "ratio": ratio, "workloads": on, "branch": branch, "patch": last.patch}
-    return KeptChange.model_validate({"variant": variant, "tuning": tuning, **fields})
 
 
 def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
@@ -334,11 +328,11 @@ def standing(finished: Iterable[Finished]) -> tuple[Finished, ...]:
 def jobs_of(finished: Iterable[Finished]) -> tuple[JobRun, ...]:
     """What an executor ran for the steps of a session, each job once."""
     steps = latest_attempts(finished)
-    found = [job for output in outputs_of(steps, VerifyOutput) for job in output.jobs]
-    found += [job for output in outputs_of(steps, BriefOutput) for job in output.jobs]
-    found += [job for output in outputs_of(steps, JudgedOutput) for job in output.jobs]
-    found += [job for output in outputs_of(steps, BisectOutput) for job in output.jobs]
-    return tuple({job.id: job for job in found}.values())
+    kinds: tuple[type[VerifyOutput | BriefOutput | JudgedOutput | BisectOutput], ...] = (
+        VerifyOutput, BriefOutput, JudgedOutput, BisectOutput,
+    )  # fmt: skip
+    jobs = [job for kind in kinds for output in outputs_of(steps, kind) for job in output.jobs]
+    return tuple({job.id: job for job in jobs}.values())
 
 
 def hosts_of(finished: Iterable[Finished]) -> tuple[HostUse, ...]:

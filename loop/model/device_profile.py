@@ -60,18 +60,18 @@ def same_card(name: str, driver_name: str) -> bool:
 
     Sizes of memory differ only where both names tell one.
     """
-    words_of = [set(re.split(r"[\s-]+", one.upper().strip())) for one in (name, driver_name)]
+    words_of = [set(re.split(r"[\s-]+", text.upper().strip())) for text in (name, driver_name)]
     sizes = [{word for word in words if MEMORY.fullmatch(word)} for words in words_of]
-    mine, theirs = (
+    cards = [
         {word for word in words - size if not ANY_CARD.fullmatch(word)}
         for words, size in zip(words_of, sizes, strict=True)
-    )
-    return mine == theirs and (sizes[0] == sizes[1] or not all(sizes))
+    ]
+    return cards[0] == cards[1] and (sizes[0] == sizes[1] or not all(sizes))
 
 
 def same_chip(name: str, driver_name: str) -> bool:
     """Whether two names share a model, as `NVIDIA H100` and `NVIDIA H100 PCIe` share `H100`."""
-    models = (set(re.findall(r"[A-Z]{0,2}\d{2,4}[A-Z]{0,2}", one.upper())) for one in (name, driver_name))
+    models = (set(re.findall(r"[A-Z]{0,2}\d{2,4}[A-Z]{0,2}", text.upper())) for text in (name, driver_name))
     return bool(set.intersection(*({word for word in words if not word.endswith("GB")} for words in models)))
 
 

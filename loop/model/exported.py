@@ -5,6 +5,7 @@ from typing import Literal
 from loop.model.base import Model, Printed
 from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange
+from loop.model.index import Fingerprint
 from loop.model.money import Bill
 from loop.model.record import Conclusion, SessionFacts, Status, StepKey
 
@@ -26,15 +27,6 @@ class ExportedStep(StepKey):
     """One line on the outcome."""
 
 
-class Signature(Model):
-    """What is left of an error when all that differs from run to run is taken out."""
-
-    key: str
-    """Its hash."""
-    text: str
-    """Its words."""
-
-
 class FailedStep(Model):
     """A step that failed, and what earlier sessions say of it."""
 
@@ -42,8 +34,8 @@ class FailedStep(Model):
     """Pattern and step."""
     message: str
     """What it said."""
-    signatures: tuple[Signature, ...]
-    """By which the failure is known again."""
+    signatures: tuple[Fingerprint, ...]
+    """By which the failure is recognised."""
     seen_before: tuple[str, ...]
     """What earlier sessions say of it, in lines."""
 
@@ -87,6 +79,23 @@ class MadeTarget(Printed):
     """Commands that follow."""
 
 
+class ExportedSection(Model):
+    """A section of the report."""
+
+    fold: str
+    """The fold of the report in which it stands."""
+    title: str
+    """Its heading; empty where it goes on with the section before it."""
+    note: str
+    """What is shown, and how to read it."""
+    lines: tuple[str, ...]
+    """Sentences."""
+    columns: tuple[str, ...]
+    """Heads of its table."""
+    rows: tuple[tuple[str, ...], ...]
+    """Rows of its table, as text."""
+
+
 class ExportedSession(SessionFacts, Conclusion):
     """One session. New fields may come; those that are here keep their names and meanings."""
 
@@ -108,3 +117,5 @@ class ExportedSession(SessionFacts, Conclusion):
     """Changes of the target that were judged."""
     cost: Bill
     """Cost and saving."""
+    sections: tuple[ExportedSection, ...] = ()
+    """The sections of the report, in order."""

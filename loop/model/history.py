@@ -64,8 +64,8 @@ class HistorySession(Model):
 
     def usd_of(self, resource: Resource) -> float | None:
         """Its cost for one resource; None where not stated."""
-        found: float | None = getattr(self, f"{resource}_usd")
-        return found
+        usd: float | None = getattr(self, f"{resource}_usd")
+        return usd
 
 
 class History(Model):

@@ -92,21 +92,26 @@ class StepRun(Model):
     """How long it took."""
 
 
-class FailureSeen(Model):
-    """A step that failed, by a signature that is the same the next time."""
+class Fingerprint(Model):
+    """What failed, in words that are the same the next time."""
 
-    signature: str
-    """What is left of the error when paths, addresses and numbers are taken out."""
+    text: str
+    """The error without paths, addresses and numbers."""
     key: str = ""
-    """Hash of the signature: the same wherever the same thing fails."""
+    """Hash of the text: the same wherever the same thing fails."""
     subject: str = ""
     """The variant that failed; empty where the step failed as a whole."""
+
+
+class FailureSeen(Fingerprint):
+    """A step that failed."""
+
     pattern: str
     """Name of the pattern."""
     step: str
     """Id of the step."""
     message: str
-    """The error as it was told."""
+    """The error message of the step."""
     hint: str = ""
     """What the step said to do next."""
     cured_by: str | None = None

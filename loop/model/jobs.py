@@ -62,7 +62,7 @@ class HostUse(Model):
 def host_uses(jobs: Iterable[JobRun]) -> tuple[HostUse, ...]:
     """What jobs used of hosts with a price."""
     used, until = dict[str, HostUse](), dict[str, float]()
-    for job in sorted(jobs, key=lambda one: one.began):
+    for job in sorted(jobs, key=lambda job: job.began):
         if job.usd_per_hour is not None:
             before = used.get(job.host, HostUse(host=job.host, seconds=0.0, usd=0.0))
             begin, end = max(job.began, until.get(job.host, 0.0)), job.began + job.seconds
@@ -74,4 +74,4 @@ def host_uses(jobs: Iterable[JobRun]) -> tuple[HostUse, ...]:
 
 def usd_of(jobs: Iterable[JobRun]) -> float:
     """Dollars of the hosts with a price that jobs ran on."""
-    return sum(one.usd for one in host_uses(jobs))
+    return sum(use.usd for use in host_uses(jobs))

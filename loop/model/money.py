@@ -34,8 +34,8 @@ class Tokens(Model):
 
     def plus(self, other: "Tokens") -> "Tokens":
         """Both together."""
-        theirs = other.__dict__
-        return Tokens.model_construct(**{name: mine + theirs[name] for name, mine in self.__dict__.items()})
+        fields = {name: count + other.__dict__[name] for name, count in self.__dict__.items()}
+        return Tokens.model_construct(**fields)
 
 
 class ModelUse(Model):
@@ -71,7 +71,7 @@ class AiUse(Model):
     def accuracy(self) -> Literal["exact", "estimate", "partial", "unknown"]:
         """How well its dollars are known: as somebody stated, as an agent estimates, in part, or not at all."""
         if self.usd is None:
-            return "partial" if any(one.tokens.total for one in self.models) else "unknown"
+            return "partial" if any(use.tokens.total for use in self.models) else "unknown"
         if self.unpriced:
             return "partial"
         return "exact" if self.source == "stated" else "estimate"

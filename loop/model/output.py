@@ -115,7 +115,7 @@ class VerifyOutput(Checked):
             return Ours("right")
         if name not in self.wrong or (self.control is not None and self.control.first_failure):
             return Ours("not judged", self.message)
-        failed = next((one.first_failure for one in self.variants if one.variant == name), None)
+        failed = next((checks.first_failure for checks in self.variants if checks.variant == name), None)
         return (
             Ours("wrong", failed.message, failed.cause, failed.status) if failed else Ours("wrong", self.message)
         )
@@ -123,24 +123,24 @@ class VerifyOutput(Checked):
 
 def ours_on(name: str, finished: Sequence[Finished]) -> Ours:
     """Our verdict on a variant from all steps so far: wrong by any of them, else right by one."""
-    found = [output.of(name) for output in outputs_of(finished, VerifyOutput)]
+    verdicts = [output.of(name) for output in outputs_of(finished, VerifyOutput)]
     timed = [
         verdict
         for output in outputs_of(finished, MeasureOutput)
         for verdict in output.verdicts
         if verdict.variant == name
     ]
-    found += [
+    verdicts += [
         Ours("wrong", verdict.reason, verdict.cause, timed=True)
         for verdict in timed
         if verdict.verdict == "incorrect"
     ]
-    found.sort(key=lambda one: ("wrong", "right", "not judged").index(one.verdict))
+    verdicts.sort(key=lambda ours: ("wrong", "right", "not judged").index(ours.verdict))
+    if not verdicts:
+        failed = next((record.message for record in finished if record.status == "failed"), "no step judged it")
+        return Ours("not judged", failed)
     no_speed = next((f"no speed: {verdict.reason}" for verdict in timed if verdict.verdict == "invalid"), "")
-    failed = next((record.message for record in finished if record.status == "failed"), "no step judged it")
-    return (
-        (found[0] if found[0].why else Ours(found[0].verdict, no_speed)) if found else Ours("not judged", failed)
-    )
+    return verdicts[0] if verdicts[0].why else Ours(verdicts[0].verdict, no_speed)
 
 
 class MeasureOutput(Output):

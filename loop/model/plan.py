@@ -60,14 +60,14 @@ class Plan(Model):
     def aims(self) -> Iterator[str]:
         """What it is for, a line each: objective, phases, what it requires, when it stops, what answers a miss."""
         phases = (f"{phase.name} {phase.minutes:g} min (from {phase.first})" for phase in self.phases)
-        told = {
+        aims = {
             "objective": self.success,
             "phases": "; ".join(phases),
             "requires": self.requires,
             "stops if": self.stop_if,
             "otherwise": self.otherwise,
         }
-        return (f"{name}: {text}" for name, text in told.items() if text)
+        return (f"{name}: {text}" for name, text in aims.items() if text)
 
 
 class Predicted(Model):

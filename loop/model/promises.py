@@ -77,7 +77,7 @@ class Instances(Model):
 
     def _filled(self, text: str, choice: tuple[str | int, ...]) -> str:
         values = dict(zip(self.over, choice, strict=True))
-        return PLACEHOLDER.sub(lambda found: str(values[found[1]]), text)
+        return PLACEHOLDER.sub(lambda match: str(values[match[1]]), text)
 
 
 class MustNotCompile(Model):

@@ -71,8 +71,8 @@ class SanitizerRun(Model):
         on = self.workload or f"one of {len(self.workloads)} workloads"
         more = f" ({self.total - 1} more)" if self.total > 1 else ""
         article = "an" if first.kind[0] in "aeiou" else "a"
-        found = " ".join([f"{self.variant} has {article} {first.kind}", *where])
-        return f"{found}{by}, on {on}: {first.words}{more}"
+        what = " ".join([f"{self.variant} has {article} {first.kind}", *where])
+        return f"{what}{by}, on {on}: {first.words}{more}"
 
 
 class SanitizeOutput(Output):

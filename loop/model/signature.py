@@ -1,5 +1,6 @@
 """What a target's function takes and gives, and how its inputs are made."""
 
+from collections.abc import Collection, Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
@@ -82,27 +83,15 @@ class Signature(Model):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> "Signature":
-        for field, names, known, nothing in (
-            (
-                "types",
-                self.types,
-                (*self.inputs, *self.outputs),
-                "a name from `inputs` or `outputs`, which are empty",
-            ),
+        tensors, add = (*self.inputs, *self.outputs), "which is empty: add it there first"
+        no_tensor = "a name from `inputs` or `outputs`, which are empty"
+        rules: tuple[tuple[str, Iterable[str], Collection[str], str], ...] = (
+            ("types", self.types, tensors, no_tensor),
             ("words", self.words, self.dimensions, "a dimension, and no tensor of the signature has one"),
-            (
-                "updates",
-                self.updates,
-                tuple(self.outputs),
-                "a name from `outputs`, which is empty: add it there first",
-            ),
-            (
-                "updates",
-                self.updates.values(),
-                tuple(self.inputs),
-                "a name from `inputs`, which is empty: add it there first",
-            ),
-        ):
+            ("updates", self.updates, self.outputs, f"a name from `outputs`, {add}"),
+            ("updates", self.updates.values(), self.inputs, f"a name from `inputs`, {add}"),
+        )
+        for field, names, known, nothing in rules:
             for name in names:
                 if name not in known:
                     raise ValueError(f"{field}: expected {one_of(known, nothing)}, got {name!r}")

@@ -297,9 +297,9 @@ class Target(Model):
         """A component as a target of its own; its workloads are the set `component`."""
         own = ("reference", "plain", "values")
         types: dict[str, Dtype] = {**self.signature.types, OUTPUT: "float32"}
-        given = self.signature.model_copy(update={"outputs": {OUTPUT: component.output}, "types": types})
+        part = self.signature.model_copy(update={"outputs": {OUTPUT: component.output}, "types": types})
         fields = {
-            "signature": component.signature or given,
+            "signature": component.signature or part,
             **{name: getattr(component, name) for name in own},
             **dict.fromkeys(("memory", "flops", "bytes")),
             "function": component.entry,

@@ -1,12 +1,11 @@
 """From a target's workload sets to single workloads: lists multiplied out, shorthands and defaults filled in."""
 
-import functools
 import itertools
 import json
 import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from loop.base.expressions import Expression
@@ -14,12 +13,13 @@ from loop.model.dtypes import ITEM_SIZES, Dtype, Layout
 from loop.model.functions import Fill
 from loop.model.signature import ANY, Signature
 from loop.model.target import Target, Workload
-from loop.model.tuning import Entry, Scalar
+from loop.model.tuning import Scalar
 
 VALUES = ("normal", "wide", "constant")
 """Kinds of values that every target has; besides, `normal*0.001` are normals of that standard deviation."""
 SCALED = re.compile(r"normal\*([0-9.]+(?:e[+-]?[0-9]+)?)")
 RESERVED = ("dtype", "values", "weight")
+Attributes = Mapping[str, Scalar | None]
 
 
 class WorkloadError(ValueError):
@@ -30,39 +30,6 @@ class WorkloadError(ValueError):
         self.key, self.expected, self.got = key, expected, got
         self.known = known
         """The keys that there are, where `key` is none of them."""
-
-
-def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
-    """All workloads of the named sets, each once, in order.
-
-    `dtype` fills in where an entry names none. Every workload gets a seed of its own from `seed` and its name,
-    so that it has the same inputs in whatever company it is run.
-    Raises WorkloadError for an entry that does not fit the target's signature.
-    """
-    found: dict[str, Workload] = {}
-    for name in sets:
-        for entry in target.workloads[name]:
-            for choice in _multiply(entry):
-                workload = single(target, choice, dtype, seed)
-                found.setdefault(workload.name, workload)
-    return tuple(found.values())
-
-
-def formula_values(workload: Workload) -> dict[str, object]:
-    """What a target's `flops` and `bytes` expressions may read."""
-    return {**workload.sizes, **workload.attributes, "itemsize": ITEM_SIZES[workload.dtype]}
-
-
-def counted(formula: str | None, workload: Workload) -> float | None:
-    """What a target's `flops` or `bytes` come to for one call; None where it does not say."""
-    if formula is None:
-        return None
-    return Expression.parse(formula, arithmetic=True).evaluate_number(formula_values(workload))
-
-
-def operations(target: Target, workload: Workload) -> float:
-    """Operations of a call by the manifest's `flops`, else the product of its sizes."""
-    return counted(target.flops, workload) or float(math.prod(workload.sizes.values()))
 
 
 class Takes(Protocol):
@@ -77,149 +44,38 @@ class Takes(Protocol):
         """A condition on sizes, attributes and type; None: any."""
 
 
-def accepts(variant: Takes, workload: Workload) -> bool:
-    """Whether a variant takes a workload: its type, and what it declares in `takes`."""
-    return workload.dtype in variant.dtypes and not unsupported(variant, workload)
+def expand(target: Target, sets: Iterable[str], dtype: Dtype, seed: int = 0) -> tuple[Workload, ...]:
+    """All workloads of the named sets, each once, in order.
 
-
-def unsupported(variant: Takes, workload: Workload, layout: Layout = "contiguous") -> str:
-    """What of a workload lies outside a variant's `takes`, as in `D=250`; empty when it takes the call.
-
-    Raises ExpressionError where the condition has no answer.
+    `dtype` fills in where an entry names none. Every workload gets a seed of its own from `seed` and its name,
+    so that it has the same inputs in whatever company it is run.
+    Raises WorkloadError for an entry that does not fit the target's signature.
     """
-    if variant.takes is None:
-        return ""
-    values = {"layout": layout, **condition_values(workload)}
-    for part in _condition(variant.takes).parts:
-        if not part.evaluate_bool(values):
-            read = [name for name in values if name in part.names]
-            return ", ".join(f"{name}={_word_of(values[name])}" for name in read) or variant.takes
-    return ""
-
-
-def condition_values(workload: Workload) -> dict[str, object]:
-    """What a variant's `takes` may read."""
-    return {**formula_values(workload), "dtype": workload.dtype}
-
-
-@functools.cache
-def _condition(text: str) -> Expression:
-    return Expression.parse(text, remainders=True)
-
-
-def _word_of(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
-    """Sizes of a tensor declared as, say, `B H Sq D`."""
-    return tuple(workload.sizes[name] for name in dimensions.split())
-
-
-def _multiply(entry: Entry) -> Iterator[dict[str, Scalar]]:
-    lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]
-    for values in itertools.product(*lists):
-        yield dict(zip(entry, values, strict=True))
-
-
-def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
-    """What each input of a workload is filled with, in the signature's order."""
-    names = target.signature.inputs
-    scale = scale_of(workload.values)
-    if scale is not None:
-        return tuple(Fill(scale=scale) for _ in names)
-    if workload.values == "constant":
-        return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
-    if workload.values == "wide":
-        return tuple(Fill(scale=4.0) for _ in names)
-    chosen = target.values.get(workload.values, {})
-    return tuple(chosen.get(name, Fill()) for name in names)
-
-
-def scale_of(values: str) -> float | None:
-    """The standard deviation that a kind of values names, as `normal*0.001` does; None for any other kind."""
-    found = SCALED.fullmatch(values)
-    try:
-        scale = float(found[1]) if found else 0.0
-    except ValueError:
-        return None
-    return scale if 0 < scale < math.inf else None
-
-
-def scaled(scale: float) -> str:
-    """The kind of values that are normals of a standard deviation."""
-    return f"normal*{scale:g}"
+    workloads: dict[str, Workload] = {}
+    for entry in (entry for name in sets for entry in target.workloads[name]):
+        lists = [value if isinstance(value, tuple) else (value,) for value in entry.values()]
+        for values in itertools.product(*lists):
+            workload = single(target, dict(zip(entry, values, strict=True)), dtype, seed)
+            workloads.setdefault(workload.name, workload)
+    return tuple(workloads.values())
 
 
 def single(target: Target, entry: Mapping[str, Scalar], dtype: Dtype, seed: int = 0) -> Workload:
     """One workload from single values. Raises WorkloadError for what does not fit the target's signature."""
     signature = target.signature
-    sizes = _sizes(signature, entry)
-    attributes = _attributes(signature, entry)
+    sizes, attributes = _sizes(signature, entry), _attributes(signature, entry)
     chosen = _word("dtype", entry, dtype, tuple(ITEM_SIZES))
     values = entry.get("values", "normal")
     if not isinstance(values, str) or scale_of(values) is None:
         values = _word("values", entry, "normal", (*VALUES, *target.values))
+    weight: object = 1.0
+    if "weight" not in (*signature.named, *signature.dimensions):
+        weight = entry.get("weight", 1.0)
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            raise WorkloadError("weight", "a number above 0", repr(weight))
     name = _name(signature, sizes, attributes, chosen, values)
-    fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values}
-    fields["weight"] = 1.0 if "weight" in (*signature.named, *signature.dimensions) else _weight(entry)
+    fields = {"sizes": sizes, "attributes": attributes, "dtype": chosen, "values": values, "weight": weight}
     return Workload.model_validate({"name": name, "seed": seed + zlib.crc32(name.encode()), **fields})
-
-
-def _weight(entry: Mapping[str, Scalar]) -> float:
-    weight = entry.get("weight", 1.0)
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-        raise WorkloadError("weight", "a number above 0", repr(weight))
-    return float(weight)
-
-
-def weights(target: Target, dtype: Dtype) -> dict[str, float]:
-    """Workload to its weight, of all sets: 1 where none of them says otherwise."""
-    every = [workload for name in target.workloads for workload in expand(target, [name], dtype)]
-    return {workload.name: 1.0 for workload in every} | {
-        workload.name: workload.weight for workload in every if workload.weight != 1
-    }
-
-
-def base_seed(workload: Workload) -> int:
-    """The seed that gives a workload its values again, whichever other workloads there are."""
-    return workload.seed - zlib.crc32(workload.name.encode())
-
-
-def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
-    """A workload as a manifest would write it: shorthands where they fit, nothing that goes without saying."""
-    given = {
-        name: value
-        for name, value in workload.attributes.items()
-        if value is not None and value != signature.named[name].initial
-    }
-    kind = {} if workload.values == "normal" else {"values": workload.values}
-    return {**_short_sizes(signature, workload.sizes), **given, **kind, "dtype": workload.dtype}
-
-
-def spelled(entry: Mapping[str, Scalar]) -> str:
-    """`B=1 S=65 causal=true dtype=float16`: an entry as words of a command line."""
-    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in entry.items()}
-    return " ".join(f"{key}={text}" for key, text in texts.items())
-
-
-def read_words(text: str) -> dict[str, Scalar]:
-    """The entry that `spelled` wrote, also with commas. Raises WorkloadError for a word without a value."""
-    entry: dict[str, Scalar] = {}
-    for word in text.replace(",", " ").split():
-        key, found, value = word.partition("=")
-        if not found or not value:
-            raise WorkloadError(key, f"{key}=VALUE", repr(word))
-        entry[key] = _scalar(value)
-    return entry
-
-
-def _scalar(text: str) -> Scalar:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, bool | int | float) else text
 
 
 def _sizes(signature: Signature, entry: Mapping[str, Scalar]) -> dict[str, int]:
@@ -256,12 +112,21 @@ def _word(key: str, entry: Mapping[str, Scalar], default: str, choices: tuple[st
     return str(value)
 
 
-def _name(
-    signature: Signature, sizes: dict[str, int], attributes: dict[str, Scalar | None], dtype: str, values: str
-) -> str:
+def _name(signature: Signature, sizes: dict[str, int], attributes: Attributes, dtype: str, values: str) -> str:
     words = [f"{name}{size}" for name, size in _short_sizes(signature, sizes).items()]
     for name, value in attributes.items():
-        words += _attribute_words(signature, name, value)
+        if value is None or value == signature.named[name].initial:
+            continue
+        if isinstance(value, bool):
+            words.append(name if value else f"{name}=no")
+        elif isinstance(value, str):
+            others = {other: attribute for other, attribute in signature.named.items() if other != name}
+            elsewhere = {word for attribute in others.values() for word in attribute.choices}
+            clear = value not in {*others, *VALUES, *ITEM_SIZES, *elsewhere}
+            words.append(value if clear else f"{name}={value}")
+        else:
+            short = f"{value:g}"
+            words.append(f"{name}={short if float(short) == value else repr(value)}")
     words.append(dtype)
     return " ".join(words if values == "normal" else [*words, values])
 
@@ -277,30 +142,133 @@ def _short_sizes(signature: Signature, sizes: dict[str, int]) -> dict[str, int]:
     return short
 
 
-def _attribute_words(signature: Signature, name: str, value: Scalar | None) -> list[str]:
-    if value is None or value == signature.named[name].initial:
-        return []
-    if isinstance(value, bool):
-        return [name if value else f"{name}=no"]
-    if isinstance(value, str):
-        return [value if _says_enough(signature, name, value) else f"{name}={value}"]
-    short = f"{value:g}"
-    return [f"{name}={short if float(short) == value else repr(value)}"]
+def formula_values(workload: Workload) -> dict[str, object]:
+    """What a target's `flops` and `bytes` expressions may read."""
+    return {**workload.sizes, **workload.attributes, "itemsize": ITEM_SIZES[workload.dtype]}
 
 
-def _says_enough(signature: Signature, name: str, word: str) -> bool:
-    """Whether the word of a choice can only be meant as that attribute's."""
-    others = {other: attribute for other, attribute in signature.named.items() if other != name}
-    return word not in {*others, *VALUES, *ITEM_SIZES, *(w for a in others.values() for w in a.choices)}
+def counted(formula: str | None, workload: Workload) -> float | None:
+    """The value of a target's `flops` or `bytes` for one call; None where it does not say."""
+    if formula is None:
+        return None
+    return Expression.parse(formula, arithmetic=True).evaluate_number(formula_values(workload))
+
+
+def operations(target: Target, workload: Workload) -> float:
+    """Operations of a call by the manifest's `flops`, else the product of its sizes."""
+    return counted(target.flops, workload) or float(math.prod(workload.sizes.values()))
+
+
+def accepts(variant: Takes, workload: Workload) -> bool:
+    """Whether a variant takes a workload: its type, and what it declares in `takes`."""
+    return workload.dtype in variant.dtypes and not unsupported(variant, workload)
+
+
+def unsupported(variant: Takes, workload: Workload, layout: Layout = "contiguous") -> str:
+    """What of a workload lies outside a variant's `takes`, as in `D=250`; empty when it takes the call.
+
+    Raises ExpressionError where the condition has no answer.
+    """
+    if variant.takes is None:
+        return ""
+    values = {"layout": layout, **formula_values(workload), "dtype": workload.dtype}
+    for part in Expression.parse(variant.takes, remainders=True).parts:
+        if not part.evaluate_bool(values):
+            read = {name: value for name, value in values.items() if name in part.names}
+            return ", ".join(f"{name}={_text(value)}" for name, value in read.items()) or variant.takes
+    return ""
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def shape(dimensions: str, workload: Workload) -> tuple[int, ...]:
+    """Sizes of a tensor declared as, say, `B H Sq D`."""
+    return tuple(workload.sizes[name] for name in dimensions.split())
+
+
+def fills(target: Target, workload: Workload) -> tuple[Fill, ...]:
+    """What each input of a workload is filled with, in the signature's order."""
+    names = target.signature.inputs
+    if workload.values == "constant":
+        return tuple(Fill(kind="constant", scale=0.25 * (index + 1)) for index in range(len(names)))
+    scale = 4.0 if workload.values == "wide" else scale_of(workload.values)
+    if scale is not None:
+        return tuple(Fill(scale=scale) for _ in names)
+    chosen = target.values.get(workload.values, {})
+    return tuple(chosen.get(name, Fill()) for name in names)
+
+
+def scale_of(values: str) -> float | None:
+    """The standard deviation that a kind of values names, as `normal*0.001` does; None for any other kind."""
+    match = SCALED.fullmatch(values)
+    try:
+        scale = float(match[1]) if match else 0.0
+    except ValueError:
+        return None
+    return scale if 0 < scale < math.inf else None
+
+
+def scaled(scale: float) -> str:
+    """The kind of values that are normals of a standard deviation."""
+    return f"normal*{scale:g}"
+
+
+def weights(target: Target, dtype: Dtype) -> dict[str, float]:
+    """Workload to its weight, of all sets: 1 where none of them says otherwise."""
+    every = [workload for name in target.workloads for workload in expand(target, [name], dtype)]
+    return {workload.name: 1.0 for workload in every} | {
+        workload.name: workload.weight for workload in every if workload.weight != 1
+    }
+
+
+def base_seed(workload: Workload) -> int:
+    """The seed that gives a workload its values again, whichever other workloads there are."""
+    return workload.seed - zlib.crc32(workload.name.encode())
+
+
+def entry_of(signature: Signature, workload: Workload) -> dict[str, Scalar]:
+    """A workload as a manifest would write it: shorthands where they fit, nothing that goes without saying."""
+    attributes = {
+        name: value
+        for name, value in workload.attributes.items()
+        if value is not None and value != signature.named[name].initial
+    }
+    kind = {} if workload.values == "normal" else {"values": workload.values}
+    return {**_short_sizes(signature, workload.sizes), **attributes, **kind, "dtype": workload.dtype}
+
+
+def spelled(entry: Mapping[str, Scalar]) -> str:
+    """`B=1 S=65 causal=true dtype=float16`: an entry as words of a command line."""
+    return " ".join(f"{key}={_text(value)}" for key, value in entry.items())
+
+
+def read_words(text: str) -> dict[str, Scalar]:
+    """The entry that `spelled` wrote, also with commas. Raises WorkloadError for a word without a value."""
+    entry: dict[str, Scalar] = {}
+    for word in text.replace(",", " ").split():
+        key, equals, value = word.partition("=")
+        if not equals or not value:
+            raise WorkloadError(key, f"{key}=VALUE", repr(word))
+        entry[key] = value
+        try:
+            number = json.loads(value)
+        except ValueError:
+            continue
+        if isinstance(number, bool | int | float):
+            entry[key] = number
+    return entry
 
 
 def tensor_bytes(target: Target, workload: Workload) -> dict[str, int]:
     """Bytes of each tensor of a call whose dimensions the signature tells, inputs and outputs."""
     signature = target.signature
-    texts = {**signature.inputs, **signature.outputs}
-    types = {name: signature.types.get(name, workload.dtype) for name in texts}
-    told = {name: text for name, text in texts.items() if text != ANY}
-    return {name: math.prod(shape(text, workload)) * ITEM_SIZES[types[name]] for name, text in told.items()}
+    sizes = {}
+    for name, text in {**signature.inputs, **signature.outputs}.items():
+        if text != ANY:
+            sizes[name] = math.prod(shape(text, workload)) * ITEM_SIZES[signature.types.get(name, workload.dtype)]
+    return sizes
 
 
 def working_set(target: Target, workload: Workload) -> int:

@@ -48,6 +48,11 @@ class Charged:
     unmeasured: tuple[Unmeasured, ...]
     notes: tuple[str, ...]
 
+    @property
+    def usd(self) -> float:
+        """Dollars in all."""
+        return sum(charge.usd for charge in self.charges)
+
 
 def bill(
     used: Used,

@@ -1,6 +1,6 @@
 """Why is it as fast as it is? Facts on each variant's worst workload, and the leaf they lead to."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from typing import Annotated
 
@@ -45,23 +45,23 @@ class ProfileTerms(Model):
 
 def profile(context: Context, arguments: ProfileTerms) -> Working[ProfileOutput]:
     """Profile each variant that has a speed, on the workload with its lowest ratio."""
-    found = yield from ready(context)
+    state = yield from ready(context)
     chosen = _worst(context)
-    if found.builds is None or not chosen:
-        why = found.why_not or "no variant has a speed"
-        hint = found.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
+    if state.builds is None or not chosen:
+        why = state.why_not or "no variant has a speed"
+        hint = state.hint or f"measure first: {context.command('run', 'pattern', 'baseline-first')}"
         return Result(ProfileOutput(ok=False, message=f"nothing to profile: {why}", hint=hint))
     profiles = []
     roofs: dict[Dtype, Known] = {}
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
-        for one in chosen:
-            if one.workload.dtype not in roofs:
-                roofs[one.workload.dtype] = yield from _roof(context, chosen, one.workload.dtype)
-            roof = roofs[one.workload.dtype]
-            seen = yield from _look(context, one, found.builds.get(one.variant), len(chosen), roof)
+        for measured in chosen:
+            if measured.workload.dtype not in roofs:
+                roofs[measured.workload.dtype] = yield from _roof(context, chosen, measured.workload.dtype)
+            roof = roofs[measured.workload.dtype]
+            notes = yield from _look(context, measured, state.builds.get(measured.variant), len(chosen), roof)
             terms = arguments.tree, arguments.severity, context.past.gains
-            profiles.append(bottleneck.profile(one, seen, *terms))
+            profiles.append(bottleneck.profile(measured, notes, *terms))
     return Result(_output(profiles))
 
 
@@ -75,14 +75,15 @@ def _worst(context: Context) -> Sequence[Measurement]:
         return ()
     output = MeasureOutput.model_validate(latest, strict=False)
     variants = context.bench.target.variants
-    found = bottleneck.worst(output, variants)
-    return [one for name, one in found.items() if variants[name].role == "main"] or [*found.values()]
+    measurements = bottleneck.worst(output, variants)
+    return [measurement for name, measurement in measurements.items() if variants[name].role == "main"] or [
+        *measurements.values()
+    ]
 
 
 def _look(
     context: Context, measured: Measurement, build: Build | None, variants: int, roof: Known
 ) -> Generator[Tick, None, Notes]:
-    """Everything that can be known of one variant on one workload."""
     notes = Notes()
     notes.tell({"device": context.bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     _look_at_roof(context, measured, roof, notes)
@@ -102,17 +103,13 @@ def _look_at_roof(context: Context, measured: Measurement, roof: Known, notes: N
     facts = bottleneck.roofline(flops, moved, seconds, reach)
     notes.tell(facts)
     notes.sources |= {name: source for name in ON_ROOF if facts[name] is not None}
-    notes.silent(_roof_unknown(facts, bottleneck.exceeded(flops, moved, seconds, reach), source), *ON_ROOF)
+    why = source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
+    if exceeded := bottleneck.exceeded(flops, moved, seconds, reach):
+        why = f"it came to {exceeded} ({source}): that roof is wrong, or the manifest's formula counts too much"
+    notes.silent(why, *ON_ROOF)
     notes.silent("the manifest declares no `flops`", *(("flops",) if flops is None else ()))
     notes.silent("the manifest declares no `bytes`", *(("bytes",) if moved is None else ()))
     notes.silent("it needs `flops` and `bytes`", "intensity")
-
-
-def _roof_unknown(facts: Mapping[str, Fact], exceeded: str, source: str) -> str:
-    """Why facts on the roof are unknown, where some are."""
-    if exceeded:
-        return f"it came to {exceeded} ({source}): that roof is wrong, or the manifest's formula counts too much"
-    return source if facts["intensity"] is not None else "it needs `flops`, `bytes` and a peak"
 
 
 def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Generator[Tick, None, Known]:
@@ -126,17 +123,21 @@ def _roof(context: Context, chosen: Sequence[Measurement], dtype: Dtype) -> Gene
         if device is None:
             return Reach(None, None), "no peak of this GPU is in the manifest"
         return Reach(device.flops_per_s.get(dtype), device.bytes_per_s or None), device.source
-    largest = max(working_set(bench.target, one.workload) for one in chosen if one.workload.dtype == dtype)
+    largest = max(
+        working_set(bench.target, measurement.workload)
+        for measurement in chosen
+        if measurement.workload.dtype == dtype
+    )
     for _ in range(TRIES):
         try:
             roof = yield from measure_roof(bench.cache, dtype, bench.threads, largest)
         except LoopError as error:
             return Reach(None, None), error.message
         if roof.flops_per_s >= QUIET * roof.most_flops_per_s:  # Arithmetic needs nothing but its core.
-            said = f"{roof.flops_per_s / 1e9:.3g} GFLOP/s and {roof.bytes_per_s / 1e9:.3g} GB/s"
+            figures = f"{roof.flops_per_s / 1e9:.3g} GFLOP/s and {roof.bytes_per_s / 1e9:.3g} GB/s"
             return Reach(
                 roof.flops_per_s, roof.bytes_per_s
-            ), f"of {said}, measured here on {say.count(bench.threads, 'thread')}"
+            ), f"of {figures}, measured here on {say.count(bench.threads, 'thread')}"
     return Reach(None, None), "the roof of this machine is not shown: other programs ran while it was measured"
 
 
@@ -167,9 +168,9 @@ def _look_at_counters(
 ) -> Generator[Tick, None, None]:
     notes.silent("there is no GPU", *ON_GPU)
     side = context.bench.side(measured.variant, build)
-    seen = yield from outside.count(context.bench, side, measured.workload)
-    notes.tell(_per_call(seen), f"counted over {seen.calls} calls")
-    return notes.silent(seen.why or "not counted", *COUNTED)
+    counts = yield from outside.count(context.bench, side, measured.workload)
+    notes.tell(_per_call(counts), f"counted over {counts.calls} calls")
+    return notes.silent(counts.why or "not counted", *COUNTED)
 
 
 def _look_at_device(
@@ -183,11 +184,11 @@ def _look_at_device(
     notes.silent("counted on a processor only", *COUNTED)
 
 
-def _per_call(seen: Counts) -> dict[str, Fact]:
+def _per_call(counted: Counts) -> dict[str, Fact]:
     """Counters of one call, and instructions a cycle; what the processor did not give is missing."""
-    counts = {name: value for name, value in seen.counters.items() if value is not None}
+    counts = {name: value for name, value in counted.counters.items() if value is not None}
     facts: dict[str, Fact] = {
-        name: counts[name] / max(seen.calls, 1) for name in ("instructions", "cache_misses") if name in counts
+        name: counts[name] / max(counted.calls, 1) for name in ("instructions", "cache_misses") if name in counts
     }
     if counts.get("cycles") and "instructions" in counts:
         facts["ipc"] = counts["instructions"] / counts["cycles"]
@@ -195,24 +196,27 @@ def _per_call(seen: Counts) -> dict[str, Fact]:
 
 
 def _output(profiles: Sequence[Profile]) -> ProfileOutput:
-    whys = dict.fromkeys(one.unknown[name] for one in profiles for name in _counters(one) if name in one.unknown)
+    whys = dict.fromkeys(
+        profile.unknown[name] for profile in profiles for name in _counters(profile) if name in profile.unknown
+    )
     return ProfileOutput(
         ok=True,
-        message="; ".join(_describe(one) for one in profiles),
+        message="; ".join(_describe(profile) for profile in profiles),
         not_exercised=tuple(f"hardware counters: {why}" for why in whys),
-        learned=tuple(_lesson(one) for one in profiles if one.severity and one.bottleneck),
+        learned=tuple(_lesson(profile) for profile in profiles if profile.severity and profile.bottleneck),
         profiles=tuple(profiles),
     )
 
 
-def _counters(one: Profile) -> Sequence[str]:
-    """Facts that hardware counters give where a variant ran."""
-    return ON_GPU if one.facts.get("device") == "cuda" else COUNTED
+def _counters(profile: Profile) -> Sequence[str]:
+    return ON_GPU if profile.facts.get("device") == "cuda" else COUNTED
 
 
-def _describe(one: Profile) -> str:
-    return f"{one.variant} {one.severity or 'stop'}, {one.bottleneck or 'undecided'} on {one.workload}"
+def _describe(profile: Profile) -> str:
+    leaf = profile.bottleneck or "undecided"
+    return f"{profile.variant} {profile.severity or 'stop'}, {leaf} on {profile.workload}"
 
 
-def _lesson(one: Profile) -> str:
-    return f"{one.variant} is held back by {one.bottleneck} on {one.workload}, where it does worst: {one.fix}."
+def _lesson(profile: Profile) -> str:
+    cause = f"{profile.variant} is held back by {profile.bottleneck}"
+    return f"{cause} on {profile.workload}, where it does worst: {profile.fix}."

@@ -123,21 +123,29 @@ def worst(output: MeasureOutput, names: Collection[str]) -> dict[str, Measuremen
 
     Workloads that could not be judged count only where none could: the lowest ratio of noise is nobody's worst.
     """
-    speeds = [one for one in output.verdicts if isinstance(one, SpeedVerdict) and one.variant in names]
-    timed = {one.variant for one in speeds}
-    clear = {(one.variant, one.workload) for one in speeds if one.verdict != "inconclusive"}
-    found: dict[str, Measurement] = {}
-    for one in worst_first(output.measurements):
-        if one.against == "baseline" and one.variant in timed:
-            first = found.setdefault(one.variant, one)
-            if (one.variant, one.workload.name) in clear and (one.variant, first.workload.name) not in clear:
-                found[one.variant] = one
-    return found
+    speeds = [
+        verdict for verdict in output.verdicts if isinstance(verdict, SpeedVerdict) and verdict.variant in names
+    ]
+    timed = {speed.variant for speed in speeds}
+    clear = {(speed.variant, speed.workload) for speed in speeds if speed.verdict != "inconclusive"}
+    measurements: dict[str, Measurement] = {}
+    for measurement in worst_first(output.measurements):
+        if measurement.against == "baseline" and measurement.variant in timed:
+            first = measurements.setdefault(measurement.variant, measurement)
+            if (measurement.variant, measurement.workload.name) in clear and (
+                measurement.variant,
+                first.workload.name,
+            ) not in clear:
+                measurements[measurement.variant] = measurement
+    return measurements
 
 
 def worst_first(measurements: Iterable[Measurement]) -> list[Measurement]:
     """Those where most is to be won first, then those with the lowest ratio."""
-    return sorted(measurements, key=lambda one: (-worth(one.ratio, one.workload.weight), one.ratio))
+    return sorted(
+        measurements,
+        key=lambda measurement: (-worth(measurement.ratio, measurement.workload.weight), measurement.ratio),
+    )
 
 
 @dataclass
@@ -165,7 +173,7 @@ class Notes:
 
 def profile(
     measured: Measurement,
-    seen: Notes,
+    notes: Notes,
     tree: Sequence[TreeRule],
     severities: Sequence[SeverityRule],
     before: Sequence[GainOutcome] = (),
@@ -174,16 +182,18 @@ def profile(
 
     `before`: what came of earlier advice.
     """
-    facts = {name: seen.facts.get(name) for name in FACTS}
+    facts = {name: notes.facts.get(name) for name in FACTS}
     leaf, urgency = first(tree, facts), first(severities, facts)
-    undecided = (f"{tree[place].bottleneck}: {_unknown(names)}" for place, names in leaf.undecided.items())
+    undecided = (
+        f"{tree[place].bottleneck}: {' and '.join(names)} unknown" for place, names in leaf.undecided.items()
+    )
     return Profile(
         variant=measured.variant,
         workload=measured.workload.name,
         facts=facts,
-        sources=dict(seen.sources),
-        watched=seen.watched,
-        unknown={name: seen.unknown.get(name, "not told") for name, value in facts.items() if value is None},
+        sources=dict(notes.sources),
+        watched=notes.watched,
+        unknown={name: notes.unknown.get(name, "not told") for name, value in facts.items() if value is None},
         severity=urgency.rule.severity if urgency.rule else None,
         tool=urgency.rule.tool if urgency.rule else None,
         bottleneck=leaf.rule.bottleneck if leaf.rule else None,
@@ -193,7 +203,3 @@ def profile(
         promise=promise(leaf.rule, facts, before) if leaf.rule else None,
         undecided=tuple(undecided),
     )
-
-
-def _unknown(names: Sequence[str]) -> str:
-    return f"{' and '.join(names)} unknown"

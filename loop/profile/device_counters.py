@@ -123,8 +123,8 @@ def why_nothing(log: str, failed: str) -> str:
     """Why ncu tells nothing, by its own words where it had any, and what mends it."""
     if NO_PERMISSION in log or NO_PERMISSION in failed:
         return f"{NCU} may not read this GPU's counters ({NO_PERMISSION}): {ALLOW}"
-    said = [line.partition("==ERROR==")[2].strip() for line in log.splitlines() if "==ERROR==" in line]
-    reasons = [*said[:1], *([failed] if failed else [])]
+    errors = [line.partition("==ERROR==")[2].strip() for line in log.splitlines() if "==ERROR==" in line]
+    reasons = [*errors[:1], *([failed] if failed else [])]
     return f"{NCU}: {'; '.join(reasons)}" if reasons else f"{NCU} saw no kernel in the call"
 
 
@@ -165,7 +165,7 @@ def _run_of(kernel: str, counters: dict[str, float]) -> KernelRun:
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
-    """Part of a whole; of nothing it is nothing, and of something unknown unknown."""
+    """The share of a part; 0 of an empty whole, None where one of them is unknown."""
     if part is None or whole is None:
         return None
     return part / whole if whole else 0.0
@@ -201,8 +201,8 @@ def watch(
         return device_profile(counted.runs, "ncu", cut=counted.cut), ""
     traced = yield from trace(context.bench, side, workload, limit_s)
     if traced.runs:
-        told = "torch's profiler told kernels and times, which is all that it can"
-        return device_profile(traced.runs, "torch's profiler"), f"{counted.why}; {told}"
+        limits = "torch's profiler told kernels and times, which is all that it can"
+        return device_profile(traced.runs, "torch's profiler"), f"{counted.why}; {limits}"
     return None, "; ".join(dict.fromkeys([counted.why, traced.why]))
 
 
@@ -216,7 +216,7 @@ def device_profile(
     kernels = [_kernel(name, [run for run in runs if run.kernel == name]) for name in names]
     return DeviceProfile(
         by=by,
-        kernels=tuple(sorted(kernels, key=lambda one: -(one.us or 0.0))),
+        kernels=tuple(sorted(kernels, key=lambda kernel: -(kernel.us or 0.0))),
         launches=len(runs),
         us=total_known([run.us for run in runs]),
         cut=cut,
@@ -236,7 +236,7 @@ def _kernel(name: str, runs: Sequence[KernelRun]) -> KernelProfile:
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    """The mean by weight; plain where nothing has a weight, None where a value is missing."""
+    """The weighted mean; the plain mean without weights, None where a value is missing."""
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None
@@ -246,10 +246,10 @@ def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | N
     return sum(value * weight for value, weight in zip(known, weights, strict=True)) / total
 
 
-def _stalls(found: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, float]:
+def _stalls(stalls: Sequence[Mapping[str, float]], weights: Sequence[float]) -> dict[str, float]:
     """The reasons that take most of a warp's time, most first."""
-    reasons = dict.fromkeys(reason for one in found for reason in one)
-    means = {reason: _mean([one.get(reason) for one in found], weights) for reason in reasons}
+    reasons = dict.fromkeys(reason for stalled in stalls for reason in stalled)
+    means = {reason: _mean([stalled.get(reason) for stalled in stalls], weights) for reason in reasons}
     known = {reason: share for reason, share in means.items() if share}
     return dict(sorted(known.items(), key=lambda item: -item[1])[:MOST_STALLS])
 

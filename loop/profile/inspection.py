@@ -45,8 +45,8 @@ class Findings(Reports):
 def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
     """The variants of the session that nvcc compiles, also those that are emulated here; flags as written."""
     variants = context.bench.target.variants
-    chosen = {name: one for name in named(context) if isinstance(one := variants[name], CAbiVariant)}
-    return {name: one for name, one in chosen.items() if resources.made_by_nvcc(one.build)}
+    chosen = {name: variant for name in named(context) if isinstance(variant := variants[name], CAbiVariant)}
+    return {name: variant for name, variant in chosen.items() if resources.made_by_nvcc(variant.build)}
 
 
 def named(context: Context) -> tuple[str, ...]:
@@ -55,130 +55,136 @@ def named(context: Context) -> tuple[str, ...]:
     return tuple(name for name in context.bench.target.variants if name in wanted)
 
 
-def compiled(context: Context, chosen: Iterable[str], found: Findings) -> Generator[Tick, None, tuple[Build, ...]]:
+def compiled(
+    context: Context, chosen: Iterable[str], findings: Findings
+) -> Generator[Tick, None, tuple[Build, ...]]:
     """Every variant built for the GPU."""
     target = context.bench.target
-    wanted = {name: target.compiled(name, found.architecture) for name in chosen}
-    for name, one in list(wanted.items()):
-        if one.architecture not in (None, found.architecture):
-            found.missing.append(f"{name} on {found.architecture}: it is made for {one.architecture}")
+    wanted = {name: target.compiled(name, findings.architecture) for name in chosen}
+    for name, variant in list(wanted.items()):
+        if variant.architecture not in (None, findings.architecture):
+            findings.missing.append(f"{name} on {findings.architecture}: it is made for {variant.architecture}")
             del wanted[name]
-    return (yield from _build(context, wanted, f"compiler's report for {found.architecture}", found))
+    return (yield from _build(context, wanted, f"compiler's report for {findings.architecture}", findings))
 
 
 def read_compilers(
-    chosen: Mapping[str, CAbiVariant], made: Sequence[Build], found: Findings
+    chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: Findings
 ) -> Generator[Tick, None, None]:
     """What the compiler reports of these builds; those that share sources and flags share a library."""
-    found.compilers = {one.variant: one.compiler for one in made}
+    findings.compilers = {build.variant: build.compiler for build in built}
     shared: dict[str, list[Build]] = {}
-    for one in made:
-        shared.setdefault(one.build_id, []).append(one)
-    reading = (_read(same, chosen[same[0].variant], found) for same in shared.values())
+    for library in built:
+        shared.setdefault(library.build_id, []).append(library)
+    reading = (_read(same, chosen[same[0].variant], findings) for same in shared.values())
     libraries = yield from together(reading, cores())
-    found.libraries = [one for one in libraries if one is not None]
+    findings.libraries = [library for library in libraries if library is not None]
 
 
 def _build(
-    context: Context, wanted: Mapping[str, CAbiVariant], what: str, found: Findings
+    context: Context, wanted: Mapping[str, CAbiVariant], what: str, findings: Findings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
-    """The builds that succeed; why the others do not is among the findings."""
-    made, failures = yield from compile_all(context, wanted, to_run=False)
+    """The builds that succeed. Adds the failures of the others to the findings."""
+    built, failures = yield from compile_all(context, wanted, to_run=False)
     for failed in failures:
         if failed.no_compiler:
-            found.missing.append(f"{what}: {failed.message}; {failed.hint}")
+            findings.missing.append(f"{what}: {failed.message}; {failed.hint}")
         else:
-            found.wrong(failed.message, failed.hint)
-    return made
+            findings.wrong(failed.message, failed.hint)
+    return built
 
 
 def _read(
-    same: Sequence[Build], variant: CAbiVariant, found: Findings
+    same: Sequence[Build], variant: CAbiVariant, findings: Findings
 ) -> Generator[Tick, None, CompiledLibrary | None]:
-    """The compiler's report on one library; where there is none, why is among the findings."""
-    who = ", ".join(one.variant for one in same)
+    """The compiler's report on one library; None without one, with the reason among the findings."""
+    who = ", ".join(build.variant for build in same)
     read = yield from resources.read_report(same[0])
-    code = code_for(read.kernels, found.architecture)
+    code = code_for(read.kernels, findings.architecture)
     if not code:
-        _unread(who, variant, read.kernels, found)
+        _unread(who, variant, read.kernels, findings)
         return None
     kernels, why = yield from resources.with_loops(same[0], code)
     if why:
-        found.missing.append(f"share of matrix instructions in hot loops: {why}")
+        findings.missing.append(f"share of matrix instructions in hot loops: {why}")
     if read.cut:
-        found.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
-    names = tuple(one.variant for one in same)
+        findings.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
+    names = tuple(build.variant for build in same)
     return CompiledLibrary(
         variants=names, build_id=same[0].build_id, architecture=code[0].architecture, kernels=kernels
     )
 
 
-def _unread(who: str, variant: CAbiVariant, kernels: Sequence[KernelResources], found: Findings) -> None:
-    """Say why a library tells nothing of the GPU."""
+def _unread(who: str, variant: CAbiVariant, kernels: Sequence[KernelResources], findings: Findings) -> None:
     if kernels:
-        others = ", ".join(dict.fromkeys(one.architecture for one in kernels))
+        others = ", ".join(dict.fromkeys(kernel.architecture for kernel in kernels))
         mend = "let `-arch={arch}` stand in its `build.flags`"
-        found.missing.append(f"{who} on {found.architecture}: its code is for {others} only; {mend}")
+        findings.missing.append(f"{who} on {findings.architecture}: its code is for {others} only; {mend}")
     elif resources.asks_for_report(variant.build.flags):
-        found.missing.append(f"compiler's report for {found.architecture}: {who} has no kernel of its own")
+        findings.missing.append(f"compiler's report for {findings.architecture}: {who} has no kernel of its own")
     else:
-        found.wrong(f"{who}: {NO_REPORT}", resources.ASK)
+        findings.wrong(f"{who}: {NO_REPORT}", resources.ASK)
 
 
 def ask_host_code(
-    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings, *, built: bool, timed: bool = False
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings, *, built: bool, timed: bool = False
 ) -> Generator[Tick, None, None]:
     """Ask the host code of variants that can be emulated what it launches, with the values of the GPU.
 
     `built`: only of those that are built for the emulator already. `timed`: only on the plan's workloads.
     """
     target, bench = context.bench.target, context.bench
-    device = "" if built else found.architecture
+    device = "" if built else findings.architecture
     wanted = {
         name: target.emulation(name, device)
-        for name, one in chosen.items()
-        if one.emulation is not None and one.architecture in (None, found.architecture)
+        for name, variant in chosen.items()
+        if variant.emulation is not None and variant.architecture in (None, findings.architecture)
     }
     for name in [*wanted] if built else []:
         if build.find(name, wanted[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
-            found.missing.append(f"launches of {name}: it is not built for the emulator here")
+            findings.missing.append(f"launches of {name}: it is not built for the emulator here")
             del wanted[name]
-    made = yield from _build(context, wanted, "launches", found)
-    calls = timed_workloads if timed else _workloads
-    asked = (ask_launches(bench, one, calls(context, chosen[one.variant])) for one in made)
-    for one, told in zip(made, (yield from together(asked, cores())), strict=True):
-        _hear(one.variant, told, found)
-    symbols = {one.kernel for told in found.told.values() for call in told for one in call.launches}
-    found.names = yield from demangle(sorted(symbols))
+    emulated = yield from _build(context, wanted, "launches", findings)
+    workloads = timed_workloads if timed else _workloads
+    asked = (ask_launches(bench, library, workloads(context, chosen[library.variant])) for library in emulated)
+    for library, calls in zip(emulated, (yield from together(asked, cores())), strict=True):
+        _hear(library.variant, calls, findings)
+    symbols = {launch.kernel for calls in findings.told.values() for call in calls for launch in call.launches}
+    findings.names = yield from demangle(sorted(symbols))
 
 
 def _workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads, then every other shape of the target in every type of the variant."""
     timed = timed_workloads(context, variant)
-    shapes = {shape_of(one) for one in timed}
-    return [*timed, *(one for one in calls_of(context.bench.target, variant) if shape_of(one) not in shapes)]
+    shapes = {shape_of(workload) for workload in timed}
+    return [
+        *timed,
+        *(workload for workload in calls_of(context.bench.target, variant) if shape_of(workload) not in shapes),
+    ]
 
 
 def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     """The plan's workloads in the type that is measured on a GPU."""
     target = context.bench.target
     dtype = target.dtypes.get("cuda", variant.dtypes[0])
-    return [one for one in expand(target, context.task.plan.workloads, dtype) if accepts(variant, one)]
+    return [
+        workload for workload in expand(target, context.task.plan.workloads, dtype) if accepts(variant, workload)
+    ]
 
 
-def _hear(name: str, told: tuple[WorkloadLaunches, ...], found: Findings) -> None:
-    """Take up what the host code of a variant said, and where it did not."""
-    declined = [one for one in told if one.status == "declined"]
-    for one in told:
-        if one.status == "lost":
-            found.wrong(f"{name} does not say what it launches on {one.workload.name}: {one.why}", DRY)
+def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: Findings) -> None:
+    """Add what the host code of a variant launches to the findings, and what it did not say."""
+    declined = [call for call in calls if call.status == "declined"]
+    for call in calls:
+        if call.status == "lost":
+            findings.wrong(f"{name} does not say what it launches on {call.workload.name}: {call.why}", DRY)
     if declined:
         also = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
-        found.missing.append(f"launches of {name} on {declined[0].workload.name}{also}: {declined[0].why}")
-    if any(one.launches for one in told):
-        found.told[name] = told
-    elif not declined and all(one.status == "told" for one in told):
-        found.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
+        findings.missing.append(f"launches of {name} on {declined[0].workload.name}{also}: {declined[0].why}")
+    if any(call.launches for call in calls):
+        findings.told[name] = calls
+    elif not declined and all(call.status == "told" for call in calls):
+        findings.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
 
 
 class ChooseTerms(Model):
@@ -190,11 +196,13 @@ class ChooseTerms(Model):
 
 def choose(context: Context, arguments: ChooseTerms) -> Working[ChooseOutput]:
     """Ask the host code of each variant, built for the emulator, what it launches on the plan's workloads."""
-    found = Findings(arguments.device, None)
-    yield from ask_host_code(context, cuda_variants(context), found, built=False, timed=True)
-    calls = {name: tuple(_named(one, found.names) for one in told) for name, told in found.told.items()}
-    count = sum(len(told) for told in calls.values())
-    missing = [*found.problems, *found.missing]
+    findings = Findings(arguments.device, None)
+    yield from ask_host_code(context, cuda_variants(context), findings, built=False, timed=True)
+    calls = {
+        name: tuple(_named(call, findings.names) for call in launches) for name, launches in findings.told.items()
+    }
+    count = sum(map(len, calls.values()))
+    missing = [*findings.problems, *findings.missing]
     message = (
         f"{count} calls on {arguments.device}"
         if calls
@@ -202,18 +210,19 @@ def choose(context: Context, arguments: ChooseTerms) -> Working[ChooseOutput]:
     )
     return Result(
         ChooseOutput(
-            ok=bool(calls) and not found.problems,
+            ok=bool(calls) and not findings.problems,
             message=message,
-            hint=found.hints[0] if found.hints else None,
-            not_exercised=tuple(found.missing),
+            hint=findings.hints[0] if findings.hints else None,
+            not_exercised=tuple(findings.missing),
             device=arguments.device,
             calls=calls,
         )
     )
 
 
-def _named(told: WorkloadLaunches, names: Mapping[str, str]) -> WorkloadLaunches:
+def _named(call: WorkloadLaunches, names: Mapping[str, str]) -> WorkloadLaunches:
     launches = [
-        one.model_copy(update={"kernel": short_name(names.get(one.kernel, one.kernel))}) for one in told.launches
+        launch.model_copy(update={"kernel": short_name(names.get(launch.kernel, launch.kernel))})
+        for launch in call.launches
     ]
-    return told.model_copy(update={"launches": tuple(launches)})
+    return call.model_copy(update={"launches": tuple(launches)})

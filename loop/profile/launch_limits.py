@@ -18,7 +18,7 @@ from loop.model.resources import (
     WorkloadLaunches,
     short_name,
 )
-from loop.model.target import CommandVariant, Launch, Variant, Workload
+from loop.model.target import Launch, Workload
 from loop.model.workloads import formula_values
 
 WARP = 32
@@ -65,50 +65,29 @@ def _limits(block: Block, device: DeviceFacts) -> Iterator[tuple[str, int]]:
     yield "blocks a multiprocessor", device.blocks_per_sm
     yield "threads", device.threads_per_sm // (warps * WARP) if 1 <= block.threads <= THREADS_PER_BLOCK else 0
     if block.registers is not None:
-        yield "registers", _by_registers(warps, block.registers, device)
+        a_warp = _round_up(max(block.registers, 1) * WARP, REGISTER_UNIT)
+        held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
+        yield "registers", held // warps if warps else 0
     if block.shared_bytes is not None:
-        yield "shared memory", _by_shared(block.shared_bytes, device)
-
-
-def _by_registers(warps: int, registers: int, device: DeviceFacts) -> int:
-    a_warp = _round_up(max(registers, 1) * WARP, REGISTER_UNIT)
-    held = device.registers_per_sm // a_warp // WARP_UNIT * WARP_UNIT
-    return held // warps if warps else 0
-
-
-def _by_shared(wanted: int, device: DeviceFacts) -> int:
-    if wanted > device.shared_per_block:
-        return 0
-    return device.shared_per_sm // _round_up(wanted + SHARED_RESERVED, SHARED_UNIT)
+        bytes_held = _round_up(block.shared_bytes + SHARED_RESERVED, SHARED_UNIT)
+        fits = block.shared_bytes <= device.shared_per_block
+        yield "shared memory", device.shared_per_sm // bytes_held if fits else 0
 
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-@dataclass(frozen=True)
-class Host:
-    """The processor that CPU variants run on."""
-
-    cores: int
-    """Threads that a process may use."""
-    lanes: int
-    """Elements of type float32 in its widest vector."""
-
-
-def launch_of(variant: Variant) -> Launch | None:
-    """The launch shape that the manifest declares."""
-    return None if isinstance(variant, CommandVariant) else variant.launch
-
-
 def on_host(
-    name: str, launch: Launch, workload: Workload, host: Host, *, at_hand: bool = True
+    name: str, launch: Launch, workload: Workload, threads: int, lanes: int, *, at_hand: bool
 ) -> Occupancy | None:
-    """Pieces of work against threads; None for a workload without work. Raises ExpressionError."""
-    values = {**formula_values(workload), "cores": host.cores, "lanes": host.lanes}
-    items = whole(launch.blocks, values)
-    on = f"{host.cores} thread{'s' if host.cores > 1 else ''}"
-    return _on(name, workload, on, at_hand, items, host.cores, Resident(1, "one piece a thread"))
+    """Pieces of work against a processor's threads; None for a workload without work. Raises ExpressionError.
+
+    `lanes`: elements of type float32 in the processor's widest vector.
+    """
+    items = whole(launch.blocks, {**formula_values(workload), "cores": threads, "lanes": lanes})
+    on = f"{threads} thread{'s' if threads > 1 else ''}"
+    return filled(name, workload, on, items, threads, Resident(1, "one piece a thread"), at_hand=at_hand)
 
 
 def on_gpu(
@@ -116,33 +95,17 @@ def on_gpu(
 ) -> Occupancy | None:
     """Blocks against places on a GPU; None for a workload without work. Raises ExpressionError."""
     values = formula_values(workload)
-    asked = {field: getattr(launch, field) for field in ("registers", "shared_bytes")}
-    block = Block(
-        whole(launch.threads, values),
-        **{field: None if value is None else whole(value, values) for field, value in asked.items()},
+    registers, shared = (
+        None if formula is None else whole(formula, values) for formula in (launch.registers, launch.shared_bytes)
     )
-    return on_places(
-        name, workload, device, whole(launch.blocks, values), resident(block, device), at_hand=at_hand
-    )
+    held = resident(Block(whole(launch.threads, values), registers, shared), device)
+    return filled(name, workload, device.name, whole(launch.blocks, values), device.sms, held, at_hand=at_hand)
 
 
-def on_places(
-    name: str, workload: Workload, device: DeviceFacts, blocks: int, held: Resident, *, at_hand: bool
+def filled(
+    name: str, workload: Workload, on: str, items: int, units: int, held: Resident, *, at_hand: bool
 ) -> Occupancy | None:
-    """Blocks against the places of a GPU whose multiprocessors hold so many; None without blocks."""
-    return _on(name, workload, device.name, at_hand, blocks, device.sms, held)
-
-
-def whole(formula: int | str, values: Mapping[str, object]) -> int:
-    """The value of a formula, rounded up. Raises ExpressionError where it has none."""
-    if isinstance(formula, int):
-        return formula
-    return math.ceil(Expression.parse(formula, arithmetic=True).evaluate_number(values))
-
-
-def _on(
-    name: str, workload: Workload, on: str, at_hand: bool, items: int, units: int, held: Resident
-) -> Occupancy | None:
+    """How `items` pieces of work fill `units` that hold so many each; None without work."""
     if items <= 0:
         return None
     slots = units * held.blocks
@@ -161,6 +124,13 @@ def _on(
         used=waves / math.ceil(waves) if waves else 0.0,
         unknown=held.unknown,
     )
+
+
+def whole(formula: int | str, values: Mapping[str, object]) -> int:
+    """The value of a formula, rounded up. Raises ExpressionError where it has none."""
+    if isinstance(formula, int):
+        return formula
+    return math.ceil(Expression.parse(formula, arithmetic=True).evaluate_number(values))
 
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -183,11 +153,6 @@ class Placed:
     block: Block
     held: Resident
 
-    @property
-    def shape(self) -> tuple[object, ...]:
-        """What launches of one shape have in common."""
-        return self.variant, self.symbol, self.block, self.held
-
 
 @dataclass(kw_only=True)
 class Reports:
@@ -201,12 +166,16 @@ class Reports:
 
     def compiled(self, variant: str) -> bool:
         """Whether there is a compiler's report on a variant."""
-        return any(variant in one.variants for one in self.libraries)
+        return any(variant in library.variants for library in self.libraries)
 
     def kernel(self, variant: str, symbol: str) -> KernelResources | None:
         """The compiler's report on a kernel that a variant launches: that of its name, whatever its linkage."""
         own = [
-            kernel for one in self.libraries if variant in one.variants for kernel in one.kernels if kernel.entry
+            kernel
+            for library in self.libraries
+            if variant in library.variants
+            for kernel in library.kernels
+            if kernel.entry
         ]
         name = self.names.get(symbol, symbol)
         return next((kernel for kernel in own if symbol == kernel.symbol or name == kernel.name), None)
@@ -252,40 +221,38 @@ def _impossible(launch: KernelLaunch) -> str:
 def placements(placed: Sequence[Placed], timed: Collection[str] = ()) -> tuple[Placement, ...]:
     """The shapes of launch among them, each once; `timed`: names of the workloads that are timed."""
     shapes: dict[tuple[object, ...], list[Placed]] = {}
-    for one in placed:
-        shapes.setdefault(one.shape, []).append(one)
-    return tuple(_placement(same, timed) for same in shapes.values())
-
-
-def _placement(same: Sequence[Placed], timed: Collection[str]) -> Placement:
-    first = same[0]
-    return Placement(
-        variant=first.variant,
-        kernel=first.name,
-        symbol=first.symbol,
-        threads=first.block.threads,
-        shared_bytes=first.block.shared_bytes or 0,
-        registers=first.block.registers,
-        resident=first.held.blocks,
-        limited_by=first.held.limited_by,
-        workload=first.workload.name,
-        workloads=len({one.workload.name for one in same}),
-        timed=any(one.workload.name in timed for one in same),
+    for launch in placed:
+        shapes.setdefault((launch.variant, launch.symbol, launch.block, launch.held), []).append(launch)
+    return tuple(
+        Placement(
+            variant=first.variant,
+            kernel=first.name,
+            symbol=first.symbol,
+            threads=first.block.threads,
+            shared_bytes=first.block.shared_bytes or 0,
+            registers=first.block.registers,
+            resident=first.held.blocks,
+            limited_by=first.held.limited_by,
+            workload=first.workload.name,
+            workloads=len({launch.workload.name for launch in (first, *others)}),
+            timed=any(launch.workload.name in timed for launch in (first, *others)),
+        )
+        for first, *others in shapes.values()
     )
 
 
 def fillings(placed: Sequence[Placed], device: DeviceFacts, *, at_hand: bool) -> tuple[Occupancy, ...]:
     """Of each call how its largest launch, by threads, fills the GPU."""
-    calls: dict[tuple[str, str], list[Placed]] = {}
-    for one in placed:
-        calls.setdefault((one.variant, one.workload.name), []).append(one)
-    largest = [
-        max(launches, key=lambda one: one.launch.blocks * one.launch.threads) for launches in calls.values()
-    ]
-    return tuple(filling for one in largest if (filling := _filling(one, device, at_hand)))
-
-
-def _filling(one: Placed, device: DeviceFacts, at_hand: bool) -> Occupancy | None:
-    found = on_places(one.variant, one.workload, device, one.launch.blocks, one.held, at_hand=at_hand)
-    unknown = ("registers",) if one.block.registers is None else ()
-    return found.model_copy(update={"kernel": one.name, "unknown": unknown}) if found else None
+    largest: dict[tuple[str, str], Placed] = {}
+    for launch in placed:
+        first = largest.setdefault((launch.variant, launch.workload.name), launch)
+        if launch.launch.blocks * launch.launch.threads > first.launch.blocks * first.launch.threads:
+            largest[launch.variant, launch.workload.name] = launch
+    every = []
+    for launch in largest.values():
+        blocks, name = launch.launch.blocks, launch.variant
+        filling = filled(name, launch.workload, device.name, blocks, device.sms, launch.held, at_hand=at_hand)
+        unknown = ("registers",) if launch.block.registers is None else ()
+        if filling:
+            every.append(filling.model_copy(update={"kernel": launch.name, "unknown": unknown}))
+    return tuple(every)

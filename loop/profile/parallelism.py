@@ -1,6 +1,6 @@
 """Does it fill the device? Pieces of work against the places for them, before anything smaller is optimised."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from loop.gate.model import DeviceOutput
 from loop.machine.machine import vector_lanes
@@ -9,10 +9,11 @@ from loop.model.device_profile import DeviceFacts, at_hand
 from loop.model.dtypes import Device
 from loop.model.pattern import Text
 from loop.model.profile import Occupancy
-from loop.model.target import Variant, Workload
+from loop.model.target import CommandVariant, Launch, Variant, Workload
 from loop.model.workloads import accepts, expand
-from loop.profile import launch_limits
+from loop.profile.launch_limits import on_gpu, on_host
 from loop.profile.model import ParallelismOutput, ResourcesOutput
+from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 
 
@@ -26,36 +27,22 @@ class ParallelismTerms(Model):
 def parallelism(context: Context, arguments: ParallelismTerms) -> Working[ParallelismOutput]:
     """Every variant whose launch is told or declared, those for a GPU also where there is none."""
     yield from ()
-    names = context.bench.target.variants
-    missing = [text for name in names if (text := _missing(context, name, arguments.device))]
-    found = [one for name in names for one in _fillings(context, name, arguments.device)]
-    return Result(_output(found, missing))
-
-
-def _missing(context: Context, name: str, default: str) -> str:
-    """Why nothing can be said of a variant; empty where something can, or nobody asked for it."""
-    variant = context.bench.target.variants[name]
-    if launch_limits.launch_of(variant) is None and not any(one.variant == name for one in _told(context)):
-        return f"parallelism of {name}: the manifest declares no launch" if name in context.task.variants else ""
-    if variant.device == "cuda" and device_facts(context, variant, default) is None:
-        return f"parallelism of {name}: the manifest has no device {default}"
-    return ""
-
-
-def _fillings(context: Context, name: str, default: str) -> Iterator[Occupancy]:
-    variant = context.bench.target.variants[name]
-    for workload in _workloads(context, variant):
-        filling = filling_of(context, name, workload, default)
-        if filling is not None:
-            yield filling
-
-
-def _workloads(context: Context, variant: Variant) -> Sequence[Workload]:
-    """The plan's workloads, in the type that is measured where the variant runs."""
-    target = context.bench.target
-    device: Device = context.bench.device if variant.device == "any" else variant.device
-    dtype = target.dtypes.get(device, variant.dtypes[0])
-    return [one for one in expand(target, context.task.plan.workloads, dtype) if accepts(variant, one)]
+    target, default = context.bench.target, arguments.device
+    told = {filling.variant for filling in _told(context)}
+    missing: list[str] = []
+    fillings: list[Occupancy] = []
+    for name, variant in target.variants.items():
+        if _launch_of(variant) is None and name not in told:
+            asked = name in context.task.variants
+            missing += [f"parallelism of {name}: the manifest declares no launch"] if asked else []
+        elif variant.device == "cuda" and _gpu_of(context, variant, default) is None:
+            missing.append(f"parallelism of {name}: the manifest has no device {default}")
+        device: Device = context.bench.device if variant.device == "any" else variant.device
+        dtype = target.dtypes.get(device, variant.dtypes[0])
+        for workload in expand(target, context.task.plan.workloads, dtype):
+            filling = filling_of(context, name, workload, default) if accepts(variant, workload) else None
+            fillings += [filling] if filling else []
+    return Result(_output(fillings, missing))
 
 
 def filling_of(context: Context, name: str, workload: Workload, default: str = "sm_89") -> Occupancy | None:
@@ -64,32 +51,35 @@ def filling_of(context: Context, name: str, workload: Workload, default: str = "
     What `kernel.resources` found of the same GPU earlier in the session stands before what the manifest declares.
     """
     variant = context.bench.target.variants[name]
-    launch, device = launch_limits.launch_of(variant), device_facts(context, variant, default)
-    for one in _told(context) if device else ():
-        if device and (one.variant, one.workload, one.on) == (name, workload.name, device.name):
-            return one
-    if launch is None:
-        return None
+    bench, launch, device = context.bench, _launch_of(variant), _gpu_of(context, variant, default)
     if device is not None:
-        here = context.bench.device == "cuda" and device == gpu_at_hand(context)
-        return launch_limits.on_gpu(name, launch, workload, device, at_hand=here)
-    if variant.device == "cuda":
+        for filling in _told(context):
+            if (filling.variant, filling.workload, filling.on) == (name, workload.name, device.name):
+                return filling
+    if launch is None or (device is None and variant.device == "cuda"):
         return None
-    host = launch_limits.Host(context.bench.threads, vector_lanes())
-    return launch_limits.on_host(name, launch, workload, host, at_hand=context.bench.device == "cpu")
+    if device is None:
+        return on_host(name, launch, workload, bench.threads, vector_lanes(), at_hand=bench.device == "cpu")
+    here = bench.device == "cuda" and device == gpu_at_hand(context)
+    return on_gpu(name, launch, workload, device, at_hand=here)
+
+
+def _launch_of(variant: Variant) -> Launch | None:
+    return None if isinstance(variant, CommandVariant) else variant.launch
 
 
 def _told(context: Context) -> Sequence[Occupancy]:
-    """The launches that host code told, where this session has asked it."""
+    """The launches that host code reported earlier in this session."""
     latest = context.latest("kernel.resources")
-    found = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
-    return [one for one in found if one.kernel]
+    fillings = ResourcesOutput.model_validate(latest, strict=False).fillings if latest else ()
+    return [filling for filling in fillings if filling.kernel]
 
 
-def device_facts(context: Context, variant: Variant, default: str) -> DeviceFacts | None:
+def _gpu_of(context: Context, variant: Variant, default: str) -> DeviceFacts | None:
     """The GPU that a variant is reckoned with; None for a variant that runs on the processor."""
-    on_gpu = variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda")
-    return (gpu_at_hand(context) or context.bench.target.devices.get(default)) if on_gpu else None
+    if variant.device == "cuda" or (variant.device == "any" and context.bench.device == "cuda"):
+        return gpu_at_hand(context) or context.bench.target.devices.get(default)
+    return None
 
 
 def gpu_at_hand(context: Context) -> DeviceFacts | None:
@@ -97,53 +87,37 @@ def gpu_at_hand(context: Context) -> DeviceFacts | None:
     latest = context.latest("environment.device")
     if not latest:
         return context.bench.gpu
-    seen = DeviceOutput.model_validate(latest, strict=False)
-    return at_hand(context.bench.target.devices, seen.capability, seen.name, seen.facts)
+    device = DeviceOutput.model_validate(latest, strict=False)
+    return at_hand(context.bench.target.devices, device.capability, device.name, device.facts)
 
 
-def _output(found: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
-    impossible = [one for one in found if one.resident == 0]
-    starved = [one for one in found if one.starved]
+def _output(fillings: Sequence[Occupancy], missing: Sequence[str]) -> ParallelismOutput:
+    impossible = next((filling for filling in fillings if filling.resident == 0), None)
+    parts, learned = [], []
+    for name in dict.fromkeys(filling.variant for filling in fillings):
+        own = [filling for filling in fillings if filling.variant == name]
+        least, starved = min(own, key=lambda filling: filling.share), sum(filling.starved for filling in own)
+        where = f"{name} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
+        if not starved:
+            parts.append(f"{where}: filled on all of {len(own)} workloads")
+            continue
+        least_on = f"least on {least.workload} ({least.share:.0%})"
+        parts.append(f"{where}: not filled on {starved} of {len(own)} workloads, {least_on}")
+        learned.append(
+            f"{name} has {say.count(least.items, 'piece')} of work for {least.units * least.resident} places of "
+            f"{least.on} on {least.workload}: split the work further before anything smaller is optimised."
+        )
+    message = "; ".join(parts) or "no variant declares its launch"
+    if impossible:
+        what = f"{impossible.variant} cannot be launched on {impossible.on} for {impossible.workload}"
+        message = f"{what}: {impossible.limited_by}"
     return ParallelismOutput(
         ok=not impossible,
-        message=_impossible(impossible[0]) if impossible else _describe(found),
+        message=message,
         hint="fewer threads, registers or less shared memory a block" if impossible else None,
         not_exercised=tuple(missing),
-        learned=tuple(_lessons(found)),
-        fillings=tuple(found),
-        starved=tuple(dict.fromkeys(one.variant for one in starved)),
-        least_share=min((one.share for one in found), default=None),
+        learned=tuple(learned),
+        fillings=tuple(fillings),
+        starved=tuple(dict.fromkeys(filling.variant for filling in fillings if filling.starved)),
+        least_share=min((filling.share for filling in fillings), default=None),
     )
-
-
-def _impossible(one: Occupancy) -> str:
-    return f"{one.variant} cannot be launched on {one.on} for {one.workload}: {one.limited_by}"
-
-
-def _describe(found: Sequence[Occupancy]) -> str:
-    names = dict.fromkeys(one.variant for one in found)
-    return "; ".join(_summary([one for one in found if one.variant == name]) for name in names) or (
-        "no variant declares its launch"
-    )
-
-
-def _summary(mine: Sequence[Occupancy]) -> str:
-    least = min(mine, key=lambda one: one.share)
-    starved = sum(one.starved for one in mine)
-    where = f"{least.variant} on {least.on}{'' if least.at_hand else ', which is not at hand'}"
-    if not starved:
-        return f"{where}: filled on all of {len(mine)} workloads"
-    return (
-        f"{where}: not filled on {starved} of {len(mine)} workloads, least on {least.workload} ({least.share:.0%})"
-    )
-
-
-def _lessons(found: Sequence[Occupancy]) -> Iterator[str]:
-    for name in dict.fromkeys(one.variant for one in found if one.starved):
-        least = min((one for one in found if one.variant == name), key=lambda one: one.share)
-        places = least.units * least.resident
-        yield (
-            f"{name} has {least.items} piece{'s' if least.items != 1 else ''} of work for {places} places "
-            f"of {least.on} on {least.workload}: "
-            "split the work further before anything smaller is optimised."
-        )

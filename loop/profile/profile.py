@@ -53,13 +53,13 @@ def compiler_report(
     if not is_gcc(compiler):
         return Report(why=f"{variant.build.compiler} is not gcc, whose report is read")
     kept = bench.cache / "reports" / f"{build_id}.json"
-    found = _kept(kept)
-    if found is None:
-        found = yield from _compile(bench, variant, limit_s)
-        if not found.why:
+    report = _kept(kept)
+    if report is None:
+        report = yield from _compile(bench, variant, limit_s)
+        if not report.why:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            sums.write_sealed(kept, asdict(found))
-    return found
+            sums.write_sealed(kept, asdict(report))
+    return report
 
 
 def is_gcc(version: str) -> bool:
@@ -87,8 +87,8 @@ def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Ti
             note = f"reading what the compiler makes of {source}"
             done = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
             if not done.ok:
-                said = first_error(done.errors) or done.how
-                return Report(why=f"the compiler's report on {source}: {said}")
+                why = first_error(done.errors) or done.how
+                return Report(why=f"the compiler's report on {source}: {why}")
             listings += listing.read_text(errors="replace")
             remarks += done.errors
     return Report(len(VECTORISED.findall(remarks)), vector_share(listings))
@@ -96,7 +96,7 @@ def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Ti
 
 def vector_share(listing: str) -> float | None:
     """Share of vector instructions in the floating-point arithmetic of an x86 listing; None without any."""
-    kinds = [found["kind"] for found in ARITHMETIC.finditer(listing)]
+    kinds = [match["kind"] for match in ARITHMETIC.finditer(listing)]
     return kinds.count("p") / len(kinds) if kinds else None
 
 
@@ -163,6 +163,7 @@ def trace(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
     except (Refusal, WorkerLost, LoopError) as error:
         return Watched(why=f"torch's profiler: {error}")
     runs = tuple(
-        KernelRun(kernel=short_name(one.kernel), us=one.us, registers=one.registers) for one in reply.kernels
+        KernelRun(kernel=short_name(kernel.kernel), us=kernel.us, registers=kernel.registers)
+        for kernel in reply.kernels
     )
     return Watched(runs, why="" if runs else "torch's profiler saw no kernel in the call")

@@ -35,13 +35,13 @@ def promise(rule: TreeRule, facts: Mapping[str, Fact], before: Sequence[GainOutc
     return renewed(Promise(advice=rule.bottleneck, stated=stated, expected=stated), before)
 
 
-def renewed(one: Promise, before: Sequence[GainOutcome]) -> Promise:
+def renewed(promise: Promise, before: Sequence[GainOutcome]) -> Promise:
     """A promise by the outcomes there are now."""
-    known = [each for each in before if each.promise.advice == one.advice][-RECENT:]
+    known = [each for each in before if each.promise.advice == promise.advice][-RECENT:]
     return Promise(
-        advice=one.advice,
-        stated=one.stated,
-        expected=expected(one.stated, known),
+        advice=promise.advice,
+        stated=promise.stated,
+        expected=expected(promise.stated, known),
         outcomes=len(known),
         inside=sum(each.side == "inside" for each in known),
     )
@@ -62,15 +62,14 @@ def expected(stated: Interval, before: Sequence[GainOutcome]) -> Interval:
     """The stated interval, drawn towards what came of such advice."""
     if not before:
         return stated
-    multiples = sorted(one.actual / _middle(one.promise.stated) for one in before)
-    seen = [_middle(stated) * _quantile(multiples, share) for share in (TAIL, 1 - TAIL)]
-    low, high = (_drawn(own, to, len(multiples)) for own, to in zip(stated, seen, strict=True))
+    multiples = sorted(outcome.actual / _middle(outcome.promise.stated) for outcome in before)
+    quantiles = [_middle(stated) * _quantile(multiples, share) for share in (TAIL, 1 - TAIL)]
+    count = len(multiples)
+    low, high = (
+        math.exp((PRIOR * math.log(own) + count * math.log(quantile)) / (PRIOR + count))
+        for own, quantile in zip(stated, quantiles, strict=True)
+    )
     return low, high
-
-
-def _drawn(own: float, seen: float, count: int) -> float:
-    """The geometric mean of the two, by their weights."""
-    return math.exp((PRIOR * math.log(own) + count * math.log(seen)) / (PRIOR + count))
 
 
 def _middle(interval: Interval) -> float:
@@ -92,48 +91,52 @@ def outcomes(rows: Iterable[SessionRow]) -> tuple[GainOutcome, ...]:
     Other advice is held against the next session of the same target and environment that timed another build
     of the variant on the same workload.
     """
-    found: list[GainOutcome] = []
+    outcomes: list[GainOutcome] = []
     open_: dict[tuple[object, ...], Promised] = {}
     for row in rows:
-        found += (one.model_copy(update={"session": row.id}) for one in row.gains)
+        outcomes += (gain.model_copy(update={"session": row.id}) for gain in row.gains)
         place = (row.target, row.device, row.threads, row.environment)
-        judged = {*(one.variant for one in row.gains), *(one.variant for one in row.kept)}
+        judged = {*(gain.variant for gain in row.gains), *(candidate.variant for candidate in row.kept)}
         for variant in judged:
             open_.pop((*place, variant), None)
         for variant, build in row.builds.items():
-            one = open_.get((*place, variant))
-            if one is not None and one.build != build and one.workload in row.speeds.get(variant, {}):
-                found.append(_later(open_.pop((*place, variant)), row))
-        open_ |= {(*place, one.variant): one for one in row.promises if one.variant not in judged}
-    return tuple(found)
+            promised = open_.get((*place, variant))
+            if (
+                promised is not None
+                and promised.build != build
+                and promised.workload in row.speeds.get(variant, {})
+            ):
+                outcomes.append(_later(open_.pop((*place, variant)), row))
+        open_ |= {(*place, promise.variant): promise for promise in row.promises if promise.variant not in judged}
+    return tuple(outcomes)
 
 
-def _later(one: Promised, row: SessionRow) -> GainOutcome:
+def _later(promised: Promised, row: SessionRow) -> GainOutcome:
     return GainOutcome(
-        promise=one.promise,
-        variant=one.variant,
-        workload=one.workload,
-        actual=row.speeds[one.variant][one.workload] / one.ratio,
+        promise=promised.promise,
+        variant=promised.variant,
+        workload=promised.workload,
+        actual=row.speeds[promised.variant][promised.workload] / promised.ratio,
         basis="later session",
         session=row.id,
     )
 
 
-def in_words(one: Promise | None) -> str:
+def in_words(promise: Promise | None) -> str:
     """`1.1x to 1.2x; no outcome yet`; empty where nothing was promised."""
-    if one is None:
+    if promise is None:
         return ""
-    text = _between(one.stated)
-    if not one.outcomes:
+    text = _between(promise.stated)
+    if not promise.outcomes:
         return f"{text}; no outcome yet"
-    share = f"{one.inside} of {one.outcomes} outcomes lay inside"
-    return f"{text}; {share}, so {_between(one.expected)} is expected"
+    share = f"{promise.inside} of {promise.outcomes} outcomes lay inside"
+    return f"{text}; {share}, so {_between(promise.expected)} is expected"
 
 
 def _between(interval: Interval) -> str:
     return f"{say.times(interval[0])} to {say.times(interval[1])}"
 
 
-def held(one: GainOutcome) -> str:
+def held(outcome: GainOutcome) -> str:
     """`1.1x to 1.2x: 1.14x, inside`."""
-    return f"{_between(one.promise.stated)}: {say.times(one.actual)}, {one.side}"
+    return f"{_between(outcome.promise.stated)}: {say.times(outcome.actual)}, {outcome.side}"

@@ -32,16 +32,18 @@ def _chosen(context: Context) -> dict[str, CAbiVariant]:
 def must_not_compile(context: Context, arguments: NoArguments) -> Working[MustNotCompileOutput]:
     """Compile every source that has to be refused, by its variant's recipe, and read what the compiler says."""
     target, chosen = context.bench.target, _chosen(context)
-    found = {name: _buildable(target, name, one) for name, one in chosen.items() if one.must_not_compile}
-    missing = [f"what must not compile of {name}: {why}" for name, (_, why) in found.items() if why]
-    recipes = {name: (one.build, one.must_not_compile) for name, (one, _) in found.items() if one}
-    tries = [_try(context, name, recipe, one) for name, (recipe, bad) in recipes.items() for one in bad]
+    tries, missing = [], []
+    for name, promised in chosen.items():
+        variant, why = _buildable(target, name, promised) if promised.must_not_compile else (None, "")
+        missing += [f"what must not compile of {name}: {why}"] if why else []
+        if variant is not None:
+            tries += [_try(context, name, variant.build, source) for source in variant.must_not_compile]
     checks = yield from together(tries, cores())
     return Result(_refusals(checks, missing))
 
 
 def _buildable(target: Target, name: str, variant: CAbiVariant) -> tuple[CAbiVariant | None, str]:
-    """The variant by its own recipe, without its compiler by the emulator's; and what that leaves out."""
+    """The variant built by its own recipe, or by the emulator's without its compiler; and what that leaves out."""
     if compiler_version(variant.build.compiler) is not None:
         return variant, ""
     lacks = f"{variant.build.compiler}: no such compiler on the PATH"
@@ -52,22 +54,22 @@ def _buildable(target: Target, name: str, variant: CAbiVariant) -> tuple[CAbiVar
 
 
 def _try(
-    context: Context, name: str, recipe: BuildRecipe, one: MustNotCompile
+    context: Context, name: str, recipe: BuildRecipe, source: MustNotCompile
 ) -> Generator[Tick, None, RefusedSource]:
     folder = Path(tempfile.mkdtemp(prefix="refused-", dir=context.bench.scratch))
     try:
         own = [flag for flag in recipe.flags if flag not in linked(recipe)]
-        place = [f"-I{context.bench.include}", "-c", one.source, "-o", str(folder / "refused.o")]
-        command = [recipe.compiler, *own, *one.flags, *place]
-        note = f"refusing {one.source}"
+        place = [f"-I{context.bench.include}", "-c", source.source, "-o", str(folder / "refused.o")]
+        command = [recipe.compiler, *own, *source.flags, *place]
+        note = f"refusing {source.source}"
         done = yield from run(
             command, cwd=context.task.folder, limit_s=context.kill_after_s, env=ENGLISH, note=note
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    status, message = _outcome(done, one.says)
+    status, message = _outcome(done, source.says)
     return RefusedSource.model_validate(
-        {"variant": name, "title": one.title, "status": status, "message": message}
+        {"variant": name, "title": source.title, "status": status, "message": message}
     )
 
 
@@ -77,66 +79,61 @@ def _outcome(done: Completed, says: str) -> tuple[str, str]:
         return "compiled", "it compiles"
     if done.timed_out or done.code < 0:
         return "other", f"the compiler was {done.how}" if done.timed_out else f"the compiler {done.how}"
-    said = [line for line in (done.errors + done.output).splitlines() if not INDENTED.match(line)]
+    lines = [line for line in (done.errors + done.output).splitlines() if not INDENTED.match(line)]
     first = first_error(done.errors) or first_error(done.output) or done.how
-    promised = next((line for line in said if says in line), None)
+    promised = next((line for line in lines if says in line), None)
     return ("refused", promised.strip()) if promised else ("other", first)
 
 
 def _refusals(checks: Sequence[RefusedSource], missing: Sequence[str]) -> MustNotCompileOutput:
-    bad = [one for one in checks if one.status != "refused"]
+    bad = [check for check in checks if check.status != "refused"]
     message = f"{len(checks)} of {len(checks)} bad configurations are refused, each in its own words"
     if not checks:
         message = "nothing was compiled" if missing else "the manifest names nothing that must not compile"
+    hint = None
+    if bad:
+        first, more = bad[0], f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
+        what, hint = "it compiles", "assert it at compile time: static_assert(condition, message)"
+        if first.status != "compiled":
+            what = f"refused for another reason: {first.message}"
+            hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
+        message = f"{first.variant}, {first.title}: {what}{more}"
     return MustNotCompileOutput(
         ok=not bad,
-        message=_describe(bad) if bad else message,
-        hint=_mend(bad[0]) if bad else None,
+        message=message,
+        hint=hint,
         not_exercised=tuple(missing),
         nothing_done=not checks,
         checks=tuple(checks),
     )
 
 
-def _describe(bad: Sequence[RefusedSource]) -> str:
-    first = bad[0]
-    what = "it compiles" if first.status == "compiled" else f"refused for another reason: {first.message}"
-    more = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
-    return f"{first.variant}, {first.title}: {what}{more}"
-
-
-def _mend(one: RefusedSource) -> str:
-    if one.status == "compiled":
-        return "assert it at compile time: static_assert(condition, message)"
-    return "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
-
-
 def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutput]:
     """Look up every promised template instance in its variant's built library."""
-    chosen = {name: one for name, one in _chosen(context).items() if one.instances}
-    found = {name: _buildable(context.bench.target, name, one) for name, one in chosen.items()}
-    skipped = [f"instances of {name}: {why}" for name, (_, why) in found.items() if why]
-    made, failures = yield from compile_all(
-        context, {name: one for name, (one, _) in found.items() if one}, to_run=False
+    chosen = {name: variant for name, variant in _chosen(context).items() if variant.instances}
+    buildables = {name: _buildable(context.bench.target, name, variant) for name, variant in chosen.items()}
+    skipped = [f"instances of {name}: {why}" for name, (_, why) in buildables.items() if why]
+    built, failures = yield from compile_all(
+        context, {name: variant for name, (variant, _) in buildables.items() if variant}, to_run=False
     )
     promised, missing = 0, list[MissingInstance]()
-    for one in made:
-        names = yield from defined_names(Path(one.library))
+    for build in built:
+        names = yield from defined_names(Path(build.library))
         if names is None:
-            skipped.append(f"instances of {one.variant}: there is no nm to read the library with; {BINUTILS}")
+            skipped.append(f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}")
             continue
-        promised += sum(len(each.promised()) for each in chosen[one.variant].instances)
-        missing += _missing(one.variant, chosen[one.variant], names)
+        promised += sum(len(each.promised()) for each in chosen[build.variant].instances)
+        missing += _missing(build.variant, chosen[build.variant], names)
     return Result(_lookup(promised, missing, skipped, failures))
 
 
 def _missing(name: str, variant: CAbiVariant, names: Iterable[str]) -> list[MissingInstance]:
-    """The promised instances that none of these demangled names is."""
-    there = {_canonical(short_name(one)) for one in names}
+    """The promised instances that are not among these demangled names."""
+    there = {_canonical(short_name(name)) for name in names}
     return [
-        MissingInstance(variant=name, symbol=symbol, file=one.file, line=line)
-        for one in variant.instances
-        for symbol, line in one.promised()
+        MissingInstance(variant=name, symbol=symbol, file=instance.file, line=line)
+        for instance in variant.instances
+        for symbol, line in instance.promised()
         if _canonical(symbol) not in there
     ]
 
@@ -170,6 +167,6 @@ def _lookup(
 
 def _lines_to_add(missing: Sequence[MissingInstance]) -> str:
     files: dict[str, list[str]] = {}
-    for one in missing:
-        files.setdefault(one.file, []).append(one.line)
+    for instance in missing:
+        files.setdefault(instance.file, []).append(instance.line)
     return "; ".join(f"add to {file}: {' '.join(dict.fromkeys(lines))}" for file, lines in files.items())

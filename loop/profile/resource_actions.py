@@ -47,95 +47,96 @@ class ResourceTerms(Lasting):
 def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
     """Compile for a GPU, read the compiler's report, ask the host code what it launches, judge, and compare."""
     architecture, chosen = arguments.device or context.bench.architecture, cuda_variants(context)
-    found = Findings(architecture, context.bench.gpu_for(architecture))
-    if found.device is None and chosen:
-        found.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
-    if found.device is not None and chosen and not found.device.flops_per_s:
-        found.missing.append(f"the least time of a call: figures are from {found.device.source}")
-    made = yield from compiled(context, chosen, found)
+    findings = Findings(architecture, context.bench.gpu_for(architecture))
+    if findings.device is None and chosen:
+        findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
+    if findings.device is not None and chosen and not findings.device.flops_per_s:
+        findings.missing.append(f"the least time of a call: figures are from {findings.device.source}")
+    built = yield from compiled(context, chosen, findings)
     before = [f"{name} {known.taken.model_dump_json()}" for name, known in sorted(context.past.resources.items())]
-    builds = [f"{one.variant} {one.build_id}" for one in made]
+    builds = [f"{build.variant} {build.build_id}" for build in built]
     ground = rests_on(
         context, "kernel.resources", architecture, str(arguments.built), arguments.spills, *builds, *before
     )
-    earlier = None if found.problems else take_over(context, ResourcesOutput, ground, arguments)
+    earlier = None if findings.problems else take_over(context, ResourcesOutput, ground, arguments)
     if earlier is not None:
         return Result(earlier)
-    yield from read_compilers(chosen, made, found)
-    yield from ask_host_code(context, chosen, found, built=arguments.built)
-    output = _output(context, chosen, found, tell=arguments.spills == "tell")
+    yield from read_compilers(chosen, built, findings)
+    yield from ask_host_code(context, chosen, findings, built=arguments.built)
+    output = _output(context, chosen, findings, tell=arguments.spills == "tell")
     return Result(output.model_copy(update={"rests_on": ground}))
 
 
 def _output(
-    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings, *, tell: bool
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings, *, tell: bool
 ) -> ResourcesOutput:
-    placed = tuple(found.placed(found.device)) if found.device else ()
-    timed = {one.name for variant in chosen.values() for one in timed_workloads(context, variant)}
-    shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, found, placed))
-    spilled, broken = _judge(chosen, found, shapes)
-    impossible = tuple(dict.fromkeys([*_not_launched(shapes, found), *_not_placed(fillings)]))
-    taken, risen = _compared(context, found)
+    placed = tuple(findings.placed(findings.device)) if findings.device else ()
+    timed = {workload.name for variant in chosen.values() for workload in timed_workloads(context, variant)}
+    shapes, fillings = placements(placed, timed), tuple(_fillings(context, chosen, findings, placed))
+    spilled, broken = _judge(chosen, findings, shapes)
+    impossible = tuple(dict.fromkeys(_not_launched(shapes, fillings, findings)))
+    takes, risen = _compared(context, findings)
     rose = [
-        f"{one.text}, since {context.past.resources[one.variant, found.architecture].session}" for one in risen
+        f"{rise.text}, since {context.past.resources[rise.variant, findings.architecture].session}"
+        for rise in risen
     ]
     tolerable = [*rose, *(() if tell else spilled), *broken]
-    problems = [*found.problems, *tolerable, *impossible]
-    hints = [*found.hints, *([ALLOW] if tolerable else [FEWER] if impossible else [])]
+    problems = [*findings.problems, *tolerable, *impossible]
+    hints = [*findings.hints, *([ALLOW] if tolerable else [FEWER] if impossible else [])]
+    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
     return ResourcesOutput(
         ok=not problems,
-        message=_cut(problems) if problems else _describe(chosen, found, shapes, spilled),
+        message=f"{problems[0]}{more}" if problems else _describe(chosen, findings, shapes, spilled),
         hint=hints[0] if hints else None,
-        not_exercised=tuple(dict.fromkeys(found.missing)),
-        nothing_done=not (problems or found.libraries or fillings),
-        learned=tuple(f"On {found.architecture}, {text}." for text in (*spilled, *impossible)),
-        device=found.architecture,
-        device_name=found.device.name if found.device else "",
-        libraries=tuple(found.libraries),
+        not_exercised=tuple(dict.fromkeys(findings.missing)),
+        nothing_done=not (problems or findings.libraries or fillings),
+        learned=tuple(f"On {findings.architecture}, {text}." for text in (*spilled, *impossible)),
+        device=findings.architecture,
+        device_name=findings.device.name if findings.device else "",
+        libraries=tuple(findings.libraries),
         placements=shapes,
         fillings=fillings,
-        bounds=tuple(_bounds(context, chosen, found)),
+        bounds=tuple(_bounds(context, chosen, findings)),
         spilled=spilled,
         broken=broken,
         impossible=impossible,
-        taken=taken,
+        taken=takes,
         risen=risen,
     )
 
 
-def _compared(context: Context, found: Findings) -> tuple[tuple[ResourcesTaken, ...], tuple[Rise, ...]]:
-    """What each variant takes, and what of it rose since a session last recorded it."""
+def _compared(context: Context, findings: Findings) -> tuple[tuple[ResourcesTaken, ...], tuple[Rise, ...]]:
+    """What each variant takes now, and what rose since the last session that recorded it."""
     target, now, risen = context.bench.target, list[ResourcesTaken](), list[Rise]()
-    for name in (name for library in found.libraries for name in library.variants):
-        one = taken(name, found, found.compilers[name], found.device)
-        before = context.past.resources.get((name, found.architecture))
-        if one is not None:
-            now.append(one)
-            risen += rises(before.taken, one, budgets_of(target, name)) if before else ()
+    for name in (name for library in findings.libraries for name in library.variants):
+        takes = taken(name, findings, findings.compilers[name], findings.device)
+        before = context.past.resources.get((name, findings.architecture))
+        if takes is not None:
+            now.append(takes)
+            risen += rises(before.taken, takes, budgets_of(target, name)) if before else ()
     return tuple(now), tuple(risen)
 
 
 def _judge(
-    chosen: Mapping[str, CAbiVariant], found: Findings, shapes: Sequence[Placement]
+    chosen: Mapping[str, CAbiVariant], findings: Findings, shapes: Sequence[Placement]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Spills that are not allowed, and budgets that are not kept."""
+    """Spills that no budget allows, and budgets that are exceeded."""
     spilled, broken = list[str](), list[str]()
-    for library in found.libraries:
+    for library in findings.libraries:
         budgets = [budget for name in library.variants for budget in chosen[name].budgets]
-        spilled += [_spill(kernel, allowed) for kernel, allowed in judge.spilling(library, budgets)]
+        for kernel, allowed in judge.spilling(library, budgets):
+            budget = f", budget {allowed}" if allowed else ""
+            spilled.append(f"{kernel.short} spills {kernel.spill_bytes} bytes{budget}")
         broken += judge.broken(library, budgets, shapes)
         idle = list(judge.unchecked(library, budgets, shapes))
         if idle:
-            found.missing.append(f"budget of {_few(idle)}: no workload launches it, so its blocks are not known")
-    others = list(dict.fromkeys(found.unreported()))
+            findings.missing.append(
+                f"budget of {_few(idle)}: no workload launches it, so its blocks are not known"
+            )
+    others = list(dict.fromkeys(findings.unreported()))
     if others:
-        found.missing.append(f"registers of {_few(others)}: launched, and not in the compiler's report")
+        findings.missing.append(f"registers of {_few(others)}: launched, and not in the compiler's report")
     return tuple(spilled), tuple(broken)
-
-
-def _spill(kernel: KernelResources, allowed: int) -> str:
-    budget = f", budget {allowed}" if allowed else ""
-    return f"{kernel.short} spills {kernel.spill_bytes} bytes{budget}"
 
 
 def _few(names: Sequence[str]) -> str:
@@ -143,87 +144,87 @@ def _few(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _not_launched(shapes: Sequence[Placement], found: Findings) -> Iterator[str]:
-    for one in shapes:
-        if one.resident == 0:
-            on = found.device.name if found.device else found.architecture
-            yield f"{one.kernel} cannot be launched on {on} for {one.workload}: {one.limited_by}{_asked(one)}"
-
-
-def _asked(one: Placement) -> str:
-    """What a block asks for, where one of these is too much."""
-    registers = "" if one.registers is None else f"{one.registers} registers each, "
-    asked = f" ({one.threads} threads, {registers}{one.shared_bytes} bytes of shared memory)"
-    return asked if one.limited_by in ("threads", "registers", "shared memory") else ""
-
-
-def _not_placed(fillings: Sequence[Occupancy]) -> Iterator[str]:
-    """The same of launches that are only declared."""
-    for one in fillings:
-        if one.resident == 0 and not one.kernel:
-            yield f"{one.variant} cannot be launched on {one.on} for {one.workload}: {one.limited_by}"
+def _not_launched(shapes: Sequence[Placement], fillings: Sequence[Occupancy], findings: Findings) -> Iterator[str]:
+    """Launches that the GPU refuses: those that host code makes, with what a block asks for, and declared ones."""
+    for placement in shapes:
+        if placement.resident == 0:
+            on = findings.device.name if findings.device else findings.architecture
+            asked = f"{placement.threads} threads, {placement.shared_bytes} bytes of shared memory"
+            if placement.registers is not None:
+                asked = asked.replace("threads, ", f"threads, {placement.registers} registers each, ")
+            too_much = placement.limited_by in ("threads", "registers", "shared memory")
+            what = f"{placement.kernel} cannot be launched on {on} for {placement.workload}"
+            yield f"{what}: {placement.limited_by}{f' ({asked})' if too_much else ''}"
+    for filling in fillings:
+        if filling.resident == 0 and not filling.kernel:
+            what = f"{filling.variant} cannot be launched on {filling.on} for {filling.workload}"
+            yield f"{what}: {filling.limited_by}"
 
 
 def _fillings(
-    context: Context, chosen: Mapping[str, CAbiVariant], found: Findings, placed: Sequence[Placed]
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings, placed: Sequence[Placed]
 ) -> Iterator[Occupancy]:
-    """How the timed calls fill the GPU: by what the host code told, else by the launch that is declared."""
-    device = found.device
+    """How timed calls fill the GPU: by the host code's launches, else by the declared launch."""
+    device = findings.device
     if device is None:
         return
     at_hand = gpu_at_hand(context) == device
     for name, variant in chosen.items():
         timed = timed_workloads(context, variant)
-        names = {one.name for one in timed}
-        if name in found.told:
+        names = {workload.name for workload in timed}
+        if name in findings.told:
             yield from fill(
-                [one for one in placed if one.variant == name and one.workload.name in names],
+                [launch for launch in placed if launch.variant == name and launch.workload.name in names],
                 device,
                 at_hand=at_hand,
             )
         elif variant.launch is not None:
-            found.missing.append(
+            findings.missing.append(
                 f"launches of {name}: static arithmetic only, on the launch that the manifest declares"
             )
-            declared = (launch_limits.on_gpu(name, variant.launch, one, device, at_hand=at_hand) for one in timed)
-            yield from (one for one in declared if one is not None)
+            declared = (
+                launch_limits.on_gpu(name, variant.launch, workload, device, at_hand=at_hand) for workload in timed
+            )
+            yield from (filling for filling in declared if filling is not None)
         elif variant.emulation is None:
-            found.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
+            findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
 
 
-def _bounds(context: Context, chosen: Mapping[str, CAbiVariant], found: Findings) -> Iterator[Bound]:
-    """The roofline of every timed workload."""
-    timed = {one.name: one for variant in chosen.values() for one in timed_workloads(context, variant)}
-    for one in timed.values() if found.device else ():
-        assert found.device is not None
-        bound = judge.bound(context.bench.target, one, found.device)
+def _bounds(context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings) -> Iterator[Bound]:
+    timed = {
+        workload.name: workload for variant in chosen.values() for workload in timed_workloads(context, variant)
+    }
+    for workload in timed.values() if findings.device else ():
+        assert findings.device is not None
+        bound = judge.bound(context.bench.target, workload, findings.device)
         if bound is not None:
             yield bound
 
 
-def _cut(problems: Sequence[str]) -> str:
-    more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
-    return f"{problems[0]}{more}"
-
-
 def _describe(
-    chosen: Mapping[str, CAbiVariant], found: Findings, shapes: Sequence[Placement], spilled: Sequence[str]
+    chosen: Mapping[str, CAbiVariant], findings: Findings, shapes: Sequence[Placement], spilled: Sequence[str]
 ) -> str:
-    """What was found in order, and nothing that was not looked at."""
     if not chosen:
         return "none of the variants is compiled by nvcc"
-    kernels = [kernel for one in found.libraries for kernel in one.kernels if kernel.entry]
-    parts = [_compiled(kernels, found, spilled)] if kernels else [f"nothing was compiled for {found.architecture}"]
-    if shapes and found.device:
-        least, most = min(one.resident for one in shapes), max(one.resident for one in shapes)
+    kernels = [kernel for library in findings.libraries for kernel in library.kernels if kernel.entry]
+    parts = (
+        [_compiled(kernels, findings, spilled)]
+        if kernels
+        else [f"nothing was compiled for {findings.architecture}"]
+    )
+    if shapes and findings.device:
+        least, most = (
+            min(placement.resident for placement in shapes),
+            max(placement.resident for placement in shapes),
+        )
         known = "" if kernels else " by threads and shared memory alone"
-        parts.append(f"{least} to {most} blocks a multiprocessor of {found.device.name}{known}")
+        parts.append(f"{least} to {most} blocks a multiprocessor of {findings.device.name}{known}")
     return "; ".join(parts)
 
 
-def _compiled(kernels: Sequence[KernelResources], found: Findings, spilled: Sequence[str]) -> str:
+def _compiled(kernels: Sequence[KernelResources], findings: Findings, spilled: Sequence[str]) -> str:
     most = max(kernel.registers or 0 for kernel in kernels)
     spills = max(kernel.spill_bytes for kernel in kernels)
     allowed = f"spills of up to {spills} bytes, as budgeted" if spills else "no spill"
     text = f"{len(spilled)} of them spill, up to {spills} bytes" if spilled else allowed
-    return f"{len(kernels)} kernels for {found.architecture}: {text}, at most {most} registers"
+    return f"{len(kernels)} kernels for {findings.architecture}: {text}, at most {most} registers"

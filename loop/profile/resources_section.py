@@ -9,7 +9,8 @@ from loop.model.profile import Occupancy
 from loop.model.resources import KernelResources, Placement
 from loop.profile.model import ResourcesOutput
 from loop.report import format as say
-from loop.report.markdown import Chapter, Column, Table
+from loop.report.markdown import Column, Table
+from loop.report.sections import Section
 
 MOST_ROWS = 12
 """Kernels that are shown; those that are in trouble come first."""
@@ -24,7 +25,7 @@ NOTE = (
 )
 
 
-def chapter(output: ResourcesOutput) -> Chapter | None:
+def section(output: ResourcesOutput) -> Section | None:
     """What one GPU would do: kernels that the timed calls launch, and those that spill or do not fit."""
     if not (output.libraries or output.placements or output.fillings):
         return None
@@ -42,7 +43,8 @@ def chapter(output: ResourcesOutput) -> Chapter | None:
     )
     shown = tuple((row.name, *row.figures) for row in rows[:MOST_ROWS])
     title = f"What the kernels would do on {output.device_name or output.device}"
-    return Chapter(title, tuple(lines), NOTE, Table(heads, shown) if shown else None, modelled=True)
+    table = Table(heads, shown) if shown else None
+    return Section(title, tuple(lines), table, note=NOTE if table else "", modelled=True)
 
 
 def summary_lines(output: ResourcesOutput) -> tuple[str, ...]:
@@ -63,40 +65,41 @@ class KernelRow:
 def kernel_rows(output: ResourcesOutput) -> tuple[KernelRow, ...]:
     """Kernels that spill or cannot be launched, then those that timed calls launch; the journal has all."""
     groups = _groups(output)
-    rows = [(_row(kernel, placed), any(one.timed for one in placed)) for (_, kernel), placed in groups.items()]
+    rows = [
+        (_row(kernel, placed), any(launch.timed for launch in placed)) for (_, kernel), placed in groups.items()
+    ]
     chosen = [row for row, timed in rows if row.trouble or timed]
-    common = _common_namespace([name for name, _ in groups])
+    begins = {match[0] if (match := NAMESPACE.match(name)) else "" for name, _ in groups}
+    common = begins.pop() if len(begins) == 1 else ""
     named = [replace(row, name=re.sub(rf"\b{common}", "", row.name)) for row in chosen]
     return tuple(sorted(named, key=lambda row: not row.trouble))
 
 
 def _groups(output: ResourcesOutput) -> dict[Group, list[Placement]]:
-    """Every kernel with its launches, once where several libraries hold the same; then those without a report."""
+    """Every kernel with its launches, once where several libraries hold it; then launches without a report."""
     left = list(output.placements)
     groups: dict[Group, list[Placement]] = {}
     for library in output.libraries:
         for kernel in library.kernels:
-            mine = [one for one in left if one.symbol == kernel.symbol and one.variant in library.variants]
-            left = [one for one in left if one not in mine]
+            mine = [
+                placement
+                for placement in left
+                if placement.symbol == kernel.symbol and placement.variant in library.variants
+            ]
+            left = [placement for placement in left if placement not in mine]
             groups.setdefault((kernel.short, kernel), []).extend(mine)
-    for one in left:
-        groups.setdefault((one.kernel, None), []).append(one)
+    for placement in left:
+        groups.setdefault((placement.kernel, None), []).append(placement)
     return groups
-
-
-def _common_namespace(names: Sequence[str]) -> str:
-    """`tiny::` where all names begin with it."""
-    first = {match[0] if (match := NAMESPACE.match(name)) else "" for name in names}
-    return first.pop() if len(first) == 1 else ""
 
 
 def _row(kernel: KernelResources | None, placed: Sequence[Placement]) -> KernelRow:
     static = kernel.shared_bytes if kernel else 0
-    held = [one.resident for one in placed]
+    held = [launch.resident for launch in placed]
     figures = (
         "-" if kernel is None or kernel.registers is None else str(kernel.registers),
         "-" if kernel is None else f"{kernel.spill_bytes} B",
-        _kib([one.shared_bytes for one in placed] or [static]),
+        _kib([launch.shared_bytes for launch in placed] or [static]),
         _range([str(min(held)), str(max(held))]) if held else "-",
         f"{100 * kernel.loop.share:.0f} %" if kernel and kernel.loop else "-",
     )
@@ -114,12 +117,12 @@ def _range(ends: Sequence[str]) -> str:
 
 
 def _code(output: ResourcesOutput) -> str:
-    kernels = [one for library in output.libraries for one in library.kernels]
+    kernels = [kernel for library in output.libraries for kernel in library.kernels]
     if not kernels:
         return f"nothing was compiled for {output.device}: registers and spills are not known"
-    entries = [one for one in kernels if one.entry]
-    most = max(one.registers or 0 for one in entries) if entries else 0
-    spilling = [one for one in kernels if one.spill_bytes]
+    entries = [kernel for kernel in kernels if kernel.entry]
+    most = max(kernel.registers or 0 for kernel in entries) if entries else 0
+    spilling = [kernel for kernel in kernels if kernel.spill_bytes]
     spills = (
         f"{len(spilling)} of them {'spills' if len(spilling) == 1 else 'spill'}" if spilling else "none spills"
     )
@@ -127,18 +130,18 @@ def _code(output: ResourcesOutput) -> str:
 
 
 def _waves(fillings: Sequence[Occupancy]) -> Iterator[str]:
-    for name in dict.fromkeys(one.variant for one in fillings):
-        mine = [one for one in fillings if one.variant == name]
-        full = sum(not one.starved for one in mine)
-        waves = _range([say.significant(pick(one.waves for one in mine), 2) for pick in (min, max)])
-        told = "" if mine[0].kernel else ", by the launch that the manifest declares"
-        yield f"{name}: {waves} waves, filled on {full} of {say.count(len(mine), 'workload')}{told}"
+    for name in dict.fromkeys(filling.variant for filling in fillings):
+        mine = [filling for filling in fillings if filling.variant == name]
+        full = sum(not filling.starved for filling in mine)
+        waves = _range([say.significant(pick(filling.waves for filling in mine), 2) for pick in (min, max)])
+        source = "" if mine[0].kernel else ", by the launch that the manifest declares"
+        yield f"{name}: {waves} waves, filled on {full} of {say.count(len(mine), 'workload')}{source}"
 
 
 def _bounds(output: ResourcesOutput) -> Iterator[str]:
     if output.bounds:
-        times = sorted(one.us for one in output.bounds)
+        times = sorted(bound.us for bound in output.bounds)
         least = _range([say.latency(times[0]), say.latency(times[-1])])
-        bound = Counter(one.by for one in output.bounds)
+        bound = Counter(bound.by for bound in output.bounds)
         by = [f"{word} binds on {bound[word]}" for word in ("compute", "memory") if bound[word]]
         yield f"roofline: the least time of a call is {least}; {' and '.join(by)} of {len(times)}"

@@ -53,44 +53,44 @@ class Bottleneck:
 
 def bottleneck(finished: Sequence[Finished]) -> Bottleneck:
     """Everything that was profiled, and how launches fill their devices."""
-    profiles = [one for output in outputs_of(finished, ProfileOutput) for one in output.profiles]
-    fillings = [one for output in outputs_of(finished, ParallelismOutput) for one in output.fillings]
+    profiles = [profile for output in outputs_of(finished, ProfileOutput) for profile in output.profiles]
+    fillings = [filling for output in outputs_of(finished, ParallelismOutput) for filling in output.fillings]
     return Bottleneck(
-        leaves=tuple(leaf(one) for one in profiles),
+        leaves=tuple(leaf(profile) for profile in profiles),
         facts=_facts(profiles),
-        notes=tuple(note for one in profiles for note in _notes(one)),
+        notes=tuple(note for profile in profiles for note in _notes(profile)),
         parallelism=_parallelism(fillings),
         kernels=kernels(profiles),
         calls=totals(profiles),
     )
 
 
-def leaf(one: Profile) -> Leaf:
+def leaf(profile: Profile) -> Leaf:
     """Where the tree led for one profile."""
-    ratio, time_us = one.facts.get("ratio"), one.facts.get("time_us")
+    ratio, time_us = profile.facts.get("ratio"), profile.facts.get("time_us")
     figures = [say.times(ratio)] if isinstance(ratio, float) else []
     figures += [say.latency(time_us)] if isinstance(time_us, float) else []
-    promised = in_words(one.promise)
+    promised = in_words(profile.promise)
     return Leaf(
-        variant=one.variant,
-        where=f"{one.workload} ({', '.join(figures)})" if figures else one.workload,
-        severity=one.severity or "stop, it may be left alone",
-        tool=one.tool or "",
-        bottleneck=one.bottleneck or "not decided",
-        when=one.when or "",
-        fix=one.fix or "",
-        gain=f"{one.gain or ''}{f' ({promised})' if promised else ''}",
-        undecided=one.undecided,
+        variant=profile.variant,
+        where=f"{profile.workload} ({', '.join(figures)})" if figures else profile.workload,
+        severity=profile.severity or "stop, it may be left alone",
+        tool=profile.tool or "",
+        bottleneck=profile.bottleneck or "not decided",
+        when=profile.when or "",
+        fix=profile.fix or "",
+        gain=f"{profile.gain or ''}{f' ({promised})' if promised else ''}",
+        undecided=profile.undecided,
     )
 
 
 def _facts(profiles: Sequence[Profile]) -> Table | None:
-    """A column a variant; a row a fact that is known of any."""
-    heads = columns("Fact", *(f">{one.variant}" for one in profiles), "What it is")
+    """One column for each variant, one row for each known fact."""
+    heads = columns("Fact", *(f">{profile.variant}" for profile in profiles), "What it is")
     rows = tuple(
-        (name, *(value(one.facts.get(name)) for one in profiles), meaning)
+        (name, *(value(profile.facts.get(name)) for profile in profiles), meaning)
         for name, meaning in FACTS.items()
-        if name not in SAID_ABOVE and any(one.facts.get(name) is not None for one in profiles)
+        if name not in SAID_ABOVE and any(profile.facts.get(name) is not None for profile in profiles)
     )
     return filled(heads, rows)
 
@@ -102,15 +102,15 @@ def value(fact: Fact) -> str:
     return str(fact) if isinstance(fact, str | int) else say.significant(fact)
 
 
-def _notes(one: Profile) -> Iterator[str]:
-    for names, source in _grouped(one.sources):
-        yield f"{one.variant}, {names}: {source}"
-    for names, why in _grouped(one.unknown):
-        yield f"{one.variant}, {names} unknown: {why}"
+def _notes(profile: Profile) -> Iterator[str]:
+    for names, source in _grouped(profile.sources):
+        yield f"{profile.variant}, {names}: {source}"
+    for names, why in _grouped(profile.unknown):
+        yield f"{profile.variant}, {names} unknown: {why}"
 
 
 def _grouped(notes: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Facts that share a note, together."""
+    """Facts that share a note, together with it."""
     for text in dict.fromkeys(notes.values()):
         yield say.listed([name for name, other in notes.items() if other == text]), text
 
@@ -120,23 +120,25 @@ def _parallelism(fillings: Sequence[Occupancy]) -> Table | None:
     heads = columns(
         "Variant", "On", "Filled least on", ">Pieces of work", ">Places", ">Filled", ">Waves", "Limited by"
     )
-    names = dict.fromkeys(one.variant for one in fillings)
-    ordered = sorted(fillings, key=lambda one: (one.share, one.used))
-    rows = tuple(_filling(next(one for one in ordered if one.variant == name)) for name in names)
+    names = dict.fromkeys(filling.variant for filling in fillings)
+    ordered = sorted(fillings, key=lambda filling: (filling.share, filling.used))
+    rows = tuple(_filling(next(filling for filling in ordered if filling.variant == name)) for name in names)
     return filled(heads, rows)
 
 
-def _filling(one: Occupancy) -> tuple[str, ...]:
-    unknown = f" ({' and '.join(one.unknown)} not declared)" if one.unknown and one.resident > 1 else ""
+def _filling(filling: Occupancy) -> tuple[str, ...]:
+    unknown = (
+        f" ({' and '.join(filling.unknown)} not declared)" if filling.unknown and filling.resident > 1 else ""
+    )
     return (
-        one.variant,
-        one.on if one.at_hand else f"{one.on} (not at hand)",
-        one.workload,
-        str(one.items),
-        f"{one.units} x {one.resident}",
-        f"{100 * one.share:.0f} %",
-        say.significant(one.waves),
-        one.limited_by + unknown,
+        filling.variant,
+        filling.on if filling.at_hand else f"{filling.on} (not at hand)",
+        filling.workload,
+        str(filling.items),
+        f"{filling.units} x {filling.resident}",
+        f"{100 * filling.share:.0f} %",
+        say.significant(filling.waves),
+        filling.limited_by + unknown,
     )
 
 
@@ -146,20 +148,20 @@ def kernels(profiles: Sequence[Profile]) -> Table | None:
         *("Variant", "Kernel", ">Launches", ">Time", ">DRAM", ">SM", ">Warps", ">Bank conflicts", ">Registers"),
         "Its warps wait for",
     )
-    seen = [(one.variant, one.watched) for one in profiles if one.watched is not None]
-    rows = [(name, *_kernel(kernel)) for name, watched in seen for kernel in watched.kernels[:MOST_KERNELS]]
+    watched = [(profile.variant, profile.watched) for profile in profiles if profile.watched is not None]
+    rows = [(name, *_kernel(kernel)) for name, watched in watched for kernel in watched.kernels[:MOST_KERNELS]]
     return filled(heads, rows)
 
 
-def _kernel(one: KernelProfile) -> tuple[str, ...]:
-    shares = (one.dram, one.sm, one.warps_active, one.bank_conflicts)
+def _kernel(kernel_profile: KernelProfile) -> tuple[str, ...]:
+    shares = (kernel_profile.dram, kernel_profile.sm, kernel_profile.warps_active, kernel_profile.bank_conflicts)
     return (
-        one.kernel,
-        str(one.launches),
-        "-" if one.us is None else say.latency(one.us),
+        kernel_profile.kernel,
+        str(kernel_profile.launches),
+        "-" if kernel_profile.us is None else say.latency(kernel_profile.us),
         *(percent(share) for share in shares),
-        "-" if one.registers is None else str(one.registers),
-        ", ".join(f"{reason} {percent(share)}" for reason, share in one.stalls.items()) or "-",
+        "-" if kernel_profile.registers is None else str(kernel_profile.registers),
+        ", ".join(f"{reason} {percent(share)}" for reason, share in kernel_profile.stalls.items()) or "-",
     )
 
 
@@ -172,8 +174,11 @@ def percent(share: float | None) -> str:
 
 def totals(profiles: Sequence[Profile]) -> tuple[str, ...]:
     """What each profiled call came to, in a sentence."""
-    watched = ((one.variant, one.watched) for one in profiles if one.watched is not None)
-    return tuple(f"{variant}, by {seen.by}: {', '.join(_parts(seen))}" for variant, seen in watched)
+    return tuple(
+        f"{profile.variant}, by {profile.watched.by}: {', '.join(_parts(profile.watched))}"
+        for profile in profiles
+        if profile.watched is not None
+    )
 
 
 def _parts(watched: DeviceProfile) -> Iterator[str]:

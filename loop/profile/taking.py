@@ -7,9 +7,9 @@ declares for spills, or for blocks a multiprocessor, accepts what keeps it.
 
 import math
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -49,22 +49,21 @@ def runs_on(code: str, device: str) -> bool:
 
     `sm_90a` runs on `sm_90` alone, `sm_100f` on its family.
     """
-    made, there = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
-    if not made or not there or made[1] != there[1]:
+    code_match, there = ARCHITECTURE.match(code), ARCHITECTURE.match(device)
+    if not code_match or not there or code_match[1] != there[1]:
         return False
-    return made[2] == there[2] if made[3] == "a" else int(made[2]) <= int(there[2])
+    return code_match[2] == there[2] if code_match[3] == "a" else int(code_match[2]) <= int(there[2])
 
 
 def code_for(kernels: Sequence[KernelResources], device: str) -> tuple[KernelResources, ...]:
     """Of code for several architectures that which the GPU takes: the nearest to its own."""
-    fitting = sorted({one.architecture for one in kernels if runs_on(one.architecture, device)}, key=_nearness)
-    return tuple(one for one in kernels if fitting and one.architecture == fitting[-1])
-
-
-def _nearness(architecture: str) -> tuple[int, str]:
-    found = ARCHITECTURE.match(architecture)
-    assert found is not None
-    return int(found[2]), found[3]
+    fitting = {
+        (int(match[2]), match[3]): kernel.architecture
+        for kernel in kernels
+        if runs_on(kernel.architecture, device) and (match := ARCHITECTURE.match(kernel.architecture))
+    }
+    nearest = fitting[max(fitting)] if fitting else None
+    return tuple(kernel for kernel in kernels if kernel.architecture == nearest)
 
 
 def bound(target: Target, workload: Workload, device: DeviceFacts) -> Bound | None:
@@ -84,7 +83,7 @@ def bound(target: Target, workload: Workload, device: DeviceFacts) -> Bound | No
 
 def budget_of(name: str, budgets: Iterable[ResourceBudget]) -> ResourceBudget | None:
     """The first budget that is meant for a kernel."""
-    return next((one for one in budgets if one.fits(name)), None)
+    return next((budget for budget in budgets if budget.fits(name)), None)
 
 
 def spilling(library: CompiledLibrary, budgets: Sequence[ResourceBudget]) -> Iterator[tuple[KernelResources, int]]:
@@ -99,52 +98,38 @@ def spilling(library: CompiledLibrary, budgets: Sequence[ResourceBudget]) -> Ite
 def broken(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> Iterator[str]:
-    """Every budget that is not kept, a line each; also one that is meant for no kernel, for nothing keeps it."""
-    placed = _by_symbol(placements)
+    """Every budget that is not kept, a line each; also one that fits no kernel, for nothing keeps it."""
     for kernel in library.kernels:
         own = budget_of(kernel.name, budgets)
-        if own is not None:
-            yield from (f"{kernel.short}: {text}" for text in _excess(kernel, own, placed.get(kernel.symbol, ())))
-    for one in budgets:
-        if not any(one.fits(kernel.name) for kernel in library.kernels):
-            yield f"the budget for {one.kernel!r} fits no kernel of {', '.join(library.variants)}"
-
-
-def _by_symbol(placements: Sequence[Placement]) -> Mapping[str, list[Placement]]:
-    found: dict[str, list[Placement]] = {}
-    for one in placements:
-        found.setdefault(one.symbol, []).append(one)
-    return found
-
-
-def _excess(kernel: KernelResources, own: ResourceBudget, placed: Sequence[Placement]) -> Iterator[str]:
-    shared = max((one.shared_bytes for one in placed), default=kernel.shared_bytes)
-    found = {
-        "registers": (kernel.registers, own.registers),
-        "bytes of stack": (kernel.stack_bytes, own.stack_bytes),
-        "bytes of shared memory": (shared, own.shared_bytes),
-    }
-    for what, (takes, most) in found.items():
-        if most is not None and takes is not None and takes > most:
-            yield f"{takes} {what}, budget {most}"
-    held = min((one.resident for one in placed), default=None)
-    if own.blocks_per_sm is not None and held is not None and held < own.blocks_per_sm:
-        yield f"{held} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
+        if own is None:
+            continue
+        placed = [placement for placement in placements if placement.symbol == kernel.symbol]
+        shared = max((placement.shared_bytes for placement in placed), default=kernel.shared_bytes)
+        limits = {
+            "registers": (kernel.registers, own.registers),
+            "bytes of stack": (kernel.stack_bytes, own.stack_bytes),
+            "bytes of shared memory": (shared, own.shared_bytes),
+        }
+        for what, (takes, most) in limits.items():
+            if most is not None and takes is not None and takes > most:
+                yield f"{kernel.short}: {takes} {what}, budget {most}"
+        held = min((placement.resident for placement in placed), default=None)
+        if own.blocks_per_sm is not None and held is not None and held < own.blocks_per_sm:
+            yield f"{kernel.short}: {held} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
+    for budget in budgets:
+        if not any(budget.fits(kernel.name) for kernel in library.kernels):
+            yield f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}"
 
 
 def unchecked(
     library: CompiledLibrary, budgets: Sequence[ResourceBudget], placements: Sequence[Placement]
 ) -> Iterator[str]:
-    """Budgets that need a launch, for kernels that no known workload launches."""
-    placed = _by_symbol(placements)
+    """Kernels whose budget needs a launch, and that no known workload launches."""
+    placed = {placement.symbol for placement in placements}
     for kernel in library.kernels:
         own = budget_of(kernel.name, budgets)
-        if (
-            own
-            and kernel.entry
-            and kernel.symbol not in placed
-            and (own.blocks_per_sm or own.shared_bytes is not None)
-        ):
+        needs_launch = own is not None and (own.blocks_per_sm or own.shared_bytes is not None)
+        if needs_launch and kernel.entry and kernel.symbol not in placed:
             yield kernel.short
 
 
@@ -153,50 +138,47 @@ LIMIT_S = 20.0
 
 
 def ask_launches(
-    bench: Bench, made: Build, workloads: Sequence[Workload]
+    bench: Bench, build: Build, workloads: Sequence[Workload]
 ) -> Generator[Tick, None, tuple[WorkloadLaunches, ...]]:
-    """What each workload launches, told by the host code in a dry run; `made` is the variant's emulated build.
+    """What each workload launches, told by the host code in a dry run; `build` is the variant's emulated one.
 
     An error that the variant returns concerns one workload. When the library cannot be asked at all, or crashes or
     hangs, the workload at which that shows is the last of the answer.
     """
-    found: list[WorkloadLaunches] = []
-    terms = bench.side(made.variant, made).terms
-    told = bench.scratch / f"launches-{made.variant}.jsonl"
-    told.unlink(missing_ok=True)
+    calls: list[WorkloadLaunches] = []
+    terms = bench.side(build.variant, build).terms
+    path = bench.scratch / f"launches-{build.variant}.jsonl"
+    path.unlink(missing_ok=True)
     with Worker(1) as worker:
         for workload in workloads:
-            found.append((yield from _ask(bench, worker, terms, told, workload)))
-            if found[-1].status == "lost":
+            calls.append((yield from _ask(bench, worker, terms, path, workload)))
+            if calls[-1].status == "lost":
                 break
-    return tuple(found)
+    return tuple(calls)
 
 
 def _ask(
-    bench: Bench, worker: Worker, terms: Terms, told: Path, workload: Workload
+    bench: Bench, worker: Worker, terms: Terms, path: Path, workload: Workload
 ) -> Generator[Tick, None, WorkloadLaunches]:
-    request = Launches(terms, str(told), bench.call(workload, "dry"))
-    note = f"launches of {workload.name}"
+    request = Launches(terms, str(path), bench.call(workload, "dry"))
+    note, known = f"launches of {workload.name}", KernelLaunch.model_fields
     try:
         reply = yield from worker.ask(request, limit_s=LIMIT_S, note=note)
-        launches = tuple(_launch(one) for one in reply.launches if "remark" not in one)
-    except Refusal as refusal:
-        return WorkloadLaunches(workload=workload, status="lost", why=str(refusal))
-    except WorkerLost as lost:
-        return WorkloadLaunches(workload=workload, status="lost", why=str(lost))
+        records = [record for record in reply.launches if "remark" not in record]  # Bank conflicts are left out.
+        launches = tuple(
+            KernelLaunch.model_validate({name: record[name] for name in known if name in record})
+            for record in records
+        )
+    except (Refusal, WorkerLost) as error:
+        return WorkloadLaunches(workload=workload, status="lost", why=str(error))
     except ValidationError as error:
         why = f"what it tells of a launch cannot be read: {error.errors()[0]['msg']}"
         return WorkloadLaunches(workload=workload, status="lost", why=why)
     status = "declined" if reply.declined else "told"
-    remarks = tuple(str(one["remark"]) for one in reply.launches if "remark" in one)
+    remarks = tuple(str(record["remark"]) for record in reply.launches if "remark" in record)
     return WorkloadLaunches(
         workload=workload, status=status, launches=launches, remarks=remarks, why=reply.declined
     )
-
-
-def _launch(told: dict[str, Any]) -> KernelLaunch:
-    """A launch as an emulator tells it; what else it knows, of bank conflicts say, is left out."""
-    return KernelLaunch.model_validate({name: told[name] for name in KernelLaunch.model_fields if name in told})
 
 
 USUAL_THREADS = 128
@@ -205,22 +187,24 @@ USUAL_THREADS = 128
 
 def taken(variant: str, reports: Reports, compiler: str, device: DeviceFacts | None) -> ResourcesTaken | None:
     """What a variant's kernels take; None without the compiler's report on it."""
-    library = next((one for one in reports.libraries if variant in one.variants), None)
+    library = next((library for library in reports.libraries if variant in library.variants), None)
     if library is None:
         return None
     held: dict[str, dict[str, BlocksHeld]] = {}
-    for one in reports.placed(device) if device else ():
-        if one.variant == variant:
-            calls, now = held.setdefault(one.symbol, {}), _held(one.block, one.held)
-            call = shape_of(one.workload)
+    for placed in reports.placed(device) if device else ():
+        if placed.variant == variant:
+            calls, now = held.setdefault(placed.symbol, {}), _held(placed.block, placed.held)
+            call = shape_of(placed.workload)
             calls[call] = min(calls.get(call, now), now, key=lambda launch: launch.warps)
     kernels = tuple(_takes(kernel, held.get(kernel.symbol), device) for kernel in library.kernels)
     return ResourcesTaken(variant=variant, device=library.architecture, compiler=compiler, kernels=kernels)
 
 
-def shape_of(one: Workload) -> str:
+def shape_of(workload: Workload) -> str:
     """What a launch may depend on, not the values: `float16 B=1 causal=True`."""
-    return " ".join([one.dtype, *(f"{name}={value}" for name, value in (one.sizes | one.attributes).items())])
+    return " ".join(
+        [workload.dtype, *(f"{name}={value}" for name, value in (workload.sizes | workload.attributes).items())]
+    )
 
 
 def budgets_of(target: Target, variant: str) -> Sequence[ResourceBudget]:
@@ -231,8 +215,8 @@ def budgets_of(target: Target, variant: str) -> Sequence[ResourceBudget]:
 
 def calls_of(target: Target, variant: CAbiVariant) -> list[Workload]:
     """Every shape of the target's workloads in every type of a variant."""
-    every = [one for dtype in variant.dtypes for one in expand(target, target.workloads, dtype)]
-    return [*{shape_of(one): one for one in every if accepts(variant, one)}.values()]
+    every = [workload for dtype in variant.dtypes for workload in expand(target, target.workloads, dtype)]
+    return [*{shape_of(workload): workload for workload in every if accepts(variant, workload)}.values()]
 
 
 def _takes(kernel: KernelResources, held: dict[str, BlocksHeld] | None, device: DeviceFacts | None) -> KernelTakes:
@@ -261,39 +245,35 @@ def rises(before: ResourcesTaken, now: ResourcesTaken, budgets: Sequence[Resourc
     """What rose to the kernels' harm, of kernels that were there before; nothing of another compiler or GPU."""
     if (before.device, before.compiler) != (now.device, now.compiler):
         return ()
-    known = {one.kernel: one for one in before.kernels}
-    pairs = [(known[one.kernel], one) for one in now.kernels if one.kernel in known]
-    return tuple(
-        rise
-        for then, one in pairs
-        for rise in (
-            *_spills(now.variant, then, one, budget_of(one.kernel, budgets)),
-            *_falls(now.variant, then, one, budget_of(one.kernel, budgets)),
-        )
-    )
+    known = {kernel.kernel: kernel for kernel in before.kernels}
+    every: list[Rise] = []
+    for kernel in now.kernels:
+        then, budget = known.get(kernel.kernel), budget_of(kernel.kernel, budgets)
+        if then is not None:
+            every += [*_spills(now.variant, then, kernel, budget), *_falls(now.variant, then, kernel, budget)]
+    return tuple(every)
 
 
 def _spills(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBudget | None) -> Iterator[Rise]:
     if budget and (now.spill_stores or now.spill_loads) <= budget.spill_bytes:
         return
-    name = short(now.kernel)
-    if now.spill_stores > then.spill_stores:
-        yield Rise(
-            variant=variant, kernel=name, resource="spill stores", before=then.spill_stores, now=now.spill_stores
-        )
-    if now.spill_loads > then.spill_loads:
-        yield Rise(
-            variant=variant, kernel=name, resource="spill loads", before=then.spill_loads, now=now.spill_loads
-        )
+    figures = {
+        "spill stores": (then.spill_stores, now.spill_stores),
+        "spill loads": (then.spill_loads, now.spill_loads),
+    }
+    for resource, (old, new) in figures.items():
+        if new > old:
+            fields = {"variant": variant, "kernel": short(now.kernel), "resource": resource}
+            yield Rise.model_validate({**fields, "before": old, "now": new})
 
 
 def _falls(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBudget | None) -> Iterator[Rise]:
-    """Registers and shared memory for which fewer warps are held, each at the call where that shows most."""
-    name, worst = short(now.kernel), dict[str, Rise]()
+    """Registers and shared memory that reduce resident warps, each at the call where they cost most."""
+    worst: dict[str, Rise] = {}
+    least = budget.blocks_per_sm if budget else None
     for call, held in now.held.items():
         before = then.held.get(call)
-        kept = budget is not None and budget.blocks_per_sm is not None and held.blocks >= budget.blocks_per_sm
-        if before is None or held.warps >= before.warps or kept:
+        if before is None or held.warps >= before.warps or (least is not None and held.blocks >= least):
             continue
         figures = {
             "registers": (then.registers or 0, now.registers or 0),
@@ -302,36 +282,35 @@ def _falls(variant: str, then: KernelTakes, now: KernelTakes, budget: ResourceBu
         old, new = figures.get(held.limited_by, (0, 0))
         if new > old:
             fields = {"resource": held.limited_by, "before": old, "now": new, "warps": (before.warps, held.warps)}
-            rise = Rise.model_validate({"variant": variant, "kernel": name, **fields})
-            worst[held.limited_by] = min(worst.get(held.limited_by, rise), rise, key=_left)
+            rise = Rise.model_validate({"variant": variant, "kernel": short(now.kernel), **fields})
+            worst[held.limited_by] = min(worst.get(held.limited_by, rise), rise, key=_warps_left)
     yield from worst.values()
 
 
-def _left(rise: Rise) -> float:
-    """Share of the warps that are left."""
+def _warps_left(rise: Rise) -> float:
     before, now = rise.warps or (1, 1)
     return now / before
 
 
 def look(
-    bench: Bench, made: Build, emulated: Build | None, architecture: str, calls: Sequence[Workload]
+    bench: Bench, build: Build, emulated: Build | None, architecture: str, calls: Sequence[Workload]
 ) -> Generator[Tick, None, ResourcesTaken | str]:
     """What one build takes, its launches by its emulated one; or why that cannot be said."""
-    read = yield from compiled.read_report(made)
+    read = yield from compiled.read_report(build)
     kernels = code_for(read.kernels, architecture)
     if not kernels:
         return f"the compiler reports on no kernel for {architecture}"
     library = CompiledLibrary(
-        variants=(made.variant,), build_id=made.build_id, architecture=kernels[0].architecture, kernels=kernels
+        variants=(build.variant,), build_id=build.build_id, architecture=kernels[0].architecture, kernels=kernels
     )
     reports = Reports(libraries=[library])
     if emulated is not None:
         told = yield from ask_launches(bench, emulated, calls)
-        lost = next((one for one in told if one.status == "lost"), None)
+        lost = next((call for call in told if call.status == "lost"), None)
         if lost is not None:
             return f"it does not say what it launches on {lost.workload.name}: {lost.why}"
-        symbols = {launch.kernel for one in told for launch in one.launches}
-        reports.told, reports.names = {made.variant: told}, (yield from demangle(sorted(symbols)))
-    found = taken(made.variant, reports, made.compiler, bench.gpu_for(architecture))
-    assert found is not None
-    return found
+        symbols = {launch.kernel for call in told for launch in call.launches}
+        reports.told, reports.names = {build.variant: told}, (yield from demangle(sorted(symbols)))
+    takes = taken(build.variant, reports, build.compiler, bench.gpu_for(architecture))
+    assert takes is not None
+    return takes

@@ -11,7 +11,6 @@ from loop.base.processes import Tick
 from loop.gate.kernel import builds, unjudged_names
 from loop.model.measurement import ControlResult
 from loop.model.target import PythonVariant, Target, Workload
-from loop.model.verdict import NoSpeedVerdict
 from loop.model.workloads import accepts, expand, operations
 from loop.proving import in_turn, prove
 from loop.proving.model import GateOutput
@@ -77,24 +76,23 @@ def prove_gate(context: Context, arguments: ProofTerms) -> Working[GateOutput]:
         ends = begun + PROOF_SHARE * context.kill_after_s
         yield from _prove(context, bench.side(name, by_name.get(name)), proof, ends)
     output = _score(proof)
+    command = context.command
     missing = [
-        f"the gate's controls of {name}: `{context.command('kernels', 'prove-gate', name)}` tries them"
+        f"the gate's controls of {name}: `{command('kernels', 'prove-gate', name)}` tries them"
         for name in variants
         if name not in tried
     ]
     if proof.untried:
-        some = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
-        command = context.command("kernels", "prove-gate")
-        missing.append(
-            f"{len(proof.untried)} controls of the gate, for want of time ({some}): `{command}` has more"
-        )
+        few = ", ".join(proof.untried[:3]) + (", ..." if len(proof.untried) > 3 else "")
+        what = f"{len(proof.untried)} controls of the gate, for want of time ({few})"
+        missing.append(f"{what}: `{command('kernels', 'prove-gate')}` has more")
     if not output.total:
         missing.append(f"the gate's controls: {'; '.join(output.not_applicable) or 'no variant'}")
     return Result(output.model_copy(update={"not_exercised": tuple(missing), "rests_on": ground}))
 
 
 def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator[Tick, None, None]:
-    """Verify the controls of one variant, time those that timing has to find, and add it all to `proof`."""
+    """Verify and time the controls of one variant; add the results to `proof`."""
     target, unjudged = context.bench.target, unjudged_names(context)
     dtype = prove.base_dtype(context.bench, side)
     every = expand(target, target.workloads, dtype, context.task.seed)
@@ -107,7 +105,7 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     proof.results += verified.results
     proof.untried += [f"{side.name}: {name}" for name in verified.untried]
     proof.left_out += [f"{side.name} {reason}" for reason in verified.left_out]
-    if any(one.kind == "honest" and one.base == side.name and one.killed for one in verified.results):
+    if any(result.kind == "honest" and result.base == side.name and result.killed for result in verified.results):
         return  # A gate is proved on an honest variant.
     if not target.is_plain:
         proof.left_out.append(f"{side.name} controls that only timing finds: inputs are draws of a generator")
@@ -116,7 +114,9 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
     # A cheat gains most on the largest workload for which there is time.
     size = partial(operations, target)
     fitting = [
-        one for one in workloads if one.values == "normal" and 0 < size(one) <= LARGEST and accepts(side, one)
+        workload
+        for workload in workloads
+        if workload.values == "normal" and 0 < size(workload) <= LARGEST and accepts(side, workload)
     ]
     if not fitting:
         proof.left_out += [f"{side.name} {control.name}: no workload can be timed" for control in verified.timed]
@@ -128,7 +128,6 @@ def _prove(context: Context, side: Side, proof: Proof, ends: float) -> Generator
 
 
 def _why_none(target: Target, side: Side, workloads: Sequence[Workload]) -> str:
-    """Why no control of a variant can be tried; empty where some can."""
     if side.kind == "command":
         return "it is a program of its own"
     if isinstance(variant := target.variants[side.name], PythonVariant) and variant.passing == "passed":
@@ -164,44 +163,37 @@ def _time(setup: Setup, chosen: Sequence[Control], proof: Proof) -> Generator[Ti
 def _outcomes(
     setup: Setup, chosen: Sequence[Control], rounds: int, proof: Proof
 ) -> Generator[Tick, None, dict[str, ControlResult | None]]:
-    """What came of each control, None where it is pointless here."""
-    base = setup.side
-    sides = [erring(setup.bench, base, control, setup.workload.dtype) for control in chosen]
-    beside = [base] if base not in sides and any(control.remembers for control in chosen) else []
-    timings, doubts = yield from _doubts(setup, [*beside, *sides], rounds)
-    results: dict[str, ControlResult | None] = {}
+    """What came of each control; None where there was no time for it, or where it is pointless here."""
+    bench, base, place = setup.bench, setup.side, setup.workload.name
+    erring_sides = [erring(bench, base, control, setup.workload.dtype) for control in chosen]
+    beside = [base] if base not in erring_sides and any(control.remembers for control in chosen) else []
+    sides = [*beside, *erring_sides]
+    terms = Terms(rounds, setup.ends - monotonic(), setup.seed)
+    timings, refused = yield from in_turn.measure(bench, base, sides, setup.workload, terms)
+    doubted = [verdicts.invalid(error.side, place, "self", error.cause, error.message) for error in refused]
+    pairs = [Pair(side, side.name, side.name, "self") for side in sides]
+    doubted += yield from every_doubt(bench, timings, (), pairs)
     timed = {segment.side for segment in timings.segments}
-    for control, side in zip(chosen, sides, strict=True):
-        mine = [doubt for doubt in doubts if doubt.variant == side.name]
-        expected = [doubt for doubt in mine if doubt.cause in control.expected]  # It counts before the others.
-        doubt = next(iter([*expected, *mine]), None)
-        if not doubt and side.name not in timed:
+    results: dict[str, ControlResult | None] = {}
+    for control, side in zip(chosen, erring_sides, strict=True):
+        own = [doubt for doubt in doubted if doubt.variant == side.name]
+        expected = [doubt for doubt in own if doubt.cause in control.expected]  # It counts before the others.
+        doubt = next(iter([*expected, *own]), None)
+        results[control.name] = None
+        if doubt:
+            why = (doubt.workload, doubt.cause, doubt.reason)
+            results[control.name] = outcome(base, control, "measure", *why)
+        elif side.name not in timed:
             proof.untried += [] if control is HONEST else [f"{base.name}: {control.name}"]
-            results[control.name] = None
-            continue
-        pointless = "" if doubt else _pointless(timings, control, side, base)
-        if pointless:
+        elif pointless := _pointless(timings, control, side, base):
             proof.left_out.append(f"{base.name} {control.name}: {pointless}")
-        why = (doubt.workload, doubt.cause, doubt.reason) if doubt else ()
-        results[control.name] = None if pointless else outcome(base, control, "measure", *why)
+        else:
+            results[control.name] = outcome(base, control, "measure")
     return results
 
 
-def _doubts(
-    setup: Setup, sides: Sequence[Side], rounds: int
-) -> Generator[Tick, None, tuple[Timings, list[NoSpeedVerdict]]]:
-    """Timings of these sides, and why they cannot be trusted."""
-    terms = Terms(rounds, setup.ends - monotonic(), setup.seed)
-    timings, refused = yield from in_turn.measure(setup.bench, setup.side, sides, setup.workload, terms)
-    pairs = [Pair(side, side.name, side.name, "self") for side in sides]
-    doubts = yield from every_doubt(setup.bench, timings, (), pairs)
-    place = setup.workload.name
-    untimed = [verdicts.invalid(error.side, place, "self", error.cause, error.message) for error in refused]
-    return timings, [*untimed, *doubts]
-
-
 def _pointless(timings: Timings, control: Control, side: Side, base: Side) -> str:
-    """Why remembering is no cheat here: it gains too little over computing. Empty when it would pay."""
+    """Why remembering would save no time here; empty where it would."""
     if not control.remembers:
         return ""
     probes = [(name, probe) for (name, _), some in timings.probes.items() for probe in some]
@@ -217,16 +209,16 @@ def _pointless(timings: Timings, control: Control, side: Side, base: Side) -> st
 
 def _score(proof: Proof) -> GateOutput:
     """What all controls came to, with the score as message and what to do next as hint."""
-    killed = [one for one in proof.results if one.kind != "honest" and one.killed]
-    survived = [one for one in proof.results if one.survived]
-    rejected = [one for one in proof.results if one.kind == "honest" and one.killed]
-    alike = tuple(one.full_name for one in proof.results if not one.distinguishable)
-    survivors, total = tuple(one.full_name for one in survived), len(killed) + len(survived)
+    killed = [result for result in proof.results if result.kind != "honest" and result.killed]
+    survived = [result for result in proof.results if result.survived]
+    rejected = [result for result in proof.results if result.kind == "honest" and result.killed]
+    alike = tuple(result.full_name for result in proof.results if not result.distinguishable)
+    survivors, total = tuple(result.full_name for result in survived), len(killed) + len(survived)
     message, hint = f"killed {len(killed)} of {total}", None
     if survived:
         message += f"; survived: {', '.join(survivors)}"
         hint = "the gate does not see this mistake: narrow the tolerance, or add a workload on which it shows"
-        if any(one.name == GROSS for one in survived):
+        if any(result.name == GROSS for result in survived):
             hint = "the tolerance is wider than every output, so that zeros pass: narrow it"
     elif rejected:
         message += f"; an honest candidate was rejected: {rejected[0].full_name}: {rejected[0].reason}"
@@ -245,8 +237,10 @@ def _score(proof: Proof) -> GateOutput:
         killed=len(killed),
         total=total,
         survivors=survivors,
-        rejected=tuple(f"{one.full_name}: {one.reason}" for one in rejected),
-        wrong_reasons=tuple(f"{one.full_name}: {one.reason}" for one in killed if not one.right_reason),
+        rejected=tuple(f"{result.full_name}: {result.reason}" for result in rejected),
+        wrong_reasons=tuple(
+            f"{result.full_name}: {result.reason}" for result in killed if not result.right_reason
+        ),
         not_applicable=tuple(proof.left_out),
         indistinguishable=alike,
     )

@@ -33,11 +33,13 @@ def measure(
     named = {side.name: side for side in sides}
     for number in range(terms.rounds):
         with ExitStack() as stack:
-            one = InTurn(bench, named, Shift(range(number, number + 1), ends), stack, terms, shuffle, base=base)
-            yield from one.start()
-            yield from one.time([workload], {workload.name: [side.name for side in sides]}, timings)
+            process = InTurn(
+                bench, named, Shift(range(number, number + 1), ends), stack, terms, shuffle, base=base
+            )
+            yield from process.start()
+            yield from process.time([workload], {workload.name: [side.name for side in sides]}, timings)
             timings.rounds += 1
-            refused += one.refused
+            refused += process.refused
     return timings, refused
 
 

@@ -104,7 +104,7 @@ DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make
 
 def ways(device: Device) -> tuple[Control, ...]:
     """What has to pass: the ways that mistakes take on this device, without a mistake."""
-    return tuple(one for one in (WAY, DEVICE_WAY) if device in one.devices)
+    return tuple(way for way in (WAY, DEVICE_WAY) if device in way.devices)
 
 
 def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...]:
@@ -162,13 +162,15 @@ REASONS: dict[str, Causes] = {"leave_tail": ("NaN",), "one_nan": ("NaN",), "noth
 
 
 def _wrong_results(signature: Signature) -> Iterator[Control]:
-    """Those of the list that are controls, and writes outside of an output."""
-    for one in wrong_results(signature.inputs, signature.output):
-        if one.control:
-            expected = REASONS.get(one.make, WRONG)
-            shortens = one.sized if one.make in UNKNOWN else ()
-            applies = partial(_shows, one)
-            yield Control(one.control, one.make, expected, applies=applies, shortens=shortens, terms=one.terms)
+    """Wrong results that are controls, and writes outside an output."""
+    for mistake in wrong_results(signature.inputs, signature.output):
+        if mistake.control:
+            expected = REASONS.get(mistake.make, WRONG)
+            shortens = mistake.sized if mistake.make in UNKNOWN else ()
+            applies = partial(_shows, mistake)
+            yield Control(
+                mistake.control, mistake.make, expected, applies=applies, shortens=shortens, terms=mistake.terms
+            )
     yield Control("writes beyond the end", "beyond", ("outside",), kinds=("c_abi",))
     yield Control("writes before the beginning", "before", ("outside",), kinds=("c_abi",))
 
@@ -177,8 +179,8 @@ def _shows(mistake: WrongResult, workload: Workload) -> bool:
     return mistake.shows(workload.sizes)
 
 
-def _same_shape(one: str, other: str) -> Applies:
-    pairs = list(zip(one.split(), other.split(), strict=True))
+def _same_shape(dimensions: str, other: str) -> Applies:
+    pairs = list(zip(dimensions.split(), other.split(), strict=True))
     return lambda workload: all(workload.sizes[a] == workload.sizes[b] for a, b in pairs)
 
 

@@ -104,8 +104,8 @@ class Trial(Checker):
         elif failure is None and (control.stage == "measure" or control.theme == "cheat"):
             proof.timed.append(control)  # Calls that come quickly after each other may meet it yet.
         else:
-            said = (failure.workload.name, failure.cause, failure.message) if failure else ()
-            result = outcome(self.base, control, "verify", *said)
+            failed = (failure.workload.name, failure.cause, failure.message) if failure else ()
+            result = outcome(self.base, control, "verify", *failed)
             is_within = failure is None and control.make in MAY_BE_WITHIN
             proof.results.append(result.model_copy(update={"distinguishable": not is_within}))
 
@@ -183,7 +183,7 @@ def of_shapes(
     usual = base_dtype(bench, base)
     size = partial(operations, bench.target)
     few = sorted(filter(size, _of_type(workloads, base, usual)), key=size)[:WORKLOADS]
-    found: dict[str, tuple[Control, list[Workload]]] = {}
+    shaped: dict[str, tuple[Control, list[Workload]]] = {}
     for workload in few:
         try:
             yield from bench.expect(workload)
@@ -191,12 +191,13 @@ def of_shapes(
             continue
         call = bench.call(workload, "judge")
         inputs, outputs = (
-            [one.shape for one in tensors if one.dtype in FLOATING] for tensors in (call.inputs, call.outputs)
+            [tensor.shape for tensor in tensors if tensor.dtype in FLOATING]
+            for tensors in (call.inputs, call.outputs)
         )
         for control, shows in of_structure(inputs, outputs[0], bench.device) if inputs and outputs else ():
-            _, some = found.setdefault(control.name, (control, []))
+            _, some = shaped.setdefault(control.name, (control, []))
             some += seeded(workload) if shows else []
-    return [one for one in found.values() if base.deterministic or not one[0].varies]
+    return [pair for pair in shaped.values() if base.deterministic or not pair[0].varies]
 
 
 def _trials(
@@ -222,7 +223,9 @@ def _trials(
             proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
     if not trials:
         return []
-    honest = list({values_key(one): one for trial in trials for one in trial.job.workloads}.values())
+    honest = list(
+        {values_key(workload): workload for trial in trials for workload in trial.job.workloads}.values()
+    )
     own = [Trial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
     return [*own, *_of_others(bench, base, workloads, honest), *trials]
 
@@ -230,7 +233,7 @@ def _trials(
 def _of_others(
     bench: Bench, base: Side, workloads: Sequence[Workload], honest: Sequence[Workload]
 ) -> Iterator[Trial]:
-    """The library and the plain implementation, which are honest too: where a worker has torch anyway."""
+    """The library and the plain implementation: honest too, tried where a worker has imported torch anyway."""
     if base.compiled:
         return
     # Beyond the target's first set a library may have answers of its own.
@@ -251,19 +254,30 @@ def applicable(
     some = _of_type(workloads, base, base_dtype(bench, base))
     for control in controls(bench.target.signature, bench.device):
         if base.kind in control.kinds and (base.deterministic or not control.varies):
-            yield control, [one for one in some if control.applies(one) and accepts(base, control.left(one))]
+            yield (
+                control,
+                [
+                    workload
+                    for workload in some
+                    if control.applies(workload) and accepts(base, control.left(workload))
+                ],
+            )
 
 
 def _of_type(workloads: Sequence[Workload], base: Side, dtype: Dtype) -> list[Workload]:
-    return [one for one in workloads if one.dtype == dtype and accepts(base, one)]
+    return [workload for workload in workloads if workload.dtype == dtype and accepts(base, workload)]
 
 
 def telling(target: Target, workloads: Sequence[Workload], control: Control) -> list[Workload]:
     """A few small workloads on which a control can show, each with several sets of values."""
     size = partial(operations, target)
-    found = [one for one in workloads if one.values == "normal" and size(one) and control.applies(one)]
-    found.sort(key=lambda one: (size(one) < TELLING, size(one)))
-    return [again for one in found[:WORKLOADS] for again in seeded(one)]
+    telling = [
+        workload
+        for workload in workloads
+        if workload.values == "normal" and size(workload) and control.applies(workload)
+    ]
+    telling.sort(key=lambda workload: (size(workload) < TELLING, size(workload)))
+    return [again for again in telling[:WORKLOADS] for again in seeded(again)]
 
 
 def seeded(workload: Workload) -> list[Workload]:
@@ -272,8 +286,8 @@ def seeded(workload: Workload) -> list[Workload]:
 
 
 def _hold(shared: SharedWorker, trials: Sequence[Trial], ends: float) -> Generator[Tick, None, None]:
-    """Start all workers, then go through the workloads, each as long as it concerns a trial."""
-    workloads = {values_key(one): one for trial in trials for one in trial.job.workloads}
+    """Start all workers, then check each workload with every trial that it concerns."""
+    workloads = {values_key(workload): workload for trial in trials for workload in trial.job.workloads}
     try:
         for trial in trials if monotonic() < ends else ():
             trial.worker.start()

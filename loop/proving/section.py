@@ -33,8 +33,7 @@ def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
         *(_score(output) for output in outputs_of(finished, GateOutput) if output.total),
         *_properties(outputs_of(finished, PropertiesOutput)),
         *(line for output in outputs_of(finished, SanitizeOutput) for line in _sanitized(output)),
-        *_outputs([*outputs_of(finished, MeasureOutput), *compared]),
-        *_warnings([*outputs_of(finished, MeasureOutput), *compared]),
+        *_timed([*outputs_of(finished, MeasureOutput), *compared]),
         *(_null(control) for output in compared for control in output.null_controls),
         *(_positive(control) for output in compared for control in output.positive_controls),
     ]
@@ -42,8 +41,7 @@ def trust(finished: Sequence[Finished], verdicts: Sequence[Verdict]) -> Trust:
 
 
 def _score(output: GateOutput) -> str:
-    """The gate's own score, and what survived it."""
-    bases = ", ".join(dict.fromkeys(one.base for one in output.controls))
+    bases = ", ".join(dict.fromkeys(control.base for control in output.controls))
     score = f"the gate: killed {output.killed} of {output.total} variants of {bases} made wrong or made to cheat"
     if output.survivors:
         score += f"; survived: {', '.join(output.survivors)}"
@@ -78,14 +76,12 @@ def _sanitized(output: SanitizeOutput) -> Iterator[str]:
         yield f"compute-sanitizer {output.version} ({', '.join(tools)}): {clean}"
 
 
-def _outputs(outputs: Sequence[MeasureOutput | CompareOutput]) -> Iterator[str]:
+def _timed(outputs: Sequence[MeasureOutput | CompareOutput]) -> Iterator[str]:
+    """How many timed outputs were judged, and what disturbed the timing."""
     judged = sum(output.outputs for output in outputs)
     if judged:
         drawn = "one a side, workload and round, drawn at random"
         yield f"timed calls: {judged} outputs, {drawn}, held against the reference"
-
-
-def _warnings(outputs: Iterable[MeasureOutput | CompareOutput]) -> Iterator[str]:
     for text in dict.fromkeys(text for output in outputs for text in output.warnings):
         yield f"warning: {text}"
 
@@ -104,23 +100,25 @@ def _null(control: NullControl) -> str:
 
 
 def _positive(control: PositiveControl) -> str:
-    seen = f"seen after {say.count(control.blocks, 'block')}" if control.seen else f"not seen: {control.reason}"
+    when = f"seen after {say.count(control.blocks, 'block')}" if control.seen else f"not seen: {control.reason}"
     what = f"{control.variant} made {control.slowdown:.0%} slower on {control.workload}"
-    return f"positive control, {what}: {seen}"
+    return f"positive control, {what}: {when}"
 
 
 def _good(verdicts: Iterable[Verdict]) -> Table | None:
-    judged = [one for one in verdicts if isinstance(one, SpeedVerdict) and one.against == "known_good"]
+    judged = [
+        verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict) and verdict.against == "known_good"
+    ]
     heads = columns("Variant", "Workload", ">Ratio [99 % interval]", ">Evidence", "Verdict")
     rows = tuple(
         (
-            one.variant,
-            one.workload,
-            f"{times(one.ratio, 3)} [{plain_ratio(one.interval[0], 3)}, {plain_ratio(one.interval[1], 3)}]",
-            _evidence(one.e_value),
-            one.verdict,
+            verdict.variant,
+            verdict.workload,
+            f"{times(verdict.ratio, 3)} [{', '.join(plain_ratio(end, 3) for end in verdict.interval)}]",
+            _evidence(verdict.e_value),
+            verdict.verdict,
         )
-        for one in judged
+        for verdict in judged
     )
     return filled(heads, rows)
 

@@ -1,70 +1,59 @@
-"""What the report says of correctness and speed."""
+"""What is said of correctness and speed: sections of a report, and of a command that verifies or measures."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
 
 from loop.base.stats import geometric_mean
 from loop.model.change import standing
 from loop.model.measurement import Check, MapPart, Measurement, Mismatch, VariantChecks
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
-from loop.model.record import Finished, SessionRecord
+from loop.model.record import Finished
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.figures.roofline import Roof
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import columns, filled
+from loop.report.sections import Line, Section
 
 ALIKE = 4.0
 """Errors of the parts of a dimension that differ by less than this factor say nothing of where it goes wrong."""
 MANY_FAILURES = 8
 """How many failing workloads of a variant are described one by one."""
+COMPARED = (
+    "Every output was held against the float64 reference, element by element; the control is the library through "
+    "the same checks, on the workloads that are timed."
+)
+READ_SPEED = (
+    "A ratio is the library's time over the variant's: above 1 the variant is faster. GB/s and GFLOP/s are the "
+    "manifest's `bytes` and `flops` over the variant's time. Memory is what the first call added to a process "
+    "that had run the workloads above it; on the first, with what a library sets up once."
+)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """One workload on which a variant is not right."""
-
-    variant: str
-    workload: str
-    what: str
-    places: tuple[str, ...] = ()
-    """Where: the first wrong element and the worst."""
-
-
-@dataclass(frozen=True)
-class Correctness:
-    """Right or wrong, variant by variant."""
-
-    table: Table | None
-    silent: str = ""
-    """How many checks gave no output, and why."""
-    failures: tuple[Failure, ...] = ()
-    more: tuple[str, ...] = ()
-    """How many failures are not described."""
-
-
-def correctness(finished: Sequence[Finished]) -> Correctness:
-    """Everything that was verified, the control included."""
+def correctness(finished: Sequence[Finished], nothing: str = "Nothing was verified.") -> Iterator[Section]:
+    """Everything that was verified, the control included. `nothing`: what is said where nothing was."""
     outputs = outputs_of(finished, VerifyOutput)
     checked = [checks for output in outputs for checks in output.variants]
     checked += [output.control for output in outputs if output.control is not None]
-    rows = [row for checks in checked for row in _check_rows(checks)]
     heads = columns(
         *("Variant", ">Right", "Not right", ">Largest error", ">Allowed there", ">Plain implementation's"),
         *("Type", "Build"),
     )
-    return Correctness(
-        table=filled(heads, rows),
-        silent=_silent([check for checks in checked for check in checks.checks]),
-        failures=tuple(chain.from_iterable(map(_failures, checked))),
-        more=tuple(chain.from_iterable(map(_more, checked))),
+    table = filled(heads, (row for checks in checked for row in _check_rows(checks)))
+    yield Section(
+        "Correctness",
+        note=f"{COMPARED} {_silent([check for checks in checked for check in checks.checks])}"
+        if table
+        else nothing,
+        table=table,
+        wrap=2,
     )
+    if failures := tuple(failure for checks in checked for failure in _failures(checks)):
+        yield Section(note="Where it is wrong:", lines=failures)
 
 
 def _silent(checks: Sequence[Check]) -> str:
     """How many checks gave no output that could be judged, and why; empty where all did."""
-    mute = tuple(one for one in checks if one.status not in ("right", "wrong", "tampered"))
+    mute = tuple(check for check in checks if check.status not in ("right", "wrong", "tampered"))
     if not mute:
         return ""
     tally = VariantChecks(variant="", build_id=None, checks=mute).tally
@@ -76,40 +65,37 @@ def _check_rows(checks: VariantChecks) -> Iterator[tuple[str, ...]]:
     name = "baseline (control)" if checks.variant == "baseline" else checks.variant
     name += " (emulated)" if checks.emulated else ""
     for dtype in dict.fromkeys(check.workload.dtype for check in checks.checks):
-        mine = [check for check in checks.checks if check.workload.dtype == dtype]
-        some = checks.model_copy(update={"checks": tuple(mine)})
-        right, rest = some.count("right"), some.tally_of_others
-        told = [check for check in mine if check.max_error is not None]
-        worst = max(told, key=lambda check: check.max_error or 0.0, default=None)
-        largest, allowed = (worst.max_error, worst.allowed_error) if worst else (None, None)
-        plain = max((check.plain_max_error for check in mine if check.plain_max_error is not None), default=None)
+        of_type = tuple(check for check in checks.checks if check.workload.dtype == dtype)
+        some = checks.model_copy(update={"checks": of_type})
+        known = [check for check in of_type if check.max_error is not None]
+        worst = max(known, key=lambda check: check.max_error or 0.0, default=None)
+        errors = (worst.max_error, worst.allowed_error) if worst else (None, None)
+        plain = max(
+            (check.plain_max_error for check in of_type if check.plain_max_error is not None), default=None
+        )
+        right = f"{some.count('right'):,} of {len(of_type):,}"
         build = (checks.build_id or "-")[:12]
-        errors = map(say.error, (largest, allowed, plain))
-        yield name, f"{right:,} of {len(mine):,}", rest or "-", *errors, dtype, build
+        yield name, right, some.tally_of_others or "-", *map(say.error, (*errors, plain)), dtype, build
 
 
-def _wrong(checks: VariantChecks) -> list[Check]:
-    """The first failure of each workload and layout: other seeds say the same."""
+def _failures(checks: VariantChecks) -> Iterator[Line]:
+    """The first failure of each workload and layout, for other seeds say the same; then how many more."""
     failed: dict[tuple[str, str], Check] = {}
     for check in checks.checks:
         if not check.passed:
             failed.setdefault((check.workload.name, check.inputs), check)
-    return list(failed.values())
-
-
-def _failures(checks: VariantChecks) -> Iterator[Failure]:
-    for number, check in enumerate(_wrong(checks)[:MANY_FAILURES]):
+    for number, check in enumerate(list(failed.values())[:MANY_FAILURES]):
         places = [("first", check.first), ("worst", check.worst)]
-        texts = tuple(f"{word} at {_element(place)}" for word, place in places if place is not None)
+        elements = [f"{word} at {_element(place)}" for word, place in places if place is not None]
         layout = "" if check.inputs == "contiguous" else f" with {check.inputs} inputs"
-        places_of = (*texts, *(_map(check) if number == 0 else ()))
-        yield Failure(checks.variant, check.workload.name + layout, _what(check, bool(texts)), places_of)
-
-
-def _what(check: Check, has_places: bool) -> str:
-    if check.status == "wrong" and check.wrong and has_places:
-        return f"{check.wrong:,} of {say.count(check.total, 'element')} wrong"
-    return check.message if check.status == "wrong" else f"{check.status}: {check.message}"
+        what = check.message if check.status == "wrong" else f"{check.status}: {check.message}"
+        if check.status == "wrong" and check.wrong and elements:
+            what = f"{check.wrong:,} of {say.count(check.total, 'element')} wrong"
+        line = f"`{checks.variant}` on {check.workload.name}{layout}: {what}"
+        yield line, *elements, *(_map(check) if number == 0 else ())
+    if left := list(failed.values())[MANY_FAILURES:]:
+        names = "; ".join(check.workload.name for check in left)
+        yield f"{checks.variant} fails on {say.count(len(left), 'more workload')}: {names}"
 
 
 def _element(mismatch: Mismatch) -> str:
@@ -132,79 +118,60 @@ def _spans(parts: Sequence[MapPart]) -> str:
     """`0-31 nothing wrong, 32-63 0.4`; one figure where all parts are alike."""
     errors = [math.inf if part.largest is None else part.largest for part in parts if part.wrong]
     if len(errors) == len(parts) and max(errors) <= ALIKE * min(errors):
-        return f"alike everywhere, up to {_largest(max(errors))}"
-    return ", ".join(f"{_span(part)} {_largest(part.largest) if part.wrong else 'right'}" for part in parts)
+        return f"alike everywhere, up to {_number(max(errors), 2)}"
+    spans = (f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}" for part in parts)
+    largest = (_number(part.largest, 2) if part.wrong else "right" for part in parts)
+    return ", ".join(map(" ".join, zip(spans, largest, strict=True)))
 
 
-def _span(part: MapPart) -> str:
-    return f"{part.first}" if part.first == part.last else f"{part.first}-{part.last}"
-
-
-def _largest(value: float | None) -> str:
-    return "nan" if value is None or value > 1e300 else f"{value:.2g}"
-
-
-def _number(value: float | None) -> str:
-    return "nan" if value is None else f"{value:.4g}"
-
-
-def _more(checks: VariantChecks) -> Iterator[str]:
-    left = _wrong(checks)[MANY_FAILURES:]
-    if left:
-        names = "; ".join(check.workload.name for check in left)
-        yield f"{checks.variant} fails on {say.count(len(left), 'more workload')}: {names}"
-
-
-@dataclass(frozen=True)
-class VariantSpeed:
-    """One variant against the baseline."""
-
-    variant: str
-    summary: str
-    table: Table | None
+def _number(value: float | None, digits: int = 4) -> str:
+    return "nan" if value is None or value > 1e300 else f"{value:.{digits}g}"
 
 
 def speeds(
-    record: SessionRecord, finished: Sequence[Finished], roof: Roof | None = None
-) -> tuple[VariantSpeed, ...]:
-    """Every timed variant, one row a workload, by the session's verdicts."""
-    judged = {(v.variant, v.workload): v for v in speed_verdicts(record.verdicts)}
+    verdicts: Sequence[Verdict], finished: Sequence[Finished], baseline: str, roof: Roof | None = None
+) -> Iterator[Section]:
+    """Every timed variant, one row a workload, by the session's verdicts; none where nothing was timed."""
+    judged = {(verdict.variant, verdict.workload): verdict for verdict in speed_verdicts(verdicts)}
     outputs = outputs_of(standing(finished), MeasureOutput)
-    by_variant = _last_timed((one for output in outputs for one in output.measurements), judged)
-    base, made = record.head.baseline, []
-    for name, mine in by_variant.items():
-        verdicts = [judged[name, one.workload.name] for one in mine]
+    by_variant = _last_timed((timing for output in outputs for timing in output.measurements), judged)
+    title = f"Speed against {baseline}"
+    for name, timings in by_variant.items():
+        pairs = [(timing, judged[name, timing.workload.name]) for timing in timings]
         heads = columns(
-            *("Workload", "Verdict", ">Ratio [99 % interval]", f">{name}", f">{base}"),
-            *(">GB/s", ">GFLOP/s", ">Of the roof", f">Memory {name}", f">Memory {base}"),
+            *("Workload", "Verdict", ">Ratio [99 % interval]", f">{name}", f">{baseline}"),
+            *(">GB/s", ">GFLOP/s", ">Of the roof", f">Memory {name}", f">Memory {baseline}"),
         )
-        rows = [_speed_row(one, verdict, roof) for one, verdict in zip(mine, verdicts, strict=True)]
-        made.append(VariantSpeed(name, _summary(mine, verdicts), filled(heads, rows)))
-    return tuple(made)
+        rows = (_speed_row(timing, verdict, roof) for timing, verdict in pairs)
+        yield Section(title, note=f"`{name}`: {_summary(pairs)}.", table=filled(heads, rows))
+        title = ""
+    if by_variant:
+        yield Section(note=READ_SPEED, lines=reasons(verdicts))
 
 
 def _last_timed(
     measurements: Iterable[Measurement], judged: Mapping[tuple[str, str], SpeedVerdict]
 ) -> dict[str, list[Measurement]]:
     """By variant the measurements that the verdicts are from, one a workload; else the first."""
-    found: dict[str, dict[str, Measurement]] = {}
-    for one in measurements:
-        verdict = judged.get((one.variant, one.workload.name)) if one.against == "baseline" else None
+    by_variant: dict[str, dict[str, Measurement]] = {}
+    for timing in measurements:
+        name = timing.workload.name
+        verdict = judged.get((timing.variant, name)) if timing.against == "baseline" else None
         if verdict is not None:
-            mine = found.setdefault(one.variant, {})
-            if one.workload.name not in mine or one.ratio == verdict.ratio:
-                mine[one.workload.name] = one
-    return {name: list(mine.values()) for name, mine in found.items()}
+            known = by_variant.setdefault(timing.variant, {})
+            if name not in known or timing.ratio == verdict.ratio:
+                known[name] = timing
+    return {variant: list(timings.values()) for variant, timings in by_variant.items()}
 
 
 def speed_verdicts(verdicts: Iterable[Verdict]) -> list[SpeedVerdict]:
     """Verdicts on speed against the baseline; a variant that is incorrect anywhere has none."""
     listed = list(verdicts)
-    wrong = {one.variant for one in listed if not isinstance(one, SpeedVerdict)}
+    wrong = {verdict.variant for verdict in listed if not isinstance(verdict, SpeedVerdict)}
     return [
-        one
-        for one in listed
-        if isinstance(one, SpeedVerdict) and one.against == "baseline" and one.variant not in wrong
+        verdict
+        for verdict in listed
+        if isinstance(verdict, SpeedVerdict) and verdict.against == "baseline" and verdict.variant not in wrong
     ]
 
 
@@ -216,46 +183,48 @@ def mean_of(verdicts: Sequence[SpeedVerdict]) -> str:
 
 def trusted_mean(verdicts: Sequence[SpeedVerdict]) -> float | None:
     """Geometric mean of the ratios; None where nothing was judged or a ratio says nothing."""
-    if all(one.verdict == "inconclusive" for one in verdicts) or any(one.vague for one in verdicts):
+    if all(verdict.verdict == "inconclusive" for verdict in verdicts) or any(v.vague for v in verdicts):
         return None
-    return geometric_mean([one.ratio for one in verdicts])
+    return geometric_mean([verdict.ratio for verdict in verdicts])
 
 
-def _summary(measurements: Sequence[Measurement], verdicts: Sequence[SpeedVerdict]) -> str:
+def _summary(pairs: Sequence[tuple[Measurement, SpeedVerdict]]) -> str:
     """`geometric mean 1.63x over 6 workloads, 5 rounds each`, or why there is no mean."""
-    rounds = sorted({one.rounds for one in measurements})
+    verdicts = [verdict for _, verdict in pairs]
+    rounds = sorted({timing.rounds for timing, _ in pairs})
     counted = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     over = f"over {say.count(len(verdicts), 'workload')}, {counted} rounds each"
-    vague = sum(one.vague for one in verdicts)
-    if all(one.verdict == "inconclusive" for one in verdicts):
+    vague = sum(verdict.vague for verdict in verdicts)
+    if all(verdict.verdict == "inconclusive" for verdict in verdicts):
         return f"inconclusive {over}"
     return f"no mean {over}: too wide an interval on {vague}" if vague else f"{mean_of(verdicts)} {over}"
 
 
-def _speed_row(one: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tuple[str, ...]:
-    own = "" if one.timed_by == "loop" else " (its own clock)"
+def _speed_row(timing: Measurement, verdict: SpeedVerdict, roof: Roof | None) -> tuple[str, ...]:
+    own = "" if timing.timed_by == "loop" else " (its own clock)"
     few = f"{say.times(verdict.ratio)}, too few rounds"
-    share = None if roof is None else roof.share(one.flops_per_s, one.bytes_per_s)
+    share = None if roof is None else roof.share(timing.flops_per_s, timing.bytes_per_s)
     return (
-        one.workload.name,
+        timing.workload.name,
         verdict.verdict + own,
-        few if one.ranged else say.ratio(verdict.ratio, verdict.interval),
-        say.latency(one.candidate_us),
-        say.latency(one.reference_us),
-        say.giga(one.bytes_per_s),
-        say.giga(one.flops_per_s),
+        few if timing.ranged else say.ratio(verdict.ratio, verdict.interval),
+        say.latency(timing.candidate_us),
+        say.latency(timing.reference_us),
+        say.giga(timing.bytes_per_s),
+        say.giga(timing.flops_per_s),
         "-" if share is None else f"{say.significant(100 * share, 2)} %",
-        say.memory(one.candidate_peak_bytes),
-        say.memory(one.reference_peak_bytes),
+        say.memory(timing.candidate_peak_bytes),
+        say.memory(timing.reference_peak_bytes),
     )
 
 
 def reasons(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     """Why workloads were neither faster nor slower, each reason once with its workloads."""
     by_reason: dict[tuple[str, str, str], list[str]] = {}
-    for one in speed_verdicts(verdicts):
-        if one.verdict in ("same", "inconclusive"):
-            by_reason.setdefault((one.variant, one.verdict, one.reason), []).append(one.workload)
+    for verdict in speed_verdicts(verdicts):
+        if verdict.verdict in ("same", "inconclusive"):
+            key = (verdict.variant, verdict.verdict, verdict.reason)
+            by_reason.setdefault(key, []).append(verdict.workload)
     return tuple(
         f"{variant} is {word} on {names[0] if len(names) == 1 else say.count(len(names), 'workload')}: {why}"
         for (variant, word, why), names in by_reason.items()

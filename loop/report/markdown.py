@@ -57,11 +57,7 @@ def prose(text: object) -> str:
 
 def paragraph(text: object) -> str:
     """The same for text that begins a line: no heading, no list, no quotation."""
-    return _BLOCK.sub(_guard, prose(text))
-
-
-def _guard(found: re.Match[str]) -> str:
-    return f"{found.group()}\\" if found.group().isdigit() else f"\\{found.group()}"
+    return _BLOCK.sub(lambda mark: f"{mark[0]}\\" if mark[0].isdigit() else f"\\{mark[0]}", prose(text))
 
 
 def code(text: object) -> str:
@@ -122,18 +118,15 @@ def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table 
 
 def table(content: Table, most: int | None = None, letters: int | None = None) -> str:
     """A Markdown table with all cells escaped and its columns aligned; its first rows where it has too many."""
-    titles = [escape(_held(column.title, letters)) for column in content.columns]
-    rows = [[escape(_held(cell, letters)) for cell in row] for row in content.rows[:most]]
-    widths = [_width([title, *(row[place] for row in rows)]) for place, title in enumerate(titles)]
-    rules = [_rule(column, width) for column, width in zip(content.columns, widths, strict=True)]
-    lines = [_line(content.columns, widths, row) for row in (titles, *rows)]
-    left = len(content.rows) - len(rows)
+    heads = content.columns
+    shown = [[column.title for column in heads], *content.rows[:most]]
+    cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in shown]
+    widths = [max(3, *(len(row[n]) * (len(row[n]) <= WIDEST_PADDING) for row in cells)) for n in range(len(heads))]
+    lines = [_line(heads, widths, row) for row in cells]
+    rules = ["-" * (w + 1) + ":" if c.right else ":" + "-" * (w + 1) for c, w in zip(heads, widths, strict=True)]
+    left = len(content.rows) + 1 - len(cells)
     more = ["", f"And {left} more rows, which are in the records of the session."] if left else []
     return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:], *more])
-
-
-def _held(cell: str, letters: int | None) -> str:
-    return cell if letters is None else shortened(cell, letters)
 
 
 def picture(title: str, description: str, path: str) -> str:
@@ -142,30 +135,9 @@ def picture(title: str, description: str, path: str) -> str:
     return f"![{said}]({path})"
 
 
-def _width(cells: Sequence[str]) -> int:
-    return max(3, *(len(cell) for cell in cells if len(cell) <= WIDEST_PADDING), 3)
-
-
-def _rule(column: Column, width: int) -> str:
-    return "-" * (width + 1) + ":" if column.right else ":" + "-" * (width + 1)
-
-
 def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
     padded = [
         cell.rjust(width) if column.right else cell.ljust(width)
         for column, width, cell in zip(columns, widths, cells, strict=True)
     ]
     return "| " + " | ".join(padded) + " |"
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """A heading, lines below it, and a table. All text is plain."""
-
-    title: str
-    lines: tuple[str, ...] = ()
-    note: str = ""
-    """A sentence above the table: how to read it."""
-    table: Table | None = None
-    modelled: bool = False
-    """Whether it is of a device that was reckoned with, not of what ran."""

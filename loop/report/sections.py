@@ -1,34 +1,153 @@
-"""A page as sections of lines and tables: the same for Markdown and for a terminal."""
+"""A section: a heading with what stands below it. Markdown, a terminal and JSON show the same sections."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from loop.report.markdown import Table, paragraph, table
+from loop.base.screen import Screen, fold, width
+from loop.report.figures.svg import Figure
+from loop.report.markdown import Table, block, paragraph, picture, prose, table
 from loop.report.plain import shortened
 
-LONGEST = 400
-"""Characters of one sentence."""
+LARGEST = 2**20
+"""Bytes of a report: code hosts show no larger file."""
+CUT = "\nThe rest is left out, for a report is at most 1 MiB: `journal.jsonl` and `record.json` have all of it.\n"
 GAP = 2
 """Spaces between two columns on a terminal."""
 LEAST, FOLDED = 12, 20
-"""Characters that a column with names of rows is given, short ones and folded ones."""
+"""Characters that a terminal gives a column with names of rows: a short one, and a folded one."""
+Line = str | tuple[str, ...]
+"""A sentence; of several the first, with the others below it."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much of anything is shown before the rest is left to the records."""
+
+    rows: int | None
+    """Of a table."""
+    letters: int
+    """Of a text."""
+    lines: int
+    """Of a log."""
+
+
+ROOMS = (Room(1000, 4000, 400), Room(200, 600, 60), Room(40, 200, 10))
+"""Tried in this order until a report is small enough."""
+PAGE = Room(None, 400, 60)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it."""
+    """A heading with what stands below it, in this order: note, figure, lines, table, further lines, code.
 
-    title: str
-    lines: tuple[str, ...] = ()
-    """Sentences, plain text."""
+    All text is plain. Words between two backticks are shown as code.
+    """
+
+    title: str = ""
+    """Empty where it goes on with the section above it."""
+    lines: tuple[Line, ...] = ()
     table: Table | None = None
-    after: tuple[str, ...] = ()
+    after: tuple[Line, ...] = ()
     """Sentences below the table."""
     wrap: int = 0
     """Column that gives way on a narrow terminal."""
+    note: str = ""
+    """A paragraph: what is shown, and how to read it."""
+    code: tuple[str, ...] = ()
+    language: str = "sh"
+    """Of the code: `text` for a log, whose last lines are shown where it is long."""
+    figure: Figure | None = None
+    screen: bool = False
+    """Whether a terminal shows it at the end of a session, too."""
+    modelled: bool = False
+    """Whether it is of a device that was reckoned with, not of what ran."""
 
     def __bool__(self) -> bool:
-        return bool(self.lines or self.table or self.after)
+        return bool(self.note or self.lines or self.table or self.after or self.code or self.figure)
+
+
+def fitted(render: Callable[[Room], str]) -> str:
+    """The fullest text that is not too large; else the narrowest, cut after its last whole fold."""
+    text = ""
+    for room in ROOMS:
+        text = render(room)
+        if len(text.encode()) <= LARGEST:
+            return text
+    kept = text.encode()[: LARGEST - len(CUT.encode()) - 100].decode(errors="ignore")
+    whole, fold_end, _ = kept.rpartition("\n</details>\n")
+    return f"{whole}{fold_end}{CUT}" if fold_end else f"{kept.partition('<details>')[0]}{CUT}"
+
+
+def markdown(title: str, sections: Iterable[Section]) -> str:
+    """A page of sections as Markdown, everything escaped."""
+    parts = [f"# {paragraph(shortened(title, PAGE.letters))}", in_markdown(sections, PAGE, level=2)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def in_markdown(sections: Iterable[Section], room: Room, level: int = 3) -> str:
+    """Sections as Markdown, with headings of a level."""
+    return "\n\n".join(part for one in filter(None, sections) for part in _parts(one, room, level))
+
+
+def _parts(one: Section, room: Room, level: int) -> Iterator[str]:
+    if one.title:
+        yield f"{'#' * level} {prose(shortened(one.title, room.letters))}"
+    if one.note:
+        yield paragraph(shortened(one.note, room.letters))
+    if one.figure:
+        yield picture(one.figure.title, one.figure.description, one.figure.path)
+    if one.lines:
+        yield bullets(one.lines, room)
+    if one.table:
+        yield table(one.table, room.rows, room.letters)
+    if one.after:
+        yield bullets(one.after, room)
+    if one.code:
+        yield block(one.code, one.language, room.lines if one.language == "text" else None)
+
+
+def bullets(lines: Iterable[Line], room: Room) -> str:
+    """A list in Markdown."""
+    return "\n".join(f"{indent}- {paragraph(shortened(text, room.letters))}" for indent, text in _indented(lines))
+
+
+def _indented(lines: Iterable[Line]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        first, *below = (line,) if isinstance(line, str) else line
+        yield "", first
+        yield from (("  ", text) for text in below)
+
+
+def print_page(title: str, sections: Iterable[Section], screen: Screen, *, as_markdown: bool) -> None:
+    """Sections as Markdown, or on a terminal, where the title is left out."""
+    if as_markdown:
+        screen.data(markdown(title, sections))
+    else:
+        show(sections, screen)
+
+
+def show(sections: Iterable[Section], screen: Screen) -> None:
+    """Sections on a terminal, folded at its width; a table that is too wide comes in pieces."""
+    room = width(screen.out)
+    for number, one in enumerate(filter(None, sections)):
+        heads = [text for text in (one.title, one.note) if text]
+        screen.data("\n" * bool(number) + "\n".join(fold(shortened(text, PAGE.letters), room) for text in heads))
+        for lines in (one.lines, one.after):
+            if lines is one.after and one.table is not None:
+                _show_table(one.table, one.wrap, room, screen)
+            for indent, text in _indented(lines):
+                screen.data(fold(f"  {indent}{shortened(text, PAGE.letters)}", room))
+        for text in one.code:
+            screen.data(f"  {text}")
+
+
+def _show_table(content: Table, wrap: int, room: int, screen: Screen) -> None:
+    whole = cleaned(content)
+    for place, piece in enumerate(pieces(whole, room) if wrap == 0 else [whole]):
+        if place:
+            screen.data("")
+        screen.table([column.title for column in piece.columns], piece.rows, wrap=wrap)
 
 
 def cleaned(content: Table) -> Table:
@@ -53,23 +172,12 @@ def pieces(content: Table, room: int) -> Iterator[Table]:
         )
 
 
-def markdown(title: str, sections: Iterable[Section]) -> str:
-    """All of it as Markdown, everything escaped."""
-    return "\n".join(_markdown(title, sections)) + "\n"
-
-
-def _markdown(title: str, sections: Iterable[Section]) -> Iterator[str]:
-    yield f"# {paragraph(shortened(title, LONGEST))}"
-    for one in filter(None, sections):
-        yield from ("", f"## {paragraph(shortened(one.title, LONGEST))}", "")
-        yield from _bullets(one.lines)
-        if one.table is not None:
-            yield from ([""] if one.lines else [])
-            yield table(cleaned(one.table))
-        if one.after:
-            yield ""
-            yield from _bullets(one.after)
-
-
-def _bullets(lines: Iterable[str]) -> Iterator[str]:
-    return (f"- {paragraph(shortened(line, LONGEST))}" for line in lines)
+def fields(one: Section) -> dict[str, Any]:
+    """A section for programs."""
+    return {
+        "title": one.title,
+        "note": one.note,
+        "lines": tuple(text for _, text in _indented((*one.lines, *one.after))),
+        "columns": tuple(column.title for column in one.table.columns) if one.table else (),
+        "rows": one.table.rows if one.table else (),
+    }

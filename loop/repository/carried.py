@@ -43,7 +43,7 @@ def settings(root: Path) -> str:
         return ""
     listed = git(root, "config", "--local", "--list", "-z").split("\0")
     lines = []
-    for name, _, value in (one.partition("\n") for one in listed):
+    for name, _, value in (row.partition("\n") for row in listed):
         section, _, rest = name.partition(".")
         below, _, key = rest.rpartition(".")
         if SETTINGS.fullmatch(name):
@@ -70,7 +70,7 @@ def _work_tree(root: Path) -> Iterator[str]:
         return
     for name in (os.fsdecode(name).rstrip("/") for name in listed.split(b"\0") if name):
         if (root / name / ".git").exists() and not (root / name).is_symlink():
-            yield from (f"{name}/{one}" for one in _work_tree(root / name))
+            yield from (f"{name}/{inner}" for inner in _work_tree(root / name))
         else:
             yield name
 
@@ -93,7 +93,7 @@ def _ours(root: Path) -> dict[str, str]:
 
 def _below(folder: Path, root: Path) -> Iterator[str]:
     for where, folders, files in os.walk(folder):
-        folders[:] = sorted(one for one in folders if one != "__pycache__")
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
         yield from (os.path.relpath(os.path.join(where, name), root) for name in sorted(files))
         if not files and not folders:
             yield os.path.relpath(where, root)  # Git wants some of its folders though they are empty.

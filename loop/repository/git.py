@@ -93,12 +93,9 @@ def without_programs(folder: str) -> tuple[str, ...]:
     names = _execute(Path(folder), ["config", "--null", "--name-only", "--list"], {}).decode().split("\0")
     programs = [name for name in dict.fromkeys(names) if NAMES_PROGRAM.fullmatch(name.lower())]
     required = {f"{name.rpartition('.')[0]}.required=false" for name in programs if name.startswith("filter.")}
-    return (*(f"{name}={_harmless(name)}" for name in programs), *sorted(required))
-
-
-def _harmless(name: str) -> str:
-    """A value with which nothing runs; git from 2.54 on refuses a configured hook without a command."""
-    return "true" if name.lower().startswith("hook.") else ""
+    # Git from 2.54 on refuses a configured hook without a command.
+    harmless = (f"{name}={'true' if name.lower().startswith('hook.') else ''}" for name in programs)
+    return (*harmless, *sorted(required))
 
 
 def look(folder: Path, *arguments: str) -> str:
@@ -127,17 +124,13 @@ def git(
 
 def shown(data: bytes) -> str:
     """What git prints for people, such as messages and patches. A line that is no UTF-8 is taken for Latin-1."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return "".join(map(_line, data.splitlines(keepends=True)))
-
-
-def _line(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    lines = []
+    for line in data.splitlines(keepends=True):
+        try:
+            lines.append(line.decode())
+        except UnicodeDecodeError:
+            lines.append(line.decode("latin-1"))
+    return "".join(lines)
 
 
 def read_bytes(
@@ -155,36 +148,28 @@ def read_bytes(
         env = ENVIRONMENT if _Door.open else ENVIRONMENT | OFFLINE
         words = [word for setting in settings for word in ("-c", setting)]
         env = env | dict(variables) | ({} if index is None else {"GIT_INDEX_FILE": str(index)})
-        return _execute(folder, [*words, *_outside_submodules(arguments)], env, asked)
+        if not _Door.open and arguments[0] in ("status", "diff"):  # Each submodule has a configuration of its own.
+            arguments = (arguments[0], "--ignore-submodules=dirty", *arguments[1:])
+        return _execute(folder, [*words, *arguments], env, asked)
     except (GitError, OSError, ValueError) as error:  # ValueError: NUL, or half of a pair, in an argument.
-        said = str(getattr(error, "stderr", "") or error).strip()
-        raise WorkFailed(f"git {arguments[0]} in {folder}: {said}") from error
+        message = str(getattr(error, "stderr", "") or error).strip()
+        raise WorkFailed(f"git {arguments[0]} in {folder}: {message}") from error
 
 
 def author(folder: Path) -> dict[str, str]:
     """The user as git knows them in a folder, as variables for a commit; none, with a remark, where not."""
-    found = {
-        "NAME": os.environ.get("GIT_AUTHOR_NAME") or _configured(folder, "user.name"),
-        "EMAIL": os.environ.get("GIT_AUTHOR_EMAIL") or _configured(folder, "user.email"),
-    }
-    if not all(found.values()):
+    name, address = (
+        os.environ.get(variable) or git(folder, "config", "--get", "--default=", setting).strip()
+        for variable, setting in (("GIT_AUTHOR_NAME", "user.name"), ("GIT_AUTHOR_EMAIL", "user.email"))
+    )
+    if not name or not address:
         remark(
             "git does not know your name, so loop commits under its own"
             " (git config --global user.name NAME, and user.email ADDRESS)"
         )
         return {}
-    return {f"GIT_{who}_{what}": text for who in ("AUTHOR", "COMMITTER") for what, text in found.items()}
-
-
-def _configured(folder: Path, name: str) -> str:
-    return git(folder, "config", "--get", "--default=", name).strip()
-
-
-def _outside_submodules(arguments: Sequence[str]) -> Sequence[str]:
-    """The same question without a look at what is edited in submodules: each has a configuration of its own."""
-    if _Door.open or arguments[0] not in ("status", "diff"):
-        return arguments
-    return (arguments[0], "--ignore-submodules=dirty", *arguments[1:])
+    people = ("AUTHOR", "COMMITTER")
+    return {f"GIT_{who}_NAME": name for who in people} | {f"GIT_{who}_EMAIL": address for who in people}
 
 
 def _execute(folder: Path, arguments: Sequence[str], env: Mapping[str, str], asked: str = "") -> bytes:

@@ -5,16 +5,43 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
 
 from loop.base.errors import LoopError, UsageError
 from loop.base.remarks import inert
+from loop.model.base import Model
 from loop.repository.git import git, read_bytes, shown
 
 FIELDS = "%H%x00%P%x00%aN%x00%aI%x00%s"
 """Hash, parents, author by the mailmap, date and subject of a commit, apart by a byte that no commit can have."""
 SHOWN = 12
 """Letters of a hash that people are shown."""
+LISTED = 10
+"""Commits and files that are listed; the others are counted."""
 DEEPEN = "this clone is shallow, older commits are not in it: git fetch --unshallow"
+
+
+class Revisions(Model):
+    """What happened to the sources between two sessions."""
+
+    older: str
+    """Id of the first session."""
+    newer: str
+    """Id of the second."""
+    relation: Literal["same", "after", "before", "apart", "unknown"]
+    """Where the second one's commit stands: the same, after the first, before it, on another line."""
+    reason: str = ""
+    """Why it is unknown, or what else a reader has to know."""
+    commits: tuple[str, ...] = ()
+    """Commits that only the second has, newest first, the first so many."""
+    count: int = 0
+    """How many there are."""
+    missing: int = 0
+    """Commits that only the first has."""
+    files: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """Files that differ: lines added and removed."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +102,8 @@ def line(folder: Path, good: str, bad: str) -> list[Commit]:
     if not is_ancestor(folder, first, last):
         raise UsageError(f"{first[:SHOWN]} is no ancestor of {last[:SHOWN]}", hint=_related(folder, first, last))
     after = set(git(folder, "rev-list", "--ancestry-path", f"{first}..{last}").split())
-    return [one for one in _commits(folder, "--first-parent", f"{first}..{last}") if one.hash in after]
+    commits = _commits(folder, "--first-parent", f"{first}..{last}")
+    return [commit for commit in commits if commit.hash in after]
 
 
 def _related(folder: Path, first: str, last: str) -> str:
@@ -123,23 +151,23 @@ def changes(folder: Path, commits: Sequence[str]) -> list[dict[str, str]]:
     """Of each commit but the first: what differs from the one before, by path, and its object; empty: gone."""
     asked = "".join(f"{now} {before}\n" for before, now in pairwise(commits))
     words = git(folder, "diff-tree", "--stdin", "-r", "--no-renames", "--raw", "-z", asked=asked).split("\0")
-    found: dict[str, dict[str, str]] = {commit: {} for commit in commits}
+    different: dict[str, dict[str, str]] = {commit: {} for commit in commits}
     at, commit = 0, ""
     while at < len(words) - 1:
         if not words[at].startswith(":"):
             commit, at = words[at], at + 1
             continue
         facts = words[at].split()
-        found[commit][words[at + 1]] = "" if facts[4] == "D" else facts[3]
+        different[commit][words[at + 1]] = "" if facts[4] == "D" else facts[3]
         at += 2
-    return [found[commit] for commit in commits[1:]]
+    return [different[commit] for commit in commits[1:]]
 
 
 def objects_of(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """Files of the checkout, by their path from the top, to the objects they would be; empty: gone."""
     there = [name for name in names if (folder / name).is_file() and "\n" not in name]
-    made = git(folder, "hash-object", "--stdin-paths", asked="".join(f"{name}\n" for name in there)).split()
-    return {**dict.fromkeys(names, ""), **dict(zip(there, made, strict=True))}
+    objects = git(folder, "hash-object", "--stdin-paths", asked="".join(f"{name}\n" for name in there)).split()
+    return {**dict.fromkeys(names, ""), **dict(zip(there, objects, strict=True))}
 
 
 def difference(folder: Path, older: str, newer: str) -> str:
@@ -166,3 +194,31 @@ def _date(text: str) -> datetime.datetime | None:
         return datetime.datetime.fromisoformat(text)
     except ValueError:  # Nothing, or a year that is none.
         return None
+
+
+def revisions(folder: Path, names: tuple[str, str], commits: tuple[str | None, str | None]) -> Revisions:
+    """What happened between two sessions, by their ids and commits; unknown where git cannot tell."""
+    older, newer = names
+    first, last = commits
+    if first is None or last is None:
+        reason = f"no commit of {older if first is None else newer} is on record"
+        return Revisions(older=older, newer=newer, relation="unknown", reason=reason)
+    try:
+        start, end = resolve(folder, first), resolve(folder, last)
+        if start == end:
+            return Revisions(older=older, newer=newer, relation="same")
+        gained, missing = between(folder, [start], end), len(between(folder, [end], start))
+        words = ["diff", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv", "-z", first, last, "--"]
+        rows = [row.split("\t", 2) for row in git(folder, *words).split("\0") if row]
+    except LoopError as error:
+        return Revisions(older=older, newer=newer, relation="unknown", reason=error.message)
+    return Revisions(
+        older=older,
+        newer=newer,
+        relation="apart" if gained and missing else "after" if gained else "before",
+        commits=tuple(f"{commit.short} {commit.subject}" for commit in reversed(gained))[:LISTED],
+        count=len(gained),
+        missing=missing,
+        # Git writes a dash for the lines of what is not text.
+        files={name: (int(a) if a.isdigit() else 0, int(r) if r.isdigit() else 0) for a, r, name in rows},
+    )

@@ -18,7 +18,7 @@ OWNER = "loop-session"
 
 
 class Owner(Model):
-    """The note; an older loop wrote the bare path."""
+    """The note."""
 
     format: int = 1
     """Format number."""
@@ -63,23 +63,17 @@ def is_noted(tree: Worktree) -> bool:
 
 def every(folder: Path) -> Iterator[KeptWorktree]:
     """All folders there, by name. A link is none of ours."""
-    if not folder.is_dir():
-        return
-    for root in sorted(folder.iterdir()):
-        if root.is_dir() and not root.is_symlink():
-            yield _kept(root)
-
-
-def _kept(root: Path) -> KeptWorktree:
-    if not (root / ".git").exists():
-        return KeptWorktree(root, None, None)
-    try:
-        own = _own_folder(root)
-        common = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
-    except LoopError:
-        return KeptWorktree(root, None, None)
-    repository = None if (root / ".git").is_dir() else common.parent if common.name == ".git" else common
-    return KeptWorktree(root, Worktree(root, root, repository), _owner(own / OWNER))
+    for root in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if root.is_symlink() or not root.is_dir():
+            continue
+        tree = owner = None
+        with contextlib.suppress(LoopError):
+            if (root / ".git").exists():
+                owner = _owner(_own_folder(root) / OWNER)
+                common = Path(git(root, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+                repository = common.parent if common.name == ".git" else common
+                tree = Worktree(root, root, None if (root / ".git").is_dir() else repository)
+        yield KeptWorktree(root, tree, owner)
 
 
 def _own_folder(root: Path) -> Path:
@@ -90,8 +84,7 @@ def _own_folder(root: Path) -> Path:
 def _owner(note: Path) -> Path | None:
     """None where there is none, or where it is damaged: then the worktree is nobody's, and stays."""
     try:
-        text = note.read_text(encoding="utf-8", errors="replace")
-        return Path(text.strip() if text.startswith("/") else sums.read_sealed(Owner, note).session)
+        return Path(sums.read_sealed(Owner, note).session)
     except OSError:
         return None
     except LoopError as error:

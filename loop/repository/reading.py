@@ -64,7 +64,7 @@ def export(folder: Path, commit: str, into: Path) -> Path:
 
 def _contents(folder: Path, blobs: Sequence[str]) -> Iterator[bytes]:
     """What each of these objects holds."""
-    text, at = read_bytes(folder, "cat-file", "--batch", asked="".join(f"{one}\n" for one in blobs)), 0
+    text, at = read_bytes(folder, "cat-file", "--batch", asked="".join(f"{blob}\n" for blob in blobs)), 0
     for _ in blobs:
         begin = text.index(b"\n", at) + 1  # After a line of hash, kind and size.
         at = begin + int(text[at:begin].split()[2])

@@ -33,7 +33,7 @@ def fill_modules(checkout: Path, root: Path) -> None:
         into, sources = root / place, _sources(checkout, place, names.get(place, place))
         if not sources:
             continue
-        source = next((one for one in sources if _holds(one, into, commit)), None)
+        source = next((source for source in sources if _holds(source, into, commit)), None)
         if source is None:
             message = f"its submodule {place} is at {commit[:12]}, which is not in {sources[0]}"
             raise MissingSubmodule(message, hint=f"git -C {sources[0]} fetch origin {commit}")
@@ -60,7 +60,7 @@ def _sources(checkout: Path, place: str, name: str) -> list[Path]:
     """Where a submodule's commits may be: its checkout, and what git keeps of it under its name."""
     own = Path(git(checkout, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
     kept = own / "modules" / name
-    return [one for one, mark in ((checkout / place, ".git"), (kept, "HEAD")) if (one / mark).exists()]
+    return [source for source, mark in ((checkout / place, ".git"), (kept, "HEAD")) if (source / mark).exists()]
 
 
 def _names_of_modules(root: Path) -> dict[str, str]:

@@ -63,9 +63,8 @@ class Worktree:
     def write_patch(self, path: Path, base: str = "HEAD") -> None:
         """Write what differs from a commit: a patch that `git apply` takes at the repository's top."""
         self._notice_new_files()
-        write_atomic(
-            path, read_bytes(self.root, "diff", *PLAIN, base, *COUNTED)
-        )  # git's --output tears in silence.
+        patch = read_bytes(self.root, "diff", *PLAIN, base, *COUNTED)
+        write_atomic(path, patch)  # git's --output tears in silence.
 
     def _notice_new_files(self) -> None:
         git(self.root, "add", "--all", "--intent-to-add", *COUNTED)
@@ -85,14 +84,14 @@ class Worktree:
     def branch(self, name: str) -> str:
         """Let a branch stand at `head`: of that name, or with a number where one stands that `head` does not come
         from. Its name."""
-        for found in (name, *(f"{name}-{number}" for number in range(2, 100))):
+        for branch in (name, *(f"{name}-{number}" for number in range(2, 100))):
             try:
-                stands = git(self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{found}").strip()
+                stands = git(self.root, "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}").strip()
             except LoopError:
                 stands = ""
             if not stands or git(self.root, "rev-list", "--count", stands, "^HEAD").strip() == "0":
-                git(self.root, "branch", "--force", found, "HEAD")
-                return found
+                git(self.root, "branch", "--force", branch, "HEAD")
+                return branch
         raise WorkFailed(f"there are too many branches {name}-...", hint="git branch --list 'loop/*'")
 
     def known(self) -> set[str]:
@@ -167,10 +166,10 @@ def make(target: Path, root: Path) -> Worktree:
             f"{repository / unmerged[0]} is in conflict", hint="finish the merge, or `git merge --abort`"
         )
     _add(repository, root, "HEAD")
-    made = Worktree(root, root / target.resolve().relative_to(repository), repository)
-    if _bring_over(repository, target, made):
-        made.commit(AS_IT_STOOD)
-    return made
+    tree = Worktree(root, root / target.resolve().relative_to(repository), repository)
+    if _bring_over(repository, target, tree):
+        tree.commit(AS_IT_STOOD)
+    return tree
 
 
 def make_at(target: Path, root: Path, commit: str) -> Worktree:
@@ -202,9 +201,9 @@ def copy_of(tree: Worktree, root: Path) -> Worktree:
     except (OSError, shutil.Error) as error:
         raise WorkFailed(f"{root}: cannot be made: {error}", "look after the disk, then resume") from error
     git(root, "init", "--quiet")
-    made = Worktree(root, root / tree.target.relative_to(tree.root), None)
-    made.commit("The incumbent")
-    return made
+    copy = Worktree(root, root / tree.target.relative_to(tree.root), None)
+    copy.commit("The incumbent")
+    return copy
 
 
 def _add(repository: Path, root: Path, commit: str) -> None:
@@ -241,8 +240,8 @@ def _forget_gone(repository: Path, root: Path) -> None:
     _forget_torn(repository, root)
     for line in git(repository, "worktree", "list", "--porcelain").splitlines():
         path = Path(line.removeprefix("worktree "))
-        ours = line.startswith("worktree ") and path.parent.resolve() == folder.resolve()
-        if ours and not path.exists():
+        beside = line.startswith("worktree ") and path.parent.resolve() == folder.resolve()
+        if beside and not path.exists():
             with contextlib.suppress(LoopError):
                 git(repository, "worktree", "remove", "--force", "--force", str(path))
 
@@ -253,10 +252,10 @@ def _forget_torn(repository: Path, root: Path) -> None:
     for lock in Path(common, "worktrees").glob("*/locked"):
         note = lock.parent
         owner = re.fullmatch(r"bisect-(\d+)-.*", note.name)
-        ours = note.name == root.name or (owner is not None and not psutil.pid_exists(int(owner[1])))
-        place, told = f"{root.parent.resolve() / note.name}/.git", note / "gitdir"
-        text = told.read_text(errors="replace").strip() if told.exists() else ""
-        if ours and text != place and place.startswith(text):
+        own = note.name == root.name or (owner is not None and not psutil.pid_exists(int(owner[1])))
+        place, pointer = f"{root.parent.resolve() / note.name}/.git", note / "gitdir"
+        text = pointer.read_text(errors="replace").strip() if pointer.exists() else ""
+        if own and text != place and place.startswith(text):
             shutil.rmtree(note, ignore_errors=True)
 
 
@@ -276,8 +275,8 @@ def find(target: Path, root: Path) -> Worktree | None:
 
 
 @functools.lru_cache(16)
-def _known(target: Path, root: Path, made: tuple[int, int]) -> tuple[Path | None, Path | None]:
-    """Where git keeps what it knows of a worktree, and the repository; `made`: which worktree stands there now.
+def _known(target: Path, root: Path, mark: tuple[int, int]) -> tuple[Path | None, Path | None]:
+    """Where git keeps what it knows of a worktree, and the repository; `mark`: which worktree stands there now.
 
     Each step of a campaign asks, and neither changes as long as that worktree stands.
     """
@@ -292,15 +291,15 @@ def _unlock(root: Path, own: Path) -> None:
     """Take away the locks of a git that was killed in there: it keeps every later one out."""
     with contextlib.suppress(LoopError, OSError):
         locks = list(own.glob("*.lock"))
-        if locks and not _git_works_in(root):
+        if not locks:
+            return
+        processes = [process.info for process in psutil.process_iter(["name", "cwd"])]
+        folders = [Path(p["cwd"]) for p in processes if p["name"] == "git" and p["cwd"]]
+        if not any(
+            folder.is_relative_to(root.resolve()) for folder in folders
+        ):  # No git waits for an editor there.
             for lock in locks:
                 lock.unlink(missing_ok=True)
-
-
-def _git_works_in(root: Path) -> bool:
-    """Whether a git of anybody's stands there, such as one that waits for an editor."""
-    gits = (one.info for one in psutil.process_iter(["name", "cwd"]) if one.info["name"] == "git")
-    return any(one["cwd"] and Path(one["cwd"]).is_relative_to(root.resolve()) for one in gits)
 
 
 def clear(target: Path, root: Path) -> None:
@@ -330,23 +329,23 @@ def _copy(target: Path, root: Path) -> Worktree:
     """A repository of its own that holds a copy of the target."""
     shutil.copytree(target, root / target.name, ignore=IGNORED)
     git(root, "init", "--quiet")
-    made = Worktree(root, root / target.name, None)
-    made.commit(AS_IT_STOOD)
-    return made
+    tree = Worktree(root, root / target.name, None)
+    tree.commit(AS_IT_STOOD)
+    return tree
 
 
-def _bring_over(repository: Path, target: Path, made: Worktree) -> bool:
+def _bring_over(repository: Path, target: Path, tree: Worktree) -> bool:
     """Apply the checkout's uncommitted changes to a new worktree; whether there were any."""
     with tempfile.TemporaryDirectory() as folder:
         patch = Path(folder) / "patch"
         look(repository, "diff", *PLAIN, f"--output={patch}", "HEAD")
         edited = patch.stat().st_size > 0
         if edited:
-            git(made.root, "apply", "--check", "--whitespace=nowarn", str(patch))
-            _write(made.root, "apply", "--whitespace=nowarn", str(patch))
+            git(tree.root, "apply", "--check", "--whitespace=nowarn", str(patch))
+            _write(tree.root, "apply", "--whitespace=nowarn", str(patch))
     new = list(_untracked(repository, target))
     for path in new:
-        place = made.root / path
+        place = tree.root / path
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(repository / path, place)
     return edited or bool(new)

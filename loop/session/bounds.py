@@ -26,9 +26,6 @@ REPORT_SHARE = 0.1
 """... but not more than this part of a short allowance."""
 LONGEST_S = 1e7
 """Four months: a price so low that the money would last longer bounds nothing."""
-Key = tuple[str, str]
-"""Pattern and step."""
-Evidence = Literal["measured", "prior"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Expected:
     """How long a step is expected to take."""
 
     seconds: float
-    evidence: Evidence
+    evidence: Literal["measured", "prior"]
     """Earlier runs of the step, or its part of what the whole pattern is expected to take."""
 
 
@@ -50,8 +47,8 @@ class Allowance:
     """What was given: `5 min`, `$0.10, which lasts for 7 s`."""
     spent_s: float = 0.0
     """What earlier walks took."""
-    expected: Mapping[Key, Expected] = field(default_factory=dict)
-    """How long each step is expected to take."""
+    expected: Mapping[tuple[str, str], Expected] = field(default_factory=dict)
+    """How long each step is expected to take, by pattern and step."""
 
     @property
     def reserve_s(self) -> float:
@@ -89,9 +86,9 @@ def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
     return low
 
 
-def expected_steps(plan: ResolvedPlan) -> dict[Key, Expected]:
+def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], Expected]:
     """Every step of a plan as predicted: by its earlier runs, else its share of its pattern by its budget."""
-    steps: dict[Key, Expected] = {}
+    steps: dict[tuple[str, str], Expected] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
         for step in planned.pattern.steps:
@@ -161,10 +158,17 @@ class Bounds:
                 self.reserve.unlink(missing_ok=True)
 
     def hold(self, event: Happening, walked_s: float) -> None:
-        """Raise Stopped where the walk has to end at this event."""
+        """Raise Stopped where the walk has to end at this event.
+
+        Before a step: where it does not fit. While one runs: where no time is left.
+        """
         if self.watch is not None and self.watch.notice is not None:
             raise Stopped(self.watch.notice.text, ExitCode.PAUSED)
-        why = _over(self.allowance, event, walked_s) if self.allowance else None
+        why = None
+        if self.allowance and isinstance(event, StepDue):
+            why = self.allowance.refuses(event.pattern, event.step, walked_s)
+        elif self.allowance and isinstance(event, StepBegan | Ticked):
+            why = self.allowance.exceeded(walked_s)
         if why is not None:
             raise Stopped(why, ExitCode.OVER_BUDGET)
 
@@ -174,13 +178,6 @@ class Bounds:
             return ending
         self.watch.close()
         return replace(ending, unwatched=self.watch.unwatched())
-
-
-def _over(allowance: Allowance, event: Happening, walked_s: float) -> str | None:
-    """Before a step: whether it fits. While one runs: whether there is time left."""
-    if isinstance(event, StepDue):
-        return allowance.refuses(event.pattern, event.step, walked_s)
-    return allowance.exceeded(walked_s) if isinstance(event, StepBegan | Ticked) else None
 
 
 @dataclass(frozen=True)
@@ -195,70 +192,47 @@ class Asked:
     """Which cloud is watched."""
 
     def check(self, head: SessionHead, card: RateCard) -> None:
-        """Raises LoopError for what is no amount, no cloud, or not enough to begin with."""
+        """Raises UsageError for what is no amount, no cloud, or not enough to begin with."""
         for option, value in (("--budget-minutes", self.minutes), ("--max-usd", self.usd)):
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{option} {value:g}: expected a number above 0", hint=f"{option} 10")
         if self.watch not in CHOICES:
             close = nearest(self.watch, CHOICES) or [", ".join(CHOICES)]
             raise UsageError(f"unknown cloud {self.watch!r} to watch", hint=f"--watch-preemption {close[0]}")
+        if self.usd is None:
+            return
+        at_once = charged(0.0, card, head)
+        unpriced = [one.reason for one in at_once.unmeasured if one.resource == "gpu"]
+        if unpriced:
+            raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
+        if (least := at_once.usd) >= self.usd:
+            said = (
+                f"--max-usd {self.usd:g}: ${least:.4f} is charged as soon as a GPU is held, for its first minute"
+            )
+            raise UsageError(said, hint="allow more; `loop cost rates` shows the prices")
+
+    def bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
+        """The bounds of a session whose journal holds `lines`, the stricter one of minutes and dollars.
+
+        `ai`: what agents have used by now, where that is measured or stated. The watch over the machine has begun.
+        """
+        limits, hosts = [], hosts_of(journal.finished(lines))
+        if self.minutes is not None:
+            limits.append((self.minutes * 60, seconds_text(self.minutes * 60)))
         if self.usd is not None:
-            refuse_too_little(self.usd, card, head)
+            seconds = seconds_for(self.usd, lambda s: charged(s, card, head, ai, hosts).usd)
+            used = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
+            limits.append((seconds, f"${self.usd:g}, which lasts for {seconds_text(seconds)}{used}"))
+        allowance = None
+        if limits:
+            limit_s, words = min(limits)
+            allowance = Allowance(limit_s, words, sessions.wall_seconds(lines), expected_steps(head.plan))
+        return Bounds(allowance, Watch(self.watch).start(), head.resume_command)
 
 
-def make_bounds(
-    asked: Asked, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None
-) -> Bounds:
-    """The bounds of a session whose journal holds `lines`; its watch has begun.
-
-    `ai`: what agents have used by now, where that is measured or stated.
-    """
-    return Bounds(
-        allowance=allowance_of(asked, head, card, lines, ai),
-        watch=Watch(asked.watch).start(),
-        resume=head.resume_command,
-    )
-
-
-def allowance_of(
-    asked: Asked, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None
-) -> Allowance | None:
-    """The stricter of minutes and dollars; None where neither is bounded."""
-    limits, hosts = [], hosts_of(journal.finished(lines))
-    if asked.minutes is not None:
-        limits.append((asked.minutes * 60, seconds_text(asked.minutes * 60)))
-    if asked.usd is not None:
-        seconds = seconds_for(asked.usd, lambda s: spent_usd(s, card, head, ai, hosts))
-        used = f" beside ${ai.usd:.4f} of AI" if ai is not None and ai.usd else ""
-        limits.append((seconds, f"${asked.usd:g}, which lasts for {seconds_text(seconds)}{used}"))
-    if not limits:
-        return None
-    limit_s, words = min(limits)
-    return Allowance(limit_s, words, sessions.wall_seconds(lines), expected_steps(head.plan))
-
-
-def refuse_too_little(usd: float, card: RateCard, head: SessionHead) -> None:
-    """Raises LoopError where a session cannot begin for so few dollars, or where nobody knows what it costs."""
-    unpriced = [one.reason for one in _charged(0.0, card, head).unmeasured if one.resource == "gpu"]
-    if unpriced:
-        raise UsageError(f"--max-usd {usd:g}: what the GPU costs is not known", hint=unpriced[0])
-    least = spent_usd(0.0, card, head)
-    if least >= usd:
-        raise UsageError(
-            f"--max-usd {usd:g}: ${least:.4f} is charged as soon as a GPU is held, for its first minute",
-            hint="allow more; `loop cost rates` shows the prices",
-        )
-
-
-def spent_usd(
-    seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
-) -> float:
-    """What that many seconds of a session are charged, and what its AI and the machines of its jobs were."""
-    return sum(one.usd for one in _charged(seconds, card, head, ai, hosts).charges)
-
-
-def _charged(
+def charged(
     seconds: float, card: RateCard, head: SessionHead, ai: AiUse | None = None, hosts: Sequence[HostUse] = ()
 ) -> Charged:
+    """What that many seconds of a session are charged, and what its AI and the machines of its jobs were."""
     used = Used(seconds=seconds, device=head.device, gpu=head.gpu, ai=ai, hosts=hosts)
     return charge(used, card.attended(head.attended))

@@ -1,41 +1,32 @@
-"""What the report says of the course of a session: steps, patterns, machine."""
+"""What the report says of the course of a session: steps, patterns, what failed, and the machine."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from loop.gate.model import BuildOutput, DeviceOutput, NumpyOutput, TorchOutput
 from loop.model.output import MeasureOutput, outputs_of
-from loop.model.plan import ResolvedPlan
 from loop.model.record import Finished, Machine, Revision, SessionHead, latest_attempts
 from loop.report import format as say
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import columns, filled
 from loop.report.plain import plain, shortened
+from loop.report.sections import Line, Section
+from loop.session.view import View
 
 LONGEST_MESSAGE = 110
 """Longer ones are cut in the table; a failed step's is printed whole below it."""
 LONGEST_SAID = 600
-"""Longer messages of failed steps are folded."""
+"""A longer message of a failed step stands in a block of its own."""
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """A step that failed, with all it said."""
-
-    step: str
-    message: str
-    hint: str | None
-    seen: tuple[str, ...] = ()
-    """What earlier sessions say of it."""
-    log: tuple[str, ...] = ()
-    """Lines of output, where there is more than a message of one line."""
-
-
-def steps(finished: Sequence[Finished]) -> Table | None:
-    """Every step in its order, with its share of the time of all; None when none has ended."""
-    records = latest_attempts(finished)
+def steps(view: View) -> Iterator[Section]:
+    """Every step in its order, with its share of the time of all; and which patterns answered others."""
+    records = latest_attempts(view.finished)
     whole = sum(record.seconds for record in records)
     heads = columns("Step", "Status", ">Took", ">Of all steps", "Outcome")
-    return filled(heads, [_step_row(record, whole) for record in records])
+    table = filled(heads, [_step_row(record, whole) for record in records])
+    own = f"Between the steps `loop` itself took {say.seconds(view.record.own_seconds)}."
+    yield Section("Each step", note=own if table else "No step has ended.", table=table)
+    if answered := tuple(_answers(view)):
+        yield Section(note="Patterns that no plan lists, and what they answered:", lines=answered)
 
 
 def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
@@ -51,16 +42,17 @@ def _step_row(record: Finished, whole: float) -> tuple[str, ...]:
     )
 
 
-def answers(finished: Sequence[Finished], plan: ResolvedPlan) -> Iterator[str]:
+def _answers(view: View) -> Iterator[str]:
     """Which pattern was run in answer to what came of another; a chain that follows the plan has none."""
-    names = [name for _, name in dict.fromkeys((one.run, one.pattern) for one in latest_attempts(finished))]
+    plan, records = view.record.head.plan, latest_attempts(view.finished)
+    names = [name for _, name in dict.fromkeys((record.run, record.pattern) for record in records)]
     for place, name in enumerate(names):
         if plan.find(name).planned and name not in names[:place]:
             continue
-        asked = ((before, one) for before in reversed(names[:place]) for one in plan.find(before).pattern.next)
-        found = next(((before, one.when) for before, one in asked if one.pattern == name), None)
-        if found:
-            yield f"{name} answered {found[0]}: `{found[1]}`"
+        before = ((other, next_) for other in reversed(names[:place]) for next_ in plan.find(other).pattern.next)
+        asked = next(((other, next_.when) for other, next_ in before if next_.pattern == name), None)
+        if asked:
+            yield f"{name} answered {asked[0]}: `{asked[1]}`"
 
 
 def name_of(record: Finished) -> str:
@@ -68,50 +60,58 @@ def name_of(record: Finished) -> str:
     return f"{record.pattern}/{record.step}"
 
 
-Recalled = Callable[[Finished], Sequence[str]]
-"""From a step that failed to what earlier sessions say of it, in lines."""
-
-
-def troubles(finished: Sequence[Finished], recalled: Recalled = lambda record: ()) -> tuple[Trouble, ...]:
+def failed(finished: Sequence[Finished]) -> list[Finished]:
     """The steps that failed."""
-    failed = [record for record in latest_attempts(finished) if record.status == "failed"]
-    return tuple(
-        Trouble(name_of(record), record.message, record.hint, tuple(recalled(record)), log(record))
-        for record in failed
-    )
+    return [record for record in latest_attempts(finished) if record.status == "failed"]
+
+
+def troubles(view: View) -> Iterator[Section]:
+    """The steps that failed, with all that they said and printed."""
+    records = failed(view.finished)
+    lines: list[Line] = []
+    for record in records:
+        cure = [f"What usually cures it: {record.hint}"] if record.hint else []
+        seen = (text[:1].upper() + text[1:] for text in view.recalled(record))
+        lines.append((f"`{name_of(record)}`: {record.message}", *cure, *seen))
+    if lines:
+        yield Section(note="What failed, in full:", lines=tuple(lines))
+    for record in records:
+        if printed := log(record):
+            yield Section(f"What {name_of(record)} printed", code=printed, language="text")
 
 
 def log(record: Finished) -> tuple[str, ...]:
     """What a step printed: a traceback, the end of a command's output, or its message where that is long."""
-    told = [record.output.get(name) for name in ("traceback", "output")]
-    texts = [text for text in told if isinstance(text, str)]
+    texts = [text for name in ("traceback", "output") if isinstance(text := record.output.get(name), str)]
     many = len(record.message.strip().splitlines()) > 1
     texts += [record.message] if many or len(record.message) > LONGEST_SAID else []
     lines = [line for text in texts for line in text.replace("\r\n", "\n").strip("\n").split("\n")]
     return tuple(plain(line.rstrip("\r").rpartition("\r")[2]) for line in lines)  # A progress bar's last state.
 
 
-def environment(head: SessionHead, finished: Sequence[Finished]) -> tuple[tuple[str, str], ...]:
-    """What the numbers of this report stand beside: label and text."""
-    return tuple((label, text) for label, text in _environment(head, finished) if text)
+def environment(view: View) -> Iterator[Section]:
+    """What the numbers of this report stand beside."""
+    facts = environment_of(view.record.head, view.finished)
+    yield Section(lines=tuple(f"{label}: {text}" for label, text in facts if text))
 
 
-def _environment(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
+def environment_of(head: SessionHead, finished: Sequence[Finished]) -> Iterator[tuple[str, str]]:
+    """Label and text of each fact; the text is empty where nothing is known."""
     machine = head.machine
     yield "Machine", f"{machine.name}, {machine.system}"
     cores = say.count(machine.cores, "core")
     yield "Processor", f"{machine.processor}, {cores}, {machine.memory_gb:.0f} GiB of memory"
     yield "GPU", _gpu(machine)
-    for one in outputs_of(finished, DeviceOutput):
-        if one.capability:
-            runs = f"its driver runs CUDA {one.cuda}" if one.cuda else ""
-            yield "Compute capability", ", ".join(filter(None, [one.capability, one.uuid, runs]))
+    for gpu in outputs_of(finished, DeviceOutput):
+        if gpu.capability:
+            runs = f"its driver runs CUDA {gpu.cuda}" if gpu.cuda else ""
+            yield "Compute capability", ", ".join(filter(None, [gpu.capability, gpu.uuid, runs]))
     yield "Python", f"{machine.python}{_packages(machine, finished)}"
-    yield "Compilers", ", ".join(_compilers(head, finished))
-    yield (
-        "Ran on",
-        f"{head.device}, {say.count(_threads(head, finished), 'thread')} a process, base seed {head.seed}",
-    )
+    used = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
+    cuda = f"nvcc {machine.nvcc}" if machine.nvcc else "no CUDA compiler"
+    yield "Compilers", ", ".join(dict.fromkeys([*(used or [machine.compiler or "no C++ compiler"]), cuda]))
+    threads = next((one.threads for one in outputs_of(finished, MeasureOutput) if one.threads), head.threads)
+    yield "Ran on", f"{head.device}, {say.count(threads, 'thread')} a process, base seed {head.seed}"
     yield "Sources", _revision(head.revision)
     yield "Loop", head.loop_version
 
@@ -133,21 +133,10 @@ def _gpu(machine: Machine) -> str:
 
 def _packages(machine: Machine, finished: Sequence[Finished]) -> str:
     """Versions as the packages told them when they were imported, else torch's as it is installed."""
-    torch = [machine.torch, *(one.version for one in outputs_of(finished, TorchOutput))]
-    numpy = [one.version for one in outputs_of(finished, NumpyOutput)]
-    known = (("torch", torch), ("NumPy", numpy))
-    return "".join(f", {name} {told[-1]}" for name, versions in known if (told := [*filter(None, versions)]))
-
-
-def _compilers(head: SessionHead, finished: Sequence[Finished]) -> list[str]:
-    used = [build.compiler for output in outputs_of(finished, BuildOutput) for build in output.builds]
-    names = used or ([head.machine.compiler] if head.machine.compiler else ["no C++ compiler"])
-    cuda = [f"nvcc {head.machine.nvcc}" if head.machine.nvcc else "no CUDA compiler"]
-    return list(dict.fromkeys([*names, *cuda]))
-
-
-def _threads(head: SessionHead, finished: Sequence[Finished]) -> int:
-    return next((output.threads for output in outputs_of(finished, MeasureOutput) if output.threads), head.threads)
+    torch = [machine.torch, *(output.version for output in outputs_of(finished, TorchOutput))]
+    numpy = [output.version for output in outputs_of(finished, NumpyOutput)]
+    known = (("torch", [*filter(None, torch)]), ("NumPy", [*filter(None, numpy)]))
+    return "".join(f", {name} {versions[-1]}" for name, versions in known if versions)
 
 
 def _revision(revision: Revision) -> str:

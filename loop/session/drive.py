@@ -11,14 +11,16 @@ from loop.base.interrupts import check, flagged
 from loop.base.machine_failures import behind
 from loop.base.screen import Screen, seconds_text
 from loop.model.record import Finished, Started, StepTick
-from loop.session.bounds import Bounds, broken_off, failed_by
-from loop.session.bounds import Ending as Ending
+from loop.session.bounds import Bounds, Ending, broken_off, failed_by
 from loop.session.events import Happening, PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.session.walk import Walk
 from loop.store.journal import Journal
 from loop.store.sessions import SessionFolder
 from loop.store.ticks import NAME as TICKS
 from loop.store.ticks import Ticks
+
+KEY = {"run", "pattern", "step", "attempt"}
+"""Fields that say which attempt at which step it is."""
 
 
 @dataclass
@@ -67,8 +69,8 @@ class Show:
             self.skipped.add(why)
         took = f"{seconds_text(record.seconds)} of {seconds_text(record.budget_s)}"
         again = ", as before" if event.replayed else ""
-        said = f" {record.step} ({took}{again}): {record.message}"
-        self.screen.outcome(record.status, said, before="  ", room=8)
+        text = f" {record.step} ({took}{again}): {record.message}"
+        self.screen.outcome(record.status, text, before="  ", room=8)
         if record.status in ("failed", "paused") and record.hint:
             self.screen.say(f"           next: {record.hint}")
         for line in self.recall(record) if record.status == "failed" else ():
@@ -77,21 +79,21 @@ class Show:
     def _emit(self, event: Happening) -> None:
         if isinstance(event, StepDue) or (isinstance(event, Ticked) and not event.heartbeat):
             return
-        fields = {"schema_version": 1, "happening": type(event).__name__}
         if isinstance(event, StepBegan | Ticked):
-            fields |= event.started.model_dump(mode="json")
+            fields = event.started.model_dump(mode="json")
         elif isinstance(event, StepEnded):
-            fields |= event.finished.model_dump(mode="json")
-            fields["seen_before"] = list(self.recall(event.finished))
+            seen = list(self.recall(event.finished))
+            fields = {**event.finished.model_dump(mode="json"), "seen_before": seen}
         else:
-            fields |= vars(event)
-        self.screen.data(to_json(fields, None))
+            fields = vars(event)
+        self.screen.data(to_json({"schema_version": 1, "happening": type(event).__name__, **fields}, None))
 
 
 def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bounds: Bounds | None = None) -> Ending:
     """Walk to the end, to one of its bounds, to an interruption, or to a failure of the machine.
 
     `store` makes each event durable. Where the disk refuses, the reserve makes room for the record that says so.
+    An error behind which neither user nor machine is goes on to the caller.
     """
     begun, bounds = time.monotonic(), bounds or Bounds()
     last: Happening | None = None
@@ -106,7 +108,12 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
                     check()
         except (Stopped, LoopError, OSError, MemoryError) as error:
             events.close()
-            ending = _broken_off(error, walk)
+            if isinstance(error, Stopped):
+                ending = broken_off(error)
+            elif (failure := behind(error, walk.folders)) is not None:
+                ending = failed_by(failure)
+            else:
+                raise
             bounds.give_room()
             if isinstance(last, StepBegan | Ticked):
                 show.event(store(StepEnded(_open_step(walk, last, ending, bounds.resume))))
@@ -116,32 +123,27 @@ def drive(walk: Walk, show: Show, store: Callable[[Happening], Happening], bound
         return failed_by(walk.failure)
     if walk.paused:
         return Ending("paused", walk.stopped or "", ExitCode.PAUSED)
-    if walk.enough:
-        reached = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
-        show.screen.say(f"no further step is begun: {reached}")
-        return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK, reached)
-    return Ending(None, walk.stopped or "", ExitCode.BUG if walk.bug else ExitCode.OK)
-
-
-def _broken_off(error: BaseException, walk: Walk) -> Ending:
-    """How the walk ended that an error broke off; raises it again where neither user nor machine is behind it."""
-    if isinstance(error, Stopped):
-        return broken_off(error)
-    failure = behind(error, walk.folders)
-    if failure is None:
-        raise error
-    return failed_by(failure)
+    code = ExitCode.BUG if walk.bug else ExitCode.OK
+    if not walk.enough:
+        return Ending(None, walk.stopped or "", code)
+    reached = f"the plan stops where `{walk.resolved.plan.stop_if}` is true"
+    show.screen.say(f"no further step is begun: {reached}")
+    return Ending(None, walk.stopped or "", code, reached)
 
 
 def _open_step(walk: Walk, last: StepBegan | Ticked, ending: Ending, resume: str) -> Finished:
     """The record of the step that was under way."""
     started = last.started
     step = next(s for s in walk.resolved.find(started.pattern).pattern.steps if s.id == started.step)
-    fields = started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"})
-    seconds = last.seconds if isinstance(last, Ticked) else 0.0
     status = ending.status or "aborted"
-    hint = f"{ending.to_go_on}: {resume}" if status == "paused" and resume else None
-    return Finished(status=status, seconds=seconds, message=ending.reason, hint=hint, action=step.action, **fields)
+    return Finished(
+        **started.model_dump(include={*KEY, "budget_s"}),
+        status=status,
+        seconds=last.seconds if isinstance(last, Ticked) else 0.0,
+        message=ending.reason,
+        hint=f"{ending.to_go_on}: {resume}" if status == "paused" and resume else None,
+        action=step.action,
+    )
 
 
 def into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happening]:
@@ -150,31 +152,22 @@ def into(folder: SessionFolder, journal: Journal) -> Callable[[Happening], Happe
 
     def store(event: Happening) -> Happening:
         if isinstance(event, Ticked):
-            ticks.add(_tick(event))
-        if isinstance(event, StepBegan):
+            key = event.started.model_dump(include=KEY)
+            seconds = max(0.0, event.seconds)
+            ticks.add(StepTick(seconds=seconds, note=event.note, heartbeat=event.heartbeat, **key))
+        elif isinstance(event, StepBegan):
             journal.append(event.started)
-        if isinstance(event, StepEnded) and not event.replayed:
-            event = _with_artifacts(folder, event)
+        elif isinstance(event, StepEnded) and not event.replayed:
+            record = event.finished
+            written = tuple(  # Samples are on disk first, then the record that names them.
+                folder.write_samples(f"{record.run}-{record.step}-{record.attempt}-{name}", rows)
+                for name, rows in event.samples.items()
+            )
+            event = StepEnded(record.model_copy(update={"artifacts": written}), event.samples)
             journal.append(event.finished)
         return event
 
     return store
-
-
-def _tick(event: Ticked) -> StepTick:
-    started = event.started
-    key = started.model_dump(include={"run", "pattern", "step", "attempt"})
-    return StepTick(seconds=max(0.0, event.seconds), note=event.note, heartbeat=event.heartbeat, **key)
-
-
-def _with_artifacts(folder: SessionFolder, event: StepEnded) -> StepEnded:
-    """Samples on disk first, then the record that names them."""
-    record = event.finished
-    written = tuple(
-        folder.write_samples(f"{record.run}-{record.step}-{record.attempt}-{name}", rows)
-        for name, rows in event.samples.items()
-    )
-    return StepEnded(record.model_copy(update={"artifacts": written}), event.samples)
 
 
 def nowhere(event: Happening) -> Happening:

@@ -5,10 +5,10 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from loop.base.errors import UsageError
-from loop.base.expressions import Expression, ExpressionError
-from loop.base.expressions.misses import misses
+from loop.base.expressions import Expression, ExpressionError, misses
 from loop.base.stats import geometric_mean
 from loop.learning import learnings
 from loop.model.change import kept
@@ -20,7 +20,9 @@ from loop.model.record import Finished, Machine, Revision, SessionHead, SessionR
 from loop.money.bill import hourly_usd
 from loop.report import format as say
 from loop.report.findings import speed_verdicts, trusted_mean
-from loop.report.markdown import Table, columns, filled
+from loop.report.markdown import columns, filled
+from loop.report.sections import Line, Section
+from loop.session.view import View
 from loop.store.rows import CHECKS, blamed, judged
 
 
@@ -30,46 +32,26 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
 
     def facts(finished: Sequence[Finished]) -> Mapping[str, object]:
         minutes = sum(record.seconds for record in finished) / 60
+        verdicts = [verdict for record in finished for verdict in record.output.get("verdicts", ())]
+        ratios = [v["ratio"] for v in verdicts if v["against"] == "baseline" and isinstance(v["ratio"], float)]
+        slower = any(v["against"] == "known_good" and v["verdict"] in ("slower", "incorrect") for v in verdicts)
+        checks = {action: _outputs(finished, action) for action in ("kernel.verify", "kernel.emulate")}
         return {
             "minutes": minutes,
             "usd": minutes / 60 * per_hour,
             "overrun": 0.0 if head.campaign.unattended else minutes / budget_minutes,
-            "speedup": _speedup(finished),
-            "wrong": any(_found_wrong(finished, action) for action in ("kernel.verify", "kernel.emulate")),
-            "regressed": _slower(finished) or any(record.output.get("risen") for record in finished),
-            "unverified": not _held_against_reference(finished, "kernel.verify"),
-            "unemulated": not _held_against_reference(finished, "kernel.emulate"),
+            "speedup": geometric_mean(ratios) if ratios else None,
+            "wrong": any(outputs[-1].get("wrong") for outputs in checks.values() if outputs),
+            "regressed": slower or any(record.output.get("risen") for record in finished),
+            "unverified": not any(output.get("variants") for output in checks["kernel.verify"]),
+            "unemulated": not any(output.get("variants") for output in checks["kernel.emulate"]),
         }
 
     return facts
 
 
-def _held_against_reference(finished: Sequence[Finished], action: str) -> bool:
-    """Whether an action has held a variant against the reference."""
-    return any(record.output.get("variants") for record in finished if record.action == action)
-
-
-def _found_wrong(finished: Sequence[Finished], action: str) -> bool:
-    """Whether the last step of a kind found a variant wrong."""
-    outputs = [record.output for record in finished if record.action == action and record.output]
-    return bool(outputs and outputs[-1].get("wrong"))
-
-
-def _verdicts(finished: Sequence[Finished]) -> list[dict[str, object]]:
-    return [verdict for record in finished for verdict in record.output.get("verdicts", ())]
-
-
-def _speedup(finished: Sequence[Finished]) -> float | None:
-    """Geometric mean of the ratios against the baseline; None before anything was measured."""
-    ratios = [v["ratio"] for v in _verdicts(finished) if v["against"] == "baseline"]
-    known = [ratio for ratio in ratios if isinstance(ratio, float)]
-    return geometric_mean(known) if known else None
-
-
-def _slower(finished: Sequence[Finished]) -> bool:
-    """Whether a variant is slower than its known good, or wrong beside it."""
-    known = (verdict for verdict in _verdicts(finished) if verdict["against"] == "known_good")
-    return any(verdict["verdict"] in ("slower", "incorrect") for verdict in known)
+def _outputs(finished: Sequence[Finished], action: str) -> list[dict[str, Any]]:
+    return [record.output for record in finished if record.action == action and record.output]
 
 
 FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
@@ -90,7 +72,7 @@ def required_names() -> set[str]:
     return {"variants", "emulated", *machine, *revision}
 
 
-def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
+def findings_of(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, object]:
     """What the steps so far found, by those names.
 
     `ratio`: geometric mean over the workloads of baseline time / variant time; None where no workload was judged,
@@ -99,38 +81,32 @@ def found(finished: Sequence[Finished], variants: Sequence[str]) -> dict[str, ob
     """
     verdicts = learnings.collect(finished).verdicts
     row = judged(verdicts)
-    checked = _checked(finished)
-    right, wrong = ([name for name, found in checked.items() if found is sought] for sought in (True, False))
-    slower = list(row["regressed"])
-    speeds = speed_verdicts(verdicts)
-    means = {name: trusted_mean([one for one in speeds if one.variant == name]) for name in variants}
+    checked: dict[str, bool] = {}
+    for output in outputs_of(finished, VerifyOutput):
+        checked |= {**dict.fromkeys(output.right, True), **dict.fromkeys(output.wrong, False)}
+    right, wrong = ([name for name, passed in checked.items() if passed is wanted] for wanted in (True, False))
+    slower, speeds = list(row["regressed"]), speed_verdicts(verdicts)
+    means = {name: trusted_mean([speed for speed in speeds if speed.variant == name]) for name in variants}
     ratios = {name: mean for name, mean in means.items() if mean is not None and name not in wrong}
-    bad = dict.fromkeys((*wrong, *slower))
+    explained = dict(blamed(latest_attempts(finished)))
     return {
         **{name: {"ratio": ratios.get(name), "right": checked.get(name)} for name in variants},
         "right": right,
         "wrong": wrong,
         "slower": slower,
         "undecided": list(row["unsure"]),
-        "unexplained": [name for name in bad if name not in dict(blamed(latest_attempts(finished)))],
-        "gain": math.prod(one.ratio for one in kept(finished)),
+        "unexplained": [name for name in dict.fromkeys((*wrong, *slower)) if name not in explained],
+        "gain": math.prod(change.ratio for change in kept(finished)),
         "best": {"ratio": max(ratios.values(), default=None)},
     }
 
 
-def _checked(finished: Sequence[Finished]) -> dict[str, bool]:
-    """Variant to whether the last checks of it found it right."""
-    last: dict[str, bool] = {}
-    for output in outputs_of(finished, VerifyOutput):
-        last |= {**dict.fromkeys(output.right, True), **dict.fromkeys(output.wrong, False)}
-    return last
-
-
 def anything_judged(finished: Sequence[Finished]) -> bool:
     """Whether a variant or a change of one has a verdict: right, wrong, a speed, kept or taken back."""
-    verified = (output.of(one.variant) for output in outputs_of(finished, VerifyOutput) for one in output.variants)
+    outputs = outputs_of(finished, VerifyOutput)
+    verified = (output.of(checks.variant) for output in outputs for checks in output.variants)
     return (
-        any(one.verdict != "not judged" for one in verified)
+        any(judgement.verdict != "not judged" for judgement in verified)
         or bool(learnings.collect(finished).verdicts)
         or any(record.output.get("tried") for record in finished)
     )
@@ -140,8 +116,8 @@ def unless_nothing_judged(
     head: SessionHead, finished: Sequence[Finished], status: Status, reason: str
 ) -> tuple[Status, str]:
     """How a session ended: not `passed` where its plan or objective asks for a verdict and no variant got one."""
-    planned = (one.pattern for one in head.plan.patterns if one.planned)
-    verifies = any(step.action in CHECKS for pattern in planned for step in pattern.steps)
+    steps = (step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps)
+    verifies = any(step.action in CHECKS for step in steps)
     if status != "passed" or anything_judged(finished) or not (verifies or Objective.of(head).needs_verdict):
         return status, reason
     return "skipped", f"no variant was judged, though {reason}"
@@ -169,7 +145,7 @@ class Objective:
         parts = misses(Expression.parse(self.plan.success), self._values(finished, session))
         return Reached(
             success=self.plan.success,
-            missed=tuple(Missed(part=one.part, words=one.words, off=one.off) for one in parts),
+            missed=tuple(Missed(part=part.part, words=part.words, off=part.off) for part in parts),
             judged=anything_judged(finished) or not self.needs_verdict,
         )
 
@@ -189,7 +165,7 @@ class Objective:
             return False
 
     def _values(self, finished: Sequence[Finished], session: Mapping[str, object]) -> dict[str, object]:
-        return {**found(finished, self.variants), **self.known, "session": session}
+        return {**findings_of(finished, self.variants), **self.known, "session": session}
 
 
 def refuse_unless_met(head: SessionHead) -> None:
@@ -206,51 +182,52 @@ def refuse_unless_met(head: SessionHead) -> None:
     }
     missing = misses(Expression.parse(plan.requires), values)
     if missing:
-        what = "; ".join(f"`{one.part}`, and {one.got}" for one in missing)
+        what = "; ".join(f"`{part.part}`, and {part.got}" for part in missing)
         raise UsageError(f"plan {plan.name} requires {what}", hint="loop plan list")
 
 
 def phase_times(plan: Plan, finished: Sequence[Finished]) -> tuple[PhaseTime, ...]:
     """What each phase took: its patterns, and those that answered their outcomes."""
-    spent = dict.fromkeys((phase.name for phase in plan.phases), 0.0)
-    for name, record in zip(_phases(plan, finished), latest_attempts(finished), strict=True):
-        if name:
-            spent[name] += record.seconds
+    begins = {phase.first: phase.name for phase in plan.phases}
+    phase_of, phase = {}, ""
+    for pattern in plan.patterns:
+        phase = phase_of[pattern] = begins.get(pattern, phase)
+    spent = dict.fromkeys(begins.values(), 0.0)
+    phase = ""
+    for record in latest_attempts(
+        finished
+    ):  # A pattern that the plan does not list belongs to the one it answered.
+        phase = phase_of.get(record.pattern, phase)
+        if phase:
+            spent[phase] += record.seconds
     return tuple(PhaseTime(name=one.name, minutes=one.minutes, seconds=spent[one.name]) for one in plan.phases)
 
 
-def _phases(plan: Plan, finished: Sequence[Finished]) -> Iterator[str]:
-    """The phase of each step. A pattern that the plan does not list belongs to the one it answered."""
-    begins = {one.first: one.name for one in plan.phases}
-    of, now = {}, ""
-    for pattern in plan.patterns:
-        now = begins.get(pattern, now)
-        of[pattern] = now
-    current = ""
-    for record in latest_attempts(finished):
-        current = of.get(record.pattern, current)
-        yield current
-
-
-@dataclass(frozen=True)
-class ObjectiveView:
-    """The objective of a session, as it is shown."""
-
-    title: str
-    lines: tuple[str, ...]
-    late: tuple[str, ...]
-    """The steps that lost most time; they stand under the last of the lines."""
-    phases: Table | None
-
-
-def objective(record: SessionRecord, finished: Sequence[Finished]) -> ObjectiveView:
-    """That of a session which has ended, or is paused."""
-    late = (
-        f"{one.step}: {say.seconds(one.seconds)} of {say.seconds(one.expected_s)}; {one.why}."
-        for one in record.late
+def goal_section(view: View) -> Iterator[Section]:
+    """What the plan is for, whether that was reached, and where the time went."""
+    record, plan = view.record, view.head.plan.plan
+    lines: list[Line] = []
+    if said := verdict(record, view.finished):
+        lines.append(f"Objective: {said}.")
+    if record.objective and record.objective.missed and plan.otherwise:
+        lines.append(f"What answers a miss: {plan.otherwise}.")
+    if record.late:
+        took, planned = say.seconds(record.seconds), say.seconds(60 * plan.budget.minutes)
+        lost = (
+            f"{s.step}: {say.seconds(s.seconds)} of {say.seconds(s.expected_s)}; {s.why}." for s in record.late
+        )
+        lines.append((f"It took {took} of {planned}. Most time was lost in:", *lost))
+    rows = (
+        (
+            phase.name,
+            say.seconds(60 * phase.minutes),
+            say.seconds(phase.seconds),
+            say.share(phase.seconds, 60 * phase.minutes),
+        )
+        for phase in record.phases
     )
-    lines = tuple(_lines(record, finished))
-    return ObjectiveView(record.head.plan.plan.title, lines, tuple(late), _phase_rows(record))
+    heads = columns("Phase", ">Planned", ">Actual", ">Of its plan")
+    yield Section(plan.title, lines=tuple(lines), table=filled(heads, rows))
 
 
 def verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
@@ -260,20 +237,17 @@ def verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
         return ""
     goal = goals(asked.success)
     if asked.missed:
-        return f"{goal}: missed ({'; '.join(map(_instead, asked.missed))})"
+        # `gain is 1.02, 3 % off`, without the expression that the goal says in words.
+        parts = (m.words.removesuffix(f"`{m.part}`").rstrip().removesuffix(", asked:") for m in asked.missed)
+        return f"{goal}: missed ({'; '.join(parts)})"
     if not asked.judged:
         return f"{goal}: not judged, as no variant was"
     if record.status == "failed":
         return f"{goal}: not judged, as the session failed"
-    figures = [found(finished, record.head.variants).get(name) for name in ("gain", "best")]
-    gain, best = figures[0], figures[1]["ratio"] if isinstance(figures[1], dict) else None
-    reached = gain if "gain" in asked.success else best if "ratio" in asked.success else None
+    facts: Mapping[str, Any] = findings_of(finished, record.head.variants)
+    reached = facts["gain"] if "gain" in asked.success else None
+    reached = facts["best"]["ratio"] if reached is None and "ratio" in asked.success else reached
     return f"{goal}: reached{f' ({say.times(reached)})' if isinstance(reached, float) else ''}"
-
-
-def _instead(one: Missed) -> str:
-    """`gain is 1.02, 3 % off`, without the expression that the goal says in words."""
-    return one.words.removesuffix(f"`{one.part}`").rstrip().removesuffix(", asked:")
 
 
 GOALS = (
@@ -292,39 +266,13 @@ GOALS = (
 
 def goals(success: str) -> str:
     """`5 % faster than at the start, nothing wrong` of `gain - 1 >= 0.05 and wrong == []`."""
-    return ", ".join(map(_goal, map(ast.unparse, (part.tree for part in Expression.parse(success).parts))))
+    return ", ".join(_goal(ast.unparse(part.tree)) for part in Expression.parse(success).parts)
 
 
 def _goal(part: str) -> str:
     for pattern, words in GOALS:
-        asked = re.fullmatch(pattern, part)
-        if asked:
-            given = asked.groupdict()
+        if asked := re.fullmatch(pattern, part):
             figures = {"share": lambda x: f"{100 * float(x):.3g}", "times": lambda x: say.times(float(x))}
-            return words.format(**{name: figures.get(name, str)(text) for name, text in given.items()})
+            groups = asked.groupdict()
+            return words.format(**{name: figures.get(name, str)(text) for name, text in groups.items()})
     return f"`{part}`"
-
-
-def _lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]:
-    plan = record.head.plan.plan
-    said = verdict(record, finished)
-    if said:
-        yield f"Objective: {said}."
-    if record.objective and record.objective.missed and plan.otherwise:
-        yield f"What answers a miss: {plan.otherwise}."
-    planned = 60 * plan.budget.minutes
-    if record.late:
-        yield f"It took {say.seconds(record.seconds)} of {say.seconds(planned)}. Most time was lost in:"
-
-
-def _phase_rows(record: SessionRecord) -> Table | None:
-    rows = tuple(
-        (
-            phase.name,
-            say.seconds(60 * phase.minutes),
-            say.seconds(phase.seconds),
-            say.share(phase.seconds, 60 * phase.minutes),
-        )
-        for phase in record.phases
-    )
-    return filled(columns("Phase", ">Planned", ">Actual", ">Of its plan"), rows)

@@ -10,7 +10,6 @@ import loop
 from loop.agents.results import AiGiven
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError, UsageError
-from loop.base.places import Project, refuse_unnamed
 from loop.learning.predicting import expected, named
 from loop.library import definitions, targets
 from loop.library.hosted import hosted
@@ -25,6 +24,7 @@ from loop.repository import revision
 from loop.session import course
 from loop.session import plan as planning
 from loop.session.bounds import Asked
+from loop.session.objective import goals
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
 from loop.timing import theirs
 from loop.timing.theirs import EvaluatorTerms
@@ -66,8 +66,19 @@ class SessionRequest:
 
 def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
     """The plan asked for, with everything it could reach, checked against the target."""
-    read = _pattern_plan(request.pattern, setting) if request.pattern else None
-    read = read or definitions.choose(setting.plans, request.plan or "baseline", "plan")
+    if request.pattern:  # A plan of one pattern, on the target's first workloads.
+        pattern = definitions.choose(setting.patterns, request.pattern, "pattern")
+        plan = Plan(
+            format=1,
+            name=request.pattern,
+            title=f"Run the pattern: {pattern.value.title}",
+            patterns=(request.pattern,),
+            workloads=(next(iter(setting.target.workloads)),),
+            budget=PlanBudget(minutes=pattern.value.estimate.minutes),
+        )
+        read = definitions.Read(plan, Document(plan.name), pattern.path)
+    else:
+        read = definitions.choose(setting.plans, request.plan or "baseline", "plan")
     read, patterns = fitted(read, setting), dict(setting.patterns)
     if request.theirs is not None:
         last = theirs.pattern(request.theirs)
@@ -75,20 +86,6 @@ def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
         more = {"patterns": (*read.value.patterns, last.name)}
         read = replace(read, value=read.value.model_copy(update=more))
     return planning.resolve(read, patterns, setting.plans, setting.target.variants)
-
-
-def _pattern_plan(name: str, setting: Setting) -> definitions.Read[Plan]:
-    """A plan of one pattern, on the target's first workloads."""
-    pattern = definitions.choose(setting.patterns, name, "pattern")
-    plan = Plan(
-        format=1,
-        name=name,
-        title=f"Run the pattern: {pattern.value.title}",
-        patterns=(name,),
-        workloads=(next(iter(setting.target.workloads)),),
-        budget=PlanBudget(minutes=pattern.value.estimate.minutes),
-    )
-    return definitions.Read(plan, Document(name), pattern.path)
 
 
 def fitted(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[Plan]:
@@ -111,16 +108,18 @@ def fitted(read: definitions.Read[Plan], setting: Setting) -> definitions.Read[P
 def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan) -> SessionHead:
     """What is known before the first step."""
     device = choose_device(request.device, setting.target, request.variants)
+    sender = hosted()
+    own = "bundled" if setting.project.bundled else str(setting.project.target)
     return SessionHead(
         id="",
         started=datetime.datetime.now(datetime.UTC),
         plan=resolved,
         target=setting.target.name,
-        target_folder=target_folder(setting.project),
-        host=sender.name if (sender := hosted()) else "",
+        target_folder=(sender.target if sender else "") or own,  # Where whoever asked has it.
+        host=sender.name if sender else "",
         baseline=setting.target.baseline.python,
         variants=choose_variants(request.variants, setting.target, device),
-        roles={name: one.role for name, one in setting.target.variants.items() if one.role != "main"},
+        roles={name: v.role for name, v in setting.target.variants.items() if v.role != "main"},
         emulated=choose_emulated(request.variants, setting.target, device),
         device=device,
         threads=choose_threads(request.threads),
@@ -136,24 +135,19 @@ def make_head(request: SessionRequest, setting: Setting, resolved: ResolvedPlan)
     )
 
 
+def asks_for_changes(head: SessionHead) -> bool:
+    """Whether a step of the session asks for a change of the target."""
+    steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
+    return any(step.action in BriefOutput.actions for step in steps)
+
+
 def refuse_unasked(head: SessionHead) -> None:
     """Raises UsageError where a campaign's plan never asks for a change: its proposer would not be called."""
-    steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
-    if head.campaign.unattended and not any(step.action in BriefOutput.actions for step in steps):
+    if head.campaign.unattended and not asks_for_changes(head):
         raise UsageError(
             f"plan {head.plan.plan.name} asks for no change: {head.campaign.proposer!r} would never be called",
             hint="leave out --plan, or give its pattern a step `change.brief`: loop patterns show tuning",
         )
-
-
-def refuse_others(head: SessionHead, target: Path | None) -> None:
-    """Raises UsageError where a session would have loop's own target edited, which nobody named.
-
-    A machine that works for another one was told which target that was.
-    """
-    steps = (step for planned in head.plan.patterns for step in planned.pattern.steps)
-    if hosted() is None and any(step.action in BriefOutput.actions for step in steps):
-        refuse_unnamed(target, Path.cwd(), "change")
 
 
 def refuse_unchangeable(head: SessionHead, target: Target, folder: Path) -> None:
@@ -167,20 +161,20 @@ def refuse_unchangeable(head: SessionHead, target: Target, folder: Path) -> None
         )
 
 
-def target_folder(project: Project) -> str:
-    """Where whoever asked has the target: on the machine that sent this command here, if one did."""
-    sender = hosted()
-    own = None if project.bundled else str(project.target)
-    return (sender.target if sender else own) or "bundled"
-
-
 def announce(head: SessionHead) -> str:
-    """The first line of a session."""
-    plan = head.plan
+    """The first lines of a session: what runs where, and in plain words what it is for."""
+    plan = head.plan.plan
     where = f"{course.device(head)}, {head.threads} thread{'s' if head.threads > 1 else ''}"
-    return (
-        f"session {head.id}: {plan.plan.title}\n"
-        f"  target {head.target}{named(head.variants)} on {where}; about {expected(head)}"
-        + "".join(f"\n  {line}" for line in plan.plan.aims())
-        + (f"\n  under the emulator: {', '.join(head.emulated)}" if head.emulated else "")
-    )
+    lines = [
+        f"session {head.id}: {plan.title}",
+        f"  target {head.target}{named(head.variants)} on {where}; about {expected(head)}",
+    ]
+    if plan.success:
+        lines.append(f"  goal: {goals(plan.success)}")
+    if plan.phases:
+        lines.append(f"  phases: {', '.join(f'{phase.name} {phase.minutes:g} min' for phase in plan.phases)}")
+    if plan.otherwise:
+        lines.append(f"  if the goal is missed: {plan.otherwise}")
+    if head.emulated:
+        lines.append(f"  under the emulator: {', '.join(head.emulated)}")
+    return "\n".join(lines)

@@ -1,9 +1,12 @@
-"""The report of a session: everything that its template shows, formatted; nothing is decided in the template."""
+"""The one view of a session's record: its sections. Markdown, HTML, a terminal and JSON are cuts of it.
 
-from collections.abc import Iterable, Iterator, Sequence
+A new section is a function of a `View` that yields sections, and its line in `FOLDS`. With `screen=True` a
+terminal shows it at the end of the session, too. `--json` has all of them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from loop.actions import ACTIONS
 from loop.base.stats import geometric_mean
@@ -11,109 +14,35 @@ from loop.bisect.section import searches
 from loop.jobs.groups import groups
 from loop.learning.prediction_section import predicted
 from loop.model.change import jobs_of
+from loop.model.exported import ExportedSection
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output
-from loop.model.profile import Profile
 from loop.model.record import Finished, SessionHead, SessionRecord, latest_attempts
 from loop.model.verdict import SpeedVerdict
-from loop.money.section import decisions, money
-from loop.optimize.section import changes, timed, verified
-from loop.profile.model import ProfileOutput
+from loop.money import section as spending
+from loop.optimize import section as changing
 from loop.profile.section import bottleneck
 from loop.proving.section import trust
+from loop.report import findings, sections
 from loop.report import format as say
 from loop.report.figures.ratios import ratios
 from loop.report.figures.roofline import roof_of, roofline
 from loop.report.figures.svg import Figure
-from loop.report.findings import Correctness, correctness, reasons, speed_verdicts, speeds
-from loop.report.markdown import Chapter, Table, columns, filled
+from loop.report.markdown import columns, filled
 from loop.report.plain import shortened
-from loop.report.templates import environment, fitted
-from loop.session import course, first_screen
-from loop.session.course import Recalled
+from loop.report.sections import Line, Section
+from loop.report.templates import environment
+from loop.session import course
+from loop.session.first_screen import first_screen, not_exercised
 from loop.session.grading import RULE
-from loop.session.objective import objective
+from loop.session.objective import goal_section
+from loop.session.view import View
 from loop.timing.section import how_called, sensor_lines
 
 RECENT = 5
 """Earlier sessions that are shown."""
-
-
-def earlier(record: SessionRecord, before: Iterable[SessionRecord]) -> Table | None:
-    """Earlier sessions of this target and device, newest first: ratios only, on the workloads in common."""
-    heads = columns(
-        "Session", "Sources", "Machine", "Variant", ">Workloads in common", ">Ratio then", ">Ratio now"
-    )
-    head = record.head
-    mine = [
-        one
-        for one in before
-        if (one.head.target, one.head.device) == (head.target, head.device) and one.head.id != head.id
-    ]
-    mine.sort(key=lambda one: one.head.started)
-    rows = tuple(row for one in reversed(mine[-RECENT:]) for row in _earlier_rows(record, one))
-    return filled(heads, rows)
-
-
-def _earlier_rows(now: SessionRecord, then: SessionRecord) -> Iterator[tuple[str, ...]]:
-    sources = (then.head.revision.commit or "unknown")[:12] + (" + changes" if then.head.revision.dirty else "")
-    machine = "this one" if _place(now.head) == _place(then.head) else "another"
-    for variant in dict.fromkeys((*now.head.variants, *then.head.variants)):
-        if variant in then.head.variants:
-            figures = _in_common(_ratios(now, variant), _ratios(then, variant))
-            yield then.head.id, sources, machine, variant, *figures
-
-
-def _in_common(now: dict[str, SpeedVerdict], then: dict[str, SpeedVerdict]) -> tuple[str, str, str]:
-    common = [name for name in then if name in now]
-    if not common:
-        return "0", _alone(then), _alone(now)
-    first, second = (_mean([side[name] for name in common]) for side in (then, now))
-    return str(len(common)), first, second
-
-
-def _mean(judged: Sequence[SpeedVerdict]) -> str:
-    """A mean of noise is noise: where an interval says nothing there is none."""
-    return (
-        "disturbed" if any(one.vague for one in judged) else say.times(geometric_mean([v.ratio for v in judged]))
-    )
-
-
-def _alone(judged: dict[str, SpeedVerdict]) -> str:
-    """A mean that has nothing to stand beside."""
-    return f"{_mean([*judged.values()])} over {len(judged)}" if judged else "no speed"
-
-
-def _ratios(record: SessionRecord, variant: str) -> dict[str, SpeedVerdict]:
-    judged: list[SpeedVerdict] = speed_verdicts(record.verdicts)
-    return {one.workload: one for one in judged if one.variant == variant}
-
-
-def _place(head: SessionHead) -> tuple[object, ...]:
-    machine = head.machine
-    return machine.name, machine.processor, machine.cores, machine.gpus, head.threads
-
-
-TEMPLATE = "report.md.j2"
 LONGEST_GRADE = 20
 """Letters of a grade; loop gives one."""
-Shown = dict[str, Any]
-"""What a template reads, by name. Text is plain unless its type is Markdown."""
-
-
-@dataclass(frozen=True)
-class ReportInput:
-    """Everything that the report of a session is made from."""
-
-    record: SessionRecord
-    finished: Sequence[Finished]
-    earlier: Sequence[SessionRecord] = ()
-    """Any sessions; those that fit are taken."""
-    recalled: Recalled = lambda record: ()
-    """What earlier sessions tell of a failed step."""
-    calibration: str = ""
-    """How earlier predictions held."""
-    replayed: bool = False
-    """Whether a recipe lies beside it."""
+TEMPLATE = "report.md.j2"
 
 
 @dataclass(frozen=True)
@@ -124,132 +53,309 @@ class Rendered:
     figures: tuple[Figure, ...] = ()
 
 
-def render_session(templates: Path, given: ReportInput) -> Rendered:
+def render_session(templates: Path, view: View) -> Rendered:
     """The report of a session as Markdown, with its figures. `templates`: the folder of report.md.j2."""
-    drawn = figures(given)
-    view = {**_head(given), **_findings(given), **_account(given), "pictures": drawn}
-    text = fitted(lambda room: environment(templates, room).get_template(TEMPLATE).render(view=view))
-    return Rendered(text, tuple(figure for figure in drawn.values() if figure is not None))
-
-
-def figures(given: ReportInput) -> dict[str, Figure | None]:
-    """Every figure of a session; None where there is nothing to draw."""
-    record, finished = given.record, given.finished
-    return {
-        "ratios": ratios(record.verdicts, record.head.baseline),
-        "roofline": roofline(_profiles(finished), record.head.baseline),
+    folds = {name: list(parts) for name, parts in folds_of(view) if parts}
+    picture = ratios(view.record.verdicts, view.head.baseline)
+    values = {
+        "title": f"{view.head.target}: session {view.head.id} {view.record.status}",
+        "first": first_screen(view.record, view.finished),
+        "picture": picture,
+        "folds": folds,
+        "baseline": view.head.baseline,
     }
+    text = sections.fitted(
+        lambda room: environment(templates, room).get_template(TEMPLATE).render(view=values).rstrip() + "\n"
+    )
+    drawn = (picture, *(part.figure for parts in folds.values() for part in parts))
+    return Rendered(text, tuple(figure for figure in drawn if figure is not None))
 
 
-def _jobs(finished: Sequence[Finished]) -> Shown:
-    """Groups of devices that ran jobs."""
-    ran = jobs_of(finished)
-    counted = ((name, len({one.uuid for one in some}), len(some)) for name, some in groups(ran).items())
-    lines = [f"{name}: {say.count(many, 'device')}, {say.count(jobs, 'job')}" for name, many, jobs in counted]
-    return {"lines": lines}
+def folds_of(view: View) -> Iterator[tuple[str, list[Section]]]:
+    """Every fold of the report with its sections; without those that show nothing."""
+    for name, parts in FOLDS.items():
+        yield name, [section for part in parts for section in part(view) if section]
 
 
-def _head(given: ReportInput) -> Shown:
-    """What the session was, and how it went."""
-    record, finished, head = given.record, given.finished, given.record.head
-    return {
-        "title": f"{head.target}: session {head.id} {record.status}",
-        "first": first_screen.first_screen(record, finished),
-        "objective": objective(record, finished),
-        "baseline": head.baseline,
-        "device": course.device(head),
-        "steps": course.steps(finished),
-        "answers": tuple(course.answers(finished, head.plan)),
-        "own": say.seconds(record.own_seconds),
-        "troubles": course.troubles(finished, given.recalled),
-        "environment": course.environment(head, finished),
-    }
+def on_screen(view: View) -> list[Section]:
+    """The sections that a terminal shows at the end of a session."""
+    return [section for _, parts in folds_of(view) for section in parts if section.screen]
 
 
-def _findings(given: ReportInput) -> Shown:
-    """What its steps found."""
-    record, finished = given.record, given.finished
-    found, chapters = correctness(finished), tuple(_chapters(finished))
-    return {
-        "correctness": found,
-        "no_check": "Only changes were verified" if verified(finished) else "Nothing was verified",
-        "speeds": speeds(record, finished, roof_of(_profiles(finished))),
-        "speed_reasons": reasons(record.verdicts),
-        "called": tuple(line for output in outputs_of(finished, MeasureOutput) for line in how_called(output)),
-        "sensors": sensor_lines(finished, record.head.baseline),
-        "no_speed": _no_speed(finished, found),
-        "trust": trust(finished, record.verdicts),
-        "jobs": _jobs(finished),
-        "bottleneck": bottleneck(finished),
-        "chapters": [one for one in chapters if not one.modelled],
-        "modelled": [one for one in chapters if one.modelled],
-        "searches": searches(finished),
-        "changes": changes(finished),
-        "decisions": decisions(finished),
-    }
+def in_json(view: View) -> list[ExportedSection]:
+    """Every section for programs, with the fold in which it stands."""
+    every = [(name, section) for name, parts in folds_of(view) for section in parts]
+    return [ExportedSection(fold=name, **sections.fields(section)) for name, section in every]
 
 
-def _profiles(finished: Sequence[Finished]) -> list[Profile]:
-    return [one for output in outputs_of(finished, ProfileOutput) for one in output.profiles]
-
-
-def _account(given: ReportInput) -> Shown:
-    """What it cost, what is known by now, and what comes next."""
-    record, finished = given.record, given.finished
-    return {
-        "predicted": predicted(record, finished),
-        "calibration": given.calibration,
-        "money": money(record.bill, record.seconds),
-        "earlier": earlier(record, given.earlier),
-        "not_exercised": first_screen.not_exercised(record, finished),
-        "learnings": record.learnings,
-        "grade": shortened(record.grade, LONGEST_GRADE),
-        "grade_reason": record.grade_reason,
-        "rule": RULE,
-        "again": _again(record, finished) | {"recipe": given.replayed},
-    }
-
-
-def _no_speed(finished: Sequence[Finished], found: Correctness) -> str:
-    """That nothing was timed, and why; or that only changes were."""
-    measured = any(record.action == "kernel.measure" for record in finished)
-    if timed(finished) and not measured:
-        return "Only changes were timed"
-    return f"Nothing was measured: {_why_no_speed(finished, found)}"
-
-
-def _why_no_speed(finished: Sequence[Finished], found: Correctness) -> str:
-    """Why nothing was timed: nothing is right, the measuring step's own words, or what was missing before it."""
-    checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
-    if checked and not any(checks.right for checks in checked):
-        return "no variant is right, and a wrong kernel has no speed"
-    for record in latest_attempts(finished):
-        if record.action == "kernel.measure" and record.status != "passed":
-            return record.skipped_because if record.status == "skipped" else record.message.rstrip(".")
-    return (
-        "no step of this session measured speed" if found.table else "nothing was verified, so nothing was timed"
+def correctness(view: View) -> Iterator[Section]:
+    """What was verified."""
+    only_changes = changing.verified(view.finished)
+    return findings.correctness(
+        view.finished, "Only changes were verified." if only_changes else "Nothing was verified."
     )
 
 
-def _chapters(finished: Sequence[Finished]) -> Iterator[Chapter]:
-    """What actions add to the report by themselves, in the order of the steps."""
-    for record in latest_attempts(finished):
+def speed(view: View) -> Iterator[Section]:
+    """Every timed variant against the baseline, and how it was timed; or why nothing was."""
+    finished, baseline = view.finished, view.head.baseline
+    timed = list(findings.speeds(view.record.verdicts, finished, baseline, roof_of(view.profiles)))
+    yield from timed or [Section(f"Speed against {baseline}", note=f"{_no_speed(finished)}.")]
+    called = tuple(line for output in outputs_of(finished, MeasureOutput) for line in how_called(output))
+    if called:
+        note = "How each side was called. Short calls of different kinds differ by what an empty one takes:"
+        yield Section(note=note, lines=called)
+    if sensors := sensor_lines(finished, baseline):
+        yield Section(
+            note="The GPU while each was timed, with all that is done between the samples:", lines=sensors
+        )
+
+
+def _no_speed(finished: Sequence[Finished]) -> str:
+    """Why nothing was timed: only changes were, nothing is right, or the measuring step's own words."""
+    measuring = [record for record in latest_attempts(finished) if record.action == "kernel.measure"]
+    if changing.timed(finished) and not measuring:
+        return "Only changes were timed"
+    checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
+    why = "no step of this session measured speed" if checked else "nothing was verified, so nothing was timed"
+    if checked and not any(checks.right for checks in checked):
+        why = "no variant is right, and a wrong kernel has no speed"
+    else:
+        for record in measuring:
+            if record.status != "passed":
+                why = record.skipped_because if record.status == "skipped" else record.message.rstrip(".")
+    return f"Nothing was measured: {why}"
+
+
+def known_good(view: View) -> Iterator[Section]:
+    """The variants against their known-good builds."""
+    note = (
+        "Against the last build with which all gates passed, in fresh processes of both, block after block until "
+        "the evidence is enough:"
+    )
+    if table := trust(view.finished, view.record.verdicts).good:
+        yield Section("Speed against the known good", note=note, table=table)
+
+
+def added(view: View, *, modelled: bool = False) -> Iterator[Section]:
+    """What actions of the table of actions add to the report by themselves, in the order of the steps."""
+    for record in latest_attempts(view.finished):
         action = ACTIONS.get(record.action)
-        if action is not None and action.chapter is not None:
+        if action is not None and action.section is not None:
             output = read_output(record, action.output)
-            chapter = action.chapter(output) if output else None
-            if chapter is not None:
-                yield chapter
+            section = action.section(output) if output else None
+            if section is not None and section.modelled == modelled:
+                yield section
 
 
-def _again(record: SessionRecord, finished: Sequence[Finished]) -> Shown:
-    """How the numbers are had again; `resume` only where the session has not ended."""
-    head = record.head
-    with_files = [one for one in latest_attempts(finished) if one.artifacts]
-    return {
-        "session": head.command(),
-        "report": head.report_command,
-        "rows": f"{head.report_command} --format csv",
-        "resume": head.resume_command if record.status in ("aborted", "paused") else None,
-        "samples": [{"step": course.name_of(one), "files": one.artifacts} for one in with_files],
-    }
+def modelled(view: View) -> Iterator[Section]:
+    """What is said of GPUs that are not at hand."""
+    parts = list(added(view, modelled=True))
+    yield from parts or [Section(note="Nothing is modelled: no variant was compiled for a GPU.")]
+
+
+def regressions(view: View) -> Iterator[Section]:
+    """Which commit made a variant slower or wrong, with the probes of the search."""
+    note = (
+        "Latency: the mean of log(its time / that of what it was paired with), above 0 it is slower; correctness: "
+        "the share of runs that were right."
+    )
+    for search in searches(view.finished):
+        title = f"Which commit made {search.variant} regress"
+        yield Section(title, note=f"{search.headline}.", lines=(*search.commits, *search.lines))
+        yield Section(note=note if search.probes else "", table=search.probes)
+        if search.difference:
+            yield Section(note="What it changed:", code=search.difference, language="diff")
+
+
+def changes(view: View) -> Iterator[Section]:
+    """Changes that were judged, values that were searched, and how to take over what was kept."""
+    section = changing.changes(view.finished)
+    note = (
+        "Each was made in a worktree of loop's own and was judged by the gate; one that failed a step went no "
+        "further. A speed is the mean ratio over the workloads, above 1 it is faster."
+    )
+    parts = [Section(note=note, table=section.table)] if section.table else []
+    for search in section.trials:
+        tried = f"Values of `{search.name}`, compiled, verified, then timed beside the incumbent; one that failed "
+        more = (f"{search.more}.",) if search.more else ()
+        parts.append(Section(note=f"{tried}went no further:", table=search.table, after=more))
+    parts.append(Section(lines=section.lines))
+    if any(parts):
+        yield Section("Changes", note="What became of each change of the target:")
+        yield from parts
+
+
+def not_run(view: View) -> Iterator[Section]:
+    """What was planned and not run, with the reason."""
+    lines = not_exercised(view.record, view.finished)
+    note = "" if lines else "Everything that was planned was run."
+    yield Section("Not exercised", note=note, lines=lines)
+
+
+def controls(view: View) -> Iterator[Section]:
+    """What stands behind the verdicts."""
+    lines = trust(view.finished, view.record.verdicts).lines
+    yield Section(note="" if lines else "No control was run.", lines=lines)
+
+
+def jobs(view: View) -> Iterator[Section]:
+    """Groups of devices that ran jobs."""
+    counted = (
+        (name, len({one.uuid for one in ran}), len(ran)) for name, ran in groups(jobs_of(view.finished)).items()
+    )
+    lines = tuple(f"{name}: {say.count(many, 'device')}, {say.count(ran, 'job')}" for name, many, ran in counted)
+    if lines:
+        note = "Ratios are paired on one device. Raw times of two devices never stand beside each other."
+        yield Section(note=note, lines=lines)
+
+
+def bottlenecks(view: View) -> Iterator[Section]:
+    """Where each variant does worst, what holds it back, and the figures behind that."""
+    section = bottleneck(view.finished)
+    yield Section(figure=roofline(view.profiles, view.head.baseline))
+    for leaf in section.leaves:
+        when = f", for `{leaf.when}`" if leaf.when and leaf.when != "true" else ""
+        lines = [f"Look with: {leaf.tool}"] if leaf.tool else []
+        lines += [f"Fix: {leaf.fix}", f"Expected gain: {leaf.gain}"] if leaf.fix else []
+        lines += [f"Not decided: {text}" for text in leaf.undecided]
+        where = f"`{leaf.variant}` does worst on {leaf.where}. Severity: {leaf.severity}. "
+        yield Section(note=f"{where}What holds it back: {leaf.bottleneck}{when}.", lines=tuple(lines))
+    if not section.leaves:
+        yield Section(note="Nothing was profiled.")
+    yield Section(table=section.facts, after=section.notes)
+    if section.kernels:
+        note = (
+            "One call of each on the device, profiled alone, with warm caches, at the clocks that there were; its "
+            "times stand beside the measurements above, not in their place. Shares are of the peak, a warp's "
+            "waits of its time:"
+        )
+        yield Section(note=note, table=section.kernels, after=section.calls)
+    if section.parallelism:
+        note = "Pieces of work that may run at the same time, against the places for them:"
+        yield Section(note=note, table=section.parallelism)
+
+
+def money(view: View) -> Iterator[Section]:
+    """What the session cost, what it spared, and what was decided for that."""
+    parts = spending.money(view.record.bill, view.record.seconds)
+    yield Section(note=parts["line"], table=parts["charges"])
+    if parts["tokens"]:
+        yield Section(note="Tokens of AI, each counted once:", table=parts["tokens"])
+    yield Section(lines=parts["remarks"])
+    yield Section(table=parts["savings"])
+    yield Section("Decisions", lines=spending.decisions(view.finished))
+
+
+def predictions(view: View) -> Iterator[Section]:
+    """What was expected when the session began, beside what it took."""
+    note = (
+        "What was expected when the session began, from the sessions before it; from its authors' estimates where "
+        "there were none. Four times in five the actual figure should lie in the interval."
+    )
+    table = predicted(view.record, view.finished)
+    after = (view.calibration,) if view.calibration and table else ()
+    note = note if table else "This session stored no prediction."
+    yield Section("Predicted and actual", note=note, table=table, after=after)
+
+
+def learnings(view: View) -> Iterator[Section]:
+    """What the records show that is worth keeping."""
+    lines = view.record.learnings
+    yield Section("Learnings", note="" if lines else "The records show nothing worth keeping.", lines=lines)
+
+
+def earlier(view: View) -> Iterator[Section]:
+    """Earlier sessions of this target and device, newest first: ratios only, on the workloads in common."""
+    heads = columns(
+        *("Session", "Sources", "Machine", "Variant", ">Workloads in common", ">Ratio then", ">Ratio now")
+    )
+    head = view.head
+    alike = [
+        record
+        for record in view.earlier
+        if (record.head.target, record.head.device) == (head.target, head.device) and record.head.id != head.id
+    ]
+    alike.sort(key=lambda record: record.head.started)
+    rows = [row for record in reversed(alike[-RECENT:]) for row in _earlier_rows(view.record, record)]
+    note = (
+        "Ratios only, as geometric means over the workloads in common: times of other days are not compared, and "
+        "no verdict rests on this table. `disturbed` is a mean with an interval in it that is too wide to tell "
+        "anything."
+    )
+    none = f"There is no earlier session of this target on {course.device(head)} to stand beside this one."
+    yield Section("Earlier sessions", note=note if rows else none, table=filled(heads, rows))
+
+
+def _earlier_rows(now: SessionRecord, then: SessionRecord) -> Iterator[tuple[str, ...]]:
+    sources = (then.head.revision.commit or "unknown")[:12] + (" + changes" if then.head.revision.dirty else "")
+    machine = "this one" if _place(now.head) == _place(then.head) else "another"
+    for variant in then.head.variants:
+        before, after = (_verdicts_by_workload(record, variant) for record in (then, now))
+        common = [name for name in before if name in after]
+        means = [_mean([side[name] for name in common]) for side in (before, after)]
+        if not common:
+            alone = ((_mean([*side.values()]), len(side)) for side in (before, after))
+            means = [f"{mean} over {number}" if number else "no speed" for mean, number in alone]
+        yield then.head.id, sources, machine, variant, str(len(common)), *means
+
+
+def _mean(verdicts: Sequence[SpeedVerdict]) -> str:
+    """A mean of noise is noise: where an interval says nothing there is none."""
+    if not verdicts or any(verdict.vague for verdict in verdicts):
+        return "disturbed"
+    return say.times(geometric_mean([verdict.ratio for verdict in verdicts]))
+
+
+def _verdicts_by_workload(record: SessionRecord, variant: str) -> dict[str, SpeedVerdict]:
+    return {v.workload: v for v in findings.speed_verdicts(record.verdicts) if v.variant == variant}
+
+
+def _place(head: SessionHead) -> tuple[object, ...]:
+    machine = head.machine
+    return machine.name, machine.processor, machine.cores, machine.gpus, head.threads
+
+
+def grade(view: View) -> Iterator[Section]:
+    """The letter, and the rule behind it."""
+    rule = tuple(f"`{letter}`: {meaning}" for letter, meaning in RULE)
+    note = f"{view.record.grade_reason}. The rule; the lowest letter that applies is given:"
+    yield Section(f"Grade {shortened(view.record.grade, LONGEST_GRADE)}", note=note, lines=rule)
+
+
+def again(view: View) -> Iterator[Section]:
+    """The commands that give each number again, and where the records are."""
+    head = view.head
+    if view.record.status in ("aborted", "paused"):
+        yield Section("Go on with this session", code=(head.resume_command,))
+    lines: list[Line] = []
+    if view.replayed:
+        how = "On a bare checkout, by plain compiler lines, with a last line that says same or not"
+        lines.append(f"{how}: `sh recipe.sh CHECKOUT`.")
+    where = "`journal.jsonl` in the folder of the session; verdicts, cost and grade: `record.json`."
+    lines.append(f"Steps, times and outputs: {where}")
+    with_files = [record for record in latest_attempts(view.finished) if record.artifacts]
+    lines += [
+        f"Raw samples of `{course.name_of(record)}`: {', '.join(f'`{name}`' for name in record.artifacts)}"
+        for record in with_files
+    ]
+    lines += [f"All samples, one a row: `{head.report_command} --format csv`"] if with_files else []
+    note = "The whole session, with the same inputs, and this report from its records:"
+    yield Section("Each number", note=note, code=(head.command(), head.report_command))
+    yield Section(lines=tuple(lines))
+
+
+Part = Callable[[View], Iterable[Section]]
+FOLDS: dict[str, tuple[Part, ...]] = {
+    "Evidence": (correctness, speed, known_good, added, regressions, changes),
+    "Steps": (goal_section, course.steps, course.troubles, not_run),
+    "Environment": (course.environment,),
+    "Controls": (controls,),
+    "Jobs": (jobs,),
+    "Bottleneck": (bottlenecks,),
+    "L4 model": (modelled,),
+    "Money": (money,),
+    "Memory": (predictions, earlier, learnings),
+    "How to have each number again": (grade, again),
+}
+"""Every fold of the report, and the functions whose sections stand in it."""

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from loop.actions import ACTIONS
-from loop.base.documents import Complaint, Document, complain, parse_part
+from loop.base.documents import Complaint, Document, complain, parse
 from loop.base.errors import DefinitionError
-from loop.base.expressions.grammar import WORDS
+from loop.base.expressions import WORDS
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
@@ -153,7 +153,7 @@ def _check_arguments(
 ) -> Iterator[Complaint]:
     """`with:` against what the action takes; braces in a command are refused."""
     try:
-        parse_part(action.arguments, document, (*place, "with"))
+        parse(action.arguments, document, (*place, "with"))
     except DefinitionError as error:
         yield from error.complaints
     hint = "values reach a command through its environment: $LOOP_DEVICE, $LOOP_VARIANTS, ..."

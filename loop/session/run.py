@@ -13,11 +13,12 @@ from loop.base.documents import to_json
 from loop.base.errors import LoopError, MachineFailure, UsageError, WorkFailed
 from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
-from loop.base.places import WORKTREES, cache_folder, state_folder
+from loop.base.places import WORKTREES, cache_folder, refuse_unnamed, state_folder
 from loop.base.screen import Screen
 from loop.learning.memory import keep_sources
 from loop.learning.predicting import foresee, show_plan
 from loop.library import targets, trust
+from loop.library.hosted import hosted
 from loop.library.rates import rates
 from loop.model.index import SessionRow
 from loop.model.record import RESUMABLE, Closed, Opened, SessionHead, SessionRecord, Started
@@ -26,15 +27,15 @@ from loop.profile.promised import outcomes
 from loop.replay import recipe
 from loop.repository import revision, worktree
 from loop.session import closing
-from loop.session.bounds import Bounds, make_bounds
-from loop.session.drive import Ending, Show, drive, into
+from loop.session.bounds import Bounds, Ending
+from loop.session.drive import Show, drive, into
 from loop.session.next_session import with_failing_seed
 from loop.session.objective import Objective, refuse_unless_met, session_facts
 from loop.session.opening import (
     SessionRequest,
     announce,
+    asks_for_changes,
     make_head,
-    refuse_others,
     refuse_unasked,
     refuse_unchangeable,
     resolve,
@@ -70,10 +71,7 @@ class Session:
 
 
 def tree_of(head: SessionHead, folder: SessionFolder) -> Path:
-    """Where a session has its target edited: there, whatever somebody else's session calls itself.
-
-    Two copies of a project have equal files, and their sessions of one second have equal names.
-    """
+    """Where a session has its target edited: two copies of a project may have equal files and session names."""
     place = hashlib.sha256(f"{head.ground}\0{folder.path.resolve()}".encode()).hexdigest()
     return state_folder() / WORKTREES / Path(f"{head.id}-{place[:8]}").name
 
@@ -89,7 +87,8 @@ def run_session(request: SessionRequest, screen: Screen) -> int:
     request.asked.check(head, rates(setting.project))
     refuse_unready(request.campaign)
     refuse_unasked(head)
-    refuse_others(head, request.target)
+    if hosted() is None and asks_for_changes(head):  # A machine that works for another one was told its target.
+        refuse_unnamed(request.target, Path.cwd(), "change")
     refuse_unchangeable(head, setting.target, setting.project.target)
     if request.dry_run:
         return show_plan(head, rates(setting.project), screen, as_json=request.json)
@@ -118,7 +117,7 @@ def resume_session(name: str, request: SessionRequest, screen: Screen) -> int:
         ended = last_closed(folder.lines())
         if record is not None and ended is not None and ended.status not in RESUMABLE:
             screen.say(f"{folder.id} has ended already: {record.reason}")
-            return closing.tell(record, folder, screen, closing.recall(setting, folder.id), as_json=request.json)
+            return closing.tell(setting, record, folder, screen, as_json=request.json)
         if head.target != setting.target.name:
             raise UsageError(
                 f"{folder.id} is a session of target {head.target}, not of {setting.target.name}",
@@ -164,7 +163,7 @@ def resumable(session: Session, *, fresh: bool) -> int:
             journal, bounds, rows = opened(session, fresh=fresh)
             walk, ending = walked(session, journal, bounds, rows)
             record = closed(session, journal, walk, bounds.closed(ending))
-            return told(session, record, ending)
+            return announce_end(session, record, ending)
     except MachineFailure:
         raise
     except LoopError as error:
@@ -194,15 +193,15 @@ def folders_of(setting: Setting) -> Folders:
 
 def opened(session: Session, *, fresh: bool) -> tuple[Journal, Bounds, Sequence[SessionRow]]:
     """Begin a walk, from the first step again when `fresh`: its journal, what may end it, and earlier sessions."""
-    head, folder = session.head, session.folder
+    head, folder, request = session.head, session.folder, session.request
     journal = Journal(folder.path / "journal.jsonl")
     rows = index.rows(session.setting.project.sessions, last=index.LOOKED_BACK)
-    card = rates(session.setting.project)
-    results.add(folder, session.request.ai)
-    bounds = make_bounds(session.request.asked, head, card, journal.lines, results.used(folder)[0])
+    results.add(folder, request.ai)
+    card, ai = rates(session.setting.project), results.used(folder)[0]
+    bounds = request.asked.bounds(head, card, journal.lines, ai)
     journal.append(Opened(resumed=bool(journal.lines), fresh=fresh, pid=os.getpid()))
     session.screen.say(announce(head))
-    if session.request.events:
+    if request.events:
         began = {"schema_version": 1, "happening": "SessionBegan", "session": head.id}
         session.screen.data(to_json({**began, "folder": str(folder.path)}, None))
     folder.keep_reserve()
@@ -232,12 +231,13 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
         workshop=session.workshop,
         card=card,
     )
+    steps = [step for planned in head.plan.patterns if planned.planned for step in planned.pattern.steps]
     with open_bench(setting, head.device, head.threads) as bench:
-        if verifies(head):
+        if any(step.action == "kernel.verify" for step in steps):
             bench.warm_up()  # torch is imported while the compiler works
         walk = Walk(
             resolved=head.plan,
-            context=Context(bench, task, past_of(setting, head, rows), bounds.watch),
+            context=Context(bench, task, past_of(setting, head, task, rows), bounds.watch),
             facts=session_facts(card, head),
             objective=Objective.of(head),
             earlier=finished(journal.lines),
@@ -250,7 +250,7 @@ def walked(session: Session, journal: Journal, bounds: Bounds, rows: Sequence[Se
     return walk, ending
 
 
-def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> Past:
+def past_of(setting: Setting, head: SessionHead, task: Task, rows: Sequence[SessionRow]) -> Past:
     """What earlier sessions say that a step could want to know."""
     root = setting.project.sessions
     own = tuple(row for row in rows if row.target == head.target and row.id != head.id)
@@ -258,60 +258,41 @@ def past_of(setting: Setting, head: SessionHead, rows: Sequence[SessionRow]) -> 
         known_good=known_good(root, head),
         resources=known_resources(root, head, own),
         tries=tries(root, head),
-        lost=lost_ideas(root, head) if changes_something(head) else (),
-        searches=searches(root, head) if changes_something(head) else (),
+        lost=lost_ideas(root, head) if task.changes else (),
+        searches=searches(root, head) if task.changes else (),
         sessions=own,
         steps_of=lambda session: SessionFolder(root / session).finished(),
         gains=outcomes([row for row in rows if row.id != head.id]),
     )
 
 
-def verifies(head: SessionHead) -> bool:
-    """Whether the plan itself verifies something."""
-    planned = (one.pattern for one in head.plan.patterns if one.planned)
-    return any(step.action == "kernel.verify" for pattern in planned for step in pattern.steps)
-
-
-def changes_something(head: SessionHead) -> bool:
-    """Whether the session could come to a change of the target."""
-    return any(step.action.startswith("change.") for one in head.plan.patterns for step in one.pattern.steps)
-
-
 def closed(session: Session, journal: Journal, walk: Walk, ending: Ending) -> SessionRecord:
-    """Write down how it ended, work out what it means, render the report."""
-    setting, head, folder = session.setting, session.head, session.folder
-    unkept = keep_sources(setting.project, head, folder, walk.finished)
-    if unkept:
-        session.screen.say(unkept)
+    """Write down how it ended, work out what it means, render the report; a worktree without an edit goes."""
+    setting, head, folder, screen = session.setting, session.head, session.folder, session.screen
+    if unkept := keep_sources(setting.project, head, folder, walk.finished):
+        screen.say(unkept)
     record = closing.conclude(setting, head, folder, ending, sessions.wall_seconds(journal.lines))
     folder.write_record(record)
-    unwritten = recipe.write(setting.project, head, folder.path, folder.finished(), cache_folder() / "builds")
-    if unwritten:
-        session.screen.say(unwritten)
+    if unwritten := recipe.write(setting.project, head, folder.path, folder.finished(), cache_folder() / "builds"):
+        screen.say(unwritten)
     rendered = closing.render(setting, record, folder)
-    folder.write_report(rendered.text, {one.path: one.file for one in rendered.figures})
+    folder.write_report(rendered.text, {figure.path: figure.file for figure in rendered.figures})
     journal.append(Closed(status=record.status, reason=record.reason))
     journal.close()
     if record.status not in RESUMABLE:
-        clear_workshop(session)
+        tree = worktree.find(setting.project.target, session.workshop.tree)
+        if tree is not None and not tree.changed():
+            worktree.remove(tree)
     return record
 
 
-def clear_workshop(session: Session) -> None:
-    """Take the worktree of a session that has ended away, unless somebody has an edit in it."""
-    target = session.setting.project.target
-    tree = worktree.find(target, session.workshop.tree)
-    if tree is not None and not tree.changed():
-        worktree.remove(tree)
-
-
-def told(session: Session, record: SessionRecord, ending: Ending) -> int:
+def announce_end(session: Session, record: SessionRecord, ending: Ending) -> int:
     """Say how it ended. The walk's own exit code if it did not run to its end, else what the gates say."""
     request, folder, screen = session.request, session.folder, session.screen
-    recall = closing.recall(session.setting, session.head.id)
     if request.events:
-        screen.data(to_json({"happening": "SessionEnded", **closing.outcome(record, folder, recall)}, None))
-    said = closing.tell(record, folder, screen, recall, as_json=request.json)
+        outcome = closing.outcome(session.setting, record, folder)
+        screen.data(to_json({"happening": "SessionEnded", **outcome}, None))
+    by_gates = closing.tell(session.setting, record, folder, screen, as_json=request.json)
     if ending.status is not None and not closing.waiting_for(folder.finished()):
         screen.say(f"{ending.to_go_on}: {session.head.resume_command}")
-    return ending.exit_code or said
+    return ending.exit_code or by_gates

@@ -1,9 +1,10 @@
-"""Raw samples of a session, read back from its folder."""
+"""Raw samples of a session, read back from its folder, and as rows of CSV."""
 
 import contextlib
+import csv
+import io
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,22 +16,37 @@ from loop.model.change import BriefOutput
 from loop.model.measurement import Segment
 from loop.model.output import read_output
 from loop.model.record import Finished, latest_attempts
-from loop.report.exports import Sampled
+from loop.report.plain import one_line
 from loop.store.sessions import SAMPLES, SessionFolder
 
 _SEGMENTS = TypeAdapter(list[Segment])
+COLUMNS = {
+    "session": "the session's id",
+    "run": "number of the pattern's run in the session, from 1",
+    "pattern": "name of the pattern",
+    "step": "id of the step",
+    "attempt": "which attempt at the step, from 1",
+    "variant": "the side that was timed: `baseline`, a variant, `... again` or `... slowed by 5%`",
+    "workload": "name of the workload",
+    "round": "set of fresh processes, from 0: the replicate",
+    "segment": "number of the segment within its step, in the order in which they were timed, from 0",
+    "sample": "number of the sample within its segment, from 0",
+    "calls": "calls that the sample is the mean of",
+    "seconds": "seconds of one call",
+    "sm_clock_mhz": "clock of the GPU's multiprocessors after the segment; empty where nobody tells",
+    "power_w": "power draw of the board after the segment, likewise",
+    "temperature_c": "temperature of the chip after the segment, likewise",
+}
+"""Names of the columns and what they hold."""
+_FORMULA = ("=", "+", "-", "@", "\t")
+"""What a spreadsheet takes for a formula at the beginning of a cell."""
 
 
-@dataclass(frozen=True)
-class Read:
-    """What a session's sample files hold, and which of them could not be read."""
+def read_samples(folder: SessionFolder, finished: Sequence[Finished]) -> list[tuple[Finished, list[Segment]]]:
+    """The samples of every step's last attempt. Raises WorkFailed where files are gone or damaged.
 
-    sampled: tuple[Sampled, ...]
-    missing: tuple[str, ...]
-
-
-def read_samples(folder: SessionFolder, finished: Sequence[Finished]) -> Read:
-    """The samples of every step's last attempt, in the order of the steps."""
+    A part of the samples would look like all of them.
+    """
     sampled, missing = [], []
     for step in latest_attempts(finished):
         for name in (name for name in step.artifacts if name.startswith(f"{SAMPLES}/")):
@@ -38,19 +54,21 @@ def read_samples(folder: SessionFolder, finished: Sequence[Finished]) -> Read:
             if segments is None:
                 missing.append(name)
             else:
-                sampled.append(Sampled(step, tuple(segments)))
-    return Read(tuple(sampled), tuple(missing))
+                sampled.append((step, segments))
+    if missing:
+        said = f"{folder.path}: cannot be read: {', '.join(missing)}"
+        raise WorkFailed(said, hint="put the files back, or measure anew: loop run session")
+    return sampled
 
 
 def _segments(folder: SessionFolder, name: str) -> list[Segment] | None:
-    """None for a file that is gone or damaged, which is said, or that is not in the session's own folder."""
+    """None for a file that is gone or damaged, or that is not in the session's own folder."""
     path = (folder.path / name).resolve()
     if not path.is_relative_to(folder.path.resolve()):
         return None
     try:
-        return _SEGMENTS.validate_python(
-            json.loads(sums.opened(path, sums.read_regular(path)))["segments"], strict=False
-        )
+        stored = json.loads(sums.opened(path, sums.read_regular(path)))["segments"]
+        return _SEGMENTS.validate_python(stored, strict=False)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, ValidationError, LoopError):
         remark(f"left out: {path}: gone or damaged")
         return None
@@ -66,11 +84,23 @@ def say_damaged_patches(finished: Sequence[Finished]) -> None:
                     remark(f"{output.patch}: damaged: it is not the change that was judged")
 
 
-def required(folder: SessionFolder, read: Read) -> tuple[Sampled, ...]:
-    """The samples; LoopError where files are gone, for a part of them would look like all."""
-    if read.missing:
-        names = ", ".join(read.missing)
-        raise WorkFailed(
-            f"{folder.path}: cannot be read: {names}", hint="put the files back, or measure anew: loop run session"
-        )
-    return read.sampled
+def as_csv(session: str, sampled: Iterable[tuple[Finished, Sequence[Segment]]]) -> str:
+    """All samples as CSV (RFC 4180) under a line of names. A text that would be a formula gets a `'` before it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    for step, segments in sampled:
+        head = [_text(session), step.run, _text(step.pattern), _text(step.step), step.attempt]
+        for number, segment in enumerate(segments):
+            place = [_text(segment.side), _text(segment.workload), segment.round, number]
+            after = segment.sensors[1] if segment.sensors else None
+            sensors = (after.sm_clock_mhz, after.power_w, after.temperature_c) if after else (None, None, None)
+            cells = ["" if value is None else value for value in sensors]
+            for sample, seconds in enumerate(segment.seconds):
+                writer.writerow([*head, *place, sample, segment.calls, repr(seconds), *cells])
+    return out.getvalue()
+
+
+def _text(value: str) -> str:
+    line = one_line(value)
+    return f"'{line}" if line.startswith(_FORMULA) else line

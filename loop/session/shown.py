@@ -1,13 +1,13 @@
-"""What single steps of the bench found, as tables and lines on the screen."""
+"""What single steps of the bench found, as tables and lines on a terminal."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from loop.base.ratios import plain_ratio, times
 from loop.base.screen import Screen
 from loop.model.debugging import ExplainOutput
-from loop.model.measurement import ControlResult, VariantChecks
-from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
+from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of
 from loop.model.record import Finished
 from loop.model.sanitizing import SanitizeOutput
 from loop.profile.model import ChooseOutput, ResourcesOutput
@@ -19,146 +19,124 @@ MOST_FAILURES = 6
 """Failed checks of a variant that are told on the screen."""
 COLUMNS = 110
 """Width of a line on a control; its whole reason is in the JSON."""
-
-
 Again = Callable[[str, int], str]
 """Makes the command that verifies a variant on the values of a seed."""
 
 
 def show_findings(finished: Sequence[Finished], again: Again, screen: Screen) -> None:
     """Tables of checks and timings, to stdout."""
-    for explained in outputs_of(finished, ExplainOutput):
-        for one in explained.explanations:
-            screen.data(f"Why {one.variant} is wrong:")
-            for label, text in one.lines:
-                screen.data(f"  {label}: {text}")
-    for checked in outputs_of(finished, VerifyOutput):
-        _show_checks(checked, again, screen)
-        for text in checked.not_exercised:
-            screen.data(f"not exercised: {text}")
-    for sanitized in outputs_of(finished, SanitizeOutput):
-        _show_sanitized(sanitized, screen)
-    for measured in outputs_of(finished, MeasureOutput):
-        _show_timings(measured, screen)
-    for proved in outputs_of(finished, GateOutput):
-        _show_gate(proved, screen)
-    for chosen in outputs_of(finished, ChooseOutput):
-        _show_choices(chosen, screen)
-    for held in outputs_of(finished, ResourcesOutput):
-        _show_resources(held, screen)
+    for kind, show in SHOWN.items():
+        for output in outputs_of(finished, kind):
+            for line in show(output, again, screen):
+                screen.data(line)
 
 
-def _show_checks(output: VerifyOutput, again: Again, screen: Screen) -> None:
+def _explained(output: ExplainOutput, again: Again, screen: Screen) -> Iterator[str]:
+    for explanation in output.explanations:
+        yield f"Why {explanation.variant} is wrong:"
+        yield from (f"  {label}: {text}" for label, text in explanation.lines)
+
+
+def _checked(output: VerifyOutput, again: Again, screen: Screen) -> Iterator[str]:
     rows = []
     for checks in output.variants:
-        right = checks.count("right")
         plain = [check for check in checks.checks if check.workload.values == "normal"] or checks.checks
         largest = max((check.max_error or 0.0 for check in plain), default=0.0)
-        rows.append(
-            (
-                checks.variant + (" (emulated)" if checks.emulated else ""),
-                f"{right} of {len(checks.checks)}",
-                f"{largest:.1e}",
-                checks.tally_of_others,
-            )
-        )
+        name = checks.variant + (" (emulated)" if checks.emulated else "")
+        right = f"{checks.count('right')} of {len(checks.checks)}"
+        rows.append((name, right, f"{largest:.1e}", checks.tally_of_others))
     columns = 4 if any(row[-1] for row in rows) else 3
     heads = ("variant", "right", "largest error", "not right")
     screen.table(heads[:columns], [row[:columns] for row in rows])
     for checks in output.variants:
-        for line in checks.failures[:MOST_FAILURES]:
-            screen.data(f"{checks.variant}: {line}")
+        yield from (f"{checks.variant}: {line}" for line in checks.failures[:MOST_FAILURES])
         if len(checks.failures) > MOST_FAILURES:
-            screen.data(
-                f"{checks.variant}: and {len(checks.failures) - MOST_FAILURES} more; all of them with --json"
-            )
-        if not checks.right:
-            screen.data(_again(checks, again(checks.variant, output.seed)))
-    screen.data("")
+            left = len(checks.failures) - MOST_FAILURES
+            yield f"{checks.variant}: and {left} more; all of them with --json"
+        if not checks.right:  # By the emulator's schedule, too, where the first failure names one.
+            fault = checks.first_failure.fault if checks.first_failure else None
+            drawn = fault is not None and fault.seed is not None
+            schedule = f"LOOP_EMULATOR_SEED={fault.seed} " if fault and drawn else ""
+            what = "values and schedule" if drawn else "values"
+            yield f"the same {what} again: {schedule}{again(checks.variant, output.seed)}"
+    yield ""
+    yield from (f"not exercised: {text}" for text in output.not_exercised)
 
 
-def _again(checks: VariantChecks, command: str) -> str:
-    """The command with which the first failure comes again, by the emulator's schedule too where it named one."""
-    fault = checks.first_failure.fault if checks.first_failure else None
-    drawn = fault is not None and fault.seed is not None
-    schedule = f"LOOP_EMULATOR_SEED={fault.seed} " if fault and drawn else ""
-    what = "values and schedule" if drawn else "values"
-    return f"the same {what} again: {schedule}{command}"
-
-
-def _show_timings(output: MeasureOutput, screen: Screen) -> None:
-    words = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
-    rows = [
-        (
-            one.variant,
-            one.workload.name,
-            f"{one.reference_us:.1f}",
-            f"{one.candidate_us:.1f}",
-            times(one.ratio),
-            "-".join(map(plain_ratio, one.interval)),
-            words.get((one.variant, one.workload.name), "")
-            + ("" if one.timed_by == "loop" else " (its own clock)"),
-        )
-        for one in output.measurements
-    ]
-    heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
-    if rows:
-        screen.table(heads, rows, wrap=1)
-    for line in how_called(output):
-        screen.data(line)
-
-
-def _show_choices(output: ChooseOutput, screen: Screen) -> None:
-    for variant, calls in output.calls.items():
-        for told in calls:
-            launched = (f"{one.kernel}, {one.blocks} x {math.prod(one.block)} threads" for one in told.launches)
-            screen.data(f"{variant} on {told.workload.name}: {'; '.join(launched) or told.why}")
-            if told.remarks:
-                screen.data(f"  for {output.device} it estimates {', '.join(told.remarks)}")
-
-
-def _show_gate(output: GateOutput, screen: Screen) -> None:
-    for base in dict.fromkeys(control.base for control in output.controls):
-        screen.data(f"{base}:")
-        for control in output.controls:
-            if control.base == base:
-                screen.data(f"  {_fate(control):<8} {control.name:<42} {control.reason}".rstrip()[:COLUMNS])
-    left_out = dict.fromkeys(line.partition(":")[0] for line in output.not_applicable)
-    if left_out:
-        screen.data(f"not applicable: {', '.join(left_out)}")
-    if output.indistinguishable:
-        screen.data(f"not told by any input of the target: {', '.join(output.indistinguishable)}")
-    for line in output.wrong_reasons:
-        screen.data(f"rejected for another reason than its own: {line}")
-    screen.data(f"killed {output.killed} of {output.total}")
-
-
-def _fate(one: ControlResult) -> str:
-    """What became of a control, in a word."""
-    if one.killed:
-        return "killed"
-    return "SURVIVED" if one.survived else "passed" if one.kind == "honest" else "alike"
-
-
-def _show_resources(output: ResourcesOutput, screen: Screen) -> None:
-    heads = ("kernel", "regs", "spill", "shared", "blocks/SM", "MMA")
-    rows = [(row.name, *row.figures) for row in kernel_rows(output)]
-    if rows:
-        screen.table(heads, rows, wrap=0)
-    for line in (*summary_lines(output), *(f"not exercised: {text}" for text in output.not_exercised)):
-        screen.data(line)
-
-
-def _show_sanitized(output: SanitizeOutput, screen: Screen) -> None:
-    tools = tuple(dict.fromkeys(one.tool for one in output.runs))
-    status = {(one.variant, one.tool): one.status for one in output.runs}
-    names = dict.fromkeys(one.variant for one in output.runs)
+def _sanitized(output: SanitizeOutput, again: Again, screen: Screen) -> Iterator[str]:
+    tools = tuple(dict.fromkeys(run.tool for run in output.runs))
+    status = {(run.variant, run.tool): run.status for run in output.runs}
+    names = dict.fromkeys(run.variant for run in output.runs)
     if names:
         rows = [(name, *(status.get((name, tool), "not run") for tool in tools)) for name in names]
         screen.table(("variant", *tools), rows)
-    for one in (one for one in output.runs if one.status == "found"):
-        screen.data(f"{one.tool}: {one.told}")
-    for text in output.not_exercised:
-        screen.data(f"not exercised: {text}")
+    yield from (f"{run.tool}: {run.told}" for run in output.runs if run.status == "found")
+    yield from (f"not exercised: {text}" for text in output.not_exercised)
     if output.hint:
-        screen.data(output.hint)
+        yield output.hint
+
+
+def _timed(output: MeasureOutput, again: Again, screen: Screen) -> Iterator[str]:
+    words = {(verdict.variant, verdict.workload): verdict.verdict for verdict in output.verdicts}
+    rows = [
+        (
+            timing.variant,
+            timing.workload.name,
+            f"{timing.reference_us:.1f}",
+            f"{timing.candidate_us:.1f}",
+            times(timing.ratio),
+            "-".join(map(plain_ratio, timing.interval)),
+            words.get((timing.variant, timing.workload.name), "")
+            + ("" if timing.timed_by == "loop" else " (its own clock)"),
+        )
+        for timing in output.measurements
+    ]
+    if rows:
+        heads = ("variant", "workload", "library us", "ours us", "ratio", "99 %", "verdict")
+        screen.table(heads, rows, wrap=1)
+    yield from how_called(output)
+
+
+def _proved(output: GateOutput, again: Again, screen: Screen) -> Iterator[str]:
+    for base in dict.fromkeys(control.base for control in output.controls):
+        yield f"{base}:"
+        for control in output.controls:
+            honest = "passed" if control.kind == "honest" else "alike"
+            fate = "killed" if control.killed else "SURVIVED" if control.survived else honest
+            if control.base == base:
+                yield f"  {fate:<8} {control.name:<42} {control.reason}".rstrip()[:COLUMNS]
+    left_out = dict.fromkeys(line.partition(":")[0] for line in output.not_applicable)
+    if left_out:
+        yield f"not applicable: {', '.join(left_out)}"
+    if output.indistinguishable:
+        yield f"not told by any input of the target: {', '.join(output.indistinguishable)}"
+    yield from (f"rejected for another reason than its own: {line}" for line in output.wrong_reasons)
+    yield f"killed {output.killed} of {output.total}"
+
+
+def _chosen(output: ChooseOutput, again: Again, screen: Screen) -> Iterator[str]:
+    for variant, calls in output.calls.items():
+        for call in calls:
+            launches = (f"{one.kernel}, {one.blocks} x {math.prod(one.block)} threads" for one in call.launches)
+            yield f"{variant} on {call.workload.name}: {'; '.join(launches) or call.why}"
+            if call.remarks:
+                yield f"  for {output.device} it estimates {', '.join(call.remarks)}"
+
+
+def _resources(output: ResourcesOutput, again: Again, screen: Screen) -> Iterator[str]:
+    if rows := [(row.name, *row.figures) for row in kernel_rows(output)]:
+        screen.table(("kernel", "regs", "spill", "shared", "blocks/SM", "MMA"), rows, wrap=0)
+    yield from summary_lines(output)
+    yield from (f"not exercised: {text}" for text in output.not_exercised)
+
+
+SHOWN: dict[type[Output], Callable[[Any, Again, Screen], Iterator[str]]] = {
+    ExplainOutput: _explained,
+    VerifyOutput: _checked,
+    SanitizeOutput: _sanitized,
+    MeasureOutput: _timed,
+    GateOutput: _proved,
+    ChooseOutput: _chosen,
+    ResourcesOutput: _resources,
+}
+"""What a step found, and the function that shows it: a table goes out at once, then its lines."""

@@ -1,8 +1,7 @@
-"""A session in what a job summary or a comment holds: its first screen, shortened by whole rows."""
+"""A session in what a job summary or a comment holds: its first screen, shortened by whole rows and lines."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from loop.base.errors import UsageError
 from loop.model.record import Finished, SessionRecord
@@ -23,20 +22,9 @@ LONGEST, LONGEST_CELL = 500, 120
 _LINK = re.compile(r"https?://[!-;=?-~]{1,290}")
 _CALL = re.compile(r"\\.|(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)|(?P<call>@(?=\w)|#(?=\d))", re.DOTALL)
 
-Part = Callable[[int], tuple[str, bool]]
-"""From bytes to what fits into them (empty: nothing), and whether that is all of it."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One thing that is said, and what it is called where it has no room."""
-
-    name: str
-    within: Part
-
 
 def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIMIT, link: str = "") -> str:
-    """A session as Markdown of at most `limit` bytes. Raises LoopError where that is too few, or no link."""
+    """A session as Markdown of at most `limit` bytes. Raises UsageError where that is too few, or no link."""
     if limit < LEAST:
         raise UsageError(f"--limit {limit}: expected {LEAST} or more", hint=f"--limit {LIMIT} is a comment's")
     if link and not _LINK.fullmatch(link):
@@ -45,12 +33,16 @@ def digest(record: SessionRecord, finished: Sequence[Finished], limit: int = LIM
     head, foot = _head(record, screen, limit), _foot(record, limit, link)
     room = limit - _size(head) - _size(foot) - ROOM_FOR_WHAT_IS_LEFT_OUT
     parts, left = [head], []
-    for piece in _pieces(screen, finished):
-        text, whole = piece.within(room)
-        parts += [text] if text else []
-        room -= _size(text)
-        left += [] if whole else [piece.name]
-    note = f"\nShortened for length: {_named(left)}.\n" if left else ""
+    for name, texts in _pieces(screen, finished):
+        for text in map(quiet, texts):
+            if _size(text) > room:
+                left.append(name)
+                break
+            parts.append(text)
+            room -= _size(text)
+    names = [escape(shortened(name, 36)) for name in left[:2]]
+    names += [f"{len(left) - 2} more"] if len(left) > 2 else []
+    note = f"\nShortened for length: {say.listed(names)}.\n" if left else ""
     return "".join([*parts, note, foot])
 
 
@@ -65,12 +57,6 @@ def quiet(text: str) -> str:
     A code host looks for both in what it shows: an empty HTML comment parts the two halves.
     """
     return _CALL.sub(lambda found: f"{found[0]}<!-- -->" if found["call"] else found[0], text)
-
-
-def _named(left: Sequence[str]) -> str:
-    """The first of what has no room, and how many more."""
-    names = [escape(shortened(name, 36)) for name in left[:2]]
-    return say.listed([*names, f"{len(left) - 2} more"] if len(left) > 2 else names)
 
 
 def _size(text: str) -> int:
@@ -89,83 +75,46 @@ def _head(record: SessionRecord, screen: FirstScreen, limit: int) -> str:
 def _foot(record: SessionRecord, limit: int, link: str) -> str:
     command = record.head.report_command
     known = command if _size(command) <= limit // 4 else f"loop report {shortened(record.head.id, 80)}"
-    again = f"The whole report: {code(known)}"
-    return f"\n{again}{f', or [here](<{link}>)' if link else ''}.\n"
+    return f"\nThe whole report: {code(known)}{f', or [here](<{link}>)' if link else ''}.\n"
 
 
-def _pieces(screen: FirstScreen, finished: Sequence[Finished]) -> Iterator[Piece]:
-    """What is said, most important first: this is also the order in which room is given away."""
-    cause = [f"{'' if place else chr(10)}- {_line(text)}\n" for place, text in enumerate(screen.cause)]
-    yield Piece("what is wrong", _texts(cause))
+def _pieces(screen: FirstScreen, finished: Sequence[Finished]) -> Iterator[tuple[str, list[str]]]:
+    """What is said, most important first, each with its name: in this order room is given away."""
+    yield (
+        "what is wrong",
+        [f"{'' if place else chr(10)}- {_line(text)}\n" for place, text in enumerate(screen.cause)],
+    )
     command = f"\n{block([screen.command])}\n" if screen.command else ""
-    yield Piece("what to do next", _texts([f"\n**Next:** {_line(screen.next)}\n{command}"] if screen.next else []))
-    yield Piece("variants", _rows(screen.variants))
-    yield Piece("the known good", _texts([f"\n{paragraph(screen.known_good)}\n"] if screen.known_good else []))
-    for trouble in course.troubles(finished):
-        yield Piece(f"what {trouble.step} said", _texts(list(_trouble(trouble))))
-    for found in screen.wrong:
-        lines = [f"- {label}: {_line(text)}\n" for label, text in found.lines]
-        again = [f"- again: {code(shortened(found.command, LONGEST))}\n"] if found.command else []
-        said = [f"\n{code(found.variant)}:\n\n", *lines, *again] if lines or again else []
-        yield Piece(f"what else is wrong with {found.variant}", _texts(said))
+    yield "what to do next", [f"\n**Next:** {_line(screen.next)}\n{command}"] if screen.next else []
+    yield "variants", _rows(screen.variants) if screen.variants else []
+    yield "the known good", [f"\n{paragraph(screen.known_good)}\n"] if screen.known_good else []
+    for record in course.failed(finished):
+        yield f"what {course.name_of(record)} said", list(_trouble(record))
+    for diagnosis in screen.wrong:
+        lines = [f"- {label}: {_line(text)}\n" for label, text in diagnosis.lines]
+        lines += [f"- again: {code(shortened(diagnosis.command, LONGEST))}\n"] if diagnosis.command else []
+        name = diagnosis.variant
+        yield f"what else is wrong with {name}", [f"\n{code(name)}:\n\n", *lines] if lines else []
     first, *rest = (f"- {_line(text)}\n" for text in screen.lines)
-    yield Piece("cost", _texts([f"\n{first}", *rest]))
+    yield "cost", [f"\n{first}", *rest]
 
 
 def _line(text: str) -> str:
     return paragraph(shortened(text, LONGEST))
 
 
-def _trouble(trouble: course.Trouble) -> Iterator[str]:
-    """A failed step: its message, what it printed, what to do."""
-    yield f"\n{code(trouble.step)} failed: {_line(trouble.message)}\n"
-    printed = _printed(trouble.message)
-    if printed:
-        yield f"\n{block(printed, 'text')}\n"
-    if trouble.hint:
-        yield f"\nWhat usually cures it: {_line(trouble.hint)}\n"
+def _rows(content: Table) -> list[str]:
+    """A table line by line; rows come with the worst first, so that the last ones are left out."""
+    head, rule, *rows = table(content, letters=LONGEST_CELL).split("\n")
+    return [f"\n{head}\n{rule}\n{rows[0]}\n", *(f"{row}\n" for row in rows[1:])]
 
 
-def _printed(message: str) -> list[str]:
-    """Lines of a message that has several, or is too long for one; the first so many."""
-    lines = [line.rstrip() for line in plain(message).expandtabs(2).strip("\n").splitlines()]
-    if len(lines) < 2:
-        return []
-    more = len(lines) - LOG_LINES
-    return [line[:LONGEST] for line in lines[:LOG_LINES]] + ([f"... {more} more lines"] if more > 0 else [])
-
-
-def _texts(texts: Sequence[str]) -> Part:
-    """As many whole texts as fit; none where the first does not."""
-
-    def within(room: int) -> tuple[str, bool]:
-        kept = ""
-        for text in map(quiet, texts):
-            if _size(kept + text) > room:
-                return kept, False
-            kept += text
-        return kept, True
-
-    return within
-
-
-def _rows(content: Table | None) -> Part:
-    """A table with as many whole rows as fit; they come with the worst first."""
-
-    def within(room: int) -> tuple[str, bool]:
-        if content is None:
-            return "", True
-        low, high = 0, len(content.rows)
-        while low < high:
-            middle = (low + high + 1) // 2
-            fits = _size(_first(content, middle)) <= room
-            low, high = (middle, high) if fits else (low, middle - 1)
-        return (_first(content, low) if low else ""), low == len(content.rows)
-
-    return within
-
-
-def _first(content: Table, rows: int) -> str:
-    more = len(content.rows) - rows
-    note = f"\nand {say.count(more, 'row')} more\n" if more else ""
-    return f"\n{quiet(table(Table(content.columns, content.rows[:rows]), letters=LONGEST_CELL))}\n{note}"
+def _trouble(record: Finished) -> Iterator[str]:
+    """A failed step: its message, what it printed where that is more than a line, what to do."""
+    yield f"\n{code(course.name_of(record))} failed: {_line(record.message)}\n"
+    lines = [line.rstrip() for line in plain(record.message).expandtabs(2).strip("\n").splitlines()]
+    if len(lines) > 1:
+        left = [f"... {len(lines) - LOG_LINES} more lines"] if len(lines) > LOG_LINES else []
+        yield f"\n{block([*(line[:LONGEST] for line in lines[:LOG_LINES]), *left], 'text')}\n"
+    if record.hint:
+        yield f"\nWhat usually cures it: {_line(record.hint)}\n"

@@ -30,6 +30,7 @@ from loop.session.skipping import reason
 from loop.steps.context import Context, Result
 
 ENDED = ("passed", "failed", "skipped")
+REPORT_BUG = "please report it with the journal of this session"
 Key = tuple[int, str, str]
 """Run, pattern and step."""
 Clock = Callable[[], float]
@@ -72,8 +73,6 @@ class Outcome:
     hint: str | None = None
     output: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[str, Sequence[Segment]] = field(default_factory=dict)
-    skipped_because: str = ""
-    """Why it was skipped."""
     killed: bool = False
     """Whether it was ended at its limit."""
     failure: MachineFailure | None = None
@@ -89,7 +88,7 @@ class Outcome:
 
     @property
     def said(self) -> str:
-        """Everything that it says."""
+        """All its text, in which a failure of the machine may be named."""
         return "\n".join(map(str, (self.status, self.message, self.hint, self.output)))
 
 
@@ -156,23 +155,22 @@ class Walk:
             record = yield from self._step(run, pattern, index, ran)
             self.finished.append(record)
             ran = ran.after(pattern, step, record)
-            self.enough = self.objective is not None and self.objective.enough(self.finished, self._session())
+            self.enough = self.objective is not None and self.objective.enough(
+                self.finished, self.facts(self.finished)
+            )
             if ran.left or self.enough:
                 break
         return ran
-
-    def _session(self) -> Mapping[str, object]:
-        return self.facts(self.finished)
 
     def _otherwise(self) -> list[str]:
         """The pattern that answers a missed objective, once."""
         name = self.resolved.plan.otherwise
         if name is None or self.objective is None or self.stopped is not None:
             return []
-        known = any(one.pattern.name == name for one in self.resolved.patterns)
+        known = any(planned.pattern.name == name for planned in self.resolved.patterns)
         if not known or any(record.pattern == name for record in self.finished):
             return []
-        reached = self.objective.judge(self.finished, self._session())
+        reached = self.objective.judge(self.finished, self.facts(self.finished))
         return [name] if reached is not None and reached.missed else []
 
     def _step(self, run: int, pattern: Pattern, index: int, ran: Ran) -> Generator[Happening, None, Finished]:
@@ -182,14 +180,14 @@ class Walk:
         if earlier is not None and earlier.output.get("identity") is None:
             yield StepEnded(earlier, replayed=True)
             return earlier
-        skipped = self._skipped(step, ran)
-        if skipped is None:
+        because = reason(step, self._values(ran))
+        if not because:
             yield StepDue(pattern.name, step.id)
         started = Started(
             run=run,
             pattern=pattern.name,
             step=step.id,
-            attempt=sum(key_of(one) == key for one in self.begun) + 1,
+            attempt=sum(key_of(before) == key for before in self.begun) + 1,
             title=step.title,
             index=index,
             of=len(pattern.steps),
@@ -197,7 +195,10 @@ class Walk:
         )
         yield StepBegan(started)
         timer = StepTimer(self.clock)
-        outcome = skipped or (yield from self._done(step, started, timer, ran))
+        if because:
+            outcome = Outcome("skipped", f"skipped: {because}")
+        else:
+            outcome = yield from self._done(step, started, timer, ran)
         self.failure, self.bug = outcome.failure, self.bug or outcome.bug
         record = Finished(
             **started.model_dump(include={"run", "pattern", "step", "attempt", "budget_s"}),
@@ -206,42 +207,33 @@ class Walk:
             message=outcome.message,
             hint=outcome.hint,
             output=dict(outcome.output),
-            skipped_because=outcome.skipped_because,
+            skipped_because=because,
             killed=outcome.killed,
-            **({"seconds": 0.0} if skipped else timer.end()),
+            **({"seconds": 0.0} if because else timer.end()),
         )
         forget_what_stood_on(self.standing, record)
         yield StepEnded(record, outcome.samples)
         return record
 
-    def _skipped(self, step: Step, ran: Ran) -> Outcome | None:
-        """That a step's `when` does not hold; None when it is to be done."""
-        because = reason(step, self._values(ran))
-        return Outcome("skipped", f"skipped: {because}", skipped_because=because) if because else None
-
     def _done(
         self, step: Step, started: Started, timer: "StepTimer", ran: Ran
     ) -> Generator[Happening, None, Outcome]:
         """How a step ended, and whether the machine is behind it."""
-        gauge = Gauge(self.folders, self.refused)
-        outcome = yield from self._tried(step, started, timer, gauge, ran)
-        failure = outcome.failure or gauge.failure(bad=outcome.bad, said=outcome.said if outcome.bad else "")
-        return outcome if failure is None else self._broken(failure)
-
-    def _tried(
-        self, step: Step, started: Started, timer: "StepTimer", gauge: Gauge, ran: Ran
-    ) -> Generator[Happening, None, Outcome]:
+        gauge, failure = Gauge(self.folders, self.refused), None
         try:
             result = yield from self._act(step, started, timer, gauge)
+            outcome = self._judged(step, result, ran)
         except Exception as error:
             failure = behind(error, self.folders)
-            if failure is not None:
-                return self._broken(failure)
-            return _failed(error, step) if isinstance(error, LoopError) else _bug(error)
-        return self._judged(step, result, ran)
-
-    def _broken(self, failure: MachineFailure) -> Outcome:
-        """What to do about a failure of the machine."""
+            if isinstance(error, LoopError):
+                killed = error.exit_code == ExitCode.OVER_BUDGET
+                outcome = Outcome("failed", error.message, step.mend or error.hint, killed=killed)
+            else:
+                message, hint = f"bug in loop: {type(error).__name__}: {error}", REPORT_BUG
+                outcome = Outcome("failed", message, hint, {"traceback": traceback.format_exc()}, bug=True)
+        failure = failure or gauge.failure(bad=outcome.bad, text=outcome.said if outcome.bad else "")
+        if failure is None:
+            return outcome
         shop = self.context.task.workshop
         hint = failure.then(f"go on with: {shop.resume}" if shop else "run the same command again").hint or ""
         return Outcome("paused", failure.message, hint, failure=failure)
@@ -298,24 +290,21 @@ class Walk:
             "target": self.context.bench.target.name,
             "device": self.context.bench.device,
             "plan": self.resolved.plan.parameters,
-            "session": self._session(),
+            "session": self.facts(self.finished),
         }
 
     def _answer(self, pattern: Pattern, ran: Ran) -> str | None:
         """The pattern that answers an outcome, while it may still be visited; none to a pause."""
         for following in pattern.next if ran.status != "paused" else ():
-            if self._answers(following.when, ran):
-                self.visits[pattern.name, following.pattern] += 1
-                visited = self.visits[pattern.name, following.pattern]
-                return following.pattern if visited <= following.visits else None
+            try:
+                if not self._holds(following.when, ran):
+                    continue
+            except ExpressionError:  # It asks about a step that never ran.
+                continue
+            self.visits[pattern.name, following.pattern] += 1
+            visited = self.visits[pattern.name, following.pattern]
+            return following.pattern if visited <= following.visits else None
         return None
-
-    def _answers(self, when: str, ran: Ran) -> bool:
-        """Whether an outcome is of this kind; not when it asks about a step that never ran."""
-        try:
-            return self._holds(when, ran)
-        except ExpressionError:
-            return False
 
 
 def key_of(step: StepKey) -> Key:
@@ -342,24 +331,6 @@ def forget_what_stood_on(standing: dict[Key, Finished], record: Finished) -> Non
             del standing[key]
 
 
-def _failed(error: LoopError, step: Step) -> Outcome:
-    """How a step ended that said what is wrong."""
-    return Outcome(
-        "failed", error.message, step.mend or error.hint, killed=error.exit_code == ExitCode.OVER_BUDGET
-    )
-
-
-def _bug(error: Exception) -> Outcome:
-    """How a step ended in which loop made a mistake."""
-    return Outcome(
-        "failed",
-        f"bug in loop: {type(error).__name__}: {error}",
-        "please report it with the journal of this session",
-        {"traceback": traceback.format_exc()},
-        bug=True,
-    )
-
-
 class StepTimer:
     """Seconds of one step, and how long the screen was without a sign of life."""
 
@@ -373,20 +344,16 @@ class StepTimer:
         """Seconds since the step began."""
         return self._clock() - self._begun
 
-    def tick(self) -> bool:
+    def tick(self, least_s: float = HEARTBEAT_S) -> bool:
         """Whether it is time for a heartbeat, which counts as a sign of life."""
         now = self._clock()
-        if now - self._shown < HEARTBEAT_S:
+        silence = now - self._shown
+        if silence < least_s:
             return False
-        self._note(now)
+        self._silence, self._shown = max(self._silence, silence), now
         return True
-
-    def _note(self, now: float) -> None:
-        self._silence = max(self._silence, now - self._shown)
-        self._shown = now
 
     def end(self) -> dict[str, float]:
         """What the record says of time."""
-        now = self._clock()
-        self._note(now)
-        return {"seconds": now - self._begun, "longest_silence_s": self._silence}
+        self.tick(0.0)
+        return {"seconds": self._shown - self._begun, "longest_silence_s": self._silence}

@@ -126,7 +126,7 @@ def _plan(plan: Plan) -> tuple[Field, ...]:
 
 
 def _session(row: SessionRow) -> tuple[Field, ...]:
-    failed = " ".join(one.signature for one in row.failures)
+    failed = " ".join(one.text for one in row.failures)
     parts = (row.plan, row.target, row.device, row.environment.gpu or "", status_of(row), *row.variants)
     facts = " ".join(parts)
     return (NAME, row.id), (STEP, facts), (STEP, f"{row.reason} {failed}")

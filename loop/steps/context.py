@@ -21,7 +21,7 @@ from loop.model.output import Output
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
 from loop.model.record import Finished, KnownGood, KnownResources, Machine
-from loop.report.markdown import Chapter
+from loop.report.sections import Section
 from loop.workers.bench import Bench
 
 
@@ -156,7 +156,7 @@ class Action:
 
     run: Callable[[Context, Any], Working[Output]]
     """Does it, yielding ticks while it waits."""
-    chapter: Callable[[Any], Chapter | None] | None = None
+    section: Callable[[Any], Section | None] | None = None
     """What its output adds to the report, where no section of the report's own shows it."""
 
     @property

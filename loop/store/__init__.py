@@ -1,10 +1,9 @@
 """Session folders, journals and their index.
 
 Folders are the truth. Begin with `sessions` (a folder: head, record, report) and `journal` (one line an event,
-on disk before the next thing begins). The index (`database`) is one SQLite table in the cache folder, derived
-from the folders. A folder whose files have another size or time is read again (`rows`). One that is gone is
-forgotten, and a copy counts once. Damage is named where it is left out. A torn index is made anew; where no file
-can be kept, it is kept in memory.
+on disk before the next thing begins). The `index` is one SQLite table in the cache folder, derived from the
+folders; `rows` makes its rows. A folder that is gone is forgotten, and a copy counts once. Damage is named where
+it is left out.
 
 `fingerprints` takes out of the errors of a session what differs from run to run.
 `snapshots` keeps the target's files where a step failed or got past a failure.

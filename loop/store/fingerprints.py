@@ -7,11 +7,9 @@ linker, CUDA, git or Python call the error stays, and so do the names of symbols
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from loop.base.processes import describe_exit
-from loop.model.index import FailureSeen
-from loop.model.measurement import Check
+from loop.model.index import FailureSeen, Fingerprint
 from loop.model.output import CommandOutput, VerifyOutput, read_output
 from loop.model.record import Finished
 
@@ -86,23 +84,14 @@ PROGRAMS = (
 )
 
 
-@dataclass(frozen=True)
-class Fingerprint:
-    """What failed, in words that are the same the next time."""
-
-    text: str
-    subject: str = ""
-    """The variant that failed, where others in the same step may be right."""
-
-    @property
-    def key(self) -> str:
-        """Hash of the words."""
-        return hashlib.sha256(self.text.encode(errors="backslashreplace")).hexdigest()[:KEY]
+def _known_by(text: str, subject: str = "") -> Fingerprint:
+    key = hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:KEY]
+    return Fingerprint(text=text, key=key, subject=subject)
 
 
 def fingerprint(text: str) -> Fingerprint:
     """The fingerprint of an error text, of whatever length."""
-    return Fingerprint(normal(telling_line(text)) or "no message")
+    return _known_by(normal(telling_line(text)) or "no message")
 
 
 def telling_line(text: str) -> str:
@@ -129,7 +118,11 @@ def normal(line: str) -> str:
     low = text.lower()
     if any(words in low for words in MEMORY):
         return "CUDA out of memory" if "cuda" in low else "out of memory"
-    text = _without_place(text)
+    # What stands before the error goes: the last place in a file, the variant, the program that met it.
+    places = [match.end() for match in PLACE.finditer(text)]
+    text = text[places[-1] :] or text if places else text
+    begins = [text.find(words) for words in ANCHORS if words in text]
+    text = text[min(begins) :] if begins else text
     text = SUGGESTION.sub("", LABEL.sub("", text))
     text = DATE.sub("N", IDENTITY.sub("ADDRESS", QUOTES.sub("", text)))
     text = TEMPORARY.sub("TEMPORARY", FILE.sub(_file, text))
@@ -138,19 +131,9 @@ def normal(line: str) -> str:
     return " ".join(text.split())[:LONGEST].rstrip(" .")
 
 
-def _without_place(text: str) -> str:
-    """Without what stands before the error: the last place in a file, the variant, the program that met it."""
-    end = 0
-    for match in PLACE.finditer(text):
-        end = match.end()
-    text = text[end:] or text
-    begins = [text.find(words) for words in ANCHORS if words in text]
-    return text[min(begins) :] if begins else text
-
-
-def _file(found: re.Match[str]) -> str:
+def _file(match: re.Match[str]) -> str:
     """The name of a header, a library or a program; for other paths a word; what only has a slash stays."""
-    text = found[0]
+    text = match[0]
     if not (text.startswith(("/", "./", "../", "~/")) or text.count("/") > 1 or "." in text.rpartition("/")[2]):
         return text
     name = text.rstrip("/.").rpartition("/")[2]
@@ -159,14 +142,14 @@ def _file(found: re.Match[str]) -> str:
     return name if stable or name in PROGRAMS else "PATH"
 
 
-def _hash(found: re.Match[str]) -> str:
-    text = found[0]
+def _hash(match: re.Match[str]) -> str:
+    text = match[0]
     return "HASH" if any(c.isdigit() for c in text) and any(c.isalpha() for c in text) else text
 
 
-def _number(found: re.Match[str]) -> str:
+def _number(match: re.Match[str]) -> str:
     """Codes of errors and exits say what failed; other numbers say when and where."""
-    return found[0].rstrip(".,") if found[1] else "N" + ("" if found[0][-1].isdigit() else found[0][-1])
+    return match[0].rstrip(".,") if match[1] else "N" + ("" if match[0][-1].isdigit() else match[0][-1])
 
 
 KEPT = 400
@@ -176,21 +159,19 @@ KEPT = 400
 def failures_of(session: str, finished: Iterable[Finished]) -> tuple[FailureSeen, ...]:
     """The failures of a session, each fingerprint once a step: of all attempts, those before a fresh start too."""
     ended = list(finished)
-    found: dict[tuple[str, str, str], FailureSeen] = {}
+    failures: dict[tuple[str, str, str], FailureSeen] = {}
     for index, record in enumerate(ended):
-        for fingerprint in of_step(record) if record.status == "failed" else ():
-            gone = any(_gets_past(later, record, fingerprint) for later in ended[index + 1 :])
-            found[(record.pattern, record.step, fingerprint.key)] = FailureSeen(
-                signature=fingerprint.text,
-                key=fingerprint.key,
-                subject=fingerprint.subject,
+        for failed in of_step(record) if record.status == "failed" else ():
+            gone = any(_gets_past(later, record, failed) for later in ended[index + 1 :])
+            failures[(record.pattern, record.step, failed.key)] = FailureSeen(
+                **dict(failed),
                 pattern=record.pattern,
                 step=record.step,
                 message=record.message[:KEPT],
                 hint=(record.hint or "")[:KEPT],
                 cured_by=session if gone else None,
             )
-    return tuple(found.values())
+    return tuple(failures.values())
 
 
 def of_step(record: Finished) -> tuple[Fingerprint, ...]:
@@ -199,32 +180,25 @@ def of_step(record: Finished) -> tuple[Fingerprint, ...]:
     wrong = []
     for checks in (verified.control, *verified.variants) if verified else ():
         # By the kind of its failure: how many elements, and by how much, differs from run to run.
-        if checks is not None and checks.first_failure is not None:
-            wrong.append(Fingerprint(f"{checks.variant} {_kind(checks.first_failure)}", checks.variant))
+        if checks is not None and (failure := checks.first_failure) is not None:
+            kind = f"{failure.status}: {normal(failure.fault.text if failure.fault else failure.message)}"
+            if failure.status in ("wrong", "tampered"):
+                kind = "inexact" if failure.status == "wrong" and not failure.wrong else failure.status
+            wrong.append(_known_by(f"{checks.variant} {kind}", checks.variant))
     if wrong:
         return tuple(wrong)
     if record.killed:
-        return (Fingerprint(f"{record.action}: over its limit"),)
+        return (_known_by(f"{record.action}: over its limit"),)
     command = read_output(record, CommandOutput)
-    if command:
-        return (_of_command(command) or fingerprint(record.message),)
-    return (fingerprint(record.message),)
+    return ((command and _of_command(command)) or fingerprint(record.message),)
 
 
 def _of_command(output: CommandOutput) -> Fingerprint | None:
     """The line that names the error; where none does, how it ended and the last thing it said. None at a gate."""
     how, line = describe_exit(output.code), telling_line(output.output)
     if tells(line):
-        return Fingerprint(normal(line))
-    return Fingerprint(f"{how}: {normal(line)}" if line else how) if output.code else None
-
-
-def _kind(failure: Check) -> str:
-    if failure.status == "wrong":
-        return "wrong" if failure.wrong else "inexact"
-    if failure.status == "tampered":
-        return failure.status
-    return f"{failure.status}: {normal(failure.fault.text if failure.fault else failure.message)}"
+        return _known_by(normal(line))
+    return _known_by(f"{how}: {normal(line)}" if line else how) if output.code else None
 
 
 def _gets_past(later: Finished, record: Finished, failed: Fingerprint) -> bool:
@@ -233,5 +207,5 @@ def _gets_past(later: Finished, record: Finished, failed: Fingerprint) -> bool:
         return False
     if later.status == "passed":
         return True
-    subjects = {fingerprint.subject for fingerprint in of_step(later)} if later.status == "failed" else {""}
+    subjects = {other.subject for other in of_step(later)} if later.status == "failed" else {""}
     return bool(failed.subject) and "" not in subjects and failed.subject not in subjects

@@ -89,13 +89,13 @@ def read(path: Path) -> list[Line]:
 
 def whole_lines(path: Path) -> tuple[list[Line], str]:
     """The lines before any damage, and what the damage is; raises LoopError only where nothing can be read."""
-    found: list[Line] = []
+    lines: list[Line] = []
     chain = _chain(path, _parts(path))
     try:
-        found.extend(line for line, _ in chain)
+        lines.extend(line for line, _ in chain)
     except LoopError as error:
-        return found, error.message
-    return found, ""
+        return lines, error.message
+    return lines, ""
 
 
 def _parts(path: Path) -> list[bytes]:
@@ -127,21 +127,21 @@ def _chain(path: Path, parts: Sequence[bytes] | None = None) -> Iterator[tuple[L
         if not whole:
             raise WorkFailed(f"{what}: its checksum does not match", hint=hint)
         yield line, before
-    _, told, whole = sums.parted(torn[:-1], before)
-    if whole and told.encode() in torn:  # Its line end is another byte: a kill leaves less of a line.
+    _, checksum, whole = sums.parted(torn[:-1], before)
+    if whole and checksum.encode() in torn:  # Its line end is another byte: a kill leaves less of a line.
         hint = f"the {len(rows)} lines before it are whole; end line {len(rows) + 1} with a line end"
         raise WorkFailed(f"{path}:{len(rows) + 1}: damaged line end", hint=hint)
 
 
 def finished(lines: Iterable[Line]) -> tuple[Finished, ...]:
     """The steps that have ended, in order; those before a fresh start no longer count."""
-    found: list[Finished] = []
+    ended: list[Finished] = []
     for line in lines:
         if isinstance(line.event, Opened) and line.event.fresh:
-            found.clear()
+            ended.clear()
         elif isinstance(line.event, Finished):
-            found.append(line.event)
-    return tuple(found)
+            ended.append(line.event)
+    return tuple(ended)
 
 
 def open_step(lines: Iterable[Line]) -> Started | None:

@@ -16,91 +16,86 @@ from loop.model.sanitizing import SanitizeOutput
 
 TIMES = ("kernel.measure", "kernel.compare")
 """Actions that check outputs while they time."""
-
-
-class Outcome(NamedTuple):
-    """One check; what is None is the session's."""
-
-    variant: str
-    check: str
-    passed: bool
-    build: str | None = None
-    threads: int | None = None
-    seed: int | None = None
-    emulated: bool = False
+Outcome = tuple[Judgement, str, bool]
+"""A judgement without checks, one check of it, and whether that passed."""
+Key = tuple[str, str, int, int, bool, str]
+"""Variant, check, threads, seed, whether it was emulated, and device."""
 
 
 def judgements(head: SessionHead, steps: Sequence[Finished]) -> tuple[Judgement, ...]:
     """What the checks of a session say. A check that failed once in it is wrong, whatever came of it later."""
-    builds_made = [build for step in steps for build in step.output.get("builds", ())]
-    copies = {
-        build["build_id"] for build in builds_made if not build.get("compiled", True)
-    }  # Of Python, which no build is of.
-    builds = {build["variant"]: build["build_id"] for build in builds_made}
     grouped: dict[Judgement, dict[str, bool]] = {}
-    for outcome in (*_verified(steps), *_others(steps)):
-        build = builds.get(outcome.variant, "") if outcome.build is None else outcome.build
-        judgement = Judgement(
-            variant=outcome.variant,
-            build="" if build in copies else build,
-            threads=0 if head.device == "cuda" else outcome.threads or head.threads,
-            seed=head.seed if outcome.seed is None else outcome.seed,
-            emulated=outcome.emulated,
-        )
+    for judgement, check, passed in (*_verified(head, steps), *_others(head, steps)):
         checks = grouped.setdefault(judgement, {})
-        checks[outcome.check] = outcome.passed and checks.get(outcome.check, True)
-    every = []
-    for judgement, checks in grouped.items():
-        right = tuple(name for name, passed in checks.items() if passed)
-        wrong = tuple(name for name, passed in checks.items() if not passed)
-        every.append(judgement.model_copy(update={"right": right, "wrong": wrong}))
-    return tuple(every)
+        checks[check] = passed and checks.get(check, True)
+    return tuple(
+        judgement.model_copy(
+            update={
+                "right": tuple(check for check, passed in checks.items() if passed),
+                "wrong": tuple(check for check, passed in checks.items() if not passed),
+            }
+        )
+        for judgement, checks in grouped.items()
+    )
 
 
-def _verified(steps: Sequence[Finished]) -> Iterator[Outcome]:
+def _verified(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Outcome]:
     """Checks against the reference.
 
     Beside a control that failed they say nothing, nor where a step calls a variant neither right nor wrong.
     """
+    _, copies = _builds(steps)
     for step in steps:
         output = read_output(step, VerifyOutput)
         if output is None or (output.control is not None and not output.control.right):
             continue
         for checks in output.variants:
-            emulated = checks.emulated or step.action == "kernel.emulate"
+            build = checks.build_id or ""
             for check in checks.checks:
                 name = check.workload.name
                 if not check.passed or checks.variant in output.right or checks.first_failure:
-                    yield Outcome(
+                    judgement = Judgement(
                         variant=checks.variant,
-                        check=name if check.inputs == "contiguous" else f"{name}, {check.inputs}",
-                        passed=check.passed,
-                        build=checks.build_id or "",
-                        threads=check.threads,
+                        build="" if build in copies else build,
+                        threads=0 if head.device == "cuda" else check.threads or head.threads,
                         seed=output.seed,
-                        emulated=emulated,
+                        emulated=checks.emulated or step.action == "kernel.emulate",
                     )
+                    layout = "" if check.inputs == "contiguous" else f", {check.inputs}"
+                    yield judgement, f"{name}{layout}", check.passed
 
 
-def _others(steps: Sequence[Finished]) -> Iterator[Outcome]:
+def _others(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Outcome]:
     """Properties, sanitizers, and outputs of timed calls."""
+    builds, copies = _builds(steps)
+    threads = 0 if head.device == "cuda" else head.threads
+
+    def judged(variant: str) -> Judgement:
+        build = builds.get(variant, "")
+        return Judgement(variant=variant, build="" if build in copies else build, threads=threads, seed=head.seed)
+
     for step in steps:
         if step.action == "kernel.properties":
-            for one in (PropertyCheck.model_validate(o, strict=False) for o in step.output.get("checks", ())):
-                if one.status != "inapplicable":
-                    check = f"{one.workload}, property {one.property}"
-                    yield Outcome(one.variant, check, one.status == "holds")
+            for fields in step.output.get("checks", ()):
+                check = PropertyCheck.model_validate(fields, strict=False)
+                if check.status != "inapplicable":
+                    name = f"{check.workload}, property {check.property}"
+                    yield judged(check.variant), name, check.status == "holds"
         timed = read_output(step, Output) if step.action in TIMES else None
         for verdict in timed.verdicts if timed else ():
             if verdict.verdict != "invalid":
-                check = f"{verdict.workload}, timed against {verdict.against}"
-                yield Outcome(verdict.variant, check, verdict.verdict != "incorrect")
+                name = f"{verdict.workload}, timed against {verdict.against}"
+                yield judged(verdict.variant), name, verdict.verdict != "incorrect"
     for output in outputs_of(steps, SanitizeOutput):
-        yield from (Outcome(name, "sanitizers", name in output.clean) for name in (*output.clean, *output.found))
+        for variant in (*output.clean, *output.found):
+            yield judged(variant), "sanitizers", variant in output.clean
 
 
-Key = tuple[str, str, int, int, bool, str]
-"""Variant, check, threads, seed, whether it was emulated, and device."""
+def _builds(steps: Sequence[Finished]) -> tuple[dict[str, str], set[str]]:
+    """Variant to its last build, and the builds that are copies of Python files: no judgement is of these."""
+    made = [build for step in steps for build in step.output.get("builds", ())]
+    copies = {build["build_id"] for build in made if not build.get("compiled", True)}
+    return {build["variant"]: build["build_id"] for build in made}, copies
 
 
 class Passed(NamedTuple):
@@ -110,45 +105,6 @@ class Passed(NamedTuple):
     """Of the session among all."""
     sources: tuple[str, str]
     session: str
-
-
-@dataclass(frozen=True)
-class PastJudgements:
-    """All judgements of some sessions, the oldest first, by what they passed."""
-
-    judged: list[tuple[int, SessionRow, Judgement]]
-    passed: dict[Key, list[Passed]]
-    clean: dict[str, list[Passed]]
-    """Variant to the judgements in which nothing failed."""
-
-    @classmethod
-    def of(cls, rows: Sequence[SessionRow]) -> "PastJudgements":
-        """That of sessions of one target."""
-        own = ((place, row) for place, row in enumerate(rows) if not row.recorded)
-        past = cls([(place, row, judgement) for place, row in own for judgement in row.judged], {}, {})
-        for place, row, judgement in past.judged:
-            passed = Passed(place, row.sources(judgement), row.id)
-            for check in judgement.right:
-                past.passed.setdefault(_key(row, judgement, check), []).append(passed)
-            if not judgement.wrong:
-                past.clean.setdefault(judgement.variant, []).append(passed)
-        return past
-
-    @property
-    def failures(self) -> list[tuple[int, SessionRow, Judgement, str]]:
-        """The last failure of each check of each sources, the latest first."""
-        every = [
-            (place, row, judgement, check) for place, row, judgement in self.judged for check in judgement.wrong
-        ]
-        last = {
-            (_key(row, judgement, check), row.sources(judgement)): (place, row, judgement, check)
-            for place, row, judgement, check in every
-        }
-        return sorted(last.values(), key=lambda failure: -failure[0])
-
-    def passes(self, key: Key, *, whole: bool = False) -> list[Passed]:
-        """Where a check passed. `whole`: or everything that was checked of its variant."""
-        return [*self.passed.get(key, ()), *(self.clean.get(key[0], ()) if whole else ())]
 
 
 @dataclass(frozen=True)
@@ -172,18 +128,32 @@ def standing(
     files stands although other files passed it in between. `declared`: variant to the names of its workloads. A
     failure on a workload that the target no longer has stands until a session finds other sources right.
     """
-    past, found = PastJudgements.of(rows), []
-    here = {(j.variant, row.sources(j)) for _, row, j in past.judged if row.ground == ground}
-    for place, row, judgement, check in past.failures:
-        key, sources, names = _key(row, judgement, check), row.sources(judgement), declared.get(judgement.variant)
-        if names is not None:
-            gone = check != "sanitizers" and check.partition(", ")[0] not in names
-            since = [passing for passing in past.passes(key, whole=gone) if passing.place > place]
-            mended = any(passing.sources != sources for passing in since)
-            if not mended or (judgement.variant, sources) in here:
-                flaky = [passing.session for passing in past.passes(key) if passing.sources == sources]
-                found.append(StandingFailure(row, judgement, check, flaky[-1] if flaky else ""))
-    return tuple(found)
+    judged = [(place, row, j) for place, row in enumerate(rows) if not row.recorded for j in row.judged]
+    passed: dict[Key, list[Passed]] = {}
+    clean: dict[str, list[Passed]] = {}
+    last: dict[tuple[Key, tuple[str, str]], tuple[int, StandingFailure]] = {}
+    for place, row, judgement in judged:
+        sources = row.sources(judgement)
+        for check in judgement.right:
+            passed.setdefault(_key(row, judgement, check), []).append(Passed(place, sources, row.id))
+        if not judgement.wrong:
+            clean.setdefault(judgement.variant, []).append(Passed(place, sources, row.id))
+        for check in judgement.wrong:
+            last[_key(row, judgement, check), sources] = place, StandingFailure(row, judgement, check)
+    here = {(j.variant, row.sources(j)) for _, row, j in judged if row.ground == ground}
+    stands = []
+    for (key, sources), (place, failure) in sorted(last.items(), key=lambda item: -item[1][0]):
+        variant, check = key[:2]
+        if variant not in declared:
+            continue
+        gone = check != "sanitizers" and check.partition(", ")[0] not in declared[variant]
+        passes = passed.get(key, [])
+        since = [*passes, *(clean.get(variant, []) if gone else [])]
+        mended = any(later.place > place and later.sources != sources for later in since)
+        if not mended or (variant, sources) in here:
+            flaky = [other.session for other in passes if other.sources == sources]
+            stands.append(StandingFailure(failure.row, failure.judgement, check, flaky[-1] if flaky else ""))
+    return tuple(stands)
 
 
 def _key(row: SessionRow, judgement: Judgement, check: str) -> Key:
@@ -210,18 +180,16 @@ def unjudged(
         if row.ground == ground and not row.recorded:
             for judgement in row.judged:
                 judged.setdefault(judgement.variant, set()).update(judgement.right, judgement.wrong)
-    found: dict[str, tuple[str, ...]] = {}
+    missing: dict[str, tuple[str, ...]] = {}
     for variant, sets in declared.items():
-        missing = {name: set(every) - judged.get(variant, set()) for name, every in sets.items()}
-        texts = tuple(
-            name
-            if len(missing[name]) == len(every)
-            else f"{name} ({len(missing[name])} of {len(every)} workloads)"
-            for name, every in sets.items()
-            if missing[name]
-        )
-        found |= {variant: texts} if texts else {}
-    return found
+        texts = []
+        for name, workloads in sets.items():
+            left = len(set(workloads) - judged.get(variant, set()))
+            if left:
+                texts.append(name if left == len(workloads) else f"{name} ({left} of {len(workloads)} workloads)")
+        if texts:
+            missing[variant] = tuple(texts)
+    return missing
 
 
 def wrong_builds(rows: Sequence[SessionRow]) -> set[tuple[str, str, str]]:

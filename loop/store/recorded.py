@@ -1,10 +1,6 @@
 """Sessions recorded elsewhere, as folders beside this project's own: `recorded.json` with their raw rows."""
 
-import contextlib
-import os
-import secrets
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.documents import sums, to_json
@@ -27,31 +23,27 @@ def put(root: Path, sessions: Sequence[RecordedSession]) -> tuple[list[str], lis
     written before a kill or a full disk is taken as it is by the next import. Rows that say more replace those
     that are there.
     """
-    there = [session for session in sessions if _refuse_another(root, session)]
+    there = []
+    for session in sessions:
+        path = root / session.id
+        if path.exists():
+            if _facts(read(path)) != _facts(session):
+                raise UsageError(
+                    f"{path}: already there, with other rows than {session.row.id} has in this file",
+                    hint="give the history another `source`, or move that folder away",
+                )
+            there.append(session)
     new = [session for session in sessions if session not in there]
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        for one in new:
-            _make(root, one)
-        for one in there:
-            if read(root / one.id) != one:
-                sums.write_sealed(root / one.id / NAME, one)
+        for session in new:
+            (root / session.id).mkdir(parents=True, exist_ok=True)
+            sums.write_sealed(root / session.id / NAME, session)
+        for session in there:
+            if read(root / session.id) != session:
+                sums.write_sealed(root / session.id / NAME, session)
     except OSError as error:
         raise unwritable(root, error) from error
     return [session.id for session in new], [session.id for session in there]
-
-
-def _refuse_another(root: Path, session: RecordedSession) -> bool:
-    """Whether the session is there. Raises LoopError where what is there says something else."""
-    path = root / session.id
-    if not path.exists():
-        return False
-    if _facts(read(path)) != _facts(session):
-        raise UsageError(
-            f"{path}: there is such a session already, with other rows than {session.row.id} has in this file",
-            hint="give the history another `source`, or move that folder away",
-        )
-    return True
 
 
 def _facts(session: RecordedSession) -> RecordedSession:
@@ -59,21 +51,6 @@ def _facts(session: RecordedSession) -> RecordedSession:
     row = session.row.model_copy(update={"applied": ()})
     rows = session.model_copy(update={"row": row, "patterns": {}, "stated": []})
     return RecordedSession.model_validate_json(to_json(rows))
-
-
-def _make(root: Path, session: RecordedSession) -> None:
-    """The folder with its file, whole or not at all."""
-    temporary = root / f".{secrets.token_hex(8)}"
-    temporary.mkdir()
-    try:
-        sums.write_sealed(temporary / NAME, session)
-        os.rename(temporary, root / session.id)
-    except OSError:
-        if not (root / session.id / NAME).is_file():  # Another import may have been quicker.
-            raise
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(temporary)
 
 
 def read(folder: Path) -> RecordedSession:
@@ -87,15 +64,13 @@ def read(folder: Path) -> RecordedSession:
 
 def every(root: Path) -> list[RecordedSession]:
     """All recorded sessions of a folder, history by history, in their order; damaged ones are left out."""
-    return sorted(_readable(root), key=lambda one: (one.history, one.position))
-
-
-def _readable(root: Path) -> Iterator[RecordedSession]:
-    for path in sorted(root.glob(f"recorded-*/{NAME}")):
+    sessions = []
+    for path in root.glob(f"recorded-*/{NAME}"):
         try:
-            yield read(path.parent)
+            sessions.append(read(path.parent))
         except LoopError as error:
             left_out(error)
+    return sorted(sessions, key=lambda session: (session.history, session.position))
 
 
 def row_of(session: RecordedSession) -> SessionRow:
@@ -107,11 +82,8 @@ def row_of(session: RecordedSession) -> SessionRow:
         for resource, usd in stated.items()
         if usd is not None
     )
-    missing = tuple(
-        Unmeasured(resource=resource, reason="its report states none")
-        for resource, usd in stated.items()
-        if usd is None
-    )
+    reason = "its report states none"
+    missing = tuple(Unmeasured(resource=name, reason=reason) for name, usd in stated.items() if usd is None)
     runs = tuple(
         PatternRun(pattern=name, status="passed", seconds=minutes * 60, started=None, whole=True)
         for name, minutes in session.patterns.items()

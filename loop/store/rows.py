@@ -4,15 +4,14 @@ import datetime
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
 from loop.model.bisect import BisectOutput
 from loop.model.change import DecisionOutput, hosts_of, kept
-from loop.model.gain import GainOutcome, Promise, Promised
+from loop.model.gain import Promise, Promised
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
-from loop.model.money import Bill
 from loop.model.output import Output, outputs_of
 from loop.model.plan import PlannedPattern
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
@@ -20,7 +19,7 @@ from loop.model.verdict import Verdict
 from loop.store import journal, recorded
 from loop.store.fingerprints import failures_of
 from loop.store.judgements import judgements
-from loop.store.sessions import HEAD, RECORD, SessionFolder, cut, other_format
+from loop.store.sessions import SessionFolder, cut
 
 WORST_FIRST: tuple[Status, ...] = ("failed", "aborted", "paused", "passed")
 CHECKS = ("kernel.verify", "kernel.emulate")
@@ -28,15 +27,6 @@ CHECKS = ("kernel.verify", "kernel.emulate")
 RESOURCES = "kernel.resources"
 ASKS = ("kernel.measure", "kernel.compare", "bisect.search", "change.decide")
 """Actions whose answer is a verdict on speed, a commit or a decision, and that may end without one."""
-
-
-def speeds(verdicts: Sequence[Verdict]) -> dict[str, dict[str, float]]:
-    """Ratios against the baseline, by variant and workload, of what could be judged."""
-    found: dict[str, dict[str, float]] = {}
-    for verdict in verdicts:
-        if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
-            found.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
-    return found
 
 
 def row_of(path: Path) -> tuple[SessionRow | None, str]:
@@ -52,99 +42,89 @@ def row_of(path: Path) -> tuple[SessionRow | None, str]:
         lines, problem = journal.whole_lines(path / journal.NAME)
         problem = problem or cut(path, record, lines)
     except LoopError as error:
-        return None, other_format(path / HEAD) or other_format(path / RECORD) or error.message
+        return None, error.message
     return row(head, record, lines), problem
 
 
 def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) -> SessionRow:
     """What a session says; without a record, one that has not ended."""
     steps = latest_attempts(journal.finished(lines))
-    runs = _runs(head, steps, lines)
-    ended = _ended(record) if record else {}
+    plan, runs = head.plan.plan, _runs(head, steps, lines)
     built = [build for step in steps if step.action == "kernel.build" for build in step.output.get("builds", ())]
     builds = {build["variant"]: build["build_id"] for build in built}
-    tried = [step.output.get("tried") for step in steps if step.action == "change.decide"]
+    decisions = outputs_of(steps, DecisionOutput)
     versions = (step.output.get("version") for step in reversed(steps) if step.action == "environment.torch")
-    torch = next(versions, None) or head.machine.torch
+    right: dict[str, bool] = {}
+    resources: dict[tuple[str, str], bool] = {}
+    lasting: dict[str, bool] = {}
+    for step in steps:
+        if step.action in CHECKS:
+            right |= dict.fromkeys(step.output.get("right", ()), True)
+            right |= dict.fromkeys(step.output.get("wrong", ()), False)
+        if step.action == RESOURCES:
+            risen = {rise["variant"] for rise in step.output.get("risen", ())}
+            for taken in step.output.get("taken", ()):
+                resources[taken["variant"], taken["device"]] = taken["variant"] not in risen
+    for output in outputs_of(steps, Output):
+        if output.rests_on and not output.taken_from:
+            lasting[output.rests_on] = output.ok and lasting.get(output.rests_on, True)
     return SessionRow(
         id=head.id,
         started=head.started,
         target=head.target,
-        plan=head.plan.plan.name,
+        plan=plan.name,
         device=head.device,
         variants=head.variants,
         emulated=head.emulated,
-        workloads=(*head.plan.plan.workloads, *head.plan.plan.checks),
+        workloads=(*plan.workloads, *plan.checks),
         threads=head.threads,
         load=head.machine.load,
         ground=head.ground,
         harness=head.harness,
         attended=head.attended,
         kept=kept(steps),
-        left=next((output.ground for output in reversed(outputs_of(steps, DecisionOutput)) if output.kept), ""),
+        left=next((decision.ground for decision in reversed(decisions) if decision.kept), ""),
         commit=None if head.revision.dirty else head.revision.commit,
         base=head.revision.commit,
         loop_version=head.loop_version,
         predicted=head.predicted,
-        environment=Environment.of(head.machine, head.device, torch),
+        environment=Environment.of(head.machine, head.device, next(versions, None) or head.machine.torch),
         runs=runs,
-        right=_right(steps),
+        right=tuple(variant for variant, passed in right.items() if passed),
         judged=judgements(head, steps),
         blamed=dict(blamed(steps)),
-        otherwise=head.plan.plan.otherwise or "",
-        resources=_resources(steps),
-        lasting=_lasting(steps),
-        complete=set(head.plan.plan.patterns) <= {run.pattern for run in runs if run.whole},
+        otherwise=plan.otherwise or "",
+        resources=tuple(key for key, steady in resources.items() if steady),
+        lasting=lasting,
+        complete=set(plan.patterns) <= {run.pattern for run in runs if run.whole},
         steps=tuple(StepRun(pattern=s.pattern, step=s.step, status=s.status, seconds=s.seconds) for s in steps),
         hosts=hosts_of(steps),
         failures=failures_of(head.id, [line.event for line in lines if isinstance(line.event, Finished)]),
         builds=builds,
         promises=_promises(steps, builds),
-        gains=tuple(
-            GainOutcome.model_validate(attempt["promised"])
-            for attempt in tried
-            if attempt and attempt.get("promised")
-        ),
-        **{"status": None, **ended},
+        gains=tuple(d.tried.promised for d in decisions if d.tried and d.tried.promised),
+        **{"status": None, **(_ended(record) if record else {})},
     )
 
 
 def _promises(steps: Sequence[Finished], builds: Mapping[str, str]) -> tuple[Promised, ...]:
     """What the last profile of each variant promised, of variants that `loop` builds."""
-    profiles = {
-        profile["variant"]: profile
-        for step in steps
-        if step.action == "kernel.profile"
-        for profile in step.output.get("profiles", ())
-    }
-    return tuple(
-        Promised(
-            promise=Promise.model_validate(profile["promise"]),
-            variant=variant,
-            workload=profile["workload"],
-            build=builds[variant],
-            ratio=profile["facts"]["ratio"],
-        )
-        for variant, profile in profiles.items()
-        if profile.get("promise") is not None and variant in builds
-    )
-
-
-def _lasting(steps: Sequence[Finished]) -> dict[str, bool]:
-    """What its own results rest on, and whether all that rest on the same were good."""
-    found: dict[str, bool] = {}
-    for output in outputs_of(steps, Output):
-        if output.rests_on and not output.taken_from:
-            found[output.rests_on] = output.ok and found.get(output.rests_on, True)
-    return found
-
-
-def _right(steps: Sequence[Finished]) -> tuple[str, ...]:
-    """Variants that the last checks of them found right."""
-    found: dict[str, bool] = {}
-    for output in (step.output for step in steps if step.action in CHECKS):
-        found |= {**dict.fromkeys(output.get("right", ()), True), **dict.fromkeys(output.get("wrong", ()), False)}
-    return tuple(name for name, right in found.items() if right)
+    profiles = [
+        profile for step in steps if step.action == "kernel.profile" for profile in step.output.get("profiles", ())
+    ]
+    promises: dict[str, Promised | None] = {}
+    for profile in profiles:
+        variant, promise = profile["variant"], profile.get("promise")
+        promises[variant] = None
+        if promise is not None and variant in builds:
+            promises[variant] = Promised(
+                promise=Promise.model_validate(promise),
+                variant=variant,
+                workload=profile["workload"],
+                build=builds[variant],
+                ratio=profile["facts"]["ratio"],
+            )
+    return tuple(promised for promised in promises.values() if promised)
 
 
 def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
@@ -155,21 +135,13 @@ def blamed(steps: Sequence[Finished]) -> Iterator[tuple[str, str]]:
             yield output.variant, f"{culprit.commit[:12]} ({culprit.subject})"
 
 
-def _resources(steps: Sequence[Finished]) -> tuple[tuple[str, str], ...]:
-    """Variants and kinds of GPU whose resources were recorded without a rise."""
-    found: dict[tuple[str, str], bool] = {}
-    for output in (step.output for step in steps if step.action == RESOURCES):
-        risen = {rise["variant"] for rise in output.get("risen", ())}
-        found |= {
-            (resources["variant"], resources["device"]): resources["variant"] in risen
-            for resources in output.get("taken", ())
-        }
-    return tuple(key for key, rose in found.items() if not rose)
-
-
 def _ended(record: SessionRecord) -> dict[str, object]:
     """What only a session that has ended says."""
-    bill: Bill = record.bill
+    bill = record.bill
+    speeds: dict[str, dict[str, float]] = {}
+    for verdict in record.verdicts:
+        if verdict.ratio is not None and verdict.against == "baseline" and verdict.verdict != "inconclusive":
+            speeds.setdefault(verdict.variant, {})[verdict.workload] = verdict.ratio
     return {
         "status": record.status,
         "reason": record.reason,
@@ -182,36 +154,27 @@ def _ended(record: SessionRecord) -> dict[str, object]:
         "unmeasured": bill.unmeasured,
         "notes": bill.notes,
         "missed": "; ".join(miss.words for miss in record.objective.missed) if record.objective else "",
-        "speeds": speeds(record.verdicts),
+        "speeds": speeds,
         **judged(record.verdicts),
     }
 
 
-class VerdictFields(TypedDict):
-    """What verdicts say of variants."""
-
-    ratios: dict[str, float]
-    unsure: tuple[str, ...]
-    regressed: tuple[str, ...]
-    incorrect: tuple[str, ...]
-
-
-def judged(verdicts: Sequence[Verdict]) -> VerdictFields:
-    """The fields of a row that rest on its verdicts."""
+def judged(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """The fields of a row that rest on its verdicts: `ratios`, `unsure`, `regressed`, `incorrect`."""
     ratios: dict[str, list[float]] = {}
-    for one in verdicts:
-        if one.ratio is not None and one.against == "baseline":
-            ratios.setdefault(one.variant, []).append(one.ratio)
+    for verdict in verdicts:
+        if verdict.ratio is not None and verdict.against == "baseline":
+            ratios.setdefault(verdict.variant, []).append(verdict.ratio)
+
+    def variants(chosen: Iterable[Verdict]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(verdict.variant for verdict in chosen))
+
     return {
         "ratios": {variant: geometric_mean(values) for variant, values in ratios.items()},
-        "unsure": _variants(verdict for verdict in verdicts if verdict.verdict == "inconclusive"),
-        "regressed": _variants(v for v in verdicts if v.against == "known_good" and v.verdict == "slower"),
-        "incorrect": _variants(verdict for verdict in verdicts if verdict.verdict == "incorrect"),
+        "unsure": variants(v for v in verdicts if v.verdict == "inconclusive"),
+        "regressed": variants(v for v in verdicts if v.against == "known_good" and v.verdict == "slower"),
+        "incorrect": variants(v for v in verdicts if v.verdict == "incorrect"),
     }
-
-
-def _variants(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(verdict.variant for verdict in verdicts))
 
 
 def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -> tuple[PatternRun, ...]:
@@ -223,7 +186,7 @@ def _runs(head: SessionHead, steps: Sequence[Finished], lines: Sequence[Line]) -
     by_run: dict[tuple[int, str], list[Finished]] = {}
     for step in steps:
         by_run.setdefault((step.run, step.pattern), []).append(step)
-    planned = {planned_pattern.pattern.name: planned_pattern for planned_pattern in head.plan.patterns}
+    planned = {pattern.pattern.name: pattern for pattern in head.plan.patterns}
     return tuple(
         _run(name, mine, planned.get(name), began.get((run, name), head.started))
         for (run, name), mine in by_run.items()
@@ -241,6 +204,7 @@ def _run(
     identities = sorted({str(identity) for identity in passed if identity})
     low, high = (planned.low_s, planned.high_s) if planned else (None, None)
     whole = planned is not None and len(steps) == len(planned.pattern.steps)
+    built = [build for step in steps for build in step.output.get("builds") or () if isinstance(build, dict)]
     return PatternRun(
         pattern=name,
         status=next((status for status in WORST_FIRST if status in statuses), "skipped"),
@@ -248,19 +212,11 @@ def _run(
         started=began,
         whole=whole and not statuses & {"aborted", "paused"},
         identity=hashlib.sha256("\n".join(identities).encode()).hexdigest()[:16] if identities else "",
-        built=any(_compiled(step) for step in steps),
+        built=any(not build.get("cached") for build in built),
         predicted_s=(low, planned.seconds, high) if planned and low is not None and high is not None else None,
         # An error leaves no output, a bug only its traceback: whatever else failed found something wrong.
         found=bool(failed) and all(step.output and "traceback" not in step.output for step in failed),
         answered=not asked or any(_tells(step.output) for step in asked),
-    )
-
-
-def _compiled(step: Finished) -> bool:
-    """Whether a build step found its cache cold."""
-    builds = step.output.get("builds")
-    return isinstance(builds, list) and any(
-        isinstance(build, dict) and not build.get("cached") for build in builds
     )
 
 

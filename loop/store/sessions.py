@@ -7,42 +7,28 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from loop.base.documents import content_hash, sums, write_atomic
-from loop.base.documents.files import encoded
+from loop.base.documents import sums, write_atomic
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import locked
 from loop.base.remarks import remark
-from loop.model.base import Model
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 ORDER, CHANGES = "order.json", "changes"
 RESERVE, RESERVE_BYTES = ".reserve", 1 << 20
-FORMAT = 1
-"""Of heads and records that this version reads."""
-REPORT_SUMS = "report.sums.json"
 NOT_SESSIONS = ("plans", "history")
 RECENT = 50
 """Sessions that predictions look back on."""
 
 T = TypeVar("T", SessionHead, SessionRecord)
-
-
-class ReportSums(Model):
-    """Checksums of a report and its figures, beside it: they are pages for people, and hold none themselves."""
-
-    format: Literal[1] = 1
-    """Format number."""
-    files: dict[str, str]
-    """Path from the session's folder to the hash of its content."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +104,17 @@ class SessionFolder:
 
     @property
     def order(self) -> int:
-        """Nanoseconds since 1970 when it began, by its own word; by its name where an older loop made it."""
+        """Nanoseconds since 1970 when it began, by its own file; by its name where that is damaged; else 0."""
         path = self.path / ORDER
         try:
             return int(json.loads(sums.opened(path, sums.read_regular(path)))["began_ns"])
         except (OSError, ValueError, KeyError, TypeError, LoopError):
-            return _named_time(self.id)
+            pass
+        try:
+            began = datetime.datetime.strptime(self.id[:17], "%Y-%m-%d-%H%M%S")
+        except ValueError:
+            return 0
+        return int(began.replace(tzinfo=datetime.UTC).timestamp()) * 10**9
 
     def write_head(self, head: SessionHead) -> None:
         """Store what is known at the start."""
@@ -134,24 +125,9 @@ class SessionFolder:
         sums.write_sealed(self.path / RECORD, record)
 
     def write_report(self, text: str, figures: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Store the report; the figures that it shows first, by their paths from it; their checksums last."""
-        noted = self.path / REPORT_SUMS
-        noted.unlink(missing_ok=True)
+        """Store the report; the figures that it shows first, by their paths from it."""
         write_figures(self.path, figures)
         write_atomic(self.report, text)
-        found = {n: content_hash(encoded(content)) for n, content in {REPORT: text, **figures}.items()}
-        sums.write_sealed(noted, ReportSums(files=found))
-
-    def damage_of_report(self) -> str:
-        """Which file of its report is not what was written; empty as a rule, and where no checksums are."""
-        try:
-            noted = sums.read_sealed(ReportSums, self.path / REPORT_SUMS)
-        except OSError:
-            return ""
-        except LoopError as error:
-            return error.message
-        bad = [name for name, digest in noted.files.items() if _digest(self.path / name) != digest]
-        return f"{self.path / bad[0]}: damaged: its checksum does not match" if bad else ""
 
     def write_samples(self, name: str, rows: Sequence[Any]) -> str:
         """Store raw samples; returns the file's path inside the session."""
@@ -159,13 +135,6 @@ class SessionFolder:
         folder.mkdir(exist_ok=True)
         sums.write_sealed(folder / f"{name}.json", {"format": 1, "segments": list(rows)})
         return f"{SAMPLES}/{name}.json"
-
-
-def _digest(path: Path) -> str:
-    try:
-        return content_hash(sums.read_regular(path))
-    except OSError:
-        return ""
 
 
 def cut(folder: Path, record: SessionRecord | None, lines: Sequence[Line]) -> str:
@@ -211,9 +180,13 @@ def every(root: Path) -> list[SessionFolder]:
     if not root.is_dir():
         return []
     folders = (SessionFolder(path) for path in root.iterdir() if path.name not in NOT_SESSIONS)
-    return sorted(
-        (folder for folder in folders if (folder.path / HEAD).is_file()), key=lambda one: (one.order, _age(one.id))
-    )
+
+    def age(folder: SessionFolder) -> tuple[int, list[str | int]]:
+        # Of several sessions of one second, the tenth comes after the second.
+        parts = re.split("([0-9]+)", folder.id)
+        return folder.order, [int(part) if part.isdigit() else part for part in parts]
+
+    return sorted((folder for folder in folders if (folder.path / HEAD).is_file()), key=age)
 
 
 def before(root: Path, session: str) -> list[SessionFolder]:
@@ -221,20 +194,6 @@ def before(root: Path, session: str) -> list[SessionFolder]:
     folders = every(root)
     ids = [folder.id for folder in folders]
     return folders[: ids.index(session) if session in ids else None][-RECENT:]
-
-
-def _age(name: str) -> list[str | int]:
-    """Order of sessions of one second by name, the tenth after the second."""
-    return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", name)]
-
-
-def _named_time(name: str) -> int:
-    """Nanoseconds since 1970 of the time that a name begins with; 0 for any other name."""
-    try:
-        began = datetime.datetime.strptime(name[:17], "%Y-%m-%d-%H%M%S")
-    except ValueError:
-        return 0
-    return int(began.replace(tzinfo=datetime.UTC).timestamp()) * 10**9
 
 
 def find(root: Path, name: str) -> SessionFolder:
@@ -249,39 +208,18 @@ def find(root: Path, name: str) -> SessionFolder:
     matches = [f for f in folders if f.id == name] or [f for f in folders if f.id.startswith(name)]
     if len(matches) == 1:
         return matches[0]
+    hint = ", ".join(folder.id for folder in matches or folders[-5:])
+    hint = f"one of {hint}" if hint else "`loop run session` makes one"
     if matches:
-        raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=_list(matches))
-    hint = _list(folders[-5:]) if folders else "`loop run session` makes one"
+        raise UsageError(f"{name}: {len(matches)} sessions begin so", hint=hint)
     raise UsageError(f"{root}: no session {name}", hint=hint)
 
 
-def _list(folders: Iterable[SessionFolder]) -> str:
-    return "one of " + ", ".join(folder.id for folder in folders)
-
-
-def other_format(path: Path) -> str:
-    """What to say of a head or record of another format, whatever else is unknown in it; empty for any other."""
-    try:
-        fields = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return ""
-    number = fields.get("format") if isinstance(fields, dict) else None
-    if not isinstance(number, int) or number == FORMAT:
-        return ""
-    whose = "a newer loop" if number > FORMAT else "an older loop"
-    return f"{path}: of format {number}, by {whose}; this one reads format {FORMAT}"
-
-
 def _load(model: type[T], path: Path) -> T:
-    hint = f"move {path.parent} aside"
     try:
-        return sums.read_sealed(model, path, hint)
+        return sums.read_sealed(model, path, f"move {path.parent} aside")
     except OSError as error:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
-    except LoopError as error:
-        if other := other_format(path):
-            raise WorkFailed(other, hint=hint) from error
-        raise
 
 
 def wall_seconds(lines: Sequence[Line]) -> float:

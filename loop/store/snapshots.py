@@ -1,5 +1,6 @@
 """Snapshots of a target's files in a session's folder: `sources/<ground>.json`, so that a cure has its diff."""
 
+import contextlib
 import difflib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -59,18 +60,14 @@ def take(folder: SessionFolder, ground: str, files: Iterable[Path], target: Path
             data = file.read_bytes()
         except OSError:
             continue
-        text = _text(data) if len(data) <= min(room, MOST_FILE) else None
+        text = None
+        if len(data) <= min(room, MOST_FILE) and b"\0" not in data:
+            with contextlib.suppress(UnicodeDecodeError):
+                text = data.decode()
         room -= len(data) if text is not None else 0
         kept[file.relative_to(target).as_posix()] = SourceFile(digest=content_hash(data), text=text)
     path.parent.mkdir(exist_ok=True)
     sums.write_sealed(path, Snapshot(ground=ground, files=kept))
-
-
-def _text(data: bytes) -> str | None:
-    try:
-        return None if b"\0" in data else data.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def every(folder: SessionFolder) -> list[Snapshot]:

@@ -24,7 +24,9 @@ class Ticks:
 
     def add(self, tick: StepTick) -> None:
         """Keep one, unless it says what the one before it did, or comes at its heels."""
-        if self._old(tick):
+        last = self._last
+        same = last is not None and last.of(tick) and not tick.heartbeat
+        if last is not None and same and (tick.note == last.note or tick.seconds - last.seconds < APART_S):
             return
         text = json.dumps(tick.model_dump(mode="json"))
         self._left -= len(sums.sealed(text)) + 1
@@ -32,12 +34,6 @@ class Ticks:
         if self._left >= 0:
             with contextlib.suppress(OSError):
                 sums.append_sealed(self._path, text)
-
-    def _old(self, tick: StepTick) -> bool:
-        last = self._last
-        if last is None or not last.of(tick) or tick.heartbeat:
-            return False
-        return tick.note == last.note or tick.seconds - last.seconds < APART_S
 
 
 def read(path: Path) -> list[StepTick]:

@@ -1,13 +1,12 @@
 """Time the variants that are right against the baseline."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from loop.base.processes import Tick
 from loop.base.ratios import times
 from loop.base.stats import geometric_mean
 from loop.gate.kernel import workloads
@@ -16,19 +15,19 @@ from loop.model.base import Model
 from loop.model.measurement import BASELINE, Measurement
 from loop.model.output import MeasureOutput
 from loop.model.target import Workload
-from loop.model.verdict import NoSpeedVerdict, SpeedVerdict, Verdict
+from loop.model.verdict import SpeedVerdict, Verdict
 from loop.model.workloads import accepts
 from loop.steps.context import Context, Result, Working
 from loop.timing import ratios, schedule
 from loop.timing.doubts import doubts
-from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
+from loop.timing.readiness import hold_device, ready, warnings, with_warnings
 from loop.timing.samples import Pair, Timings, log_ratios
 from loop.timing.section import sensed
 from loop.timing.terms import Terms
 from loop.timing.verdicts import by_interval
 from loop.timing.ways import EMPTY, as_operator
-from loop.workers.bench import Bench, Side
-from loop.workers.device_memory import Fitting, fitting
+from loop.workers.bench import Bench
+from loop.workers.device_memory import fitting
 
 FIRST_LOOK = 5
 """Rounds after which what is clear is not timed any more: of so many one may be an outlier."""
@@ -53,84 +52,54 @@ class MeasureTerms(Model):
 
 def measure(context: Context, arguments: MeasureTerms) -> Working[MeasureOutput]:
     """The baseline and every variant that was found right, turn about, in fresh processes."""
-    found = yield from ready(context)
+    state = yield from ready(context)
     skipped = tuple(
-        f"speed of {name}: it was not found right" for name in context.task.variants if name not in found.right
+        f"speed of {name}: it was not found right" for name in context.task.variants if name not in state.right
     )
-    if found.builds is None:
-        message = f"nothing to measure: {found.why_not}"
-        return Result(MeasureOutput(ok=False, message=message, hint=found.hint, not_exercised=skipped))
-    timed = yield from _measure(context, found, arguments)
-    return Result(_output(context.bench, timed, skipped), samples={"measure": timed.timings.segments})
-
-
-@dataclass(frozen=True)
-class Timed:
-    """What the rounds came to."""
-
-    sides: Sequence[Side]
-    """The variants."""
-    room: Fitting
-    timings: Timings
-    measured: tuple[Measurement, ...]
-    distrusted: tuple[NoSpeedVerdict, ...]
-    """Verdicts on what cannot be trusted."""
-    warned: tuple[str, ...]
-    block_sd: float | None
-
-
-def _measure(context: Context, found: Ready, arguments: MeasureTerms) -> Generator[Tick, None, Timed]:
-    bench, builds = context.bench, found.builds or {}
-    sides = [bench.side(name, builds.get(name)) for name in found.right]
+    if state.builds is None:
+        message = f"nothing to measure: {state.why_not}"
+        return Result(MeasureOutput(ok=False, message=message, hint=state.hint, not_exercised=skipped))
+    bench = context.bench
+    sides = [bench.side(name, state.builds.get(name)) for name in state.right]
     if arguments.as_operator and bench.device == "cpu":
+        builds = state.builds
         sides = [as_operator(bench, side, builds[side.name]) if side.compiled else side for side in sides]
-    rounds = arguments.rounds or ROUNDS[bench.device]
+    rounds, baseline = arguments.rounds or ROUNDS[bench.device], bench.side(BASELINE)
     terms = Terms(rounds, IN_ROUNDS * context.budget_s, context.task.seed, cold=arguments.cold)
     with ExitStack() as stack:
-        shared = yield from hold_device(context.bench, stack)
-        every = [bench.side(BASELINE), *sides]
+        shared = yield from hold_device(bench, stack)
+        every = [baseline, *sides]
         room = fitting(bench, workloads(context, context.task.plan.workloads), every, wide=True)
         pairs = [Pair(side, side.name, BASELINE, "baseline") for side in sides]
         looks = Looks(bench, pairs, room.workloads, rounds)
         timings = yield from schedule.measure(bench, every, room.workloads, terms, looks.pending)
         warned = warnings(bench, shared, timings)
         measured = looks.measured(timings)
-        both = [*pairs, Pair(bench.side(BASELINE), BASELINE, BASELINE, "baseline")]
-        distrusted = yield from doubts(bench, timings, measured, both)
-    spread = ratios.noise(
-        log_ratios(timings.of(workload.name), *pair.sides) for pair in pairs for workload in room.workloads
-    )
-    return Timed(sides, room, timings, measured, distrusted, warned, spread)
-
-
-def _output(bench: Bench, timed: Timed, skipped: tuple[str, ...]) -> MeasureOutput:
-    timings, distrusted = timed.timings, timed.distrusted
+        control = Pair(baseline, BASELINE, BASELINE, "baseline")
+        distrusted = yield from doubts(bench, timings, measured, [*pairs, control])
+    verdicts = _with_doubts([by_interval(measurement) for measurement in measured], distrusted)
     floors = timings.floors.call_s if timings.floors else {}
-    verdicts = with_doubts([by_interval(one) for one in timed.measured], distrusted)
-    return MeasureOutput(
-        ok=bool(timed.room.workloads) and not distrusted,
-        message=with_warnings(timed.room.said_after(_describe(verdicts)), timed.warned),
+    output = MeasureOutput(
+        ok=bool(room.workloads) and not distrusted,
+        message=with_warnings(room.said_after(_describe(verdicts)), warned),
         verdicts=verdicts,
         not_exercised=(
             *skipped,
-            *(f"speed on {text}" for text in timed.room.left_out),
-            *(
-                f"speed of {side.name} on {text}"
-                for side in timed.sides
-                for text in untaken(side, timed.room.workloads)
-            ),
+            *(f"speed on {text}" for text in room.left_out),
+            *(f"speed of {side.name} on {text}" for side in sides for text in untaken(side, room.workloads)),
             *bench.notes,
         ),
-        measurements=timed.measured,
+        measurements=measured,
         rounds=timings.rounds,
         called=timings.ways,
         empty_us={EMPTY[way]: seconds * 1e6 for way, seconds in floors.items()},
         outputs=timings.outputs,
         threads=bench.threads,
-        block_sd=timed.block_sd,
-        warnings=timed.warned,
+        block_sd=ratios.noise(log_ratios(timings.of(w.name), *p.sides) for p in pairs for w in room.workloads),
+        warnings=warned,
         sensors=sensed(timings.segments),
     )
+    return Result(output, samples={"measure": timings.segments})
 
 
 @dataclass
@@ -149,23 +118,20 @@ class Looks:
     """Sides that are still to be timed on each workload, once it was looked."""
 
     def pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Everything before the look, then the pairs that it left open."""
+        """Everything before the look, then the pairs that it left open; the baseline with each."""
         if self.open_ is not None:
             return self.open_
-        if timings.rounds < FIRST_LOOK:
-            return self._sides([(pair.candidate, w) for pair in self.pairs for w in self.timed])
-        closed = {(v.variant, v.workload) for v in self.verdicts(timings) if v.verdict != "inconclusive"}
-        every = [(pair.candidate, w) for pair in self.pairs for w in self.timed]
-        self.open_ = self._sides([(side, w) for side, w in every if (side.name, w.name) not in closed])
-        return self.open_
-
-    def _sides(self, pairs: Iterable[tuple[Side, Workload]]) -> Mapping[str, Sequence[str]]:
-        """By workload: the baseline, and what is compared with it there."""
-        open_: dict[str, list[str]] = {}
-        for side, workload in pairs:
-            if accepts(side, workload):
-                open_.setdefault(workload.name, [BASELINE]).append(side.name)
-        return open_
+        looked = timings.rounds >= FIRST_LOOK
+        verdicts = map(by_interval, self.measured(timings)) if looked else ()
+        closed = {(v.variant, v.workload) for v in verdicts if v.verdict != "inconclusive"}
+        pending: dict[str, list[str]] = {}
+        for pair in self.pairs:
+            for workload in self.timed:
+                name = pair.candidate.name
+                if accepts(pair.candidate, workload) and (name, workload.name) not in closed:
+                    pending.setdefault(workload.name, [BASELINE]).append(name)
+        self.open_ = pending if looked else None
+        return pending
 
     def measured(self, timings: Timings) -> tuple[Measurement, ...]:
         """One a pair and workload, with intervals as sure as the number of comparisons and looks asks for."""
@@ -173,23 +139,19 @@ class Looks:
         level = ratios.confidence(max(1, len(self.pairs) * len(self.timed)), looks)
         return ratios.measurements(self.bench.target, self.pairs, self.timed, timings, level)
 
-    def verdicts(self, timings: Timings) -> list[SpeedVerdict]:
-        """What the rounds so far allow to say."""
-        return [by_interval(one) for one in self.measured(timings)]
 
-
-def with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:
+def _with_doubts(speeds: Sequence[SpeedVerdict], distrusted: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Verdicts in which a variant that cannot be trusted has no speed at all."""
-    names = {one.variant for one in distrusted}
+    names = {verdict.variant for verdict in distrusted}
     everything = BASELINE in names
-    return (*distrusted, *(one for one in speeds if one.variant not in names and not everything))
+    return (*distrusted, *(speed for speed in speeds if speed.variant not in names and not everything))
 
 
 def _describe(verdicts: Sequence[Verdict]) -> str:
     """What may be said of each variant in one line: verdicts, and a mean ratio where each workload has one."""
-    bad = [one for one in verdicts if not isinstance(one, SpeedVerdict)]
+    bad = [verdict for verdict in verdicts if not isinstance(verdict, SpeedVerdict)]
     if bad:
-        others = {one.variant: one.verdict for one in bad if one.variant != bad[0].variant}
+        others = {verdict.variant: verdict.verdict for verdict in bad if verdict.variant != bad[0].variant}
         too = "".join(f"; {name} is {verdict} too" for name, verdict in others.items())
         return f"{bad[0].variant} is {bad[0].verdict}: {bad[0].reason}{too}"
     by_variant: dict[str, list[SpeedVerdict]] = {}

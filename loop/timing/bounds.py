@@ -110,11 +110,6 @@ def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EM
     )
 
 
-def below_any_call(seconds: float) -> str:
-    """Why a program cannot have timed a call of so little, whatever processor it ran on. Else empty."""
-    return below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
-
-
 def beyond_memory(seconds: float, moved: Moved, roof: Ceiling) -> str:
     """Why a call cannot take so little: no memory moves its bytes in that time. Empty when some does."""
     rate = moved.count / seconds
@@ -148,49 +143,47 @@ def beyond_gpu_memory(seconds: float, moved: Moved, gpu: DeviceFacts) -> str:
     """The same for a GPU: what its L2 cannot hold comes from memory, and everything goes through the L2."""
     outside = Moved(moved.count - gpu.l2_bytes, moved.declared)
     if gpu.bytes_per_s and gpu.l2_bytes and outside.count > 0:
-        said = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
-        found = beyond_memory(seconds, outside, Ceiling(gpu.bytes_per_s, GPU_SLACK, said))
-        if found:
-            return found
+        source = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
+        objection = beyond_memory(seconds, outside, Ceiling(gpu.bytes_per_s, GPU_SLACK, source))
+        if objection:
+            return objection
     if not gpu.sms or not gpu.clock_hz:
         return ""
     cache = Ceiling(gpu.sms * gpu.clock_hz * L2_BYTES_PER_CYCLE, GPU_SLACK, "what its L2 gives")
     return beyond_memory(seconds, moved, cache)
 
 
-def impossible(bench: Bench, one: Measurement, kind: str) -> Generator[Tick, None, str]:
+def impossible(bench: Bench, measurement: Measurement, kind: str) -> Generator[Tick, None, str]:
     """Why a measurement cannot be true; empty when it can. `kind`: of the candidate's side, as in `c_abi`."""
-    seconds = one.candidate_us * 1e-6
-    said = yield from _below_empty_call(bench, kind, seconds)
-    if said:
-        return said
-    moved = compulsory(bench, one.workload)
-    if bench.device == "cuda":
-        gpu = gpus().first
-        said = beyond_arithmetic(one.flops_per_s, _gpu_peak(bench, one.workload.dtype))
-        said = said or (beyond_gpu_memory(seconds, moved, gpu.facts) if gpu else "")
-        return said or below_any_call(seconds)
-    said = beyond_arithmetic(one.flops_per_s, stated_peak(bench, one.workload.dtype))
-    said = said or (yield from _beyond_processor(bench, one, moved))
-    return said or below_any_call(seconds)
+    seconds, workload = measurement.candidate_us * 1e-6, measurement.workload
+    objection = yield from _below_empty_call(bench, kind, seconds)
+    moved, peak = _compulsory(bench, workload), _stated_peak(bench, workload.dtype)
+    gpu = gpus().first if bench.device == "cuda" else None
+    if peak is None and gpu:
+        peak = gpu_arithmetic(gpu.capability, gpu.facts, workload.dtype)
+    objection = objection or beyond_arithmetic(measurement.flops_per_s, peak)
+    objection = objection or (beyond_gpu_memory(seconds, moved, gpu.facts) if gpu else "")
+    if not objection and bench.device == "cpu":
+        objection = yield from _beyond_processor(bench, measurement, moved)
+    return objection or below_empty_call(seconds, LEAST_CALL_S, "on any processor", slack=1.0)
 
 
 def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick, None, str]:
-    """Why a call of a side of that kind cannot take so little; a program's own calls have no measured floor."""
+    """Why a call of this kind of side cannot be so short; empty for programs, which have no measured floor."""
     if kind not in WAYS:
         return ""
     way: Way = "kernel" if bench.device == "cuda" else WAYS[kind]
     slack = KERNEL_SLACK if way == "kernel" else EMPTY_SLACK
-    floors, said = (yield from bench.floors()), ""
+    floors, objection = (yield from bench.floors()), ""
     for _ in range(TRIES):
-        said = below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way], slack)
-        if not said:
+        objection = below_empty_call(seconds, floors.call_s.get(way, 0.0), SAID[way], slack)
+        if not objection:
             return ""
         floors = yield from bench.floors(again=True)
-    return said
+    return objection
 
 
-def compulsory(bench: Bench, workload: Workload) -> Moved:
+def _compulsory(bench: Bench, workload: Workload) -> Moved:
     """Bytes that a call has to move: as the manifest says, else those of its outputs that the signature tells."""
     target = bench.target
     moved = counted(target.bytes, workload)
@@ -200,7 +193,7 @@ def compulsory(bench: Bench, workload: Workload) -> Moved:
     return Moved(sum(sizes.get(name, 0) for name in target.signature.outputs), declared=False)
 
 
-def stated_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
+def _stated_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
     """Operations a second that the device cannot exceed by what is known of its kind; None where nobody says.
 
     Of a GPU the manifest's figure, its clock and accumulation at their best.
@@ -213,78 +206,43 @@ def stated_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
     return Ceiling(rate, 1.0, gpu.source) if gpu and rate else None
 
 
-def _gpu_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
-    """The manifest's figure, else what the driver and the generation of the GPU allow."""
-    gpu = gpus().first
-    return stated_peak(bench, dtype) or (gpu_arithmetic(gpu.capability, gpu.facts, dtype) if gpu else None)
-
-
 REACHED: dict[tuple[Dtype, int, int], Roof] = {}
 """The best that this processor reached since the command began, by type, threads and bytes of the working set."""
 
 
-@dataclass(frozen=True)
-class _Claim:
-    """What a measurement says that a processor did."""
+def _beyond_processor(bench: Bench, measurement: Measurement, moved: Moved) -> Generator[Tick, None, str]:
+    """Why the processor cannot do that; its figures are measured again before a timing is called impossible.
 
-    bench: Bench
-    one: Measurement
-    moved: Moved
+    Nothing is measured where a claim is far below any roof, or where this processor already did as much on a
+    working set of that size or larger. Caches hold a fraction of the working set better than the whole.
+    """
+    seconds, workload, threads = measurement.candidate_us * 1e-6, measurement.workload, bench.threads
+    held = max(working_set(bench.target, workload) // HELD_SHARE, 1)
+    in_vectors = ITEM_SIZES[workload.dtype] > 2
+    where = f"measured here on {threads} thread{'s' if threads > 1 else ''}"
 
-    @property
-    def seconds(self) -> float:
-        return self.one.candidate_us * 1e-6
+    def objection(roof: Roof) -> str:
+        vector = Ceiling(roof.most_flops_per_s, VECTOR_SLACK, where) if in_vectors else None
+        memory = Ceiling(roof.most_bytes_per_s, MEMORY_SLACK, f"{where}, from {held / 1e6:.3g} MB")
+        return beyond_arithmetic(measurement.flops_per_s, vector) or beyond_memory(seconds, moved, memory)
 
-    @property
-    def held(self) -> int:
-        """Bytes of a working set that caches hold at least as well as the call's."""
-        return max(working_set(self.bench.target, self.one.workload) // HELD_SHARE, 1)
-
-    @property
-    def is_near(self) -> bool:
-        """Whether it comes near what a processor does at all: else nothing has to be measured."""
-        slow = NEAR_CACHE if self.held <= SMALL_BYTES else NEAR_MEMORY
-        if self.moved.count / self.seconds > slow * self.bench.threads:
-            return True
-        peak = peak_flops_per_s(self.bench.threads, self.one.workload.dtype)
-        return bool(peak and self._vector and (self.one.flops_per_s or 0.0) > NEAR_FLOPS * peak)
-
-    @property
-    def _vector(self) -> bool:
-        """Whether its arithmetic is done in units that are measured."""
-        return ITEM_SIZES[self.one.workload.dtype] > 2
-
-    def objection(self, reached: Roof) -> str:
-        """Why it cannot be true, by what this processor reached."""
-        threads = f"measured here on {self.bench.threads} thread{'s' if self.bench.threads > 1 else ''}"
-        vector = Ceiling(reached.most_flops_per_s, VECTOR_SLACK, threads) if self._vector else None
-        said = beyond_arithmetic(self.one.flops_per_s, vector)
-        memory = Ceiling(reached.most_bytes_per_s, MEMORY_SLACK, f"{threads}, from {self.held / 1e6:.3g} MB")
-        return said or beyond_memory(self.seconds, self.moved, memory)
-
-
-def _reached(claim: _Claim) -> bool:
-    """Whether this processor did as much already, on a working set of that size or a larger one."""
-    mine = claim.one.workload.dtype, claim.bench.threads
-    return any(
-        (dtype, threads) == mine and held >= claim.held and not claim.objection(best)
-        for (dtype, threads, held), best in REACHED.items()
-    )
-
-
-def _beyond_processor(bench: Bench, one: Measurement, moved: Moved) -> Generator[Tick, None, str]:
-    """Why a processor does not reach that; a figure is measured again before a timing is called impossible."""
-    claim = _Claim(bench, one, moved)
-    where = one.workload.dtype, bench.threads, claim.held
-    if not claim.is_near or _reached(claim):
+    slow = NEAR_CACHE if held <= SMALL_BYTES else NEAR_MEMORY
+    peak = peak_flops_per_s(threads, workload.dtype)
+    much = bool(peak and in_vectors and (measurement.flops_per_s or 0.0) > NEAR_FLOPS * peak)
+    if not much and moved.count / seconds <= slow * threads:
         return ""
+    for (dtype, on_threads, from_bytes), best in REACHED.items():
+        same = (dtype, on_threads) == (workload.dtype, threads)
+        if same and from_bytes >= held and not objection(best):
+            return ""
+    key, why = (workload.dtype, threads, held), ""
     for _ in range(TRIES):
         try:
-            found = yield from measure_roof(bench.cache, *where)
+            roof = yield from measure_roof(bench.cache, *key)
         except LoopError:  # No compiler: nothing is known, and nothing is claimed.
             return ""
-        best = REACHED[where] = REACHED.get(where, found).with_best(found)
-        said = claim.objection(best)
-        if not said:
-            return ""
-    return said
+        REACHED[key] = REACHED.get(key, roof).with_best(roof)
+        why = objection(REACHED[key])
+        if not why:
+            break
+    return why

@@ -76,46 +76,45 @@ class Contest:
     @property
     def workloads(self) -> list[Workload]:
         """Everything that any rival is compared on."""
-        return list({one.name: one for rival in self.others for one in rival.workloads}.values())
+        return list({workload.name: workload for rival in self.others for workload in rival.workloads}.values())
 
     def pending(self, timings: Timings, *, again: bool = False) -> Mapping[str, Sequence[str]]:
         """Decide what can be decided, and name the sides that are still to be timed on each workload.
 
-        `again`: only where the candidate may still be kept; of the controls the null control, whatever was decided
-        of it, for as long as it is not told apart.
+        `again`: only where the candidate may still be kept. Of the controls only the null control is timed then,
+        whatever was decided of it, as long as it does not come out faster or slower.
         """
         null = self.controls[:1] if again else ()
-        if again and (any(self.told_apart(timings, one) for one in null) or not self._hopeful(timings)):
-            return {}
-        open_: dict[str, list[str]] = {}
+        if again:
+            pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
+            words = [self.decision(timings, *pair).verdict for pair in pairs]
+            failed = any(self.told_apart(timings, rival) for rival in null)
+            if failed or not hopeful(words, [self.logs(timings, *pair) for pair in pairs]):
+                return {}
+        pending: dict[str, list[str]] = {}
         for rival in self.rivals if again else self.others:
             for workload in rival.workloads:
                 if not self._decide(timings, workload, rival):
-                    open_.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
+                    pending.setdefault(workload.name, [self.candidate.name]).append(rival.side.name)
         for rival in null:
-            for name, sides in open_.items():
+            for name, sides in pending.items():
                 self.decided.pop((name, rival.side.name), None)
                 sides.append(rival.side.name)
-        return open_
-
-    def _hopeful(self, timings: Timings) -> bool:
-        pairs = [(workload, rival) for rival in self.rivals for workload in rival.workloads]
-        logs = [self.logs(timings, *pair) for pair in pairs]
-        return hopeful([self.decision(timings, *pair).verdict for pair in pairs], logs)
+        return pending
 
     def _decide(self, timings: Timings, workload: Workload, rival: Rival) -> bool:
+        """Whether a pair is decided, now or before."""
         key = (workload.name, rival.side.name)
         if key not in self.decided:
-            found = verdicts.by_evidence(*self._evidence(timings, workload, rival), self.most)
-            if found is not None:
-                self.decided[key] = found
+            decision = verdicts.by_evidence(*self._evidence(timings, workload, rival), self.most)
+            if decision is not None:
+                self.decided[key] = decision
         return key in self.decided
 
     def _evidence(self, timings: Timings, workload: Workload, rival: Rival) -> tuple[list[float], int, float, int]:
-        """Log ratios, workloads in all, and what is allowed for because processes were kept."""
-        segments, sides = timings.of(workload.name), self._sides(rival)
-        shared = samples.process_variance(segments, *sides)
-        return samples.log_ratios(segments, *sides), len(self.workloads), verdicts.allowance(shared), self.number
+        """Log ratios, number of workloads, allowance for kept processes, number of the candidate."""
+        shared = samples.process_variance(timings.of(workload.name), *self._sides(rival))
+        return self.logs(timings, workload, rival), len(self.workloads), verdicts.allowance(shared), self.number
 
     def _sides(self, rival: Rival) -> tuple[str, str]:
         """Reference and candidate by name; a slowed side is a candidate itself, everything else a reference."""
@@ -128,8 +127,8 @@ class Contest:
 
     def decision(self, timings: Timings, workload: Workload, rival: Rival) -> verdicts.Decision:
         """What was decided, or what can be said now that the time is over."""
-        found = self.decided.get((workload.name, rival.side.name))
-        return found or verdicts.conclude(*self._evidence(timings, workload, rival))
+        decision = self.decided.get((workload.name, rival.side.name))
+        return decision or verdicts.conclude(*self._evidence(timings, workload, rival))
 
     def told_apart(self, timings: Timings, rival: Rival) -> dict[str, str]:
         """Workloads on which a side came out faster or slower, and which of the two."""
@@ -153,22 +152,22 @@ class Contest:
     def positive_control(self, timings: Timings, rival: Rival) -> PositiveControl:
         """Whether the slowdown put in on purpose was seen on the one workload where it was tried."""
         workload = rival.workloads[0]
-        found = self.decision(timings, workload, rival)
+        decision = self.decision(timings, workload, rival)
         return PositiveControl(
             variant=self.candidate.name,
             workload=workload.name,
             slowdown=rival.side.slow,
-            verdict=found.verdict,
-            e_value=found.e_value,
+            verdict=decision.verdict,
+            e_value=decision.e_value,
             blocks=len(self.logs(timings, workload, rival)),
-            reason=found.reason,
+            reason=decision.reason,
         )
 
 
 def together(contests: Iterable[Contest], timings: Timings, *, again: bool = False) -> Mapping[str, Sequence[str]]:
     """What is still to be timed of all of them: every contest gets its share of each round."""
-    open_: dict[str, list[str]] = {}
+    pending: dict[str, list[str]] = {}
     for contest in contests:
         for workload, names in contest.pending(timings, again=again).items():
-            open_.setdefault(workload, []).extend(names)
-    return open_
+            pending.setdefault(workload, []).extend(names)
+    return pending

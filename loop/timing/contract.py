@@ -43,7 +43,7 @@ class Contract:
     def schema(self) -> str:
         """The raw operator: a choice is its index, a number that is not given NaN."""
         tensors = [f"Tensor {name}" for name in self.inputs]
-        values = [f"{SCHEMA_TYPES[one.kind]} {name}" for name, one in self.attributes.items()]
+        values = [f"{SCHEMA_TYPES[attribute.kind]} {name}" for name, attribute in self.attributes.items()]
         return f"{self.name}({', '.join(tensors + values)}) -> Tensor"
 
     @property
@@ -84,7 +84,9 @@ def contract_of(target: Target, name: str, variant: CAbiVariant) -> Contract:
         attributes=dict(signature.attributes),
     )
     _check_output(contract)
-    _check_ranks(contract)
+    for tensor, dimensions in {**contract.inputs, OUTPUT: contract.output}.items():
+        if len(dimensions) > MAX_RANK:
+            raise UsageError(f"no operator of {name}: {tensor} has more than {MAX_RANK} dimensions")
     return contract
 
 
@@ -100,12 +102,6 @@ def _check_output(contract: Contract) -> None:
             f"no operator of {contract.name}: all inputs have types of their own, and the output has none",
             hint="say it in the signature's `types`, or leave the variant one of `dtypes`",
         )
-
-
-def _check_ranks(contract: Contract) -> None:
-    for name, dimensions in {**contract.inputs, OUTPUT: contract.output}.items():
-        if len(dimensions) > MAX_RANK:
-            raise UsageError(f"no operator of {contract.name}: {name} has more than {MAX_RANK} dimensions")
 
 
 def choices_in_words(attribute: Attribute) -> str:

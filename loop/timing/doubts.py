@@ -35,46 +35,37 @@ def doubts(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, tuple[NoSpeedVerdict, ...]]:
     """Verdicts on what cannot be trusted, one a variant and workload."""
-    found = yield from every_doubt(bench, timings, measured, pairs)
-    return tuple({(one.variant, one.workload): one for one in reversed(found)}.values())[::-1]
+    verdicts = yield from every_doubt(bench, timings, measured, pairs)
+    return tuple({(verdict.variant, verdict.workload): verdict for verdict in reversed(verdicts)}.values())[::-1]
 
 
 def every_doubt(
     bench: Bench, timings: Timings, measured: Sequence[Measurement], pairs: Sequence[Pair]
 ) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     """All there is to doubt: wrong outputs, remembered results, clocks, cores, impossible speed."""
-    too_fast = yield from _impossible(bench, measured, pairs)
-    lying = yield from _clocks(bench, timings.clocks)
+    lying: dict[str, str] = {}
+    if any(map(clock_lies, timings.clocks.values())):  # Accused only after the lag of this GPU was measured.
+        usual_s = yield from bench.lag()
+        clocks = timings.clocks.items()
+        lying = {side: reason for side, lags in clocks if (reason := clock_lies(lags, usual_s))}
     names = {pair.candidate.name: pair.variant for pair in pairs}
-    against = pairs[0].against
-    return [
-        *wrong_while_timed(timings.wrong, against, names),
-        *_noticed(timings, against, names, lying),
-        *too_fast,
-        *_held_back(timings, pairs),
+    verdicts = [
+        *wrong_while_timed(timings.wrong, pairs[0].against, names),
+        *_noticed(timings, pairs[0].against, names, lying),
     ]
-
-
-def _impossible(
-    bench: Bench, measured: Sequence[Measurement], pairs: Iterable[Pair]
-) -> Generator[Tick, None, list[NoSpeedVerdict]]:
     kinds = {(pair.variant, pair.against): str(pair.candidate.kind) for pair in pairs}
-    found = []
-    for one in sorted(measured, key=lambda one: -operations(bench.target, one.workload)):
-        reason = yield from bounds.impossible(bench, one, kinds.get((one.variant, one.against), ""))
+    for measurement in sorted(measured, key=lambda each: -operations(bench.target, each.workload)):
+        variant, against = measurement.variant, measurement.against
+        reason = yield from bounds.impossible(bench, measurement, kinds.get((variant, against), ""))
         if reason:
-            found.append(invalid(one.variant, one.workload.name, one.against, "impossible", reason))
-    return found
-
-
-def _clocks(
-    bench: Bench, clocks: Mapping[str, Sequence[tuple[float, float]]]
-) -> Generator[Tick, None, dict[str, str]]:
-    """Sides whose clock cannot be believed, and why; accused only after the lag of this GPU was measured."""
-    if not any(map(clock_lies, clocks.values())):
-        return {}
-    usual_s = yield from bench.lag()
-    return {side: reason for side, lags in clocks.items() if (reason := clock_lies(lags, usual_s))}
+            verdicts.append(invalid(variant, measurement.workload.name, against, "impossible", reason))
+    for name in dict.fromkeys(segment.workload for segment in timings.segments):
+        segments = timings.of(name)
+        for pair in pairs:
+            why = samples.held_back(segments, *pair.sides)
+            if why and len(samples.log_ratios(segments, *pair.sides)) < MIN_ROUNDS:
+                verdicts.append(invalid(pair.variant, name, pair.against, "held back", why))
+    return verdicts
 
 
 def _noticed(
@@ -87,36 +78,26 @@ def _noticed(
             yield invalid(names[side], workload, against, "remembers", reason)
     for side, variant in names.items():
         places = list(dict.fromkeys(segment.workload for segment in timings.segments if segment.side == side))
-        told: dict[Cause, str] = {"clock": lying.get(side, ""), "cores": timings.strays.get(side, "")}
-        found = [(places[0], told)] if places else []
-        found += [(workload, _elsewhere(timings, side, workload)) for workload in places]
-        for workload, reasons in found:
+        anywhere: dict[Cause, str] = {"clock": lying.get(side, ""), "cores": timings.strays.get(side, "")}
+        doubted = [(places[0], anywhere)] if places else []
+        doubted += [(workload, _elsewhere(timings, side, workload)) for workload in places]
+        for workload, reasons in doubted:
             for cause, reason in reasons.items():
                 if reason:
                     yield invalid(variant, workload, against, cause, reason)
 
 
 def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
-    """Why a side seems to compute later, or before its calls are timed; empty where it does not."""
-    own = [one for one in timings.of(workload) if one.side == side]
-    ready = {one: taken for (one, name), taken in timings.readied.items() if name == workload}
-    seconds = [second for one in own for second in one.seconds]
+    """Why a side seems to compute before or after its timed calls, by cause; empty texts where it does not."""
+    own = [segment for segment in timings.of(workload) if segment.side == side]
+    ready = {other: ready_s for (other, name), ready_s in timings.readied.items() if name == workload}
+    seconds = [second for segment in own for second in segment.seconds]
     early = foresees(ready.get(side, ()), ready.values(), seconds)
     # While another side is timed, the variant's processes are stopped. A disturbed one tells of a busy machine,
     # and slow calls accuse nobody.
     busy = samples.warning(segment for segment in timings.of(workload) if segment.side != side)
     unshown = "" if busy else unproven(timings.unproven(side, workload))
     return {"defers": defers(own), "foresees": early or unshown}
-
-
-def _held_back(timings: Timings, pairs: Iterable[Pair]) -> Iterator[NoSpeedVerdict]:
-    """Pairs of which the GPU left too few rounds, because it held one side back."""
-    for name in dict.fromkeys(segment.workload for segment in timings.segments):
-        segments = timings.of(name)
-        for pair in pairs:
-            why = samples.held_back(segments, *pair.sides)
-            if why and len(samples.log_ratios(segments, *pair.sides)) < MIN_ROUNDS:
-                yield invalid(pair.variant, name, pair.against, "held back", why)
 
 
 def remembers(probes: Sequence[Probed]) -> str:
@@ -127,8 +108,8 @@ def remembers(probes: Sequence[Probed]) -> str:
     """
     if not probes:
         return ""
-    clean = [one for one in probes if one.clean]
-    by_gain = sorted(clean or probes, key=lambda one: one.fresh_s / max(one.again_s, 1e-9))
+    clean = [probe for probe in probes if probe.clean]
+    by_gain = sorted(clean or probes, key=lambda probe: probe.fresh_s / max(probe.again_s, 1e-9))
     fresh_s, again_s, _ = by_gain[(len(clean) - 1) // 2 if clean else 0]
     if fresh_s < REMEMBERS * again_s or fresh_s - again_s < LEAST_GAIN_S:
         return ""
@@ -145,7 +126,7 @@ def foresees(ready: Ready, others: Iterable[Ready], call: Sequence[float]) -> st
     may take so much longer to make ready than another side's. Three of four samples have to show it: one for which
     the machine left no core says nothing.
     """
-    usual = [(_each(one), _whole(one)) for one in others if one]
+    usual = [(_each(samples), _whole(samples)) for samples in others if samples]
     if not ready or not usual or not call:
         return ""
     each_s, whole_s, call_s = _each(ready, QUARTER), _whole(ready, QUARTER), median(call)
@@ -160,11 +141,11 @@ def foresees(ready: Ready, others: Iterable[Ready], call: Sequence[float]) -> st
     )
 
 
-def unproven(found: tuple[float, float] | None) -> str:
+def unproven(times: tuple[float, float] | None) -> str:
     """What is said of a side whose judged calls were far slower than the others; empty where there is nothing."""
-    if found is None:
+    if times is None:
         return ""
-    usual_s, judged_s = found
+    usual_s, judged_s = times
     return (
         "nothing shows that it computes while it is timed: calls whose results were looked at took "
         f"{judged_s * 1e6:.1f} us or more, the others {usual_s * 1e6:.1f} us"
@@ -192,13 +173,13 @@ def clock_lies(lags: Sequence[tuple[float, float]], usual_s: float = 0.0) -> str
     """
     if not lags:
         return ""
-    excess = sorted(ours - own - LAG_SHARE * ours - LAG_S - usual_s for ours, own in lags)
+    excess = sorted(ours_s - own - LAG_SHARE * ours_s - LAG_S - usual_s for ours_s, own in lags)
     if excess[len(excess) // 4] <= 0:
         return ""
-    ours, own = (median([pair[side] for pair in lags]) * 1e3 for side in (0, 1))
+    ours_s, own = (median([pair[side] for pair in lags]) * 1e3 for side in (0, 1))
     return (
         "its clock was changed, or it works on another stream: "
-        f"samples took {ours:.2f} ms, and {own:.2f} ms by the events of the stream"
+        f"samples took {ours_s:.2f} ms, and {own:.2f} ms by the events of the stream"
     )
 
 
@@ -207,7 +188,7 @@ def defers(segments: Sequence[Segment]) -> str:
 
     More than half of its rounds have to show it: one in which the system came between says nothing.
     """
-    some = [(one.left_s, median(one.seconds) - one.left_s) for one in segments if one.seconds]
+    some = [(segment.left_s, median(segment.seconds) - segment.left_s) for segment in segments if segment.seconds]
     if not some:
         return ""
     left_s, call_s = (median_low([pair[n] for pair in some]) for n in (0, 1))
@@ -220,10 +201,10 @@ def defers(segments: Sequence[Segment]) -> str:
 
 
 def wrong_while_timed(
-    found: Iterable[tuple[str, Check]], against: Against, names: Mapping[str, str]
+    outputs: Iterable[tuple[str, Check]], against: Against, names: Mapping[str, str]
 ) -> Iterator[NoSpeedVerdict]:
     """A verdict for each timed output that was wrong; `names`: side to the variant it stands for."""
-    for side, check in found:
+    for side, check in outputs:
         yield NoSpeedVerdict(
             variant=names.get(side, side),
             workload=check.workload.name,

@@ -84,8 +84,8 @@ def measured(
 
 
 def _peak(timings: Timings, side: str, workload: Workload) -> int | None:
-    found = timings.peaks.get((side, workload.name))
-    return int(median(found)) if found else None
+    peaks = timings.peaks.get((side, workload.name))
+    return int(median(peaks)) if peaks else None
 
 
 def _latency(segments: Iterable[Segment], side: str) -> float:

@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from loop.machine.gpus import gpus
 from loop.machine.machine import cores
 from loop.machine.nvml import Sensors
 from loop.machine.sharing import Company
-from loop.model.measurement import Build, VariantChecks
+from loop.model.measurement import Build
 from loop.model.output import VerifyOutput
 from loop.steps.context import Context
 from loop.timing import samples
@@ -48,19 +48,14 @@ def ready(context: Context) -> Generator[Tick, None, Ready]:
     checks = VerifyOutput.model_validate(verified) if verified else None
     if checks is None or not checks.right:
         return Ready(why_not="no variant is right" if checks else "nothing was verified")
-    made, _ = yield from builds(context)
-    stale = changed_since(checks.variants, made)
-    if stale:
+    built, _ = yield from builds(context)
+    ids = {build.variant: build.build_id for build in built}
+    edited = (each.variant for each in checks.variants if each.build_id and ids.get(each.variant) != each.build_id)
+    if stale := next(edited, None):
         return Ready(why_not=f"{stale} was edited after it was verified", hint="run the session again")
     if not workloads(context, context.task.plan.workloads):
         return Ready(why_not="no workload that is timed could be judged")
-    return Ready(checks.right, {one.variant: one for one in made})
-
-
-def changed_since(verified: Iterable[VariantChecks], made: Iterable[Build]) -> str | None:
-    """The first variant whose build is not the one that was verified."""
-    now = {one.variant: one.build_id for one in made}
-    return next((c.variant for c in verified if c.build_id and now.get(c.variant) != c.build_id), None)
+    return Ready(checks.right, {build.variant: build for build in built})
 
 
 def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
@@ -75,18 +70,23 @@ def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:
     waited = []
     for folder in filter(None, (own, shared_locks())):  # In this order everywhere, so that nobody waits in a ring.
         waited.append((yield from _hold(folder / (gpu.uuid if gpu else bench.device), stack)))
-    said = yield from warn_of_programs() if bench.device == "cpu" else warn_before(bench)
-    return "; ".join(filter(None, [*waited, said]))
+    if bench.device == "cpu":
+        warning = busy_cores.warning(cores(), (yield from busy_cores.crowd()))
+        if warning:
+            yield Tick(warning)
+    else:
+        warning = yield from warn_before(bench)
+    return "; ".join(filter(None, [*waited, warning]))
 
 
 def _hold(lock: Path, stack: ExitStack) -> Generator[Tick, None, str]:
-    """Hold a lock for as long as the stack lasts; for whom it waited, in words. A parent's lock is ours, too."""
+    """Hold a lock until the stack closes; whom it waited for, in words. A parent's lock counts as ours."""
     begun, whom = time.monotonic(), ""
     while True:
         try:
             stack.enter_context(locked(lock))
         except Held as held:
-            if held.pid in (os.getpid(), *(one.pid for one in psutil.Process().parents())):
+            if held.pid in (os.getpid(), *(parent.pid for parent in psutil.Process().parents())):
                 return ""
             first, whom = not whom, whom or _named(held)
             yield Tick(f"waiting for {whom}, which measures", at_once=first)
@@ -106,8 +106,8 @@ def _named(held: Held) -> str:
 
 
 def warnings(bench: Bench, before: str, timings: Timings) -> tuple[str, ...]:
-    """What was said of others on the device before something was timed there, or is to be said now."""
-    return tuple(said for said in (before or warn_after(bench), samples.warning(timings.segments)) if said)
+    """What disturbed the device: noticed before something was timed there, or after."""
+    return tuple(filter(None, (before or warn_after(bench), samples.warning(timings.segments))))
 
 
 def with_warnings(message: str, warned: Sequence[str]) -> str:
@@ -116,48 +116,35 @@ def with_warnings(message: str, warned: Sequence[str]) -> str:
 
 
 def warn_before(bench: Bench) -> Generator[Tick, None, str]:
-    """What is to be said of others on the GPU before anything is timed; empty when nothing is."""
+    """A warning of others on the GPU before anything is timed; empty when there are none."""
     sensors = bench.sensors
     if sensors is None:
         return ""
-    busy = sensors.busy_percent()
-    begun = time.monotonic()
+    busy, begun = sensors.busy_percent(), time.monotonic()
     while busy and busy > sharing.BUSY_PERCENT and time.monotonic() - begun < REST_S:
         yield Tick(f"waiting for the GPU to rest, {busy} % busy")
         time.sleep(0.1)
         busy = sensors.busy_percent()
-    said = sharing.warning(_name(), _company(sensors, busy))
-    if said:
-        yield Tick(said)
-    return said
+    warning = _company(sensors, busy)
+    if warning:
+        yield Tick(warning)
+    return warning
 
 
 def warn_after(bench: Bench) -> str:
     """The same when everything was timed: somebody may have come meanwhile."""
-    return sharing.warning(_name(), _company(bench.sensors, None)) if bench.sensors else ""
+    return _company(bench.sensors, None) if bench.sensors else ""
 
 
-def warn_of_programs() -> Generator[Tick, None, str]:
-    """What is to be said of other programs on our cores before anything is timed; empty when nothing is."""
-    seen = yield from busy_cores.crowd()
-    said = busy_cores.warning(cores(), seen)
-    if said:
-        yield Tick(said)
-    return said
-
-
-def _name() -> str:
-    gpu = gpus().first
-    return gpu.name if gpu else "the GPU"
-
-
-def _company(sensors: Sensors, busy: int | None) -> Company:
-    users, taken = sensors.users() or (), sensors.used_bytes()
+def _company(sensors: Sensors, busy: int | None) -> str:
+    """A warning of other programs on the GPU, of memory that nobody admits to, and of its load."""
+    users, gpu = sensors.users() or (), gpus().first
     others = [user for user in users if user.pid != os.getpid()]
-    ours = {child.pid for child in psutil.Process().children(recursive=True)}
+    children = {child.pid for child in psutil.Process().children(recursive=True)}
     held = sum(user.memory_bytes or 0 for user in users)
-    return Company(
-        others=sharing.strangers(others, ours, set(psutil.pids())),
-        loose_bytes=(taken or 0) - held,
+    company = Company(
+        others=sharing.strangers(others, children, set(psutil.pids())),
+        loose_bytes=(sensors.used_bytes() or 0) - held,
         busy_percent=busy,
     )
+    return sharing.warning(gpu.name if gpu else "the GPU", company)

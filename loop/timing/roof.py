@@ -57,8 +57,8 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
     done = yield from run(command, limit_s=LIMIT_S, note="measuring what the processor reaches")
     if not done.ok:
         raise WorkFailed(f"the roof of this machine could not be measured: {done.how}")
-    found = json.loads(done.output)
-    return Roof(**found)
+    figures = json.loads(done.output)
+    return Roof(**figures)
 
 
 def _program(cache: Path) -> Generator[Tick, None, Path]:
@@ -74,7 +74,7 @@ def _program(cache: Path) -> Generator[Tick, None, Path]:
 
 
 def _whole(program: Path) -> bool:
-    """Whether it is there as it was made, by us: it is going to be run."""
+    """Whether the program is there, unchanged and ours. It will be run."""
     if why := stranger(program):
         remark(f"{program} is not used: {why}")
         return False
@@ -90,15 +90,15 @@ def _whole(program: Path) -> bool:
 
 
 def _compile(compiler: str, program: Path) -> Generator[Tick, None, None]:
-    """Compile beside its place, then rename: another session may do the same."""
+    """Compile into a temporary file, then rename it: another session may do the same."""
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        made = Path(folder) / program.name
-        command = [compiler, *FLAGS, str(SOURCE), "-o", str(made)]
+        binary = Path(folder) / program.name
+        command = [compiler, *FLAGS, str(SOURCE), "-o", str(binary)]
         done: Completed = yield from run(
             command, limit_s=LIMIT_S, note="compiling the program that measures roofs"
         )
         if not done.ok:
             raise WorkFailed(f"the roof of this machine could not be measured: {compiler} {done.how}")
-        sums.write_sealed(program.with_suffix(NOTE), {"format": 1, "sha256": content_hash(made.read_bytes())})
-        os.replace(made, program)
+        sums.write_sealed(program.with_suffix(NOTE), {"format": 1, "sha256": content_hash(binary.read_bytes())})
+        os.replace(binary, program)

@@ -43,7 +43,7 @@ class Evidence:
     side: str
     workload: Workload
     call: Call
-    found: Sampled
+    sampled: Sampled
 
 
 @dataclass(eq=False)
@@ -100,18 +100,16 @@ class Round:
 
         Rounds that each workload got at least.
         """
-        fresh = [
-            (workload, fresh_values(workload, self.terms.seed, self.shift.numbers[0])) for workload in workloads
-        ]
-        for _, drawn in fresh:
-            yield from self.bench.expect(drawn, wide=True)
+        fresh = [fresh_values(workload, self.terms.seed, self.shift.numbers[0]) for workload in workloads]
+        for workload in fresh:
+            yield from self.bench.expect(workload, wide=True)
         rounds = len(self.shift.numbers)
-        for place, (workload, drawn) in enumerate(fresh):
-            made = yield from self.time_one(drawn, open_[workload.name], timings, len(fresh) - place)
-            rounds = min(rounds, made)
+        for place, workload in enumerate(fresh):
+            done = yield from self.time_one(workload, open_[workload.name], timings, len(fresh) - place)
+            rounds = min(rounds, done)
         yield from self._judge(timings)
-        for _, drawn in fresh:
-            yield from self.bench.discard(drawn)
+        for workload in fresh:
+            yield from self.bench.discard(workload)
         return rounds
 
     def time_one(
@@ -123,7 +121,8 @@ class Round:
         if BASELINE in names and self.bench.device == "cpu" and "torch" not in timings.floors.call_s:
             with self._turn(BASELINE, workload):  # Torch is there: no other process has to import it.
                 timings.floors = yield from self.bench.floor_of_torch(self.workers[BASELINE])
-        values = [Values(Path(one.path).read_bytes()) for one in self.bench.call(workload, "", wide=True).inputs]
+        tensors = self.bench.call(workload, "", wide=True).inputs
+        values = [Values(Path(tensor.path).read_bytes()) for tensor in tensors]
         order = self.shuffle.sample(names, len(names))
         if self.bench.device in TOGETHER:
             yield from self._stage_together(order, workload, values, timings)
@@ -133,11 +132,11 @@ class Round:
                     self._begin_stage(name, workload, values, timings)
                     yield from self._staged(name, workload, timings)
                     yield from self._probe(name, workload, timings)
-        made = yield from self._turn_about(workload, names, timings, to_come)
+        rounds = yield from self._turn_about(workload, names, timings, to_come)
         for name in names:
             with self._turn(name, workload):
                 yield from self.calls.pop(name).forget(ANSWER_LIMIT_S, self._note(workload))
-        return made
+        return rounds
 
     def _turn_about(
         self, workload: Workload, names: Sequence[str], timings: Timings, to_come: int
@@ -150,24 +149,24 @@ class Round:
         """Segments of a side in a round: a GPU's clock hardly drifts in it, and other rounds tell more."""
         rounds, begun, self.sensed = len(self.shift.numbers), time.monotonic(), self.bench.sense()
         judged = {name: SECRET.randrange(turn * rounds) for name in names}
-        for made, number in enumerate(self.shift.numbers):
+        for done, number in enumerate(self.shift.numbers):
             self.number = number
-            if made == 1:
+            if done == 1:
                 rounds = self.shift.fitting(time.monotonic() - begun, to_come)
                 later = {name for name, at in judged.items() if at >= turn}
                 judged |= {name: turn + SECRET.randrange(turn * (rounds - 1)) for name in later}
-            if made == rounds:
+            if done == rounds:
                 break
             segments: list[Segment] = []
             for place, name in enumerate(turns(names, self.shuffle)[: turn * len(names)]):
-                at = turn * made + place // len(names)
+                at = turn * done + place // len(names)
                 segments.append((yield from self._segment(name, workload, timings, judged=at == judged[name])))
             timings.segments += charged(segments, timings.handed, self.number)
         return rounds
 
     @contextmanager
     def _turn(self, name: str, workload: Workload) -> Iterator[None]:
-        """While it lasts this side runs, and no other; what becomes of it is said with its name."""
+        """Let one side run while the others stand still; errors name the side."""
         worker = self.workers[name]
         worker.resume()
         with blaming(name, workload.name):
@@ -177,7 +176,7 @@ class Round:
     def _stage_together(
         self, names: Sequence[str], workload: Workload, values: list[Values], timings: Timings
     ) -> Generator[Tick, None, None]:
-        """Stage a call of every side at once: nothing is timed. Each stands still before the first is timed."""
+        """Stage a call of every side at once, before anything is timed. Then all of them stand still."""
         for name in names:
             self.workers[name].resume()
             self._begin_stage(name, workload, values, timings)
@@ -190,16 +189,18 @@ class Round:
                 yield from self._probe(name, workload, timings)
 
     def _begin_stage(self, name: str, workload: Workload, values: list[Values], timings: Timings) -> None:
-        call, most = self.bench.call(workload, name, wide=True), most_calls(timings, workload)
+        """Have a side take the call's memory; a sample may come to several times the calls that were taken."""
+        calls = [segment.calls for segment in timings.of(workload.name)]
         timed = self.calls[name] = TimedCall(
-            self.workers[name], call, values, self.sides[name], self.bench.device,
-            floor_s=timings.floors.order_s if timings.floors else 0.0, most_calls=most,
+            self.workers[name], self.bench.call(workload, name, wide=True), values, self.sides[name],
+            self.bench.device, floor_s=timings.floors.order_s if timings.floors else 0.0,
+            most_calls=8 + 4 * max(calls) if calls else MOST_CALLS,
         )  # fmt: skip
         timed.begin_stage(self.mistake_of(name))
 
     def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        timed = self.calls[name]
-        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=self.bench.device not in TOGETHER)
+        timed, alone = self.calls[name], self.bench.device not in TOGETHER
+        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=alone)
         if timed.peak_bytes is not None:
             timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
 
@@ -212,77 +213,70 @@ class Round:
         if late or (name, workload.name) in self.probed:
             return
         self.probed.add((name, workload.name))
-        found = yield from self.calls[name].probe()
-        if found:
-            timings.probes.setdefault((name, workload.name), []).append(found)
+        probed = yield from self.calls[name].probe()
+        if probed:
+            timings.probes.setdefault((name, workload.name), []).append(probed)
 
     def _segment(
         self, name: str, workload: Workload, timings: Timings, *, judged: bool
     ) -> Generator[Tick, None, Segment]:
-        """Time one side."""
         before = self.sensed
         with self._turn(name, workload):
             timed = self.calls[name]
-            found = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
+            sampled = yield from timed.segment(self.terms.segment_s, cold=self.terms.cold, judged=judged)
             stray = self.workers[name].stray()
         after = self.sensed = self.bench.sense()
         if stray:
             timings.strays[name] = stray
-        if found.own:
+        if sampled.own:
             timings.own_clock.add(name)
         captured = bool(self.workers[name].arena.words[CAPTURED])
         timings.ways[name] = called(self.sides[name], self.bench.device, captured=captured)
-        timings.clocks.setdefault(name, []).extend(found.clocks)
-        timings.readied.setdefault((name, workload.name), []).extend(found.readied)
-        timings.handed.setdefault((name, workload.name, self.number), []).extend(found.handed)
-        if found.output is not None and not timed.is_program:
-            proof = Proof(found.seconds[found.known], found.calls)
+        timings.clocks.setdefault(name, []).extend(sampled.clocks)
+        timings.readied.setdefault((name, workload.name), []).extend(sampled.readied)
+        timings.handed.setdefault((name, workload.name, self.number), []).extend(sampled.handed)
+        if sampled.output is not None and not timed.is_program:
+            proof = Proof(sampled.seconds[sampled.known], sampled.calls)
             timings.proofs.setdefault((name, workload.name), []).append(proof)
-        self.evidence.append(Evidence(name, workload, timed.call, found))
+        self.evidence.append(Evidence(name, workload, timed.call, sampled))
         return Segment(
             side=name,
             workload=workload.name,
             round=self.number,
-            calls=found.calls,
-            seconds=tuple(found.seconds),
-            waited=tuple(found.waited),
+            calls=sampled.calls,
+            seconds=tuple(sampled.seconds),
+            waited=tuple(sampled.waited),
             sensors=(before, after) if before and after else None,
             processes=self.shift.numbers[0] if len(self.shift.numbers) > 1 else None,
         )
 
     def _judge(self, timings: Timings) -> Generator[Tick, None, None]:
-        """Hold the timed outputs against the truth."""
-        for one in self.evidence:
-            same = [
-                other.found for other in self.evidence if (other.side, other.workload) == (one.side, one.workload)
-            ]
-            if one.found.output is None:
+        """Compare the timed outputs with the reference, each with what was noticed in all segments of its side."""
+        for evidence in self.evidence:
+            if evidence.sampled.output is None:
                 continue
-            path = Path(f"{one.call.output.path}.timed")
-            path.write_bytes(one.found.output)
-            compare = Compare(one.call, (str(path),))
-            finding = yield from self.bench.judge(compare, JUDGE_LIMIT_S, self._note(one.workload))
+            place = (evidence.side, evidence.workload)
+            same = [each.sampled for each in self.evidence if (each.side, each.workload) == place]
+            path = Path(f"{evidence.call.output.path}.timed")
+            path.write_bytes(evidence.sampled.output)
+            compare = Compare(evidence.call, (str(path),))
+            finding = yield from self.bench.judge(compare, JUDGE_LIMIT_S, self._note(evidence.workload))
             noticed = Computed(
                 outputs=(str(path),),
-                changed=tuple(sorted({name for found in same for name in found.changed})),
-                broken=tuple(sorted({name for found in same for name in found.broken})),
-                unwritten=any(found.unwritten for found in same),
-                writes=tuple(dict.fromkeys(text for found in same for text in found.writes)),
+                changed=tuple(sorted({name for sampled in same for name in sampled.changed})),
+                broken=tuple(sorted({name for sampled in same for name in sampled.broken})),
+                unwritten=any(sampled.unwritten for sampled in same),
+                writes=tuple(dict.fromkeys(text for sampled in same for text in sampled.writes)),
             )
-            check = judged(self.sides[one.side], one.workload, "contiguous", noticed, finding)
+            side = self.sides[evidence.side]
+            check = judged(side, evidence.workload, "contiguous", noticed, finding)
             timings.outputs += 1
             if not check.passed:
-                timings.wrong.append((one.side, check))
+                timings.wrong.append((evidence.side, check))
         self.evidence.clear()
 
     def _note(self, workload: Workload) -> str:
         return f"round {self.number + 1}: {workload.name}"
-
-
-def most_calls(timings: Timings, workload: Workload) -> int:
-    """Calls that a sample of a workload may come to, by those that were taken: each needs memory."""
-    taken = [segment.calls for segment in timings.segments if segment.workload == workload.name]
-    return 8 + 4 * max(taken) if taken else MOST_CALLS
 
 
 def fresh_values(workload: Workload, seed: int, number: int) -> Workload:
@@ -306,17 +300,13 @@ class Untimed(WorkFailed):
         """Its name, and why."""
 
 
-class blaming:  # noqa: N801 - reads as a word in a with statement
-    """Turns the loss of a worker into an error that names the side and the workload."""
-
-    def __init__(self, side: str, what: str) -> None:
-        self.side, self.what = side, what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, WorkerLost | Refusal):
-            message = f"{self.side} could not be timed on {self.what}: {error}"
-            hint = f"`loop kernels verify {self.side.split()[0]}` runs it alone"
-            raise Untimed(self.side, error.cause, message, hint) from error
+@contextmanager
+def blaming(side: str, what: str) -> Iterator[None]:
+    """Turn the loss of a worker into an error that names the side and the workload."""
+    try:
+        yield
+    except (WorkerLost, Refusal) as error:
+        message = f"{side} could not be timed on {what}: {error}"
+        raise Untimed(
+            side, error.cause, message, f"`loop kernels verify {side.split()[0]}` runs it alone"
+        ) from error

@@ -40,20 +40,18 @@ class Pace:
     def __init__(self, terms: Terms) -> None:
         self.terms, self.begun, self.last_s = terms, time.monotonic(), 0.0
 
-    def allows(self, timings: Timings, rounds: int) -> bool:
-        """Whether so many more, with processes of their own, will probably end in time."""
-        used = time.monotonic() - self.begun
-        return timings.rounds < self.terms.least or used * (1 + rounds / timings.rounds) <= self.terms.limit_s
-
     def fitting(self, timings: Timings, batch: Sequence[range]) -> Sequence[range]:
         """As many of these sets of rounds as will probably end in time; of processes that are kept, two rounds."""
+        used = time.monotonic() - self.begun
         for count in range(len(batch), 0, -1):
-            if self.allows(timings, sum(min(2, len(one)) for one in batch[:count])):
+            rounds = sum(min(2, len(numbers)) for numbers in batch[:count])
+            due = timings.rounds < self.terms.least
+            if due or used * (1 + rounds / timings.rounds) <= self.terms.limit_s:
                 return batch[:count]
         return ()
 
     def allows_more(self, timings: Timings) -> bool:
-        """Whether as many will that need no new process."""
+        """Whether another round that needs no new process will probably end in time."""
         used = time.monotonic() - self.begun
         return timings.rounds < self.terms.least or used + self.last_s <= self.terms.limit_s
 
@@ -74,8 +72,9 @@ def measure(
 ) -> Generator[Tick, None, Timings]:
     """Time the sides turn about, until nothing is pending, or rounds or time are over.
 
-    Only what is pending is timed, and only its sides are started.
-    Raises LoopError when one of the sides crashes, hangs or refuses.
+    Only what is pending is timed, and only its sides are started. At last a few more rounds are made, whatever
+    they take, for sides whose judged calls were all far slower than the others. They vouch for a time, and are no
+    part of it. Raises LoopError when one of the sides crashes, hangs or refuses.
     """
     timings, pace, shuffle = Timings(), Pace(terms), random.Random(terms.seed)
     everything = {w.name: [side.name for side in sides if accepts(side, w)] for w in workloads}
@@ -83,52 +82,34 @@ def measure(
     def still() -> Mapping[str, Sequence[str]]:
         return pending(timings) if pending else everything
 
-    kept = KEPT_ON_GPU if bench.device == "cuda" else KEPT_ON_CPU
-    for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), kept):
-        wanted = {name for names in still().values() for name in names}
-        fitting = pace.fitting(timings, batch)
-        if not wanted or not fitting:
-            break
-        chosen = [side for side in sides if side.name in wanted]
-        yield from _batch(bench, chosen, workloads, fitting, shuffle, timings, pace, still)
-        if len(fitting) < len(batch):
-            break
-    yield from _prove(bench, sides, workloads, everything, shuffle, timings, terms)
-    return timings
-
-
-def _prove(
-    bench: Bench,
-    sides: Sequence[Side],
-    workloads: Sequence[Workload],
-    everything: Mapping[str, Sequence[str]],
-    shuffle: random.Random,
-    timings: Timings,
-    terms: Terms,
-) -> Generator[Tick, None, None]:
-    """A few more rounds, whatever they take, for sides whose judged calls were all far slower than the others.
-
-    They vouch for a time, and are no part of it.
-    """
-    rounds, segments = timings.rounds, list(timings.segments)
-
     def unproven() -> Mapping[str, Sequence[str]]:
         wrong = {(side, check.workload.name) for side, check in timings.wrong}
         return {
-            workload: [
-                name for name in names if (name, workload) not in wrong and timings.unproven(name, workload)
-            ]
-            for workload, names in everything.items()
+            place: [name for name in names if (name, place) not in wrong and timings.unproven(name, place)]
+            for place, names in everything.items()
         }
 
+    def wanted(open_: Mapping[str, Sequence[str]]) -> list[Side]:
+        names = {name for some in open_.values() for name in some}
+        return [side for side in sides if side.name in names]
+
+    kept = KEPT_ON_GPU if bench.device == "cuda" else KEPT_ON_CPU
+    for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), kept):
+        chosen, fitting = wanted(still()), pace.fitting(timings, batch)
+        if not chosen or not fitting:
+            break
+        yield from _batch(bench, chosen, workloads, fitting, shuffle, timings, pace, still)
+        if len(fitting) < len(batch):
+            break
+    rounds, segments = timings.rounds, list(timings.segments)
     for number in range(terms.rounds, terms.rounds + MORE_ROUNDS):
-        names = {name for some in unproven().values() for name in some}
-        if not names:
+        chosen = wanted(unproven())
+        if not chosen:
             break
         pace = Pace(replace(terms, least=timings.rounds + 1))
-        chosen = [side for side in sides if side.name in names]
         yield from _batch(bench, chosen, workloads, [range(number, number + 1)], shuffle, timings, pace, unproven)
     timings.rounds, timings.segments = rounds, segments
+    return timings
 
 
 def batches(rounds: int, size: int, kept: int = 1) -> list[list[range]]:
@@ -164,14 +145,14 @@ def _batch(
             named = {side.name: side for side in shuffle.sample(sides, len(sides))}
             closing = stack.enter_context(ExitStack())
             sets.append(Round(bench, named, Shift(numbers), closing, pace.terms, shuffle))
-        for one in sets:
-            yield from one.start()
-        for one in sets:
+        for group in sets:
+            yield from group.start()
+        for group in sets:
             open_, begun = still(), time.monotonic()
             if any(open_.values()) and pace.allows_more(timings):
-                one.shift = pace.shift(one.shift.numbers, timings)
-                made = yield from one.time([w for w in workloads if open_.get(w.name)], open_, timings)
+                group.shift = pace.shift(group.shift.numbers, timings)
+                rounds = yield from group.time([w for w in workloads if open_.get(w.name)], open_, timings)
                 took = time.monotonic() - begun
-                pace.last_s = took * min(2, made) / made
-                timings.rounds, timings.seconds = timings.rounds + made, timings.seconds + took
-            one.close()
+                pace.last_s = took * min(2, rounds) / rounds
+                timings.rounds, timings.seconds = timings.rounds + rounds, timings.seconds + took
+            group.close()

@@ -20,43 +20,33 @@ def how_called(output: MeasureOutput) -> Iterator[str]:
 
 def sensed(segments: Sequence[Segment]) -> tuple[SideSensors, ...]:
     """A GPU's clocks while each side was timed, in the order in which the sides were first timed."""
-    found = []
-    for name in dict.fromkeys(one.side for one in segments if one.sensors):
-        mine = [one for one in segments if one.side == name and one.sensors]
-        readings = [reading for one in mine for reading in one.sensors or ()]
-        clocks = sorted(one.sm_clock_mhz for one in readings if one.sm_clock_mhz is not None)
-        reasons = Counter(
-            word for one in mine for word in {word for reading in one.sensors or () for word in reading.throttle}
-        )
-        found.append(
+    sides = []
+    for name in dict.fromkeys(segment.side for segment in segments if segment.sensors):
+        own = [segment.sensors for segment in segments if segment.side == name and segment.sensors]
+        clocks = sorted(r.sm_clock_mhz for readings in own for r in readings if r.sm_clock_mhz is not None)
+        reasons = Counter(word for readings in own for word in {word for r in readings for word in r.throttle})
+        sides.append(
             SideSensors(
                 side=name,
-                segments=len(mine),
+                segments=len(own),
                 sm_clock_mhz=(clocks[0], round(median(clocks)), clocks[-1]) if clocks else None,
                 throttled=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
             )
         )
-    return tuple(found)
+    return tuple(sides)
 
 
 def sensor_lines(finished: Sequence[Finished], baseline: str) -> tuple[str, ...]:
-    """One line for each side that was timed on a GPU; what its driver did not tell is said to be unknown."""
-    sides = [one for output in outputs_of(finished, MeasureOutput) for one in output.sensors]
-    return tuple(
-        f"{baseline if one.side == 'baseline' else one.side}: {_clock(one)}, {_throttled(one)}" for one in sides
-    )
-
-
-def _clock(one: SideSensors) -> str:
-    """`1980 MHz (1755 to 1980)`."""
-    if one.sm_clock_mhz is None:
-        return "clock unknown"
-    least, middle, most = one.sm_clock_mhz
-    return f"{middle} MHz" if least == most else f"{middle} MHz ({least} to {most})"
-
-
-def _throttled(one: SideSensors) -> str:
-    if not one.throttled:
-        return "no throttling told"
-    reasons = say.listed([f"{reason} in {number}" for reason, number in one.throttled.items()])
-    return f"held back: {reasons} of {say.count(one.segments, 'segment')}"
+    """One line for each side that was timed on a GPU: `plain: 1980 MHz (1755 to 1980), no throttling told`."""
+    lines = []
+    for sensors in (sensors for output in outputs_of(finished, MeasureOutput) for sensors in output.sensors):
+        clock, throttled = "clock unknown", "no throttling told"
+        if sensors.sm_clock_mhz is not None:
+            least, middle, most = sensors.sm_clock_mhz
+            clock = f"{middle} MHz" if least == most else f"{middle} MHz ({least} to {most})"
+        if sensors.throttled:
+            reasons = say.listed([f"{reason} in {number}" for reason, number in sensors.throttled.items()])
+            throttled = f"held back: {reasons} of {say.count(sensors.segments, 'segment')}"
+        name = baseline if sensors.side == "baseline" else sensors.side
+        lines.append(f"{name}: {clock}, {throttled}")
+    return tuple(lines)

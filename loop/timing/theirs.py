@@ -19,7 +19,8 @@ from loop.model.base import Model
 from loop.model.output import MeasureOutput, Output, ours_on, outputs_of
 from loop.model.pattern import Pattern
 from loop.model.record import Finished
-from loop.report.markdown import Chapter, Column, Table
+from loop.report.markdown import Column, Table
+from loop.report.sections import Section
 from loop.steps.context import Context, Result, Working
 from loop.timing.readiness import hold_device
 
@@ -70,18 +71,20 @@ class TheirsOutput(Output):
 
 def theirs(context: Context, arguments: EvaluatorTerms) -> Working[TheirsOutput]:
     """Have the evaluator of the task's own format judge every answer, unmodified; say where it differs from us."""
-    made = made_of(context.task.folder)
-    if made is None:
+    translated = made_of(context.task.folder)
+    if translated is None:
         raise UsageError("--evaluator: this target is no task of another format", hint="loop targets inspect PATH")
-    task, answers = made
-    found = []
+    task, answers = translated
+    both = []
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
         for name in context.task.variants:
-            verdict = yield from verdict_of(task, answers[name], arguments) if name in answers else _no_answer()
-            found.append(two(task, name, context.finished, verdict))
-    output = TheirsOutput(ok=True, message="; ".join(map(said, found)), both=tuple(found))
-    missing = tuple(f"their verdict on {one.answer}: {one.theirs.why}" for one in found if one.same is None)
+            verdict = Verdict(status="not available", why="it is the task's own reference")
+            if name in answers:
+                verdict = yield from verdict_of(task, answers[name], arguments)
+            both.append(two(task, name, context.finished, verdict))
+    output = TheirsOutput(ok=True, message="; ".join(map(said, both)), both=tuple(both))
+    missing = tuple(f"their verdict on {each.answer}: {each.theirs.why}" for each in both if each.same is None)
     return Result(output.model_copy(update={"not_exercised": missing}))
 
 
@@ -96,64 +99,64 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judgin
     return (yield from judged(asked, evaluator))
 
 
-def _no_answer() -> Judging:
-    yield from ()
-    return Verdict(status="not available", why="it is the task's own reference")
-
-
 def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
     """Ours from the steps so far, beside theirs."""
     outputs = outputs_of(finished, MeasureOutput)
-    ratios = [one.ratio for output in outputs for one in output.measurements if one.variant == name]
-    ours = ours_on(name, finished)
+    ratios = [
+        measurement.ratio
+        for output in outputs
+        for measurement in output.measurements
+        if measurement.variant == name
+    ]
+    own = ours_on(name, finished)
     return Both(
         answer=name,
-        ours=ours.verdict,
-        ours_why=ours.why,
-        ratio=min(ratios, default=None) if not ours.why else None,
+        ours=own.verdict,
+        ours_why=own.why,
+        ratio=min(ratios, default=None) if not own.why else None,
         theirs=verdict,
-        causes=tuple(causes(task, ours, verdict)),
+        causes=tuple(causes(task, own, verdict)),
     )
 
 
-def said(one: Both) -> str:
+def said(both: Both) -> str:
     """Two verdicts in words."""
-    same = {True: "both say the same", False: "they differ", None: one.theirs.why or "no two verdicts"}
-    return f"{one.answer}: ours {one.ours}, theirs {one.theirs.status} ({same[one.same]})"
+    same = {True: "both say the same", False: "they differ", None: both.theirs.why or "no two verdicts"}
+    return f"{both.answer}: ours {both.ours}, theirs {both.theirs.status} ({same[both.same]})"
 
 
 HEADS = ("answer", "ours", "theirs", "agree")
 
 
-def line(one: Both) -> tuple[str, ...]:
+def line(both: Both) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
-    same = {True: "yes", False: "no", None: ""}[one.same]
-    ratio = f", {times(one.ratio)}" if one.ratio is not None else ""
-    speedup = f", {times(one.theirs.speedup)}" if one.theirs.speedup is not None else ""
-    return one.answer, one.ours + ratio, one.theirs.status + speedup, same
+    same = {True: "yes", False: "no", None: ""}[both.same]
+    ratio = f", {times(both.ratio)}" if both.ratio is not None else ""
+    speedup = f", {times(both.theirs.speedup)}" if both.theirs.speedup is not None else ""
+    return both.answer, both.ours + ratio, both.theirs.status + speedup, same
 
 
 def reasons(both: Sequence[Both]) -> Iterator[str]:
     """Below the table: why each side says what it says, and what may be behind a disagreement."""
     whys: dict[tuple[str, str], list[str]] = {}
-    for one in both:
-        for side, why in (("ours", one.ours_why), ("theirs", one.theirs.why)):
+    for each in both:
+        for side, why in (("ours", each.ours_why), ("theirs", each.theirs.why)):
             if why:
-                whys.setdefault((side, why), []).append(one.answer)
+                whys.setdefault((side, why), []).append(each.answer)
     for (side, why), names in whys.items():
         yield f"{'all' if len(names) == len(both) > 1 else ', '.join(names)}: {side}: {why}"
-    yield from (f"{one.answer}: may be behind it: {cause}" for one in both for cause in one.causes)
+    yield from (f"{each.answer}: may be behind it: {cause}" for each in both for cause in each.causes)
 
 
-def chapter(output: TheirsOutput) -> Chapter | None:
+def section(output: TheirsOutput) -> Section:
     """Both verdicts as a table, with the reasons of each."""
     table = Table(tuple(map(Column, HEADS)), tuple(map(line, output.both)))
-    return Chapter("Their verdict", tuple(reasons(output.both)), table=table)
+    return Section("Their verdict", tuple(reasons(output.both)), table, screen=True)
 
 
 def pattern(terms: EvaluatorTerms) -> Pattern:
     """The step as a pattern that a session may end with."""
     read = read_file(shipped("patterns") / "bench" / "theirs.yaml", Pattern).value
     (step,) = read.steps
-    given = terms.model_dump(exclude_none=True)
-    return read.model_copy(update={"steps": (step.model_copy(update={"arguments": given}),)})
+    arguments = terms.model_dump(exclude_none=True)
+    return read.model_copy(update={"steps": (step.model_copy(update={"arguments": arguments}),)})

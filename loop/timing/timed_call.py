@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from loop.base.processes import Tick
 from loop.calls.arena import Values
-from loop.calls.call import Call, LibraryTerms, TensorFile, step_of
+from loop.calls.call import Call, LibraryTerms, step_of
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE
 from loop.calls.waits import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
@@ -48,19 +48,19 @@ class Grid:
 
     def __init__(self, call: Call, device: Device, draw: random.Random) -> None:
         self.call, self.draw = call, draw
-        steps = [self._step(tensor, device) for tensor in call.inputs]
-        self.places = [range(0, one.room + 1, step) for one, step in zip(call.inputs, steps, strict=True)]
+        steps = [
+            max(1, (tensor.elements + tensor.room) // call.draws)
+            if call.draws > 1
+            else step_of(tensor.dtype, device)
+            for tensor in call.inputs
+        ]
+        self.places = [range(0, tensor.room + 1, step) for tensor, step in zip(call.inputs, steps, strict=True)]
         """Of each input, in elements."""
         self.is_few = bool(call.structure) and device == "cpu"
         """Whether values come in few draws, of a generator's. On a GPU a graph has no memory of them."""
         self._first = draw.randrange(call.draws)
         self._only: int | None = None
         """The draw that is met first, and the only one that all calls get now, at one address; None: any."""
-
-    def _step(self, tensor: TensorFile, device: Device) -> int:
-        if self.call.draws > 1:
-            return max(1, (tensor.elements + tensor.room) // self.call.draws)
-        return step_of(tensor.dtype, device)
 
     def windows(self, calls: int) -> Windows:
         """Windows for so many calls, drawn anew."""
@@ -149,10 +149,10 @@ class TimedCall:
         self.replays = own_device == "cuda" and not self.is_program
         """Whether calls are replayed on a GPU, by whose clock samples are taken too."""
         self.one_memory: bool | None = None
-        """Whether all results of a sample stand in one memory: then a sample is one call."""
+        """Whether all calls of a sample return the same buffer: then a sample is one call."""
         self._places: list[int] = []
         self._glimpse = b""
-        """What stood at some places of the last output the moment it was said to be done."""
+        """Bytes at some places of the last output at the moment the worker answered."""
         self.orders = Orders(worker, 0.0, "")
         self._replayed: dict[int, Windows] = {}
         self._replays, self._once = 1, 0.0
@@ -183,8 +183,8 @@ class TimedCall:
     def staged(self, limit_s: float, note: str, *, alone: bool) -> Generator[Tick, None, None]:
         """Wait until the worker has done so; `alone`: nothing else was staged meanwhile."""
         reply = yield from self.worker.receive(limit_s, note)
-        if alone and (taken := time.monotonic() - self._begun) > 2 * SLOW_CALL_S and not self.returns:
-            self._once = taken
+        if alone and (took_s := time.monotonic() - self._begun) > 2 * SLOW_CALL_S and not self.returns:
+            self._once = took_s
         self.peak_bytes = reply.peak_bytes
         self.orders = Orders(self.worker, limit_s, note)
 
@@ -194,29 +194,29 @@ class TimedCall:
         One of them, drawn beforehand from those that are expected, holds the call whose answer is known where it
         is `judged`: no early or late call is safe, and a process that met the values twice could know them.
         """
-        found, waits = Sampled(), Waits(self.worker.child.process.pid)
+        sampled, waits = Sampled(), Waits(self.worker.child.process.pid)
         seconds = min(seconds, GPU_SEGMENT_S) if self.replays else seconds
         self.orders.begin()
         try:
             with self.orders.aside():
-                yield from self._fill(found, waits, seconds, cold=cold, judged=judged)
+                yield from self._fill(sampled, waits, seconds, cold=cold, judged=judged)
         finally:
             waits.close()
         reply = yield from self.orders.end()
-        found.broken = list(reply.broken)
-        found.writes += [*self.arena.strays(), *reply.writes]
-        return found
+        sampled.broken = list(reply.broken)
+        sampled.writes += [*self.arena.strays(), *reply.writes]
+        return sampled
 
     def _fill(
-        self, found: Sampled, waits: Waits, seconds: float, *, cold: bool, judged: bool
+        self, sampled: Sampled, waits: Waits, seconds: float, *, cold: bool, judged: bool
     ) -> Generator[Tick, None, None]:
         if self.is_program:
-            yield from self._run_program(found, waits)
+            yield from self._run_program(sampled, waits)
             return
         once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
         yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
-        calls = found.calls = self._calls_at_once(once, cold=cold)
-        filling = begin_filling(found, seconds, once, self._replays, cold=cold, judged=judged)
+        calls = sampled.calls = self._calls_at_once(once, cold=cold)
+        filling = begin_filling(sampled, seconds, once, self._replays, cold=cold, judged=judged)
         while filling.goes_on:
             now = filling.made == filling.place or (filling.late and self._soon())
             yield from self._sample(filling, waits, calls, known=filling.to_judge and now, cold=cold)
@@ -224,18 +224,18 @@ class TimedCall:
     def _sample(
         self, filling: Filling, waits: Waits, calls: int, *, known: bool, cold: bool
     ) -> Generator[Tick, None, None]:
-        """Take a sample; where it is `known`, one of its calls is on the values whose answer is known."""
-        found, windows = filling.sampled, self._windows(calls)
+        """Take a sample. If `known`, one of its calls uses the values whose answer is known."""
+        sampled, windows = filling.sampled, self._windows(calls)
         chosen = self.secret.randrange(calls) if known else None
         turns = self.grid.turns(None if chosen is None else windows[chosen])
         ready_s = yield from self._ready(windows, turns, cold=cold)
         if not cold and not self.replays:
-            found.readied.append((ready_s, len(windows)))
+            sampled.readied.append((ready_s, len(windows)))
         whole, waited = yield from self._timed(waits, len(windows))
-        self._note(found, whole, waited, len(windows) * self._passes())
+        self._note(sampled, whole, waited, len(windows) * self._passes())
         handed_s = 0.0
         if known or (not filling.late and (not self.replays or self.returns)):
-            handed_s = yield from self._hand_over(found, len(windows), chosen, bring=known or self._soon())
+            handed_s = yield from self._hand_over(sampled, len(windows), chosen, bring=known or self._soon())
         filling.add(whole, waited, ready_s, handed_s)
 
     def _timed(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[float, float | None]]:
@@ -254,9 +254,9 @@ class TimedCall:
         return max(whole - self.floor_s, whole / 10), waited
 
     def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
-        """Find out, once, whether results of a sample stand in one memory: a sample is one call from then on.
+        """Check once whether the variant returns the same buffer for every call of a sample.
 
-        What came later is in the first then, and another on other values: somebody wrote it.
+        If it does, a sample is one call from then on, because later calls overwrite earlier results.
         """
         if self.one_memory is not None or not self.returns or calls == 1:
             return
@@ -264,7 +264,7 @@ class TimedCall:
         self.one_memory = first in later and first != (yield from self._results(waits, calls))[0]
 
     def _results(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[bytes, set[bytes]]]:
-        """How the first result begins, and how those of calls on other inputs do."""
+        """How the first result begins, and how the results of calls on other inputs begin."""
         windows = self._windows(calls)
         yield from self._ready(windows, self.grid.turns(None), cold=False)
         yield from self._timed(waits, calls)
@@ -273,49 +273,48 @@ class TimedCall:
         return begins[0], {text for window, text in zip(windows, begins, strict=True) if window != windows[0]}
 
     def _soon(self) -> bool:
-        """Whether something that is done now and again is done now."""
+        """True once in `GIVEN` times, at random."""
         return self.secret.random() < 1 / GIVEN
 
     def _passes(self) -> int:
-        """Times that ready calls are made: a host that is asked each time would know the values."""
+        """How often one order makes the ready calls. On a host once: a second pass would meet known values."""
         return self._replays if self.arena.words[CAPTURED] else 1
 
-    def _note(self, found: Sampled, whole: float, waited: float | None, made: int) -> None:
-        """Add a sample of so many calls."""
+    def _note(self, sampled: Sampled, whole: float, waited: float | None, calls: int) -> None:
         if self.replays:
             own_s = self.arena.words[OWN_NS] / 1e9
             if not disturbed(whole, waited):
-                found.clocks.append((max(whole - LAUNCH_S * self._passes(), own_s), own_s))
+                sampled.clocks.append((max(whole - LAUNCH_S * self._passes(), own_s), own_s))
             whole = min(own_s, whole) or whole
-        found.seconds.append(whole / made)
+        sampled.seconds.append(whole / calls)
         if waited is not None:
-            found.waited.append(waited / made)
+            sampled.waited.append(waited / calls)
 
     def _hand_over(
-        self, found: Sampled, calls: int, chosen: int | None, *, bring: bool
+        self, sampled: Sampled, calls: int, chosen: int | None, *, bring: bool
     ) -> Generator[Tick, None, float]:
         """Have results handed over; look at the judged call and at the inputs while the worker stands still.
 
         `bring`: from a GPU to the host, too. Seconds that handing over took.
         """
-        taken = 0.0
+        handed_s = 0.0
         if self.replays and bring:
             self.arena.poison(calls)
         if self.returns:  # What a kernel wrote to memory that it was given is there.
-            taken = yield from self.orders.give(SETTLE if self.replays else GIVE)
+            handed_s = yield from self.orders.give(SETTLE if self.replays else GIVE)
             usual_s = self.floor_s + (SETTLING_S if self.replays else 0.0)
-            found.handed.append(max(0.0, taken - usual_s) / calls)
+            sampled.handed.append(max(0.0, handed_s - usual_s) / calls)
         if self.replays and bring:  # That is our work.
-            taken += yield from self.orders.give(GIVE)
+            handed_s += yield from self.orders.give(GIVE)
         if chosen is None:
-            return taken
+            return handed_s
         with self.worker.stopped():
-            found.output, found.known = self.arena.output(chosen), len(found.seconds) - 1
-            found.changed = self.arena.changed()
-            found.unwritten = is_floating(self.call.output.dtype) and self.arena.poisoned(calls)
+            sampled.output, sampled.known = self.arena.output(chosen), len(sampled.seconds) - 1
+            sampled.changed = self.arena.changed()
+            sampled.unwritten = is_floating(self.call.output.dtype) and self.arena.poisoned(calls)
             if self._places and self.arena.glimpse(calls - 1, self._places) != self._glimpse:
-                found.writes.append("writes its output after it said that it was done")
-        return taken
+                sampled.writes.append("writes its output after it said that it was done")
+        return handed_s
 
     def _warm_up(self, waits: Waits, seconds: float) -> Generator[Tick, None, float]:
         """Make calls until so many seconds are over; seconds of one, the shortest that nothing disturbed.
@@ -328,21 +327,17 @@ class TimedCall:
         seconds = 0.0 if self.replays and not self._once else seconds
         warm, self._replays = WarmUp(seconds, 1 if self._once else WARM_UP_CALLS), 1
         stands = self._standing if self.replays and self._once and not self.call.updates else 0
-        calls = stands or self._begin_with(seconds)
+        calls = stands or (self._calls_at_once(self._once, cold=False) if self._once and seconds else 1)
         while warm.goes_on:
             if not stands:  # Else what was made ready last is called: how long it takes is known.
                 ready_s = yield from self._ready(self._windows(calls), self.grid.turns(None), cold=False)
                 warm.early += 0.0 if self.replays else ready_s
             whole, waited = yield from self._timed(waits, calls)
-            taken = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
-            if warm.add(taken, whole, waited) and seconds and not self.replays:
+            once = self._own(whole) / (calls * self._passes())  # A GPU's calls are sized by the GPU's clock.
+            if warm.add(once, whole, waited) and seconds and not self.replays:
                 calls = self._calls_at_once(warm.sound, cold=False)
         self._once = warm.once
         return self._once
-
-    def _begin_with(self, seconds: float) -> int:
-        """Calls of the first sample of a warm-up that fills so many seconds."""
-        return self._calls_at_once(self._once, cold=False) if self._once and seconds else 1
 
     def _calls_at_once(self, once: float, *, cold: bool, replayed_s: float = GPU_SAMPLE_S) -> int:
         """Calls in a sample, from the seconds of one: as many as the clock needs, and no more."""
@@ -355,16 +350,16 @@ class TimedCall:
         calls, self._replays = replays_of(once, replayed_s, most)
         return calls
 
-    def _run_program(self, found: Sampled, waits: Waits) -> Generator[Tick, None, None]:
+    def _run_program(self, sampled: Sampled, waits: Waits) -> Generator[Tick, None, None]:
         """A program's samples: by its own clock where it has one, else of its whole runs."""
         self.arena.poison(1)
         for number in range(MIN_SAMPLES):
             whole, _ = yield from self._timed(waits, 1)
-            found.seconds.append(self.arena.words[OWN_NS] / 1e9 or whole)
-            found.own = found.own or self.arena.words[OWN_NS] > 0
+            sampled.seconds.append(self.arena.words[OWN_NS] / 1e9 or whole)
+            sampled.own = sampled.own or self.arena.words[OWN_NS] > 0
             if number == MIN_SAMPLES - 1:
                 yield from self.orders.give(GIVE)
-                found.output = self.arena.output(0)
+                sampled.output = self.arena.output(0)
 
     def probe(self) -> Generator[Tick, None, Probed | None]:
         """Shortest seconds of a call on unseen values, and on seen ones; None for a program and for a slow call.
@@ -389,16 +384,16 @@ class TimedCall:
         finally:
             waits.close()
         yield from self.orders.end()
-        some = [one for one in drawn[1:] if one.clean] or drawn[1:]
+        some = [probe for probe in drawn[1:] if probe.clean] or drawn[1:]
         return Probed(*map(min, zip(*some, strict=True))) if some else None
 
     def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, Probed]:
-        windows, turns, taken = self._windows(calls), self.grid.turns(None), list[tuple[float, bool]]()
+        windows, turns, samples = self._windows(calls), self.grid.turns(None), list[tuple[float, bool]]()
         for _ in range(PROBE_CALLS):
             yield from self._ready(windows, turns, cold=False)
             whole, waited = yield from self._timed(waits, calls)
-            taken.append((self._own(whole) / calls, bool(self.replays) or not disturbed(whole, waited)))
-        return Probed(taken[0][0], taken[1][0], taken[0][1] and taken[1][1])
+            samples.append((self._own(whole) / calls, bool(self.replays) or not disturbed(whole, waited)))
+        return Probed(samples[0][0], samples[1][0], samples[0][1] and samples[1][1])
 
     def _own(self, whole: float) -> float:
         """Seconds of a sample by the device's clock, where there is one; else by ours."""

@@ -95,8 +95,8 @@ def _by_interval(measurement: Measurement) -> tuple[Word, str]:
     if measurement.held_back:
         return "inconclusive", measurement.held_back
     if measurement.ranged and rounds < FEWEST:
-        seen = f"they gave {times(low)} to {times(high)}"
-        few = f"{rounds} rounds are too few for an interval, {seen}: allow the step more time"
+        range_ = f"they gave {times(low)} to {times(high)}"
+        few = f"{rounds} rounds are too few for an interval, {range_}: allow the step more time"
         return "inconclusive", few
     if measurement.ranged or is_vague(measurement.interval):
         remedy = "end what else runs on the machine, and measure again"
@@ -182,10 +182,10 @@ def by_evidence(
 
     `allowed` is the `allowance` for what the blocks share; `candidate`: which one of a campaign, 0 outside one.
     """
-    found = far_off(logs, needed_evidence(workloads, candidate))
+    decision = far_off(logs, needed_evidence(workloads, candidate))
     if len(logs) >= MIN_BLOCKS:
-        found = found or _evident(logs, workloads, allowed, candidate)
-    return found or (_unclear(logs, workloads, allowed) if len(logs) >= most else None)
+        decision = decision or _evident(logs, workloads, allowed, candidate)
+    return decision or (_unclear(logs, workloads, allowed) if len(logs) >= most else None)
 
 
 def conclude(logs: Sequence[float], workloads: int = 1, allowed: float = 0.0, candidate: int = 0) -> Decision:

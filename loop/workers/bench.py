@@ -344,12 +344,7 @@ class Bench:
 
     def sense(self) -> DeviceReading | None:
         """What the GPU's sensors say now; None on a CPU, or without a driver that tells."""
-        sensors = self.sensors
-        state = sensors.read() if sensors else None
-        if state is None:
-            return None
-        fields = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle")
-        return DeviceReading(**{name: getattr(state, name) for name in fields}, at_s=time.monotonic())
+        return self.sensors.read() if self.sensors else None
 
     def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Those of the named variants that have to be built, for the GPU at hand."""

@@ -2,8 +2,7 @@
 
 import pytest
 
-from loop.base.expressions import Expression
-from loop.base.expressions.misses import misses
+from loop.base.expressions import Expression, misses
 
 VALUES = {"cpu": {"ratio": 1.31}, "wrong": ["cpu", "eager"], "minutes": 3.0, "none_yet": None, "small": 0.0}
 

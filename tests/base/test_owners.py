@@ -122,13 +122,6 @@ def test_a_link_of_ours_is_judged_by_where_it_leads(place: Path, tmp_path: Path,
     assert f"everybody can write {tmp_path / 'open'} (mode 1777)" == stranger(place / "loop")
 
 
-def test_links_in_a_ring_end(place: Path) -> None:
-    """As for the kernel, after so many."""
-    (place / "a").symlink_to(place / "b")
-    (place / "b").symlink_to(place / "a")
-    stranger(place / "a" / "x")
-
-
 def test_folders_of_ours_are_made_for_us_alone(place: Path) -> None:
     """Those above that are missing too, whatever the umask."""
     before = os.umask(0)
@@ -214,7 +207,6 @@ def test_a_command_says_it_and_goes_on(place: Path, monkeypatch: pytest.MonkeyPa
     assert [] == list(place.iterdir())
 
 
-@pytest.mark.slow
 def test_a_build_that_another_user_made_is_built_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Library and record fit each other, and belong to somebody else: nothing of it is loaded."""
     target = write_target(tmp_path / "tiny", {"right": compiled()})

@@ -12,18 +12,7 @@ import psutil
 import pytest
 
 from loop.base.errors import LoopError, UsageError
-from loop.base.processes import (
-    OUTPUT_CAP,
-    Capped,
-    Child,
-    Completed,
-    Tick,
-    describe_exit,
-    environment,
-    finish,
-    run,
-    together,
-)
+from loop.base.processes import OUTPUT_CAP, Capped, Child, Completed, Tick, describe_exit, finish, run, together
 from tests.conftest import ROOT
 
 DAEMON = """
@@ -108,16 +97,9 @@ def test_a_command_over_its_limit_is_killed() -> None:
 
 @pytest.mark.parametrize(
     "script",
-    [
-        "trap '' TERM INT HUP; echo $$ >$1; while :; do sleep 60; done",
-        "sleep 60 & echo $! >$1; wait",
-        "(trap '' TERM; echo $(exec sh -c 'echo $PPID') >$1; sleep 60; :) & wait",
-        "setsid sleep 60 & echo $! >$1; wait",
-        "yes | { echo $$ >$1; cat; }",
-    ],
-    ids=["ignores signals", "background", "subshell", "setsid", "flood in a pipe"],
+    ["trap '' TERM INT HUP; echo $$ >$1; while :; do sleep 60; done", "setsid sleep 60 & echo $! >$1; wait"],
+    ids=["ignores signals", "setsid"],
 )
-@pytest.mark.slow
 def test_nasty_children_are_gone_after_the_limit(script: str, tmp_path: Path) -> None:
     """Ignoring signals, hiding in the background or leaving the group does not help."""
     done = shell(script, str(tmp_path / "pid"), limit_s=0.4)
@@ -146,17 +128,6 @@ def test_leaving_the_context_kills_the_child() -> None:
     with pytest.raises(ZeroDivisionError), Child(["sleep", "60"]) as child:
         raise ZeroDivisionError
     assert gone(child.process.pid)
-
-
-def test_abandoning_a_run_kills_the_child() -> None:
-    """A generator that is closed half-way ends what it started."""
-    before = set(psutil.Process().children())  # Orphans of other tests too: this process adopts them.
-    waiting = run(["sleep", "60"], limit_s=60, note="sleeping")
-    assert Tick("sleeping") == next(waiting)
-    mine = set(psutil.Process().children()) - before
-    waiting.close()
-    assert mine
-    assert all(gone(child.pid) for child in mine)
 
 
 def test_a_child_dies_with_its_parent() -> None:
@@ -194,12 +165,6 @@ def test_a_secret_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "hunter2" not in done.output
 
 
-def test_what_is_given_wins_over_what_is_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Extra variables come on top."""
-    monkeypatch.setenv("LANG", "de_DE.UTF-8")
-    assert "C" == environment({"LANG": "C"})["LANG"]
-
-
 def test_output_that_is_not_text_is_still_shown() -> None:
     """Bytes that are no UTF-8 become replacement marks."""
     assert "a\ufffdb" == shell(r"printf 'a\377b'").output
@@ -210,11 +175,6 @@ def test_exit_statuses_are_said_in_words() -> None:
     assert ["exit 0", "crashed with SIGSEGV", "crashed with signal 99"] == [
         describe_exit(c) for c in (0, -11, -99)
     ]
-
-
-def test_input_is_empty() -> None:
-    """A command that reads its input gets none, rather than the user's terminal."""
-    assert "" == shell("cat", limit_s=5).output
 
 
 def counted(name: str, ticks: int, log: list[str]) -> Generator[Tick, None, str]:

@@ -5,16 +5,7 @@ import random
 
 import pytest
 
-from loop.base.stats import (
-    beta_quantile,
-    clipped,
-    geometric_mean,
-    incomplete_beta,
-    median,
-    ratio_interval,
-    t_cdf,
-    t_quantile,
-)
+from loop.base.stats import beta_quantile, clipped, geometric_mean, median, ratio_interval, t_cdf, t_quantile
 
 TABLE = {
     (0.95, 1): 6.314,
@@ -41,50 +32,11 @@ def test_quantiles_are_those_of_the_printed_table(probability: float, freedom: i
     assert TABLE[probability, freedom] == pytest.approx(t_quantile(probability, freedom), abs=5.1e-4)
 
 
-def test_quantiles_are_symmetric_about_zero() -> None:
-    """The lower tail mirrors the upper; the middle is zero."""
-    assert -t_quantile(0.975, 4) == t_quantile(0.025, 4)
-    assert 0.0 == pytest.approx(t_quantile(0.5, 4), abs=1e-9)
-
-
 @pytest.mark.parametrize("freedom", [1, 2, 5, 40, 1000])
 def test_a_quantile_undoes_the_distribution(freedom: int) -> None:
     """P(T < t) of the quantile is the probability that was asked for."""
     for probability in (0.01, 0.3, 0.6, 0.975, 0.9999):
         assert probability == pytest.approx(t_cdf(t_quantile(probability, freedom), freedom), abs=1e-9)
-
-
-def test_t_with_one_degree_is_cauchy() -> None:
-    """Its distribution is 1/2 + atan(t)/pi."""
-    for t in (-30.0, -1.0, 0.0, 0.25, 1.0, 300.0):
-        assert 0.5 + math.atan(t) / math.pi == pytest.approx(t_cdf(t, 1), abs=1e-12)
-
-
-def test_the_incomplete_beta_function_has_its_known_values() -> None:
-    """Closed forms: I_x(1, b) = 1 - (1-x)^b, I_x(a, 1) = x^a, the arcsine law, one half in the middle."""
-    for x in (0.001, 0.1, 0.5, 0.9, 0.999):
-        assert 1 - (1 - x) ** 3.5 == pytest.approx(incomplete_beta(1, 3.5, x), abs=1e-13)
-        assert x**2.5 == pytest.approx(incomplete_beta(2.5, 1, x), abs=1e-13)
-        assert 2 / math.pi * math.asin(math.sqrt(x)) == pytest.approx(incomplete_beta(0.5, 0.5, x), abs=1e-13)
-    assert 0.5 == pytest.approx(incomplete_beta(7, 7, 0.5), abs=1e-13)
-    assert [0.0, 1.0, 0.0, 1.0] == [incomplete_beta(2, 3, x) for x in (0, 1, -1, 2)]
-
-
-def test_the_incomplete_beta_function_is_a_binomial_tail() -> None:
-    """I_p(k, n-k+1) is the chance of k or more successes in n trials."""
-    n, k, p = 12, 5, 0.3
-    tail = sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k, n + 1))
-    assert tail == pytest.approx(incomplete_beta(k, n - k + 1, p), abs=1e-13)
-
-
-def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
-    """Of 400 intervals at 90 % from three rounds, about 360 hold the true ratio."""
-    stream = random.Random(3)
-    truth, held = math.log(1.3), 0
-    for _ in range(400):
-        _, low, high = ratio_interval([stream.gauss(truth, 0.05) for _ in range(3)], confidence=0.9)
-        held += low <= 1.3 <= high
-    assert 360 == pytest.approx(held, abs=24), "four standard deviations"
 
 
 def test_an_interval_by_hand() -> None:
@@ -155,14 +107,12 @@ def test_what_a_coarse_clock_makes_equal_makes_no_outliers() -> None:
     assert 0 == found.beyond
 
 
-@pytest.mark.parametrize("count", [5, 8, 12, 30])
 @pytest.mark.parametrize("disturbed", [0.0, 0.2])
-@pytest.mark.slow
-def test_intervals_hold_as_often_as_they_say(count: int, disturbed: float) -> None:
-    """99 % of them, normal rounds or with one in five disturbed on either side: 1.6 % of 4,000 miss at most."""
-    rng, missed = random.Random(count), 0
-    for _ in range(4000):
+def test_intervals_hold_as_often_as_they_say(disturbed: float) -> None:
+    """99 % of them, normal rounds or with one in five disturbed on either side: 2 % of 1,000 miss at most."""
+    count, rng, missed = 8, random.Random(8), 0
+    for _ in range(1000):
         logs = [rng.gauss(0, 1) + (rng.random() < disturbed) * rng.choice([-9, 9]) for _ in range(count)]
         _, low, high = ratio_interval(logs)
         missed += not low <= 1 <= high
-    assert missed <= 64
+    assert missed <= 20

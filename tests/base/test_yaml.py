@@ -1,19 +1,13 @@
 """YAML files: what is taken, what is refused, and where the complaint points."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from loop.base.documents import Document, load_yaml
-from loop.base.documents.yaml_text import MAX_DEPTH, MAX_VALUES, PARSER, _PurePython
+from loop.base.documents.yaml_text import MAX_DEPTH, MAX_VALUES
 from loop.base.errors import DefinitionError
 from tests.effort import counted
-
-PARSERS = [
-    pytest.param(PARSER, id="libyaml", marks=pytest.mark.skipif(PARSER is None, reason="PyYAML without libyaml")),
-    pytest.param(_PurePython, id="pure"),
-]
 
 ONCE, TAG, ANCHOR, KEY = "each key once", "a value without a tag", "a value without an anchor", "a word as a key"
 BAD = [
@@ -42,8 +36,6 @@ BAD = [
     ("!!map {a: 1}\n", "1:1", TAG),
     ("!!str a: 1\n", "1:1", TAG),
     ("a: !!binary aGVsbG8=\n", "1:4", TAG),
-    ("%YAML 1.2\n---\na: 1\n", "1:1", "no directives"),
-    ("# c\n%TAG ! tag:x,2000:\n---\na: 1\n", "2:1", "no directives"),
     ("a: 1\n---\nb: 2\n", "2:1", "one document, got a second one"),
     ("a: 1\n...\n---\nb: 2\n", "3:1", "one document"),
     ("1: a\n", "1:1", f"{KEY}, got 1"),
@@ -95,18 +87,17 @@ BAD = [
 ]
 
 
-def complaint_of(text: str, parser: Any) -> str:
+def complaint_of(text: str) -> str:
     """What is said of a text that is refused."""
     with pytest.raises(DefinitionError) as refused:
-        load_yaml(text, "x.yaml", parser=parser)
+        load_yaml(text, "x.yaml")
     return refused.value.message
 
 
-@pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize(("text", "where", "words"), BAD)
-def test_a_bad_file_is_refused_with_line_and_column(text: str, where: str, words: str, parser: Any) -> None:
+def test_a_bad_file_is_refused_with_line_and_column(text: str, where: str, words: str) -> None:
     """Each mistake is one complaint `file:line:col: path: expected ..., got ...`."""
-    said = complaint_of(text, parser)
+    said = complaint_of(text)
     assert said.startswith(f"x.yaml:{where}: ")
     assert words in said
     assert "expected " in said
@@ -156,23 +147,21 @@ SCALARS = [
 ]
 
 
-@pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize(("text", "value"), SCALARS)
-def test_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object, parser: Any) -> None:
+def test_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) -> None:
     """Only true and false are booleans, times and dates are text, `1e-3` is a number."""
     if text == "-":
         value = [None]
-        found = load_yaml("-", "x", parser=parser).data
+        found = load_yaml("-", "x").data
     else:
-        found = load_yaml(f"a: {text}\n", "x", parser=parser).data["a"]
+        found = load_yaml(f"a: {text}\n", "x").data["a"]
     assert (value, type(value)) == (found, type(found))
 
 
-@pytest.mark.parametrize("parser", PARSERS)
-def test_values_and_keys_know_their_positions(parser: Any) -> None:
+def test_values_and_keys_know_their_positions() -> None:
     """Line and column count from 1; what is not there answers with what is around it."""
     text = "name: x\nsteps:\n  - id: a\n    run: [one, two]\n"
-    document = load_yaml(text, "x", parser=parser)
+    document = load_yaml(text, "x")
     assert {"name": "x", "steps": [{"id": "a", "run": ["one", "two"]}]} == document.data
     assert (1, 1) == document.position(())
     assert (1, 7) == document.position(("name",))
@@ -189,20 +178,16 @@ def test_a_document_without_a_file_points_to_its_start() -> None:
     assert (1, 1) == Document("made").position(("a", 0), key=True)
 
 
-@pytest.mark.parametrize("parser", PARSERS)
-def test_block_text_line_ends_and_marks_are_understood(parser: Any) -> None:
+def test_block_text_line_ends_and_marks_are_understood() -> None:
     """Folded and literal text, Windows line ends and a byte-order mark."""
-    assert {"a": "one two\n", "b": "x\ny\n"} == load_yaml(
-        "a: >\n  one\n  two\nb: |\n  x\n  y\n", "x", parser=parser
-    ).data
-    assert {"a": 1, "b": 2} == load_yaml("\ufeffa: 1\r\nb: 2\r\n", "x", parser=parser).data
-    assert {"<<": 1, "1": 2} == load_yaml("'<<': 1\n'1': 2\n", "x", parser=parser).data
+    assert {"a": "one two\n", "b": "x\ny\n"} == load_yaml("a: >\n  one\n  two\nb: |\n  x\n  y\n", "x").data
+    assert {"a": 1, "b": 2} == load_yaml("\ufeffa: 1\r\nb: 2\r\n", "x").data
+    assert {"<<": 1, "1": 2} == load_yaml("'<<': 1\n'1': 2\n", "x").data
 
 
-@pytest.mark.parametrize("parser", PARSERS)
-def test_the_deepest_allowed_structure_is_read(parser: Any) -> None:
+def test_the_deepest_allowed_structure_is_read() -> None:
     """Forty levels are enough, and are given."""
-    found = load_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH, "x", parser=parser).data
+    found = load_yaml("[" * MAX_DEPTH + "]" * MAX_DEPTH, "x").data
     for _ in range(MAX_DEPTH - 1):
         found = found[0]
     assert [] == found
@@ -247,74 +232,29 @@ def test_one_file_holds_a_limited_number_of_values() -> None:
         load_yaml("[" + "1," * MAX_VALUES + "1]", "x")
 
 
-MEGABYTE = 1_040_000
+LONG = 60_000
 HOSTILE = {
-    "open lists": "[" * MEGABYTE,
-    "open lists on lines": "[\n" * (MEGABYTE // 2),
-    "open mappings": "{" * MEGABYTE,
-    "nested dashes": "- " * (MEGABYTE // 2),
-    "nested questions": "? " * (MEGABYTE // 2),
-    "flow questions": "{" + "? " * (MEGABYTE // 2 - 1),
-    "colons": ":" * MEGABYTE,
-    "quotes": '"' * MEGABYTE,
-    "one long text": 'a: "' + "x " * (MEGABYTE // 2 - 10) + '"',
-    "escapes": '"' + "\\x41" * (MEGABYTE // 4 - 10) + '"',
-    "text on many lines": "a:\n" + " b\n" * (MEGABYTE // 3 - 10),
-    "empty lines": "a: |\n" + "\n" * (MEGABYTE - 10),
-    "comments": "#\n" * (MEGABYTE // 2),
-    "indentation": "a:\n" + " " * (MEGABYTE - 10) + "b",
-    "many numbers": "[" + "1," * (MEGABYTE // 2 - 10) + "1]",
-    "many numbers in depth": "[" * 39 + "1," * (MEGABYTE // 2 - 80) + "1" + "]" * 39,
-    "many empty mappings": "[" + "{}," * (MEGABYTE // 3 - 10) + "{}]",
-    "many keys": "".join(f"k{number}: 1\n" for number in range(90_000)),
-    "many pairs": "[" + "a: b, " * (MEGABYTE // 6 - 10) + "]",
-    "many texts": "- |\n" * (MEGABYTE // 4),
-    "many documents": "--- a\n" * (MEGABYTE // 6),
-    "anchors": "&a " * (MEGABYTE // 3),
-    "aliases": "[" + "*a," * (MEGABYTE // 3 - 10) + "]",
-    "exclamation marks": "!" * MEGABYTE,
-    "directives": "".join(f"%TAG !t{number}! x\n" for number in range(50_000)),
-    "directives after an end": "a\n...\n" + "".join(f"%TAG !t{number}! x\n" for number in range(50_000)),
-    "directives after old line ends": "a\r...\r" + "".join(f"%TAG !t{number}! x\r" for number in range(50_000)),
-    "one huge key": "x" * (MEGABYTE - 10) + ": 1",
-    "one huge number": "9" * MEGABYTE,
-    "nines with points": ("9" * 1000 + ".") * (MEGABYTE // 1001),
+    "open lists": "[" * LONG,
+    "nested dashes": "- " * (LONG // 2),
+    "flow questions": "{" + "? " * (LONG // 2),
+    "quotes": '"' * LONG,
+    "text on many lines": "a:\n" + " b\n" * (LONG // 3),
+    "indentation": "a:\n" + " " * LONG + "b",
+    "many keys": "".join(f"k{number}: 1\n" for number in range(LONG // 10)),
+    "aliases": "[" + "*a," * (LONG // 3) + "]",
+    "directives": "".join(f"%TAG !t{number}! x\n" for number in range(LONG // 20)),
+    "one huge number": "9" * LONG,
 }
 
 
-@pytest.mark.skipif(PARSER is None, reason="PyYAML without libyaml")
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-@pytest.mark.slow
-def test_a_hostile_megabyte_is_not_much_work(text: str) -> None:
+def test_hostile_text_is_not_much_work(text: str) -> None:
     """Calls are counted: a busy machine does not fail the test."""
-    said = ""
+    message = ""
     with counted() as effort:
         try:
             load_yaml(text, "x")
         except DefinitionError as error:
-            said = error.message
-    assert effort.calls < 3_000_000
-    assert len(said) < 1000
-
-
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("a: \u201ctext\u201d\n", "x.yaml:1:4: a: "),
-        ("a: 1\nb: [x, \u201e-O2\u201c]\n", "x.yaml:2:8: b.1: "),
-        ("a:\n  \u2018don\u2019t\u2019: 1\n", "x.yaml:2:3: a: "),
-    ],
-)
-def test_a_pair_of_curly_quotes_is_a_mistake(text: str, place: str) -> None:
-    """Around a value or a key, where it would be a part of the text."""
-    with pytest.raises(DefinitionError) as error:
-        load_yaml(text, "x.yaml")
-    assert str(error.value.complaints[0]).startswith(place)
-
-
-@pytest.mark.parametrize(
-    "value", ["\u201ca\u201d or \u201cb\u201d", "say \u201ca\u201d", "\u2019tis", "'\u201ca\u201d'", "a \u2033"]
-)
-def test_curly_quotes_within_a_text_are_text(value: str) -> None:
-    """So are those that straight quotes hold."""
-    assert value.strip("'") == load_yaml(f"a: {value}", "x.yaml").data["a"]
+            message = error.message
+    assert effort.calls < 300_000
+    assert len(message) < 1000

@@ -103,7 +103,7 @@ def _failure(text: str, chance: random.Random) -> FailureSeen:
     path = f"/tmp/{chance.choice(('build', 'w', 'x1'))}/{chance.randrange(1 << 32):08x}"
     said = text.format(path=path, n=chance.randrange(10, 4000))
     known = fingerprint(said)
-    return FailureSeen(signature=known.text, key=known.key, pattern="p", step="s", message=said)
+    return FailureSeen(text=known.text, key=known.key, pattern="p", step="s", message=said)
 
 
 def _cure(

@@ -15,9 +15,10 @@ from loop.base.documents import write_atomic
 from loop.base.places import shipped
 from loop.machine.machine import machine
 from loop.model.measurement import Segment
-from loop.report.exports import Sampled, rows
 from loop.report.html import page
-from loop.session.page import Rendered, ReportInput, render_session
+from loop.session.page import Rendered, render_session
+from loop.session.samples import as_csv
+from loop.session.view import View
 from tests.makers import make_finished
 from tests.session import golden_sessions as golden
 from tests.session.golden_steps import measure_step, measured, profile, profile_step, torch_step, verify_step
@@ -58,7 +59,7 @@ def stretched() -> golden.Session:
 
 def rendered(made: golden.Session) -> Rendered:
     """The report and its figures."""
-    given = ReportInput(made.record, made.finished)
+    given = View(made.record, made.finished)
     return render_session(shipped("templates"), given)
 
 
@@ -68,7 +69,7 @@ def formats(made: golden.Session) -> dict[str, Callable[[], str]]:
         Segment(side="cpu", workload=f"w{n % WORKLOADS}", round=n // WORKLOADS, calls=3, seconds=(1e-6,) * 10)
         for n in range(SAMPLES // 10)
     ]
-    sampled = [Sampled(made.finished[2], tuple(segments))]
+    sampled = [(made.finished[2], segments)]
 
     def html() -> str:
         report = rendered(made)
@@ -77,7 +78,7 @@ def formats(made: golden.Session) -> dict[str, Callable[[], str]]:
     return {
         "md": lambda: "".join([(report := rendered(made)).text, *(one.file for one in report.figures)]),
         "html": html,
-        "csv": lambda: rows(made.record.head.id, sampled),
+        "csv": lambda: as_csv(made.record.head.id, sampled),
     }
 
 

@@ -5,9 +5,8 @@ import re
 from typing import Any
 
 from loop.base.screen import Screen
-from loop.cli.pages import show
 from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
-from loop.report.sections import markdown
+from loop.report.sections import markdown, show
 from tests.makers import NOON
 
 HOSTILE = "a|b `c` <script>x</script> [l](http://evil.example) \x1b[31mred\x07\n# head\n```"

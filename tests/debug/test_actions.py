@@ -14,7 +14,6 @@ from loop.debug.rules import LEAST
 from loop.model.debugging import ComponentsOutput, ExplainOutput, Explanation, SmallestOutput
 from loop.model.output import Output
 from loop.model.record import Finished
-from loop.model.workloads import base_seed, read_words, single
 from loop.steps.context import Context
 from loop.workers.bench import Bench
 from tests.makers import make_finished
@@ -91,10 +90,6 @@ def test_right_stages_that_are_put_together_wrongly_are_told_apart(bench: Bench)
     ("name", "expected", "rule"),
     [
         ("long_keys", "B=1 Sq=1 D=1 Sk=65", "Sk > 64"),
-        ("late_rows", "B=1 Sq=65 D=1 Sk=1", "Sq > 64"),
-        ("wide", "B=1 S=1 D=128", "D == 128"),
-        ("crash", "B=1 Sq=1 D=1 Sk=33", "Sk > 32"),
-        ("odd", "B=1 S=1 D=1", "Sk % 2 != 0"),
         ("no_tail", "B=1 S=1 D=1", "Sk % 16 != 0"),
         ("nan_row", "B=1 Sq=2 D=1 Sk=1 causal=true", "causal is true and Sq > Sk"),
     ],
@@ -109,22 +104,9 @@ def test_the_smallest_workload_and_the_rule(name: str, expected: str, rule: str,
 
 
 @pytest.mark.slow
-def test_what_depends_on_the_values_has_no_rule_of_sizes(bench: Bench) -> None:
-    """A large logit spoils its row: larger shapes have more of them, and no size is a boundary for all values."""
-    explanation = explained(debugged(bench, "loud", steps=STEPS[:2]))
-    assert "" == explanation.rule
-
-
-@pytest.mark.slow
 def test_wrong_rows_are_named_for_every_size(bench: Bench) -> None:
     """Also of the fresh workloads, in the manifest's words."""
     assert "query rows from 64 on" == explained(debugged(bench, "late_rows", steps=STEPS[:2])).where
-
-
-@pytest.mark.slow
-def test_a_crash_leaves_no_place(bench: Bench) -> None:
-    """There is no output to look at."""
-    assert "" == explained(debugged(bench, "crash", steps=STEPS[:2])).where
 
 
 @pytest.mark.slow
@@ -139,16 +121,6 @@ def test_what_fails_after_many_calls_keeps_values(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_a_workload_is_repeated_by_its_words_and_seed(bench: Bench) -> None:
-    """The same values, so that the command that is printed shows the same failure."""
-    output: SmallestOutput = debugged(bench, "long_keys", steps=(STEPS[0], STEPS[3]))["debug.smallest"]
-    (one,) = output.smallest
-    again = single(bench.target, read_words(one.words), "float64", one.seed)
-    assert one.check.workload == again
-    assert base_seed(again) == one.seed
-
-
-@pytest.mark.slow
 def test_a_budget_ends_a_search_with_what_it_has(bench: Bench) -> None:
     """Ten workloads are not enough: what is found still fails, and is not called the smallest."""
     context = make_context(bench, "long_keys", checks=CHECKS, budget_s=20.0)
@@ -158,23 +130,6 @@ def test_a_budget_ends_a_search_with_what_it_has(bench: Bench) -> None:
     (one,) = output.smallest
     assert (False, False) == (one.minimal, one.check.passed)
     assert output.message.endswith("workloads tried, the budget ended the search)")
-
-
-@pytest.mark.slow
-def test_several_wrong_variants_share_the_budget(bench: Bench) -> None:
-    """Each is looked into; what is right is left alone."""
-    found = debugged(bench, "wide", "right", "odd")
-    assert ["wide", "odd"] == [one.variant for one in found["debug.smallest"].smallest]
-    expected = ("components of wide: target.yaml names none", "components of odd: target.yaml names none")
-    assert expected == found["debug.components"].not_exercised
-
-
-@pytest.mark.slow
-def test_where_nothing_is_wrong_nothing_is_looked_for(bench: Bench) -> None:
-    """Each step says so and passes."""
-    found = debugged(bench, "right")
-    assert {"no variant failed a check: no cause to look for"} == {found[step].message for step in STEPS[1:]}
-    assert all(found[step].ok for step in STEPS)
 
 
 @pytest.mark.slow

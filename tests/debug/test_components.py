@@ -14,8 +14,7 @@ from tests.targets import make_context, open_bench
 
 pytestmark = pytest.mark.slow
 PARTS = ("scores", "row_maximum", "weights", "row_sum", "weighted_values")
-SOFTMAX, FA1, WARP, SMALL = "cpu/softmax.h", "cuda/fa1.cuh", "cuda/warp.cuh", "cuda/small.cuh"
-WEIGHT = "exp2_approx(logits[n][i] * scale_log2 - subtracted)"
+SOFTMAX, SMALL = "cpu/softmax.h", "cuda/small.cuh"
 
 
 def seen(folder: Path, cache: Path, variant: str, *edit: str) -> tuple[list[str], list[str], list[str]]:
@@ -34,7 +33,7 @@ def seen(folder: Path, cache: Path, variant: str, *edit: str) -> tuple[list[str]
     return right, [one.component for one in checked if one.checks.first_failure], missing
 
 
-@pytest.mark.parametrize("variant", ["cpu", "fa1", "tensor_core", "small"])
+@pytest.mark.parametrize("variant", ["cpu", "small"])
 def test_the_components_of_a_right_kernel_are_right(variant: str, tmp_path: Path, build_cache: Path) -> None:
     """All of them, on tiles that are masked, split, turned around and wide."""
     assert (list(PARTS), [], []) == seen(tmp_path, build_cache, variant)
@@ -43,20 +42,8 @@ def test_the_components_of_a_right_kernel_are_right(variant: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("variant", "file", "old", "new", "expected"),
     [
-        ("cpu", SOFTMAX, "lane_numbers() >= first_lane", "lane_numbers() > first_lane", "scores"),
         ("cpu", SOFTMAX, "load(running_sum) * decay[0] + sum", "load(running_sum) + sum", "row_sum"),
-        ("fa1", FA1, "const float weight = exp2_approx(", "const float weight = exp2_approx(0.9f * ", "weights"),
-        ("fa1", FA1, "(place) * shrink[r];", "(place);", "weighted_values"),
-        (
-            "tensor_core",
-            WARP,
-            "    return fmaxf(highest, shuffle_xor(highest, 2));",
-            "return highest;",
-            "row_maximum",
-        ),
-        ("tensor_core", WARP, WEIGHT, WEIGHT.replace("subtracted", "0.9f * subtracted * (n + 1)"), "weights"),
         ("small", SMALL, "visible_keys(problem, first_row) /", "problem.keys /", "scores"),
-        ("small", WARP, "added += logits[n][i];", "added += logits[n][i] * (n == 0 ? 2 : 1);", "row_sum"),
     ],
 )
 def test_the_first_wrong_component_names_the_fault(
@@ -65,11 +52,6 @@ def test_the_first_wrong_component_names_the_fault(
     """Those before it are right; those after it, which it makes wrong, are not looked at."""
     before = list(PARTS[: PARTS.index(expected)])
     assert (before, [expected], []) == seen(tmp_path, build_cache, variant, file, old, new)
-
-
-def test_a_fault_behind_all_components_is_in_none(tmp_path: Path, build_cache: Path) -> None:
-    """The last division."""
-    assert (list(PARTS), [], []) == seen(tmp_path, build_cache, "fa1", FA1, ": 1.0f / sum[r]", ": 0.5f / sum[r]")
 
 
 def test_a_kernel_that_does_not_build_with_its_components_is_said_to(tmp_path: Path, build_cache: Path) -> None:

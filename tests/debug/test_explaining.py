@@ -1,6 +1,5 @@
 """Why a kernel is wrong: a real compiler and real processes, mistakes of many kinds and one of none."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from loop.steps.context import Context
 from loop.workers.bench import Bench
 from tests.makers import make_finished
 from tests.own_targets import write_own
-from tests.projects import loop
 from tests.targets import make_context, open_bench
 
 pytestmark = pytest.mark.slow
@@ -29,13 +27,11 @@ STORE = "y[i * N + j] = sum;"
 MISTAKES = {
     "last_lost": ("k < K;", "k + 1 < K;"),
     "squared": ("= sum;", "= sum * sum;"),
-    "halved": ("= sum;", "= sum / 2;"),
     "positive": ("= sum;", "= sum > 0 ? sum : 0;"),
     "first_row": ("b[k * N + j]", "b[j]"),
     "unknown": ("+= a", "+= (k % 3) * a"),
     "tail": ("= sum;", "= j < N / 4 * 4 ? sum : sum + 1;"),
     "accumulates": (STORE, "static int64_t n = 0; y[i * N + j] = n++ < M * N ? sum : sum + 1;"),
-    "keeps": (STORE, "static const double kept = b[0]; y[i * N + j] = (float)(sum + kept - b[0]);"),
     "threads": ("= sum;", "= omp_get_max_threads() > 1 ? sum + 1 : sum;"),
 }
 FAULTS = {
@@ -78,7 +74,7 @@ def step(context: Context, action: str) -> Finished:
 def explained(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterator[dict[str, Explanation]]:
     """What is said of each variant, in one session in which all of them are wrong."""
     with open_matmul(tmp_path_factory.mktemp("matmul"), build_cache, FAULTS) as bench:
-        context = make_context(bench, *MISTAKES, budget_s=90.0)
+        context = make_context(bench, *MISTAKES, budget_s=60.0)
         done = step(context, "kernel.verify")
         found = step(replace(context, finished=(done,)), "debug.explain")
         yield {one.variant: one for output in outputs_of([found], ExplainOutput) for one in output.explanations}
@@ -89,7 +85,6 @@ def explained(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> It
     [
         ("last_lost", "the last index of K were left out"),
         ("squared", "the sums were squared"),
-        ("halved", "it were multiplied by 0.5"),
         ("positive", "negative results were zero"),
         ("first_row", "only the first K of b were read"),
     ],
@@ -111,19 +106,10 @@ def test_a_tail_has_a_rule_and_a_place(explained: dict[str, Explanation]) -> Non
     assert "the last N % 4 of indices of N: a partial block of 4" == explained["tail"].where
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("accumulates", "it keeps values between calls: right in the first call"),
-        ("keeps", "it keeps values between calls: right in "),
-    ],
-)
-def test_calls_that_depend_on_earlier_ones_are_told(
-    name: str, expected: str, explained: dict[str, Explanation]
-) -> None:
+def test_calls_that_depend_on_earlier_ones_are_told(explained: dict[str, Explanation]) -> None:
     """No size is blamed for it."""
-    assert explained[name].cause.startswith(expected)
-    assert "" == explained[name].rule
+    assert explained["accumulates"].cause.startswith("it keeps values between calls: right in the first call")
+    assert "" == explained["accumulates"].rule
 
 
 @pytest.mark.skipif(cores() == 1, reason="one core runs one thread")
@@ -141,21 +127,3 @@ def test_a_fault_that_is_not_there_ends_the_diagnosis_alone(tmp_path: Path, buil
         expected = "faults: the rows were lost: cannot import faults:lost: AttributeError"
         with pytest.raises(WorkFailed, match=expected):
             step(replace(context, finished=(done,)), "debug.explain")
-
-
-def test_the_bench_says_why(tmp_path: Path) -> None:
-    """On the screen before the table, and as JSON, of `verify` and of `check`; nothing where all is right."""
-    folder = write_own(tmp_path / "rows", "row_max", workloads={"some": [{"N": 64, "D": [1, 3, 64]}]})
-    source = folder / "row_max.cpp"
-    assert 0 == loop("trust", str(folder)).returncode
-    right = json.loads(loop("kernels", "verify", "in_c", "--target", str(folder), "--json").stdout)
-    assert ([], "passed", 2) == (right["explanations"], right["status"], len(right["steps"]))
-    source.write_text(source.read_text().replace("a + (i + 1) * D)", "a + (i + 1) * D - D % 2)"))
-    for command in ("verify", "check"):
-        done = loop("kernels", command, "in_c", "--target", str(folder), "--json")
-        assert 1 == done.returncode
-        (why,) = json.loads(done.stdout)["explanations"]
-        assert "in_c" == why["variant"]
-        assert why["rule"] or why["cause"]
-        shown = loop("kernels", command, "in_c", "--target", str(folder)).stdout.splitlines()
-        assert "Why in_c is wrong:" == shown[0]

@@ -77,22 +77,6 @@ def test_the_command_that_is_printed_shows_the_failure(folder: Path) -> None:
     assert {"B1 Sq1 D1 Sk2 float32"} == {check["workload"]["name"] for check in first}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("B=1 S=2", "column 8: D: expected a size, got nothing"),
-        ("B=1 S=two D=4", "column 5: S: expected a size of 0 or more, got 'two'"),
-        ("B=1 S D=4", "column 5: S: expected S=VALUE, got 'S'"),
-    ],
-)
-def test_a_workload_that_does_not_fit_is_refused(words: str, said: str, folder: Path) -> None:
-    """With what was expected."""
-    done = loop("kernels", "verify", "sum_twice", "--workloads", words, "--target", str(folder))
-    assert 2 == done.returncode
-    assert f"--workloads {words!r}, {said}" in done.stderr
-
-
 @pytest.mark.soak
 def test_nothing_is_tried_twice(folder: Path) -> None:
     """The same build is refused before time is spent; a change needs a hypothesis; what was tried is told."""

@@ -100,12 +100,3 @@ def test_several_changed_variants_need_a_simple_one_that_is_right(bench: Bench) 
     output = scope(bench, "right", "odd", right="old", odd="old")
     assert (True, "right", True, 2) == (output.ok, output.simple, output.simple_right, output.count)
     assert "right, odd were changed; the simplest, right, is right" == output.message
-
-
-@pytest.mark.slow
-def test_several_changes_with_a_wrong_simple_one_are_refused(bench: Bench) -> None:
-    """With what to put back, and three times the estimate."""
-    output = scope(bench, "odd", "right", odd="old", right="old")
-    assert (False, False, 3.0) == (output.ok, output.simple_right, output.estimate_minutes)
-    assert output.message.endswith("is not right: count with 3 min, 3 times the estimate")
-    assert "put right back as it was, and get odd right first" == output.hint

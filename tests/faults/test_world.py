@@ -1,17 +1,16 @@
 """The fault bench sees what it is there to see: each promise, broken on purpose, is called broken."""
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from loop.base.processes import name_of
-from tests.faults import classes, git_keys, nasty
+from tests.faults import classes, git_keys
 from tests.faults import world as worlds
-from tests.faults.__main__ import Slice, run_cases
-from tests.faults.results import PAGE, PROMISES, SHOWN, Outcome, filled, page
-from tests.faults.world import Running, World, beside, left, lost, make_world, repeated, traceback_in, unreadable
+from tests.faults.__main__ import Slice
+from tests.faults.results import PROMISES, SHOWN, Outcome, filled, page
+from tests.faults.world import Running, World, beside, left, lost, make_world, repeated, traceback_in
 
 
 @pytest.fixture
@@ -58,17 +57,6 @@ def test_a_step_that_was_told_and_is_not_stored_is_lost(world: World) -> None:
     assert "" == lost(world, torn)
 
 
-@pytest.mark.slow
-def test_a_damaged_journal_is_unreadable(world: World) -> None:
-    """One that has been torn in the middle."""
-    running = world.session()
-    assert 0 == running.end()
-    assert "" == unreadable(world, running)
-    path = world.folders()[0].path / "journal.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"started", b"starved", 1))
-    assert "damaged" in unreadable(world, running)
-
-
 def test_a_traceback_and_a_second_life_are_seen(world: World) -> None:
     """A Ctrl-C before loop was loaded is Python's own."""
     text = "Traceback (most recent call last):\n  x\n"
@@ -102,41 +90,6 @@ def test_each_class_has_its_promise_on_the_page() -> None:
     )
 
 
-def test_the_pages_agree() -> None:
-    """What the page of promises says of a class is what RESULTS.md says."""
-    rows = PAGE.read_text() if PAGE.exists() else ""
-    for found in SHOWN.finditer(PROMISES.read_text()):
-        count, _, rest = found[0].rpartition("`: ")[2].partition(" cases, ")
-        cells = [row.split(" | ") for row in rows.splitlines() if f"(`{found[1]}`)" in row]
-        shown = rest and (count, rest.partition(" broken")[0])
-        assert (
-            [shown] == [(row[2], row[3]) for row in cells] if shown else all("not run" in row[2] for row in cells)
-        )
-
-
-@pytest.mark.slow
-def test_a_case_that_breaks_hangs_or_fails_is_told(tmp_path: Path) -> None:
-    """Each in a process of its own: none takes the others with it."""
-
-    def failing(folder: Path) -> str:
-        raise ValueError(folder)
-
-    def ending(folder: Path) -> str:
-        os._exit(9)
-
-    def hanging(folder: Path) -> str:
-        while True:
-            pass
-
-    given = [("good", lambda folder: ""), ("bad", lambda folder: "it broke"), ("failing", failing)]
-    given += [("ending", ending), ("hanging", hanging)]
-    found = {one.case: broken for one, (broken, _, _) in run_cases(given, 2, 2.5)}
-    assert ("", "it broke") == (found["good"], found["bad"])
-    assert "ValueError" in found["failing"]
-    assert "ended with 9" in found["ending"]
-    assert "hung" in found["hanging"]
-
-
 @pytest.mark.parametrize("key", ["filter.own.clean", "core.fsmonitor", "include.path", "alias.own"])
 def test_a_hostile_repository_does_run_programs_for_a_plain_git(world: World, key: str) -> None:
     """What the cases look for is there to be seen."""
@@ -155,21 +108,3 @@ def test_programs_elsewhere_do_run_for_a_plain_git(world: World, place: str) -> 
     for words in (["status"], ["log"], ["worktree", "add", "-f", "../tree"]):
         subprocess.run(["git", *words], cwd=world.target, capture_output=True, check=False, timeout=60)
     assert ran.exists()
-
-
-@pytest.mark.parametrize("kind", list(nasty.KINDS)[::6])
-@pytest.mark.slow
-def test_a_nasty_child_lives_until_it_is_ended(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a bench that finds none left would say nothing."""
-    case = World(tmp_path / "case")
-    case.folder.mkdir()
-    command = ["python3", nasty.__file__, kind, str(case.folder)]
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, env={"PATH": os.environ["PATH"]}, cwd="/"
-    ) as process:
-        while not (case.folder / "ready").exists():
-            assert process.poll() is None
-        process.kill()
-    assert list(worlds.living(case.folder))
-    monkeypatch.setattr(worlds, "GONE_S", 0.0)
-    assert "left after" in left(case)

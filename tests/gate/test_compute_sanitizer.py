@@ -143,14 +143,6 @@ def test_a_finding_is_found(bench: Bench, program: FakeTool, shapes: tuple[Workl
 
 
 @pytest.mark.slow
-def test_a_warning_alone_is_no_finding(bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]) -> None:
-    """Whatever the exit status."""
-    program.says(HAZARD, FOUND, "racecheck")
-    found = under(bench, shapes, tool="racecheck")
-    assert (False, "") == (found.found, found.why_unknown)
-
-
-@pytest.mark.slow
 def test_a_call_that_is_refused_leaves_it_unknown(
     bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
 ) -> None:
@@ -159,20 +151,6 @@ def test_a_call_that_is_refused_leaves_it_unknown(
     found = under(bench, shapes, "refuses")
     assert ["N5 M3 float32"] == list(found.refused)
     assert "error 3: no such shape on N5 M3 float32" == found.why_unknown
-
-
-@pytest.mark.slow
-def test_a_worker_that_dies_is_read_through_the_log(
-    bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
-) -> None:
-    """What the tool wrote before counts; without a finding nothing is known."""
-    program.says(OUT_OF_BOUNDS, tool="memcheck")
-    found = under(bench, shapes, "crashes")
-    assert (True, True) == (found.found, bool(found.lost))
-    program.says("========= COMPUTE-SANITIZER\n", tool="synccheck")
-    found = under(bench, shapes, "crashes", "synccheck")
-    assert (False, found.lost) == (found.found, found.why_unknown)
-    assert found.lost
 
 
 @pytest.mark.slow
@@ -199,16 +177,6 @@ def test_nothing_passes_silently(
     program.says(text, code, "initcheck")
     found = under(bench, shapes, tool="initcheck")
     assert (False, True) == (found.found, found.why_unknown.startswith(expected))
-
-
-@pytest.mark.slow
-def test_a_tool_that_does_not_start_the_worker_is_unknown(
-    bench: Bench, program: FakeTool, shapes: tuple[Workload, ...]
-) -> None:
-    """As without a driver."""
-    program.says(NO_DRIVER, 255, "memcheck", instead=True)
-    found = under(bench, shapes)
-    assert (False, "Error: process didn't terminate successfully") == (found.found, found.why_unknown)
 
 
 def test_its_version_is_asked_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,13 +19,17 @@ def warm(tmp_path_factory: pytest.TempPathFactory, build_cache: Path) -> Iterato
         yield made
 
 
+def _rated(kernel: Kernel) -> object:
+    """The first two are tried at every change, the others by `make soak` and `make bench-gate`."""
+    return pytest.param(kernel, marks=pytest.mark.slow if kernel in KERNELS[:2] else pytest.mark.soak)
+
+
 def at(warm: Bench, kernel: Kernel) -> Bench:
     """The bench with a kernel's target."""
     return replace(warm, target=write_kernel(warm.folder, kernel, ["C++", "PyTorch"]))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.function)
+@pytest.mark.parametrize("kernel", [_rated(kernel) for kernel in KERNELS], ids=lambda kernel: kernel.function)
 def test_compiled_kernels_are_rejected_for_the_mistake_at_their_edge(warm: Bench, kernel: Kernel) -> None:
     """Every mistake that this kernel can make, and the kernel without one."""
     found = outcomes(at(warm, kernel), kernel, "C++")

@@ -130,16 +130,6 @@ def test_a_fault_is_told_with_thread_block_line_and_seed(bench: Bench, name: str
 
 
 @pytest.mark.slow
-def test_what_does_not_compile_is_not_exercised(bench: Bench) -> None:
-    """The others are verified all the same."""
-    output = found(bench, "broken", "right")
-    assert not output.ok
-    assert ("right",) == output.right
-    assert "broken under the emulator: it has no build" in output.not_exercised
-    assert "nonsense" in output.message
-
-
-@pytest.mark.slow
 def test_work_that_would_take_too_long_is_left_out_and_said(bench: Bench) -> None:
     """By the manifest's own count of operations."""
     output = found(bench, "right", checks=())
@@ -165,13 +155,3 @@ def test_where_nothing_is_emulated_that_is_said(
     assert output.ok
     assert () == output.variants
     assert f"under the emulator: {why}" in output.not_exercised[0]
-
-
-@pytest.mark.slow
-def test_the_seed_of_a_fault_gives_it_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable reaches the process that emulates, word for word the same fault comes back."""
-    first = found(bench, "racy").variants[0].checks[0]
-    assert first.fault is not None
-    assert f"(seed {first.fault.seed})" in first.fault.text
-    monkeypatch.setenv("LOOP_EMULATOR_SEED", str(first.fault.seed))
-    assert [first] * 2 == [found(bench, "racy").variants[0].checks[0] for _ in range(2)]

@@ -74,13 +74,13 @@ def test_honest_compiled_candidates_are_found_right(bench: Bench) -> None:
     assert {} == failures(bench, make_sides(bench, *HONEST), SEEDS)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_other_orders_and_other_exponentials_are_found_right(attention: Bench) -> None:
     """Polynomials with keys backwards, Kahan, splits, naive loops, declared limits: on values that bite."""
     assert {} == failures(attention, make_sides(attention, *COMPILED), SEEDS, "small")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_other_ways_of_torch_are_found_right(attention: Bench) -> None:
     """In float32, float16 and bfloat16: rounded weights, powers of two, chunks, limits, a slow first call."""
     sides = [attention.side(f"py_{name}") for name in PYTHON_NAMES]
@@ -95,7 +95,7 @@ def test_honest_compiled_candidates_are_trusted_when_timed(bench: Bench) -> None
 
 
 @timed
-@pytest.mark.slow
+@pytest.mark.soak
 def test_honest_python_candidates_are_found_right_and_trusted(bench: Bench) -> None:
     """Views, kept buffers, tensors of inference mode, threads that are joined, a slow first call."""
     assert {} == failures(bench, [bench.side(name) for name in PYTHON], SEEDS)

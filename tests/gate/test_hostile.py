@@ -50,7 +50,7 @@ def test_each_gets_a_verdict_of_its_own(tmp_path: Path) -> None:
         assert word not in said
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_without_the_kernels_help_who_was_stopped_goes_on(tmp_path: Path) -> None:
     """An older kernel lets every signal through."""
     (tmp_path / "old").mkdir()

@@ -10,9 +10,7 @@ import pytest
 from loop.base.processes import finish
 from loop.gate import verify as verification
 from loop.gate.kernel import VerifyTerms, build_variants, verify
-from loop.gate.layouts import LAYOUTS
 from loop.gate.model import BuildOutput
-from loop.machine.machine import cores
 from loop.model.output import VerifyOutput
 from loop.steps.context import NoArguments
 from loop.workers.bench import Bench
@@ -55,18 +53,6 @@ def verified(bench: Bench, *variants: str, seeds: int = 2, others_s: float = 5, 
 def both(bench: Bench) -> VerifyOutput:
     """A right variant and one that knows its inputs by their address, with a set that is only checked."""
     return verified(bench, "strides", "by_address", checks=("more",))
-
-
-@pytest.mark.slow
-def test_timed_workloads_get_two_sets_of_values(both: VerifyOutput) -> None:
-    """Those of one shape together, so that their memory is used again; the first also in other layouts."""
-    (every, _) = both.variants
-    checks = every.model_copy(update={"checks": [one for one in every.checks if one.threads == cores()]})
-    assert [SMALL] * 7 + [LARGE] * 2 + [MIDDLE] * 2 + ["N7 M2 float32"] == [c.workload.name for c in checks.checks]
-    assert [*LAYOUTS, "contiguous", "broadcast"] == [c.inputs for c in checks.checks[:7]]
-    seeds = [c.workload.seed for c in checks.checks if c.workload.name == LARGE]
-    assert 2 == len(set(seeds)), "a workload of both sets is checked once with each seed"
-    assert checks.right
 
 
 def test_the_control_runs_on_the_timed_workloads(both: VerifyOutput) -> None:
@@ -147,16 +133,6 @@ def test_a_variant_that_takes_no_type_of_the_workloads_was_not_checked(bench: Be
     assert f"nothing was checked of other_type: {said}" == found.message
     assert f"other_type on {said}" in found.not_exercised
     assert "dtype=" in str(found.hint)
-
-
-@pytest.mark.slow
-def test_workloads_of_a_type_that_a_variant_does_not_take_are_said(bench: Bench) -> None:
-    """The others count."""
-    found = verified(bench, "right", "other_type", checks=("double",), others_s=0)
-    assert (True, ("right", "other_type")) == (found.ok, found.right)
-    expected = {"right on N4 M2 float64 of type float64: it takes float32"}
-    expected |= {"other_type on 3 workloads of type float32: it takes float64"}
-    assert expected <= set(found.not_exercised)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from loop.model.measurement import Build
 from loop.model.record import KnownGood
 from loop.workers.bench import Bench
 from tests.repository.test_reading import commit, files, git
-from tests.targets import HEADER, compiled, importable, make_builds, make_context, open_bench, write_target
+from tests.targets import compiled, importable, make_builds, make_context, open_bench, write_target
 
 SESSION = "2026-11-20-090000-baseline"
 
@@ -67,15 +67,6 @@ def gone(bench: Bench, now: Build, good: KnownGood | None, name: str = "right") 
 
 
 @pytest.mark.slow
-def test_what_the_cache_still_has_is_taken(bench: Bench) -> None:
-    """It need not be built again, whatever its sources are now."""
-    good = build_now(bench)
-    edit(bench)
-    found = earlier(bench, build_now(bench), known(good))
-    assert (good.build_id, good.library, True) == (found.build_id, found.library, found.cached)
-
-
-@pytest.mark.slow
 def test_what_the_cache_has_lost_is_built_from_its_commit(bench: Bench) -> None:
     """In a folder of ours that is gone afterwards; the checkout, and what is not committed in it, stay."""
     good, then = build_now(bench), head_of(bench)
@@ -104,12 +95,6 @@ def test_it_is_built_by_its_own_recipe(bench: Bench) -> None:
     assert good.build_id == earlier(bench, now, known(good, commit=then)).build_id
 
 
-@pytest.mark.slow
-def test_nothing_passed_before(bench: Bench) -> None:
-    """The first session of a machine, or with other workloads."""
-    assert "no earlier session on this device passed" == gone(bench, build_now(bench), None)
-
-
 def test_it_is_the_known_good_itself(bench: Bench) -> None:
     """Nothing was changed since: there is nothing to compare."""
     now = build_now(bench)
@@ -134,19 +119,6 @@ def test_a_damaged_build_in_the_cache_is_not_taken(bench: Bench) -> None:
     assert "has left the cache" in gone(bench, now, known(good))
 
 
-@pytest.mark.slow
-def test_what_does_not_compile_any_more_is_said(bench: Bench) -> None:
-    """With the compiler's first error; a header of the system may have gone since."""
-    now = build_now(bench)
-    edit(bench, "#error broken\n")
-    then = commit(bench.folder)
-    edit(bench, HEADER)
-    said = gone(bench, now, KnownGood(session=SESSION, build_id="1" * 32, commit=then))
-    assert said.startswith(f"{then[:12]} of {SESSION} no longer builds: scale.h:1:2: ")
-    left = {path.name for path in bench.cache.iterdir()}
-    assert {now.build_id, "questions"} == left, "nothing half-built is left"
-
-
 def test_what_builds_to_something_else_is_said(bench: Bench) -> None:
     """Another compiler, or files that were on disk and not in the commit."""
     then, now = head_of(bench), build_now(bench)
@@ -165,11 +137,3 @@ def test_a_variant_that_was_not_compiled_then_is_said(name: str, bench: Bench) -
     """It was a Python function, or did not exist."""
     good = KnownGood(session=SESSION, build_id="1" * 32, commit=head_of(bench))
     assert f"{head_of(bench)[:12]} has no compiled variant {name}" == gone(bench, build_now(bench), good, name)
-
-
-def test_a_commit_without_the_target_is_said(bench: Bench) -> None:
-    """The folder has come later, or was somewhere else."""
-    git(bench.folder, "rm", "-q", "--cached", "-r", ".")
-    git(bench.folder, "commit", "-q", "-m", "gone")
-    good = KnownGood(session=SESSION, build_id="1" * 32, commit=head_of(bench))
-    assert "cannot be read" in gone(bench, build_now(bench), good)

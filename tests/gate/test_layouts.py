@@ -56,20 +56,6 @@ def test_other_layouts_are_handled_or_declined(
     }
 
 
-@pytest.mark.slow
-def test_what_declines_and_what_fails_says_with_which_inputs(bench: Bench) -> None:
-    """In the kernel's own words where it has some."""
-    declined = laid_out(bench, "right")["strided"]
-    assert declined.passed
-    assert f"error 4: inputs must be contiguous on {SMALL} with strided inputs" == declined.message
-    wrong = laid_out(bench, "ignores_strides")["strided"]
-    assert not wrong.passed
-    said = f"reads outside its input x: other bytes there change the output on {SMALL} with strided inputs"
-    assert wrong.message.startswith(f"{said}; 3 of 6 elements wrong")
-    odd = laid_out(bench, "wants_aligned")["misaligned"]
-    assert f"error 5: inputs must be aligned on {SMALL} with misaligned inputs" == odd.message
-
-
 def test_a_variant_that_declines_is_right(bench: Bench) -> None:
     """It has a speed where it computes."""
     assert checks_of(bench, "right", workloads(bench, "float32")).right
@@ -108,10 +94,3 @@ def test_a_program_reads_files_and_those_are_contiguous(bench: Bench) -> None:
     """Nothing else is tried with it."""
     found = checks_of(bench, "program", workloads(bench, "float32")[:1])
     assert ["contiguous"] == [one.inputs for one in found.checks]
-
-
-@pytest.mark.slow
-def test_a_function_of_torch_is_given_views(bench: Bench) -> None:
-    """Strides and odd addresses come as torch has them; an element-wise function does not care."""
-    found = checks_of(bench, "double", workloads(bench, "float32")[:1])
-    assert ["right"] * 5 == [one.status for one in found.checks]

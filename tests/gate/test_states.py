@@ -16,8 +16,6 @@ from loop.gate.verify import Job, verify
 from loop.library.targets import target as read_target
 from loop.model.target import Workload
 from loop.model.workloads import accepts, expand, single, unsupported
-from loop.timing.schedule import measure
-from loop.timing.terms import Terms
 from loop.workers.bench import Bench
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
@@ -90,17 +88,6 @@ def test_what_is_not_taken_is_named_beside_what_was_not_exercised(bench: Bench) 
     said = f"2 workloads: not supported, N=5, N=3 (`takes: {EVEN}`)"
     assert (said,) == untaken(side, workloads(bench))
     assert () == untaken(make_sides(bench, "all")[0], workloads(bench))
-
-
-@pytest.mark.slow
-def test_what_is_not_taken_is_not_timed(bench: Bench) -> None:
-    """The other side is, on every workload."""
-    sides = make_sides(bench, "small", "right")
-    found = finish(measure(bench, sides, workloads(bench), Terms(1, 10.0, 0)))
-    timed = {(one.side, one.workload) for one in found.segments}
-    assert {("right", one.name) for one in workloads(bench)} <= timed
-    assert ("small", "N5 M3 float32") not in timed
-    assert ("small", "N2 M3 float32") in timed
 
 
 @pytest.mark.slow

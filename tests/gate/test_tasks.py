@@ -45,11 +45,11 @@ def checked(shared: Bench, folder: Path, name: str) -> dict[str, VariantChecks]:
 
 
 QUICK = ("residual", "cache", "model", "gather")
-"""Examples that are checked before each push; the others take a second each."""
+"""Examples that are checked before each push; `make soak` checks the others."""
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in EXAMPLES]
+    "name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.soak) for one in EXAMPLES]
 )
 def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Bench, folder: Path) -> None:
     """The reference in the call's own types passes too; each wrong variant is found for its own reason."""
@@ -102,9 +102,7 @@ def test_a_program_gives_each_output_in_a_file(shared: Bench, folder: Path) -> N
     assert checked(shared, folder, "gather")["program"].right
 
 
-@pytest.mark.parametrize(
-    "name", ["cache", *(pytest.param(one, marks=pytest.mark.slow) for one in ("gather", "passed", "model"))]
-)
+@pytest.mark.parametrize("name", ["cache", pytest.param("model", marks=pytest.mark.slow)])
 def test_timed_outputs_are_judged(name: str, shared: Bench, folder: Path) -> None:
     """Those of calls that are timed, whatever their number and type: of the right variant all are right."""
     bench = replace(shared, target=write_task(folder, name), _nursery=shared.nursery)

@@ -219,12 +219,6 @@ def test_sides_of_large_calls_are_not_kept_side_by_side(bench: Bench, monkeypatc
     assert (2, set()) == (most, held)
 
 
-def test_what_an_earlier_workload_left_is_no_excuse(bench: Bench) -> None:
-    """A right kernel passes on the same memory, whichever seed comes first."""
-    seeds = [workload for seed in (2, 1, 2) for workload in workloads(bench, seed)[:1]]
-    assert [True] == [one.right for one in checks_of(bench, make_sides(bench, "right"), seeds)]
-
-
 @pytest.mark.parametrize(
     ("name", "status", "wrong"), [("right", "right", 0), ("smears", "wrong", 8), ("heals", "wrong", 4)]
 )
@@ -257,16 +251,6 @@ def test_a_map_passes_over_a_nan_that_belongs_there(bench: Bench) -> None:
     (found,) = checks_of(bench, make_sides(bench, "far_rows"), [tall])
     largest = [part.largest or 0.0 for part in found.checks[0].map["N"]]
     assert [0.0] * 5 + [pytest.approx(1.0, abs=1e-5)] * 2 == largest
-
-
-def test_a_map_of_few_wrong_elements_shows_those_beside_them(bench: Bench) -> None:
-    """Two elements on either side, as far as there are any: all of them right."""
-    one = check(bench, "epsilon")[MIDDLE]
-    assert one.worst is not None
-    assert 4 == len(one.worst.around), "one before it, two after it"
-    expected, got = one.worst.around[0]
-    assert expected == got
-    assert (one.worst.expected, one.worst.got) == one.worst.around[1]
 
 
 def test_a_kernel_that_reads_standard_input_finds_it_empty(bench: Bench) -> None:
@@ -324,14 +308,6 @@ def test_a_result_of_an_earlier_call_is_said_to_be_one(bench: Bench) -> None:
     assert found.checks[0].message.endswith("; results of earlier calls are NaN by now: is it one of those?")
 
 
-@pytest.mark.slow
-def test_a_right_python_variant_and_the_baseline_pass(bench: Bench) -> None:
-    """Side by side, in processes of their own."""
-    sides = [*make_sides(bench, "double"), bench.side("baseline")]
-    found = checks_of(bench, sides, workloads(bench))
-    assert [("double", True), ("baseline", True)] == [(one.variant, one.right) for one in found]
-
-
 def test_a_program_is_verified_through_files(bench: Bench) -> None:
     """What it wrote is held against the reference; one that fails is quoted."""
     sides = make_sides(bench, "program", "program_wrong", "program_fails")
@@ -369,24 +345,11 @@ def test_a_program_gets_sizes_and_files_by_arguments_or_by_its_environment(
     assert {"placed": True, "by_names": True, "literal": False} == {one.variant: one.right for one in found}
 
 
-def test_one_sides_crash_leaves_the_others_standing(bench: Bench) -> None:
-    """Every side has a process of its own."""
-    sides = make_sides(bench, "crashes", "right")
-    assert [False, True] == [one.right for one in checks_of(bench, sides, workloads(bench))]
-
-
 def test_a_side_is_checked_on_types_it_takes_only(bench: Bench) -> None:
     """A float64 workload is no failure of a float32 kernel; without any check it is not right either."""
     double = [workload.model_copy(update={"dtype": "float64"}) for workload in workloads(bench)]
     (found,) = checks_of(bench, make_sides(bench, "right"), double)
     assert ((), False) == (found.checks, found.right)
-
-
-def test_another_seed_has_inputs_of_its_own(bench: Bench) -> None:
-    """The same workload with another seed is judged against its own right answer, and back again."""
-    sides = make_sides(bench, "right")
-    for seed in (1, 2, 1):
-        assert checks_of(bench, sides, workloads(bench, seed))[0].right
 
 
 @pytest.mark.slow

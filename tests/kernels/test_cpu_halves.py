@@ -69,13 +69,13 @@ def assert_right(found: Tensor, right: Tensor) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [1, 7, 16, 31, 32, 40, 64, 100, 128])
 @pytest.mark.parametrize("numbers", [(), (1.0,), (1.0, 1.0)], ids=["full", "causal", "causal to the right"])
-def test_sizes_need_not_fill_tiles(kernel: Any, half: torch.dtype, size: int, numbers: tuple[float, ...]) -> None:
+def test_sizes_need_not_fill_tiles(kernel: Any, half: torch.dtype, numbers: tuple[float, ...]) -> None:
     """Of features, queries or keys, of which there may be several tiles."""
-    for queries, keys in ((1, 1), (1, 300), (15, 17), (33, 31), (48, 32), (49, 129), (130, 260), (20, 7)):
-        q, k, v = draw(half, queries, keys, size)
-        assert_right(attend(kernel, q, k, v, *numbers), exact(q, k, v, *numbers))
+    for size in (1, 7, 31, 32, 40, 100, 128):
+        for queries, keys in ((1, 1), (1, 300), (15, 17), (48, 32), (49, 129), (20, 7)):
+            q, k, v = draw(half, queries, keys, size)
+            assert_right(attend(kernel, q, k, v, *numbers), exact(q, k, v, *numbers))
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.3, 2.0, 1e-3])

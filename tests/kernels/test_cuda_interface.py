@@ -125,61 +125,61 @@ def test_outer_strides_are_free(kernels: Kernels, variant: str, layout: str) -> 
 
 
 @pytest.mark.parametrize("layout", ONLY_SCALAR)
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_rows_off_16_bytes_are_for_fa1_and_auto(kernels: Kernels, variant: str, layout: str) -> None:
+def test_rows_off_16_bytes_are_for_fa1_and_auto(kernels: Kernels, layout: str) -> None:
     """The others say so, and who takes them."""
-    call = ONLY_SCALAR[layout](make_call())
-    said = kernels.run(variant, call)
-    if variant in NARROW:
-        assert said.startswith("rows do not begin at multiples of 16 bytes")
-        assert (call.o == 7.0).all()
-    else:
-        assert ("", "") == (said, far_off(call))
+    for variant in VARIANTS:
+        call = ONLY_SCALAR[layout](make_call())
+        said = kernels.run(variant, call)
+        if variant in NARROW:
+            assert said.startswith("rows do not begin at multiples of 16 bytes")
+            assert (call.o == 7.0).all()
+        else:
+            assert ("", "") == (said, far_off(call))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("depth", [1, 4, 7, 8, 12, 16, 24, 32, 40, 64, 72, 96, 128, 136, 192, 256])
+@pytest.mark.parametrize("depth", [1, 7, 8, 16, 40, 64, 96, 128, 256])
 def test_any_number_of_features_up_to_its_width(kernels: Kernels, depth: int, dtype: torch.dtype) -> None:
     """Up to 16 any; above it multiples of 8."""
     computes_rightly(kernels, make_call(21, 35, depth, batches=1, dtype=dtype, causal=1.0, alignment=1.0))
 
 
-@pytest.mark.parametrize("depth", [17, 20, 63, 130, 300, 1024])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_other_numbers_of_features_are_for_fa1_and_auto(kernels: Kernels, variant: str, depth: int) -> None:
+@pytest.mark.parametrize("depth", [17, 130, 1024])
+def test_other_numbers_of_features_are_for_fa1_and_auto(kernels: Kernels, depth: int) -> None:
     """The others refuse them: too many, or rows at odd places."""
-    call = make_call(18, 33, depth, batches=1, heads=1)
-    said = kernels.run(variant, call)
-    if variant in NARROW:
-        expected = "more features than" if depth > WIDEST[variant] else "rows do not begin at multiples"
-        assert said.startswith(expected)
-    else:
-        assert ("", "") == (said, far_off(call))
+    for variant in VARIANTS:
+        call = make_call(18, 33, depth, batches=1, heads=1)
+        said = kernels.run(variant, call)
+        if variant in NARROW:
+            expected = "more features than" if depth > WIDEST[variant] else "rows do not begin at multiples"
+            assert said.startswith(expected)
+        else:
+            assert ("", "") == (said, far_off(call))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_features_that_no_variant_takes_are_refused(kernels: Kernels, variant: str) -> None:
+def test_features_that_no_variant_takes_are_refused(kernels: Kernels) -> None:
     """1025 do not fit the shared memory of a block."""
-    assert kernels.run(variant, make_call(2, depth=1025)).startswith("more features than this variant takes")
+    for variant in VARIANTS:
+        assert kernels.run(variant, make_call(2, depth=1025)).startswith("more features than this variant takes")
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(0, 5), (0, 0), (5, 0)])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_nothing_to_compute_is_no_error(kernels: Kernels, variant: str, queries: int, keys: int) -> None:
+def test_nothing_to_compute_is_no_error(kernels: Kernels, queries: int, keys: int) -> None:
     """No queries: nothing is written. No keys: zeros."""
-    for causal in (0.0, 1.0):
-        call = make_call(queries, keys, causal=causal, alignment=causal)
-        assert "" == kernels.run(variant, call)
-        assert (call.o == 0.0).all()
+    for variant in VARIANTS:
+        for causal in (0.0, 1.0):
+            call = make_call(queries, keys, causal=causal, alignment=causal)
+            assert "" == kernels.run(variant, call)
+            assert (call.o == 0.0).all()
 
 
 @pytest.mark.parametrize(("batches", "heads"), [(0, 2), (2, 0)])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_no_batches_or_heads_need_no_memory(kernels: Kernels, variant: str, batches: int, heads: int) -> None:
+def test_no_batches_or_heads_need_no_memory(kernels: Kernels, batches: int, heads: int) -> None:
     """Null pointers are fine where there is nothing."""
-    call = make_call(batches=batches, heads=heads)
-    nulls = {f"{name}.data": None for name in "qkvo"}
-    assert "" == kernels.run(variant, call.with_(described=nulls))
+    for variant in VARIANTS:
+        call = make_call(batches=batches, heads=heads)
+        nulls = {f"{name}.data": None for name in "qkvo"}
+        assert "" == kernels.run(variant, call.with_(described=nulls))
 
 
 WRONG: dict[str, tuple[dict[str, object], str]] = {
@@ -229,26 +229,26 @@ def test_wrong_tensors_are_refused(kernels: Kernels, what: str) -> None:
         assert (call.o == 7.0).all()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_an_odd_address_is_refused(kernels: Kernels, variant: str) -> None:
+def test_an_odd_address_is_refused(kernels: Kernels) -> None:
     """An element of two bytes lies at an even one."""
-    call = make_call()
-    odd = call.with_(described={"q.data": call.q.data_ptr() + 1})
-    assert "not aligned to the size of an element" in kernels.run(variant, odd)
+    for variant in VARIANTS:
+        call = make_call()
+        odd = call.with_(described={"q.data": call.q.data_ptr() + 1})
+        assert "not aligned to the size of an element" in kernels.run(variant, odd)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_output_may_not_be_an_input(kernels: Kernels, variant: str) -> None:
+def test_the_output_may_not_be_an_input(kernels: Kernels) -> None:
     """It would be read after it was written."""
-    call = make_call()
-    assert "the output is also an input" in kernels.run(variant, call.with_(o=call.q))
+    for variant in VARIANTS:
+        call = make_call()
+        assert "the output is also an input" in kernels.run(variant, call.with_(o=call.q))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_null_arguments_are_refused(kernels: Kernels, variant: str) -> None:
+def test_null_arguments_are_refused(kernels: Kernels) -> None:
     """All three."""
-    entry = getattr(kernels.library, f"attention_{variant}")
-    assert "null pointer" in kernels.sentence(entry(None, None, None, None))
+    for variant in VARIANTS:
+        entry = getattr(kernels.library, f"attention_{variant}")
+        assert "null pointer" in kernels.sentence(entry(None, None, None, None))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_wrong_attributes_are_refused(kernels: Kernels, fields: dict[str, float]
         assert (call.o == 7.0).all()
 
 
-@pytest.mark.parametrize("scale", [0.0, -0.0, -0.125, -3.0, 1.0, 1e-40, 1e-3, 40.0])
+@pytest.mark.parametrize("scale", [0.0, -3.0, 1e-40, 40.0])
 @pytest.mark.parametrize("causal", [0.0, 1.0])
 def test_any_finite_scale(kernels: Kernels, causal: float, scale: float) -> None:
     """Zero weighs all keys alike, below zero the least logit wins; masked keys stay masked."""
@@ -279,7 +279,7 @@ def test_any_finite_scale(kernels: Kernels, causal: float, scale: float) -> None
 
 
 @pytest.mark.parametrize("alignment", [0.0, 1.0])
-@pytest.mark.parametrize(("queries", "keys"), [(100, 30), (30, 100), (65, 64), (64, 65), (1, 130), (130, 1)])
+@pytest.mark.parametrize(("queries", "keys"), [(100, 30), (30, 100), (64, 65), (130, 1)])
 def test_a_causal_mask_has_two_alignments(kernels: Kernels, queries: int, keys: int, alignment: float) -> None:
     """Rows that see no key are zero, and not NaN."""
     call = make_call(queries, keys, 32, batches=1, heads=1, causal=1.0, alignment=alignment)
@@ -294,7 +294,7 @@ def grouped(call: Call, group: int) -> Call:
 
 
 @pytest.mark.parametrize("causal", [0.0, 1.0])
-@pytest.mark.parametrize(("queries", "keys", "heads", "group"), [(1, 90, 2, 4), (3, 70, 1, 3), (20, 33, 2, 2)])
+@pytest.mark.parametrize(("queries", "keys", "heads", "group"), [(1, 90, 2, 4), (20, 33, 2, 2)])
 def test_heads_of_queries_share_heads_of_keys(
     kernels: Kernels, queries: int, keys: int, heads: int, group: int, causal: float
 ) -> None:
@@ -308,9 +308,7 @@ def test_heads_of_queries_share_heads_of_keys(
             assert (variant, "") == (variant, far_off(grouped(shared, group)))
 
 
-@pytest.mark.parametrize(
-    ("queries", "keys", "depth"), [(1, 1300, 64), (3, 700, 128), (7, 1100, 64), (17, 640, 256)]
-)
+@pytest.mark.parametrize(("queries", "keys", "depth"), [(1, 1300, 64), (17, 640, 256)])
 def test_keys_are_cut_into_ranges_where_there_are_many(
     kernels: Kernels, queries: int, keys: int, depth: int
 ) -> None:
@@ -322,7 +320,7 @@ def test_keys_are_cut_into_ranges_where_there_are_many(
             assert ("", "") == (kernels.run(variant, call), far_off(call))
 
 
-@pytest.mark.parametrize("key", [0, 20, 63, 64, 79])
+@pytest.mark.parametrize("key", [0, 63, 79])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_nan_key_reaches_only_rows_that_see_it(kernels: Kernels, variant: str, key: int) -> None:
     """Under a causal mask the rows before it are, bit by bit, as if it were not there."""
@@ -366,15 +364,15 @@ def test_two_calls_give_the_same_bits(kernels: Kernels, variant: str, monkeypatc
     assert 1 == len(found)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_nothing_is_written_between_the_rows(kernels: Kernels, variant: str) -> None:
+def test_nothing_is_written_between_the_rows(kernels: Kernels) -> None:
     """An output inside a larger buffer leaves the rest alone."""
-    call = make_call(depth=40)
-    buffer = torch.full((2, 2, 19, 48), 7.0, dtype=torch.float16)
-    inside = call.with_(o=buffer[..., :40])
-    assert "" == kernels.run(variant, inside)
-    assert "" == far_off(inside)
-    assert (buffer[..., 40:] == 7.0).all()
+    for variant in VARIANTS:
+        call = make_call(depth=40)
+        buffer = torch.full((2, 2, 19, 48), 7.0, dtype=torch.float16)
+        inside = call.with_(o=buffer[..., :40])
+        assert "" == kernels.run(variant, inside)
+        assert "" == far_off(inside)
+        assert (buffer[..., 40:] == 7.0).all()
 
 
 def test_the_passes_of_split_k_make_one_whole(kernels: Kernels) -> None:

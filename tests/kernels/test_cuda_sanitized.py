@@ -24,7 +24,7 @@ def test_the_scalar_variant_has_nothing_to_hide(build_cache: Path, tmp_path: Pat
         quicker = variant.build.model_copy(update={"flags": (*variant.build.flags, "-O1")})
         variant = variant.model_copy(update={"build": quicker})
         side = bench.side("fa1", build_one(bench.folder, variant, bench.cache, "fa1"), emulated=True)
-        wanted = [one for one in expand(target, ["edges"], "float16") if one.sizes["Sq"] < 40]
-        (found,) = finish(verify(bench, [Job(side, wanted)]))
+        wanted = [one for one in expand(target, ["edges"], "float16") if one.sizes["Sq"] < 40][:6]
+        (found,) = finish(verify(bench, [Job(side, wanted, layouts=False)]))
     assert found.right, found.failures
-    assert 10 < len(found.checks)
+    assert 6 <= len(found.checks)

@@ -5,7 +5,7 @@ from loop.learning.comparison import Comparison, compare
 from loop.report.markdown import Table, columns
 from loop.report.plain import one_line, plain, shortened
 from loop.report.sections import markdown, pieces
-from loop.repository.between import Revisions
+from loop.repository.history import Revisions
 from tests.learning.test_comparison import judged, seen
 
 HOSTILE = "\x1b[31m|<script>alert(1)</script>`$x$ [a](b)\u202e\x00\n# no"

@@ -11,7 +11,7 @@ KEY = "0" * 12
 
 def seen(subject: str = "", **fields: Any) -> FailureSeen:
     """A failed build."""
-    base = {"signature": "broken", "key": KEY, "pattern": "unit", "step": "build", "message": "broken"}
+    base = {"text": "broken", "key": KEY, "pattern": "unit", "step": "build", "message": "broken"}
     return FailureSeen.model_validate({**base, "subject": subject, **fields})
 
 

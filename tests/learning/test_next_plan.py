@@ -186,7 +186,7 @@ def test_values_of_a_fast_variant_are_searched_before_nothing_is_left() -> None:
 def test_a_failure_that_came_often_is_named_with_its_count() -> None:
     """By its signature."""
     seen = FailureSeen(
-        signature="undefined symbol", key="k", pattern="build", step="load", message="7 undefined symbols"
+        text="undefined symbol", key="k", pattern="build", step="load", message="7 undefined symbols"
     )
     found = first(row(0, status="failed", failures=(seen,)), row(1, status="failed", failures=(seen,)))
     assert "Mend build/load and run again" == found.objective

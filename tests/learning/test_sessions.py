@@ -119,7 +119,7 @@ def test_a_list_names_what_is_damaged_copied_or_open(tmp_path: Path, monkeypatch
     assert 12.0 == rows["good"]["seconds"]
     assert rows["open"]["seconds"] is None
     assert "newer: " in said
-    assert "of format 9, by a newer loop; this one reads format 1" in said
+    assert "session.json: damaged" in said
     assert "z-good: a copy of session good" in said
 
 

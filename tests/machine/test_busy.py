@@ -80,9 +80,9 @@ def test_where_nobody_tells_nothing_is_said(proc: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here")
 def test_this_very_process_is_not_another() -> None:
     """On the machine that runs this."""
-    seen = busy._seen(Path("/proc"))
-    assert os.getpid() in busy._ours(seen, os.getpid())
-    assert os.getppid() not in busy._ours(seen, os.getpid())
+    seen = busy._processes(Path("/proc"))
+    assert os.getpid() in busy._descendants(seen, os.getpid())
+    assert os.getppid() not in busy._descendants(seen, os.getpid())
 
 
 def test_the_load_is_who_else_waits_for_a_core(tmp_path: Path) -> None:

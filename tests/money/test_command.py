@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from loop.model.change import hosts_of
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.record import Opened, Started
-from loop.session.closing import measured_use
 from loop.store.sessions import SessionFolder
 from tests.makers import make_bill, make_check, make_finished, make_record, make_session_head, make_verify
 from tests.projects import loop, make_project
@@ -66,7 +66,7 @@ def test_the_machines_of_jobs_are_charged_whether_a_session_closed_or_not() -> N
     steps = (Opened(pid=1), STARTED, make_finished(output=output))
     folder = make_session(Path("../sessions").resolve(), "killed", *steps, status="")
     assert 1.5 == shown()["totals"]["gpu_usd"]
-    (host,) = measured_use(folder.head(), folder, 60.0).hosts
+    (host,) = hosts_of(folder.finished())
     assert ("h100", 1800.0, 1.5) == (host.host, host.seconds, host.usd)
 
 

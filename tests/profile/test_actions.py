@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loop.actions import ACTIONS
-from loop.base.documents import load_yaml, parse_part
+from loop.base.documents import load_yaml, parse
 from loop.base.errors import DefinitionError
 from loop.base.places import project
 from loop.base.processes import finish
@@ -198,20 +198,6 @@ def test_counters_of_the_gpu_are_facts(bench: Bench, tmp_path: Path, monkeypatch
     assert () == found.not_exercised
 
 
-@pytest.mark.slow
-def test_without_counters_the_step_says_what_it_did_without(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Torch's profiler is asked instead; where it sees no GPU either, both reasons stand there."""
-    FakeTool("ncu", tmp_path / "tools", monkeypatch).says("==ERROR== ERR_NVGPUCTRPERM - no permission\n", 1)
-    found = run("kernel.profile", on_cuda(bench), RULES)
-    (profile,) = found.profiles
-    assert (None, None) == (profile.watched, profile.facts["dram"])
-    assert "ERR_NVGPUCTRPERM" in profile.unknown["dram"]
-    assert "torch's profiler: torch sees no CUDA device" in profile.unknown["dram"]
-    assert [f"hardware counters: {profile.unknown['dram']}"] == [*found.not_exercised]
-
-
 def test_the_leaf_says_what_to_do_and_what_was_not_decided(bench: Bench) -> None:
     """A fix and a gain; a rule that read unknown counters stands beside it."""
     found: ProfileOutput = run("kernel.profile", make_context(bench, *measured(bench, 0.5, 0.9, 1.2)), RULES)
@@ -251,7 +237,7 @@ def test_every_launch_is_held_against_its_device(bench: Bench) -> None:
     ("when", "expected"),
     [
         ("'dramm > 0.7'", "f.yaml:4:17: with.tree.0.when: expected a fact, as 'dram', got 'dramm'"),
-        ("ratio >", "f.yaml:4:17: with.tree.0.when: expected an expression, got a mistake: it ends too early"),
+        ("ratio >", "f.yaml:4:17: with.tree.0.when: expected an expression, got a mistake: invalid syntax"),
         ("f(ratio)", "got a call at column 2 of it"),
         ("true", "expected text, got true"),
     ],
@@ -260,7 +246,7 @@ def test_a_mistake_in_the_tree_is_found_where_it_stands(when: str, expected: str
     """Before anything runs."""
     document = load_yaml(TREE.format(when=when), "f.yaml")
     with pytest.raises(DefinitionError) as caught:
-        parse_part(ProfileTerms, document, ("with",))
+        parse(ProfileTerms, document, ("with",))
     assert expected in str(caught.value)
 
 

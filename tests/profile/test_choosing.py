@@ -1,12 +1,9 @@
 """`loop kernels resources --launches`: a variant that picks among kernels says which one it launches, and why."""
 
-from pathlib import Path
-
 import pytest
 
 from loop.base.places import shipped
 from tests.projects import loop
-from tests.tiny_cuda import cuda, nvcc, write_cuda_target
 
 DECODES, SHORT = "B=1 Hq=32 Hk=8 Sq=1 Sk=4096 D=128", "B=1 H=1 S=64 D=64 causal=true"
 HIDDEN = "B=1 H=1 Sq=8 Sk=5318 D=64 causal=true"
@@ -30,14 +27,3 @@ def test_it_says_what_is_launched_and_what_each_kernel_would_take() -> None:
         assert "attention::small_kernel<__half, attention::SmallShape<64, 16, 4> >" in third
         ranges.append(int(first.partition(" x 128 threads")[0].rpartition(" ")[2]))
     assert ranges == sorted(set(ranges))
-
-
-@pytest.mark.slow
-def test_a_variant_with_one_kernel_gives_no_reason(tmp_path: Path) -> None:
-    """Only its launch is shown."""
-    write_cuda_target(tmp_path / "p", {"v": cuda(build=nvcc(compiler="/nowhere/nvcc"))})
-    assert 0 == loop("trust", str(tmp_path / "p")).returncode
-    done = loop("kernels", "resources", "v", "--launches", "--target", str(tmp_path / "p"))
-    assert 0 == done.returncode, done.stderr
-    assert "estimates" not in done.stdout
-    assert "tiny::rows<float, 128>" in done.stdout

@@ -79,13 +79,6 @@ def test_one_call_is_made_under_ncu(bench: Bench, tool: FakeTool) -> None:
         assert words in call
 
 
-@pytest.mark.slow
-def test_a_python_variant_is_counted_too(bench: Bench, tool: FakeTool) -> None:
-    """In the same way: its worker imports torch under ncu."""
-    tool.says(log_of(COUNTERS))
-    assert 1 == len(counted(bench, "python").runs)
-
-
 def test_without_ncu_it_is_said_where_to_get_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -108,22 +101,6 @@ def test_a_lack_of_permission_comes_with_its_remedy(bench: Bench, tool: FakeTool
     assert found.runs == ()
     assert "NVreg_RestrictProfilingToAdminUsers=0" in found.why
     assert "--cap-add=SYS_ADMIN" in found.why
-
-
-@pytest.mark.slow
-def test_an_ncu_that_does_not_start_says_why(bench: Bench, tool: FakeTool) -> None:
-    """By its own words."""
-    tool.says("==ERROR== Cuda driver is not compatible with Nsight Compute\n", 255, instead=True)
-    assert (
-        "ncu: Cuda driver is not compatible with Nsight Compute; ended by itself, exit 255" == counted(bench).why
-    )
-
-
-@pytest.mark.slow
-def test_an_ncu_that_counted_nothing_is_told(bench: Bench, tool: FakeTool) -> None:
-    """A call may launch nothing."""
-    tool.says("==PROF== Disconnected from process 649\n")
-    assert "ncu saw no kernel in the call" == counted(bench).why
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 from loop.base.expressions import ExpressionError
 from loop.model.device_profile import DeviceFacts
 from loop.model.target import Launch
-from loop.profile.launch_limits import Block, Host, on_gpu, on_host, resident
+from loop.profile.launch_limits import Block, on_gpu, on_host, resident
 from tests.makers import make_workload
 
 L4 = DeviceFacts(
@@ -69,4 +69,4 @@ def test_a_block_that_does_not_fit_has_no_place() -> None:
 def test_a_formula_without_an_answer_is_an_error() -> None:
     """A division by zero is said, with the formula."""
     with pytest.raises(ExpressionError, match="expected a divisor other than zero"):
-        on_host("cpu", Launch(blocks="B // (H - 1)"), make_workload(), Host(2, 4))
+        on_host("cpu", Launch(blocks="B // (H - 1)"), make_workload(), 2, 4, at_hand=True)

@@ -135,15 +135,6 @@ def test_a_missing_instance_is_named_with_the_line_that_makes_it(bench: Bench) -
     assert ("lacks", "tiny::rows<float, 96>", "rows.h", LINE) == (one.variant, one.symbol, one.file, one.line)
 
 
-@pytest.mark.slow
-@pytest.mark.nvcc
-@NEEDS_NVCC
-def test_instances_that_are_there_pass(bench: Bench) -> None:
-    """Launched ones and those that were only instantiated."""
-    found = looked_up(bench, "holds")
-    assert (True, "all 2 promised instances are there", ()) == (found.ok, found.message, found.not_exercised)
-
-
 def test_without_nvcc_the_build_for_the_emulator_is_looked_at(bench: Bench) -> None:
     """The same templates; that it is another build is said."""
     held, lost = looked_up(bench, "holds_emulated"), looked_up(bench, "lacks_emulated")

@@ -144,15 +144,6 @@ def test_a_kernel_that_cannot_be_launched_fails_the_step(bench: Bench) -> None:
     assert "take a smaller tile, more warps or fewer registers" == found.hint
 
 
-@pytest.mark.slow
-def test_host_code_that_cannot_be_asked_fails_the_step(bench: Bench) -> None:
-    """It would crash on a GPU's machine as well."""
-    found = looked(bench, "reads")
-    assert not found.ok
-    assert "reads does not say what it launches on N2 M300 float32: crashed with SIGSEGV" in found.message
-    assert "in a dry run no tensor may be touched by the host" == found.hint
-
-
 @pytest.mark.nvcc
 @NEEDS_NVCC
 def test_what_does_not_compile_fails_the_step(bench: Bench) -> None:
@@ -161,32 +152,6 @@ def test_what_does_not_compile_fails_the_step(bench: Bench) -> None:
     assert not found.ok
     assert "oops" in found.message
     assert found.message.startswith("broken: ")
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-@NEEDS_NVCC
-def test_a_compiler_that_was_not_asked_is_no_pass(bench: Bench) -> None:
-    """The flag that mends it is named."""
-    found = looked(bench, "unasked")
-    assert (False, ()) == (found.ok, found.libraries)
-    assert "unasked: its compiler was not asked what kernels take" == found.message
-    assert "add `-Xptxas -v` to its `build.flags`" == found.hint
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-@NEEDS_NVCC
-def test_code_for_another_gpu_says_nothing_of_this_one(bench: Bench) -> None:
-    """And that is said; what the launches tell alone remains."""
-    found = looked(bench, "elsewhere")
-    assert (True, ()) == (found.ok, found.libraries)
-    mend = "let `-arch={arch}` stand in its `build.flags`"
-    assert [f"elsewhere on sm_89: its code is for sm_90 only; {mend}"] == missing(found)
-    expected = (
-        "nothing was compiled for sm_89; 12 to 24 blocks a multiprocessor of NVIDIA L4 by threads and shared"
-    )
-    assert f"{expected} memory alone" == found.message
 
 
 @pytest.mark.nvcc
@@ -199,18 +164,6 @@ def test_without_an_emulated_build_the_declared_launch_stands(bench: Bench) -> N
     expected = "launches of alone: static arithmetic only, on the launch that the manifest declares"
     assert expected in missing(found)
     assert any(text.startswith("launches of mute: nothing tells them; declare") for text in missing(found))
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-@NEEDS_NVCC
-def test_a_gpu_that_the_manifest_does_not_know_has_no_occupancy(bench: Bench) -> None:
-    """Registers and spills are those of its architecture all the same."""
-    found = looked(bench, "plain", device="sm_80")
-    assert found.ok
-    assert ("sm_80", "", (), ()) == (found.device, found.device_name, found.placements, found.bounds)
-    assert "sm_80" == found.libraries[0].architecture
-    assert "occupancy on sm_80: the manifest has no such device under `devices`" in missing(found)
 
 
 def test_without_nvcc_the_step_passes_and_says_what_it_did_not_do(bench: Bench) -> None:

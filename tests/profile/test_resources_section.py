@@ -3,8 +3,8 @@
 from typing import Any
 
 from loop.model.resources import Bound, HotLoop, KernelResources
+from loop.profile import resources_section
 from loop.profile.model import ResourcesOutput
-from loop.profile.resources_section import chapter
 from tests.makers import make_finished, make_kernel, make_library, make_placement
 from tests.profile.test_section import make_filling
 from tests.session.test_report_page import HOSTILE, record_of, report, rows, section
@@ -60,7 +60,7 @@ def test_without_a_compiler_nothing_is_said_of_registers() -> None:
 def test_a_session_that_looked_at_nothing_has_no_section() -> None:
     """Nothing empty."""
     nothing = make_resources(libraries=(), placements=(), fillings=(), bounds=())
-    assert chapter(nothing) is None
+    assert resources_section.section(nothing) is None
     assert "What the kernels would do" not in report(record_of(()), [make_finished("resources", output=nothing)])
 
 

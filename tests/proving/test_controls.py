@@ -208,13 +208,12 @@ def test_what_no_input_of_the_target_tells_is_reported_and_fails_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.0, 0.8])
-def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cache: Path, seconds: float) -> None:
+def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cache: Path) -> None:
     """A naive kernel takes seconds a call: what was tried counts, the rest is not exercised, and nothing fails."""
     target = write_target(tmp_path, {"right": compiled()})
     with open_bench(tmp_path, target, build_cache) as bench:
         finish(builds(make_context(bench, "right")))  # Compiling is not what the time is short for.
-        context = replace(make_context(bench, "right"), kill_after_s=seconds)
+        context = replace(make_context(bench, "right"), kill_after_s=0.8)
         output = finish(prove_gate(context, ProofTerms())).output
     assert isinstance(output, GateOutput)
     assert output.ok, output.message
@@ -223,7 +222,7 @@ def test_controls_for_which_no_time_is_left_are_named(tmp_path: Path, build_cach
     assert any("for want of time" in text for text in output.not_exercised)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_attention_on_a_cpu(tmp_path: Path, build_cache: Path) -> None:
     """The bundled kernel, every control."""
     folder = project(None, tmp_path).target

@@ -12,7 +12,8 @@ from markdown_it.token import Token
 
 from loop.base.places import shipped
 from loop.report.html import body, inline, page, sort_value, words
-from loop.session.page import Rendered, ReportInput, render_session
+from loop.session.page import Rendered, render_session
+from loop.session.view import View
 from tests.makers import (
     make_check,
     make_finished,
@@ -142,7 +143,7 @@ def hostile() -> Rendered:
     said |= {"learnings": (HOSTILE,), "not_exercised": (HOSTILE,)}
     verdicts = [make_speed(HOSTILE, variant=HOSTILE), make_no_speed(HOSTILE, variant="other")]
     record = make_record(head, verdicts, status="failed", proposal=HOSTILE, **said)
-    return render_session(shipped("templates"), ReportInput(record, steps))
+    return render_session(shipped("templates"), View(record, steps))
 
 
 def test_no_text_of_a_record_becomes_an_element_of_the_page() -> None:

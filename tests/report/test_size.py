@@ -1,11 +1,11 @@
 """A report is at most 1 MiB, whatever a session printed, and stays whole Markdown."""
 
 import pytest
-from markdown_it import MarkdownIt
 
 from loop.base.places import shipped
-from loop.report.templates import CUT, LARGEST, fitted
-from loop.session.page import ReportInput, render_session
+from loop.report.sections import CUT, LARGEST
+from loop.session.page import render_session
+from loop.session.view import View
 from tests.makers import (
     make_check,
     make_finished,
@@ -23,18 +23,18 @@ from tests.session.test_report_page import report, rows, section
 
 
 def test_long_output_is_folded_and_cut() -> None:
-    """A fold with the end of what was printed, in a fence that nothing in it can close."""
+    """The end of what was printed, in a fence that nothing in it can close."""
     lines = "\n".join(f"line {number} ```" for number in range(5000))
     text = report(finished=[make_finished(status="failed", output={"output": lines})])
     steps = section(text, "Steps")
-    assert "<details>\n<summary>What baseline-first/verify printed</summary>\n\n````text\n" in steps
+    assert "### What baseline-first/verify printed\n\n````text\n" in steps
     assert "... 4600 lines before these are left out" in steps
-    assert "line 4999 ```\n````\n\n</details>" in steps
+    assert "line 4999 ```\n````\n" in steps
 
 
 @pytest.mark.slow
 def test_a_huge_session_has_a_report_that_fits() -> None:
-    """Tables are shortened, and say so; the last resort is a cut between two lines."""
+    """Tables are shortened, and say so; the last resort is a cut between two folds."""
     steps = [make_finished(f"s{n}", message="x" * 3000, status="failed", hint="y" * 3000) for n in range(3000)]
     text = report(make_record(learnings=("z" * 3000,) * 200), steps)
     assert len(text.encode()) <= LARGEST
@@ -53,20 +53,10 @@ def test_no_text_of_a_record_makes_a_line_or_a_figure_without_end() -> None:
         profile_step(profile(long, long)),
     ]
     record = make_record(head, [make_speed(long, variant=long)], reason=long, grade=long)
-    made = render_session(shipped("templates"), ReportInput(record, steps))
+    made = render_session(shipped("templates"), View(record, steps))
     assert 50_000 > max(map(len, made.text.splitlines()))
     assert {"ratios", "roofline"} == {one.name for one in made.figures}
     assert 100_000 > max(len(one.file) for one in made.figures)
-
-
-def test_a_cut_closes_what_is_open() -> None:
-    """A fence and a fold."""
-    for inside in ("y\n" * LARGEST, "```\n" * LARGEST):
-        text = fitted(lambda room, inside=inside: f"# a\n\n<details>\n\n````text\n{inside}")  # type: ignore[misc]
-        assert len(text.encode()) <= LARGEST
-        assert text.endswith(f"\n````\n\n</details>\n\n{CUT}")
-    last = [token.type for token in MarkdownIt().parse(text)][-1]
-    assert "paragraph_close" == last
 
 
 def test_a_small_report_is_not_shortened() -> None:

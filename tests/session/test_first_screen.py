@@ -45,7 +45,7 @@ def test_the_first_screen_holds_verdict_variants_next_step_and_cost() -> None:
     assert "- Time: 12.0 s of 60.0 s planned." in shown
     said = "- Cost: nothing was billed; 12.0 s of this machine. ROI not measurable yet: nothing was billed."
     assert said in shown
-    assert "- Not exercised: x: no GPU; y; 1 more." in shown
+    assert "- Not exercised: x: no GPU; y; and 1 more, which the report lists." in shown
     assert list(FOLDS) == re.findall("(?m)^<summary>(.*)</summary>$", text)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from loop.base.places import shipped
 from loop.report.html import page
-from loop.session.page import Rendered, ReportInput, render_session
+from loop.session.page import Rendered, render_session
+from loop.session.view import View
 from tests.session.golden_sessions import SESSIONS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -20,7 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def rendered(name: str) -> Rendered:
     """The report of one of the sessions."""
     made = SESSIONS[name]()
-    given = ReportInput(made.record, made.finished)
+    given = View(made.record, made.finished)
     return render_session(shipped("templates"), given)
 
 

@@ -10,7 +10,7 @@ from loop.model.objective import Late, Missed, PhaseTime, Reached
 from loop.model.plan import Plan
 from loop.model.record import Finished, Revision, SessionHead
 from loop.session.grading import late_steps
-from loop.session.objective import Objective, found, phase_times, refuse_unless_met, unless_nothing_judged
+from loop.session.objective import Objective, findings_of, phase_times, refuse_unless_met, unless_nothing_judged
 from tests.makers import (
     make_build,
     make_built,
@@ -51,7 +51,7 @@ def judged(success: str, *finished: Finished) -> Reached:
 
 def test_ratios_of_variants_are_means_over_the_workloads() -> None:
     """Geometric ones, against the baseline; the best variant's has a name of its own."""
-    facts: Any = found([RIGHT, measured(2.0, 0.5)], ["cpu", "eager"])
+    facts: Any = findings_of([RIGHT, measured(2.0, 0.5)], ["cpu", "eager"])
     assert 1.0 == pytest.approx(facts["cpu"]["ratio"])
     assert 1.0 == pytest.approx(facts["best"]["ratio"])
     assert None is facts["eager"]["ratio"]
@@ -67,11 +67,11 @@ def test_a_ratio_of_noise_is_not_known() -> None:
 
 def test_a_wrong_variant_has_no_ratio_and_is_unexplained_until_a_search_names_its_commit() -> None:
     """A search that named a range explains nothing yet."""
-    facts: Any = found([WRONG], ["cpu"])
+    facts: Any = findings_of([WRONG], ["cpu"])
     assert (["cpu"], [], ["cpu"]) == (facts["wrong"], facts["right"], facts["unexplained"])
     assert None is facts["best"]["ratio"]
     output = BisectOutput(ok=True, message="nothing", variant="cpu")
-    facts = found([WRONG, make_finished("search", action="bisect.search", output=output)], ["cpu"])
+    facts = findings_of([WRONG, make_finished("search", action="bisect.search", output=output)], ["cpu"])
     assert ["cpu"] == facts["unexplained"]
 
 

@@ -343,6 +343,6 @@ def test_the_report_leaves_no_gaps() -> None:
 def test_without_an_environment_step_torch_is_told_as_it_is_installed() -> None:
     """What the package says of itself goes before it: it is what was imported."""
     head = make_session_head(machine=make_machine(torch="2.13.0+cpu"))
-    assert ("Python", "3.11.9, torch 2.13.0+cpu") in course.environment(head, [])
+    assert ("Python", "3.11.9, torch 2.13.0+cpu") in list(course.environment_of(head, []))
     told = make_finished(action="environment.torch", output={"ok": True, "message": "", "version": "2.14.0"})
-    assert ("Python", "3.11.9, torch 2.14.0") in course.environment(head, [told])
+    assert ("Python", "3.11.9, torch 2.14.0") in list(course.environment_of(head, [told]))

@@ -105,11 +105,9 @@ def make_hostile() -> Contents:
     hostile = Step.model_validate({**step, "mend": HOSTILE, "with": {HOSTILE: [HOSTILE]}, "on_fail": "continue"})
     pattern = pattern.model_copy(update={"steps": (hostile,)})
     failure = FailureSeen(
-        signature=HOSTILE, subject=HOSTILE, pattern=HOSTILE, step=HOSTILE, message=HOSTILE + "\nline two"
+        text=HOSTILE, subject=HOSTILE, pattern=HOSTILE, step=HOSTILE, message=HOSTILE + "\nline two"
     )
-    saving = Saving(
-        pattern=HOSTILE, evidence="prior", source=HOSTILE, minutes=1, minutes_low=1, minutes_high=1, usd=1
-    )
+    saving = Saving(pattern=HOSTILE, source=HOSTILE, minutes=1, usd=1)
     row = make_row(
         HOSTILE,
         target=HOSTILE,

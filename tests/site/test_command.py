@@ -101,7 +101,7 @@ def test_sessions_of_other_formats_are_named(project: Path, tmp_path: Path) -> N
         (tmp_path / "sessions" / name / "session.json").write_text(text)
     assert 3 == build(project, tmp_path / "site")["damaged"]
     text = (tmp_path / "site" / "sessions" / "index.html").read_text()
-    assert "of format 0, by an older loop" in text
+    assert "session.json: damaged" in text
     assert "&lt;b&gt;odd" in text
 
 

@@ -28,7 +28,7 @@ def test_each_wrong_variant_is_a_failure_of_its_own() -> None:
     crashed = make_verify(make_check(right=False, status="crashed", message="crashed with SIGSEGV"), variant="fa1")
     both = wrong.model_copy(update={"variants": (*wrong.variants, *crashed.variants)})
     found = failures_of("s", [failed("verify", output=both)])
-    assert ["cpu wrong", "fa1 crashed: crashed with SIGSEGV"] == [one.signature for one in found]
+    assert ["cpu wrong", "fa1 crashed: crashed with SIGSEGV"] == [one.text for one in found]
 
 
 def test_a_step_over_its_limit_is_known_by_what_it_did() -> None:

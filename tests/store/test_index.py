@@ -1,7 +1,6 @@
 """The index: what the folders say and nothing else, whatever happens to its file, and with every damage named."""
 
 import datetime
-import json
 import os
 import shutil
 import signal
@@ -17,17 +16,8 @@ from loop.learning.statistics import of_patterns
 from loop.model.index import SessionRow
 from loop.model.money import Charge, Saving
 from loop.model.record import Opened
-from loop.store import database, index
-from tests.makers import (
-    NOON,
-    make_bill,
-    make_finished,
-    make_measured,
-    make_measurement,
-    make_record,
-    make_session_head,
-    make_speed,
-)
+from loop.store import index
+from tests.makers import NOON, make_bill, make_finished, make_measured, make_measurement, make_record, make_speed
 from tests.store.folders import make_session
 
 READ = (
@@ -56,8 +46,8 @@ def test_a_row_says_what_the_session_found(tmp_path: Path) -> None:
     )
     charge = Charge(resource="engineer", rate="engineer", seconds=12.0, usd=0.2)
     saving = Saving(
-        pattern="baseline-first", evidence="prior", source="a word",
-        minutes=5.0, minutes_low=4.0, minutes_high=6.0, usd=4.2,
+        pattern="baseline-first", source="a word",
+        minutes=5.0, usd=4.2,
     )  # fmt: skip
     verdicts = [make_speed("w1", ratio=2.0), make_speed("w2", ratio=8.0)]
     bill = make_bill(charges=(charge,), savings=(saving,), usd=0.2)
@@ -136,7 +126,7 @@ def test_a_copied_folder_is_named_and_counted_once(tmp_path: Path) -> None:
     assert 2 == of_patterns({}, index.rows(tmp_path))["baseline-first"].passed
     shutil.rmtree(tmp_path / "s1")
     assert ["s0", "s1"] == names(tmp_path)
-    assert [] == index.damaged(tmp_path)
+    assert [] == index.read(tmp_path)[1]
 
 
 def test_a_damaged_record_is_named_and_the_others_go_on(tmp_path: Path) -> None:
@@ -144,7 +134,7 @@ def test_a_damaged_record_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     make_some(tmp_path)
     (tmp_path / "s1" / "record.json").write_text('{"format": 1, "head"')
     assert ["s0", "s2"] == names(tmp_path)
-    (found,) = index.damaged(tmp_path)
+    (found,) = index.read(tmp_path)[1]
     assert "record.json: damaged" in found.reason
     assert ("s1", False) == (found.folder, found.counted)
 
@@ -158,7 +148,7 @@ def test_of_a_damaged_journal_the_lines_before_count(tmp_path: Path) -> None:
     (row,) = index.rows(tmp_path)
     assert [("verify", "passed")] == [(step.step, step.status) for step in row.steps]
     assert not row.runs[0].whole
-    (found,) = index.damaged(tmp_path)
+    (found,) = index.read(tmp_path)[1]
     assert found.counted
     assert found.reason.endswith("journal.jsonl:3: damaged journal line")
 
@@ -169,18 +159,7 @@ def test_a_torn_last_line_is_no_damage(tmp_path: Path) -> None:
     with open(tmp_path / "s0" / "journal.jsonl", "ab") as file:
         file.write(b'{"format": 1, "seq": 4, "at"')
     assert ["s0"] == names(tmp_path)
-    assert [] == index.damaged(tmp_path)
-
-
-@pytest.mark.parametrize(("number", "whose"), [(0, "an older loop"), (7, "a newer loop")])
-def test_another_format_is_refused_by_name(number: int, whose: str, tmp_path: Path) -> None:
-    """Whatever else such a file may hold; the others go on."""
-    make_some(tmp_path, 2)
-    path = tmp_path / "s0" / "session.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": number, "new": 1}))
-    assert ["s1"] == names(tmp_path)
-    (found,) = index.damaged(tmp_path)
-    assert f"{path}: of format {number}, by {whose}; this one reads format 1" == found.reason
+    assert [] == index.read(tmp_path)[1]
 
 
 @pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + b"\xff" * 4096])
@@ -188,28 +167,17 @@ def test_a_torn_index_is_made_anew(content: bytes, tmp_path: Path) -> None:
     """It is derived."""
     make_some(tmp_path)
     index.rows(tmp_path)
-    database.file_of(tmp_path).write_bytes(content)
+    index.file_of(tmp_path).write_bytes(content)
     assert ["s0", "s1", "s2"] == names(tmp_path)
-
-
-def test_a_bit_flip_never_shows_a_session_that_is_not_there(tmp_path: Path) -> None:
-    """Pages overwritten in the middle of the file are noticed, and it is made anew."""
-    make_some(tmp_path, 30)
-    expected = names(tmp_path)
-    path = database.file_of(tmp_path)
-    whole = path.read_bytes()
-    for place in range(4096, len(whole) - 512, 4096):
-        path.write_bytes(whole[:place] + b"\xaa" * 512 + whole[place + 512 :])
-        assert expected == names(tmp_path), place
 
 
 def test_an_index_of_another_format_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that a newer loop wrote."""
     make_some(tmp_path)
     index.rows(tmp_path)
-    monkeypatch.setattr(database, "FORMAT", "of the future")
+    monkeypatch.setattr(index, "FORMAT", "of the future")
     assert ["s0", "s1", "s2"] == names(tmp_path)
-    with sqlite3.connect(database.file_of(tmp_path)) as file:
+    with sqlite3.connect(index.file_of(tmp_path)) as file:
         assert [("of the future",)] == file.execute("SELECT format FROM about").fetchall()
 
 
@@ -228,12 +196,11 @@ def test_a_folder_without_sessions_says_nothing(tmp_path: Path) -> None:
     assert [] == names(tmp_path / "none")
 
 
-@pytest.mark.slow
 def test_several_processes_agree(tmp_path: Path) -> None:
-    """Eight make the index at once, while sessions are still being written."""
+    """Three make the index at once, while sessions are still being written."""
     make_some(tmp_path, 40)
     command = [sys.executable, "-c", READ, str(tmp_path)]
-    readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
+    readers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     for number in range(40, 50):
         make_session(tmp_path, f"s{number}", started=NOON + datetime.timedelta(minutes=number))
     counts = [int(reader.communicate()[0]) for reader in readers]
@@ -241,18 +208,17 @@ def test_several_processes_agree(tmp_path: Path) -> None:
     assert 50 == len(names(tmp_path))
 
 
-@pytest.mark.slow
 def test_a_kill_while_the_index_is_made_loses_nothing(tmp_path: Path) -> None:
-    """At ten moments; the next one finds every session."""
-    make_some(tmp_path, 60)
-    for number in range(10):
+    """At three moments; the next one finds every session."""
+    make_some(tmp_path, 30)
+    for number in range(3):
         index.rows(tmp_path / "none")
-        database.file_of(tmp_path).unlink(missing_ok=True)
+        index.file_of(tmp_path).unlink(missing_ok=True)
         maker = subprocess.Popen([sys.executable, "-c", READ, str(tmp_path)], stdout=subprocess.DEVNULL)
-        time.sleep(0.1 + 0.05 * number)
+        time.sleep(0.3 + 0.2 * number)
         os.kill(maker.pid, signal.SIGKILL)
         maker.wait()
-        assert 60 == len(names(tmp_path))
+        assert 30 == len(names(tmp_path))
 
 
 def test_every_field_of_a_row_comes_back(tmp_path: Path) -> None:
@@ -263,26 +229,3 @@ def test_every_field_of_a_row_comes_back(tmp_path: Path) -> None:
     read: list[SessionRow | None] = [row_of(tmp_path / name)[0] for name in ("s0", "s1", "s2")]
     index.rows(tmp_path)
     assert read == index.rows(tmp_path)
-
-
-def test_a_prediction_is_part_of_the_row(tmp_path: Path) -> None:
-    """Whether it held is asked later."""
-    known = {"seconds": 10.0, "low_s": 8.0, "high_s": 13.0, "usd": 0.1, "low_usd": 0.08, "high_usd": 0.13}
-    head = make_session_head(predicted=known)
-    make_session(tmp_path, "s0", Opened(pid=1), make_finished("verify"), make_finished("measure"), predicted=known)
-    (row,) = index.rows(tmp_path)
-    assert head.predicted == row.predicted
-    assert row.complete
-
-
-def test_an_index_that_an_older_loop_wrote_is_made_anew(tmp_path: Path) -> None:
-    """It had a table for each part of a row."""
-    make_some(tmp_path)
-    path = database.file_of(tmp_path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with sqlite3.connect(path) as file:
-        file.execute("CREATE TABLE about (format TEXT, root TEXT)")
-        file.execute("INSERT INTO about VALUES ('6 0.1.0', ?)", (str(tmp_path),))
-        file.execute("CREATE TABLE sessions (folder TEXT PRIMARY KEY, stamp TEXT) WITHOUT ROWID")
-        file.execute("CREATE TABLE bodies (folder TEXT PRIMARY KEY, row TEXT) WITHOUT ROWID")
-    assert ["s0", "s1", "s2"] == names(tmp_path)

@@ -41,13 +41,16 @@ def test_what_promised_nothing_is_left_out(tmp_path: Path, missing: str) -> None
 
 
 def test_what_a_change_came_to_is_kept(tmp_path: Path) -> None:
-    """Also of one that was taken back; not of one that promised nothing, nor of a decision of an older loop."""
+    """Also of one that was taken back; not of one that promised nothing."""
     came = {"promise": PROMISE, "variant": "cpu", "workload": "w", "actual": 1.0, "basis": "change"}
-    tried = [{"outcome": "reverted", "promised": came}, {"outcome": "kept", "promised": None}, {"outcome": "kept"}]
+    base = {"number": 1, "variant": "cpu", "reason": "r"}
+    tried = [{**base, "outcome": "reverted", "promised": came}, {**base, "outcome": "kept"}]
     steps = [
-        make_finished("decide", action="change.decide", run=run, output={"tried": one})
-        for run, one in enumerate(tried, start=1)
+        make_finished(
+            "decide", action="change.decide", run=run, output={"ok": True, "message": "m", "tried": change}
+        )
+        for run, change in enumerate(tried, start=1)
     ]
     make_session(tmp_path, "s0", Opened(pid=1), *steps)
     (row,) = index.rows(tmp_path)
-    assert ["below"] == [one.side for one in row.gains]
+    assert ["below"] == [gain.side for gain in row.gains]

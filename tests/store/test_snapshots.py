@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.documents import content_hash
+from loop.base.documents.sums import sealed
 from loop.store import snapshots
 from loop.store.sessions import SessionFolder
 from loop.store.snapshots import MOST_FILE, Snapshot, change, every, take
@@ -43,8 +44,10 @@ def test_a_patch_is_of_the_texts_that_were_kept(tmp_path: Path) -> None:
     folder(tmp_path, "a")
     (tmp_path / "a" / snapshots.FOLDER).mkdir()
     (tmp_path / "a" / snapshots.FOLDER / "old.json").write_text(
-        '{"format": 1, "ground": "a", "files": '
-        '{"clean.c": {"digest": "0", "text": null}, "dirty.c": {"digest": "1", "text": "d1\\n"}}}'
+        sealed(
+            '{"format": 1, "ground": "a", "files": '
+            '{"clean.c": {"digest": "0", "text": null}, "dirty.c": {"digest": "1", "text": "d1\\n"}}}'
+        )
     )
     (before,) = every(folder(tmp_path, "a"))
     difference = change(before, snapshot(tmp_path, "b", {"clean.c": "new\n", "dirty.c": "d2\n"}))

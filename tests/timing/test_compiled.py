@@ -45,7 +45,7 @@ def test_the_baseline_runs_under_compile(bench: Bench) -> None:
     assert any((bench.cache / "inductor").rglob("*.py"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_without_a_compiler_it_is_told(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words of torch, as of any baseline that cannot be called."""
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -55,7 +55,7 @@ def test_without_a_compiler_it_is_told(bench: Bench, tmp_path: Path, monkeypatch
     assert "No working C++ compiler" in checks.first_failure.message
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_class_under_compile_has_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its forward is compiled; what it holds is what the task's own holds. A function is compiled as it is."""
     seen: list[Any] = []
@@ -69,7 +69,7 @@ def test_a_class_under_compile_has_the_same_weights(tmp_path: Path, monkeypatch:
     assert torch.relu is made.under_compile(torch.relu)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_each_shape_is_compiled_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the tenth, where torch gives up by itself: none shares code that is made for any shape."""
     seen: list[list[Any]] = []

@@ -16,7 +16,7 @@ from loop.model.measurement import Check, VariantChecks
 from loop.model.output import Ours, VerifyOutput
 from loop.model.record import Finished
 from loop.model.target import Workload
-from loop.timing.theirs import EvaluatorTerms, TheirsOutput, chapter, line, pattern, two
+from loop.timing.theirs import EvaluatorTerms, TheirsOutput, line, pattern, section, two
 from tests.formats import tasks
 from tests.formats.test_reading import task_of
 from tests.formats.test_translated import add_utils
@@ -57,7 +57,7 @@ def test_both_stand_side_by_side(found: dict[str, tuple[str, ...]], ours: str, s
     both = two(task_of(), "a", [verified(**found)], Verdict(status="right", speedup=1.5))
     assert ("a", ours, "right, 1.50x", same) == line(both)
     assert explained is bool(both.causes)
-    told = chapter(TheirsOutput(ok=True, message="m", both=(both,)))
+    told = section(TheirsOutput(ok=True, message="m", both=(both,)))
     assert told is not None
     assert explained is any("may be behind it" in text for text in told.lines)
 

@@ -2,7 +2,7 @@
 
 from loop.base.documents.complaints import Document, complain, did_you_mean, nearest
 from loop.base.documents.files import content_hash, hash_files, to_json, write_atomic
-from loop.base.documents.typed import parse, parse_part
+from loop.base.documents.typed import parse
 from loop.base.documents.yaml_text import load_yaml
 from loop.base.errors import Complaint
 
@@ -16,7 +16,6 @@ __all__ = [
     "load_yaml",
     "nearest",
     "parse",
-    "parse_part",
     "to_json",
     "write_atomic",
 ]

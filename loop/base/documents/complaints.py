@@ -9,6 +9,14 @@ from loop.base.errors import Complaint
 
 QUOTED = 60
 """Characters of a value that a message shows."""
+LONGEST_PATH = 12
+"""Steps of a path that a complaint shows."""
+LONGEST_SIDE = 200
+"""Characters of one side of a complaint."""
+Place = tuple[str | int, ...]
+"""Keys and indices that lead to a value."""
+Position = tuple[int, int]
+"""Line and column, from 1."""
 
 
 def clip(text: str, length: int = QUOTED) -> str:
@@ -28,47 +36,18 @@ def quote(value: Any) -> str:
         return {math.inf: ".inf", -math.inf: "-.inf"}.get(value, ".nan")
     if isinstance(value, int | float):
         return clip(repr(value))
-    return _kind(value)
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a mapping" if value else "an empty mapping"
-    if isinstance(value, list | tuple):
-        return "a list" if value else "an empty list"
-    return f"a {type(value).__name__}"
-
-
-Place = tuple[str | int, ...]
-BITS = 32
-LONGEST_PATH = 12
-"""Steps of a path that a complaint shows."""
-
-
-def pack(line: int, column: int) -> int:
-    """A position as one number: a tuple each would take three times the memory."""
-    return line << BITS | column
-
-
-def unpack(mark: int) -> tuple[int, int]:
-    """Line and column, from 1."""
-    return mark >> BITS, mark & ((1 << BITS) - 1)
-
-
-START = pack(1, 1)
+    kind = type(value).__name__
+    name = {"dict": "mapping", "tuple": "list"}.get(kind, kind)
+    return f"a {name}" if value else f"an empty {name}"
 
 
 @dataclass(slots=True)
 class Marks:
     """Positions of a list or mapping and of what is in it."""
 
-    at: int
-    keys: dict[str, int]
-    values: "dict[Any, Marks | int]"
-
-    def line_of(self, key: str) -> int:
-        """Line of a key."""
-        return unpack(self.keys[key])[0]
+    at: Position
+    keys: dict[str, Position]
+    values: "dict[Any, Marks | Position]"
 
 
 @dataclass(frozen=True)
@@ -78,33 +57,25 @@ class Document:
     name: str
     """The file as complaints name it."""
     data: Any = None
-    marks: Marks | int = START
+    marks: Marks | Position = (1, 1)
 
-    def position(self, place: Place, *, key: bool = False) -> tuple[int, int]:
+    def position(self, place: Place, *, key: bool = False) -> Position:
         """Line and column of a value (or of its key), or of the nearest thing around it."""
-        marks: Marks | int = self.marks
+        marks = self.marks
         for depth, step in enumerate(place, start=1):
             if not isinstance(marks, Marks) or step not in marks.values:
                 break
             if key and depth == len(place) and isinstance(step, str):
-                return unpack(marks.keys[step])
+                return marks.keys[step]
             marks = marks.values[step]
-        return unpack(marks.at if isinstance(marks, Marks) else marks)
+        return marks.at if isinstance(marks, Marks) else marks
 
 
 def dotted(place: Place) -> str:
     """A place as complaints write it: `steps.0.budget_s`. Long and unprintable keys are shortened."""
-    words = [_word(step) for step in place]
+    texts = [str(step) for step in place]
+    words = [clip(text if text.isprintable() and text else repr(text[:100])) for text in texts]
     return ".".join(words if len(words) <= LONGEST_PATH else [*words[:4], "...", *words[-4:]])
-
-
-def _word(step: str | int) -> str:
-    text = str(step)
-    return clip(text) if text.isprintable() and text else clip(repr(text[:100]))
-
-
-LONGEST_SIDE = 200
-"""Characters of one side of a complaint."""
 
 
 def complain(

@@ -1,8 +1,4 @@
-"""Checksums of what is stored: a flipped bit is damage that has a name, never another figure.
-
-Files and lines without one were written by an older loop, and are read as they are. One that lost its checksum to
-a flipped bit holds a field that no model knows, and is damaged too.
-"""
+"""Checksums of what is stored: a flipped bit is damage that has a name, never another figure."""
 
 import errno
 import hashlib
@@ -29,7 +25,7 @@ def write_sealed(path: Path, value: Any, *, lasting: bool = True) -> None:
 
 
 def read_sealed(model: type[T], path: Path, hint: str = "move it aside") -> T:
-    """What `write_sealed` or an older loop wrote. Raises OSError where unreadable, LoopError where damaged."""
+    """What `write_sealed` wrote. Raises OSError where unreadable, LoopError where damaged."""
     try:
         return model.model_validate_json(opened(path, read_regular(path), hint), strict=False)
     except ValidationError as error:
@@ -86,11 +82,11 @@ def opened(path: Path, data: bytes, hint: str = "") -> bytes:
 
 def parted(data: bytes, before: str = "") -> tuple[bytes, str, bool]:
     """A JSON object without its checksum, the checksum that the next one continues, and whether they match."""
-    found = _AT_END.search(data)
-    if found is None:
-        return data, _sum(before, data), True
-    body, told = data[: found.start()], found[1].decode()
-    return body + b"}", told, told == _sum(before, body)
+    seal = _AT_END.search(data)
+    if seal is None:
+        return data, "", False
+    body, checksum = data[: seal.start()], seal[1].decode()
+    return body + b"}", checksum, checksum == _sum(before, body)
 
 
 def _sum(before: str, body: bytes) -> str:

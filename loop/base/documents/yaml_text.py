@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from loop.base.documents.complaints import Document, Marks, Place, dotted, pack, quote
+from loop.base.documents.complaints import Document, Marks, Place, Position, dotted, quote
 from loop.base.errors import Complaint, DefinitionError
 
 MAX_BYTES = 1 << 20
@@ -20,7 +20,7 @@ MAX_DEPTH = 40
 MAX_VALUES = 50_000
 """Keys and values of one file: a file of 1 MiB can hold half a million, and each costs time and memory."""
 MAX_DIGITS = 300
-PARSER: Any = getattr(getattr(yaml, "cyaml", None), "CParser", None)
+PARSER: Any = getattr(yaml, "CLoader", yaml.Loader)
 """libyaml's parser where PyYAML was built with it: twenty times faster, the same events."""
 
 INTEGER = re.compile(r"[-+]?[0-9]+\Z")
@@ -38,11 +38,6 @@ SPECIAL = {
 
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 """Control characters, lone surrogates, byte-order marks, and line ends that only some editors count."""
-CURLY = re.compile(
-    "[\u201c-\u201f\u2033][^\u201c-\u201f\u2033]*[\u201c-\u201f\u2033]\\Z|[\u2018\u201a\u201b][^\u2018\u201a\u201b]*[\u2018\u2019]\\Z"
-)
-"""One pair of quotes around a whole value, as word processors and web pages put it: YAML takes them for text."""
-DIRECTIVE = re.compile(r"%(?<![^\r\n]%)")
 
 GRAMMAR = (
     (
@@ -67,21 +62,21 @@ BEGAN_EARLIER = ("unexpected end of stream", "could not find expected ':'")
 """Where these began, at an open quote or a lone word, says more than where they were noticed."""
 
 
-def load_yaml(source: Path | str, name: str | None = None, *, parser: Any = None) -> Document:
+def load_yaml(source: Path | str, name: str | None = None) -> Document:
     """Read a YAML file, or text when a `name` for it is given.
 
     Raises DefinitionError with file, line and column for anything that is not one plain YAML document.
     """
     if isinstance(source, Path):
         name = name or shown(source)
-        text = _decode(_bytes(source, name), name)
+        text = _read(source, name)
     else:
         name, text = name or "<text>", source.removeprefix("\ufeff")
         if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
-            raise _error(name, 1, 1, "at most 1 MiB", f"{len(text)} characters")
-    _refuse(FORBIDDEN, text, name, "printable text")
-    _refuse(DIRECTIVE, text, name, "no directives: a line that does not start with %")
-    return _Builder(name, text, parser or PARSER or _PurePython).document()
+            raise _error(name, (1, 1), "at most 1 MiB", f"{len(text)} characters")
+    if foreign := FORBIDDEN.search(text):
+        raise _error(name, _position_after(text[: foreign.start()]), "printable text", _named(foreign[0]))
+    return _Builder(name, text).document()
 
 
 def shown(path: Path) -> str:
@@ -92,112 +87,79 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def _bytes(path: Path, name: str) -> bytes:
+def _read(path: Path, name: str) -> str:
+    """The text of a file. Raises DefinitionError for what is no readable UTF-8 file of at most 1 MiB."""
     try:
         if path.exists() and not path.is_file():
-            raise _error(name, 1, 1, "a file", "a folder or a device")
+            raise _error(name, (1, 1), "a file", "a folder or a device")
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(MAX_BYTES + 1).removeprefix(b"\xef\xbb\xbf")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise _error(name, 1, 1, "a file that can be read", str(reason)) from error
+        raise _error(name, (1, 1), "a file that can be read", str(reason)) from error
     if len(data) > MAX_BYTES:
-        raise _error(name, 1, 1, "at most 1 MiB", "a larger file")
-    return data
-
-
-def _decode(data: bytes, name: str) -> str:
+        raise _error(name, (1, 1), "at most 1 MiB", "a larger file")
     try:
-        return data.decode("utf-8-sig")
+        return data.decode()
     except UnicodeDecodeError as error:
-        # With a byte-order mark, the offset counts from behind it.
-        data = data.removeprefix(b"\xef\xbb\xbf")
-        line, column = _place_at(data[: error.start].decode(errors="replace"))
-        raise _error(name, line, column, "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
-
-
-def _refuse(pattern: re.Pattern[str], text: str, name: str, expected: str) -> None:
-    found = pattern.search(text)
-    if found:
-        line, column = _place_at(text[: found.start()])
-        raise _error(name, line, column, expected, _named(found.group()))
+        before = data[: error.start].decode(errors="replace")
+        raise _error(name, _position_after(before), "UTF-8 text", f"byte 0x{data[error.start]:02x}") from error
 
 
 def _named(character: str) -> str:
     return quote(character) if character.isprintable() else f"the character U+{ord(character):04X}"
 
 
-def _place_at(before: str) -> tuple[int, int]:
-    """Line and column of what comes after `before`."""
+def _position_after(before: str) -> Position:
     lines = re.split(r"\r\n|\r|\n", before)
     return len(lines), len(lines[-1]) + 1
 
 
-def _error(name: str, line: int, column: int, expected: str, got: str, path: str = "") -> DefinitionError:
-    return DefinitionError([Complaint(name, line, column, path, expected, got)])
-
-
-class _PurePython(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
-    """PyYAML's parser without its loader."""
-
-    def __init__(self, stream: str) -> None:
-        yaml.reader.Reader.__init__(self, stream)
-        yaml.scanner.Scanner.__init__(self)
-        yaml.parser.Parser.__init__(self)
+def _error(name: str, position: Position, expected: str, got: str, path: str = "") -> DefinitionError:
+    return DefinitionError([Complaint(name, *position, path, expected, got)])
 
 
 class _Builder:
-    """Builds data from parser events, checking each as it comes, so that nothing hostile gets far."""
+    """Builds data from parser events. It checks each event before it goes on."""
 
-    def __init__(self, name: str, text: str, parser: Any) -> None:
-        self.name = name
-        self.text = text
-        self.count = 0
-        self.events = self._events(parser)
+    def __init__(self, name: str, text: str) -> None:
+        self.name, self.text, self.count = name, text, 0
+        self.events = self._events()
 
-    def _events(self, parser: Any) -> Iterator[Any]:
+    def _events(self) -> Iterator[Any]:
         """Parser events; a mistake in the grammar becomes a DefinitionError."""
         try:
-            source = parser(self.text)
+            source = PARSER(self.text)
             while source.check_event():
                 yield source.get_event()
         except yaml.MarkedYAMLError as error:
             raise self._grammar(error) from error
         except (ValueError, IndexError, KeyError, RecursionError, OverflowError, yaml.YAMLError) as error:
-            raise _error(self.name, 1, 1, "YAML", f"{type(error).__name__}: {error}"[:80]) from error
+            raise _error(self.name, (1, 1), "YAML", f"{type(error).__name__}: {error}"[:80]) from error
 
     def _grammar(self, error: yaml.MarkedYAMLError) -> DefinitionError:
+        """A parser's message as what was expected, and what was there."""
         problem, mark = error.problem or "a mistake", error.problem_mark or error.context_mark
         if any(fragment in problem for fragment in BEGAN_EARLIER):
             mark = error.context_mark or mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        expected, got = self._explain(problem, line, column)
-        return _error(self.name, line, column, expected, got)
-
-    def _explain(self, problem: str, line: int, column: int) -> tuple[str, str]:
-        """A parser's message as what was expected, and what was there."""
+        expected, got = "YAML", problem.removeprefix("found ")
         if "cannot start any token" in problem:
-            found = self._line(line)[column - 1 : column]
-            return ("spaces", "a tab") if found == "\t" else ("a value", f"{found!r}; quote it if it is text")
-        for fragment, expected, got in GRAMMAR:
-            if fragment in problem:
-                return expected, got
-        return "YAML", problem.removeprefix("found ")
-
-    def _line(self, number: int) -> str:
-        lines = re.split(r"\r\n|\r|\n", self.text)
-        return lines[number - 1] if number <= len(lines) else ""
+            lines = re.split(r"\r\n|\r|\n", self.text)
+            sign = lines[line - 1][column - 1 : column] if line <= len(lines) else ""
+            expected, got = (
+                ("spaces", "a tab") if sign == "\t" else ("a value", f"{sign!r}; quote it if it is text")
+            )
+        known = (words for fragment, *words in GRAMMAR if fragment in problem)
+        return _error(self.name, (line, column), *next(known, (expected, got)))
 
     def document(self) -> Document:
         """The one document of the text."""
-        for event in self.events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                break
-        else:
-            raise _error(self.name, 1, 1, "a YAML document", "an empty file")
+        if not any(isinstance(event, yaml.DocumentStartEvent) for event in self.events):
+            raise _error(self.name, (1, 1), "a YAML document", "an empty file")
         event = next(self.events)
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not (event.value or event.anchor):
-            raise _error(self.name, 1, 1, "a YAML document", "an empty file")
+            raise _error(self.name, (1, 1), "a YAML document", "an empty file")
         data, marks = self._value(event, ())
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -205,29 +167,37 @@ class _Builder:
         return Document(self.name, data, marks)
 
     def _complain(self, event: Any, place: Place, expected: str, got: str) -> DefinitionError:
-        return _error(
-            self.name, event.start_mark.line + 1, event.start_mark.column + 1, expected, got, dotted(place)
-        )
+        return _error(self.name, _start(event), expected, got, dotted(place))
 
-    def _value(self, event: Any, place: Place) -> tuple[Any, Marks | int]:
-        self._refuse_decoration(event, place)
-        self._count(event, place)
-        mark = pack(event.start_mark.line + 1, event.start_mark.column + 1)
+    def _value(self, event: Any, place: Place) -> tuple[Any, Marks | Position]:
+        self._admit(event, place)
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event, place), mark
+            return self._scalar(event, place), _start(event)
         if len(place) >= MAX_DEPTH:
             raise self._complain(event, place[:3], f"at most {MAX_DEPTH} levels", "a deeper structure")
+        marks = Marks(_start(event), {}, {})
         if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(place, mark)
-        return self._mapping(place, mark)
+            items: list[Any] = []
+            while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+                number = len(items)
+                value, marks.values[number] = self._value(event, (*place, number))
+                items.append(value)
+            return items, marks
+        fields: dict[str, Any] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self._key(event, place)
+            if key in fields:
+                got = f"{quote(key)} again, first on line {marks.keys[key][0]}"
+                raise self._complain(event, (*place, key), "each key once", got)
+            marks.keys[key] = _start(event)
+            fields[key], marks.values[key] = self._value(next(self.events), (*place, key))
+        return fields, marks
 
-    def _count(self, event: Any, place: Place) -> None:
+    def _admit(self, event: Any, place: Place) -> None:
+        """Refuse too many values, and aliases, anchors and tags: aliases explode, and tags construct objects."""
         self.count += 1
         if self.count > MAX_VALUES:
             raise self._complain(event, place[:3], f"at most {MAX_VALUES} keys and values", "more")
-
-    def _refuse_decoration(self, event: Any, place: Place) -> None:
-        """Aliases explode, anchors serve aliases, tags construct: none of them is taken."""
         if isinstance(event, yaml.AliasEvent):
             raise self._complain(event, place, "a value written out", f"the alias {quote(f'*{event.anchor}')}")
         if event.anchor:
@@ -235,30 +205,8 @@ class _Builder:
         if event.tag is not None:
             raise self._complain(event, place, "a value without a tag", quote(event.tag))
 
-    def _sequence(self, place: Place, mark: int) -> tuple[list[Any], Marks]:
-        found: list[Any] = []
-        marks: list[Marks | int] = []
-        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            value, inner = self._value(event, (*place, len(found)))
-            found.append(value)
-            marks.append(inner)
-        return found, Marks(mark, {}, dict(enumerate(marks)))
-
-    def _mapping(self, place: Place, mark: int) -> tuple[dict[str, Any], Marks]:
-        found: dict[str, Any] = {}
-        marks = Marks(mark, {}, {})
-        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            key = self._key(event, place)
-            if key in found:
-                got = f"{quote(key)} again, first on line {marks.line_of(key)}"
-                raise self._complain(event, (*place, key), "each key once", got)
-            marks.keys[key] = pack(event.start_mark.line + 1, event.start_mark.column + 1)
-            found[key], marks.values[key] = self._value(next(self.events), (*place, key))
-        return found, marks
-
     def _key(self, event: Any, place: Place) -> str:
-        self._refuse_decoration(event, place)
-        self._count(event, place)
+        self._admit(event, place)
         if not isinstance(event, yaml.ScalarEvent):
             raise self._complain(event, place, "a word as a key", "a structure")
         key = self._scalar(event, place)
@@ -271,23 +219,22 @@ class _Builder:
     def _scalar(self, event: Any, place: Place) -> Any:
         text: str = event.value
         if event.style:
-            found = FORBIDDEN.search(text) if event.style == '"' else None
-            if found:  # Escapes bring in what the file itself may not hold.
-                raise self._complain(event, place, "printable text", _named(found.group()))
+            foreign = FORBIDDEN.search(text) if event.style == '"' else None
+            if foreign:  # Escapes bring in what the file itself may not hold.
+                raise self._complain(event, place, "printable text", _named(foreign[0]))
             return text
-        if CURLY.match(text):
-            raise self._complain(event, place, "straight quotes, or none", f"curly ones: {quote(text)}")
         if text in SPECIAL:
             return SPECIAL[text]
         if not (INTEGER.match(text) or OTHER_INTEGER.match(text) or FLOAT.match(text)):
             return text
-        number = _number(text) if len(text) <= MAX_DIGITS else math.inf
+        number: float = math.inf
+        if len(text) <= MAX_DIGITS:
+            base = 10 if INTEGER.match(text) else 0
+            number = float(text) if not base and not OTHER_INTEGER.match(text) else int(text, base)
         if math.isinf(number):
             raise self._complain(event, place, "a number that a double can hold", quote(text))
         return number
 
 
-def _number(text: str) -> int | float:
-    if INTEGER.match(text):
-        return int(text)
-    return int(text, 0) if OTHER_INTEGER.match(text) else float(text)
+def _start(event: Any) -> Position:
+    return event.start_mark.line + 1, event.start_mark.column + 1

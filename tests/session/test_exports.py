@@ -5,7 +5,7 @@ import io
 import re
 
 from loop.model.measurement import Segment
-from loop.report.exports import COLUMNS, Sampled, rows
+from loop.session.samples import COLUMNS, as_csv
 from loop.timing.samples import log_ratios
 from tests.conftest import ROOT
 from tests.makers import make_finished
@@ -19,7 +19,7 @@ def sampled(side: str = "cpu", workload: str = "w", *seconds: float) -> Segment:
 
 def table(*segments: Segment) -> list[dict[str, str]]:
     """The rows of a CSV, read back."""
-    text = rows("s", [Sampled(make_finished("measure"), segments)])
+    text = as_csv("s", [(make_finished("measure"), segments)])
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 

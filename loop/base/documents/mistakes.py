@@ -1,0 +1,149 @@
+"""What pydantic says of data that does not fit, in our words, at line and column. Imported only where needed.
+
+pydantic puts the names of union branches between the steps of a location: ("run", "tuple[str, ...]", 0).
+The data tell which parts are steps.
+"""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from loop.base.documents.complaints import Document, Place, complain, did_you_mean, quote
+from loop.base.documents.schema import models_of
+from loop.base.errors import Complaint, DefinitionError
+
+WORDS = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
+    "string_pattern_mismatch": "a name that matches {pattern}",
+    "union_tag_not_found": "a value for {discriminator}",
+}
+"""pydantic's type of an error to what should have been there."""
+OF_CHOICES = ("literal_error", "enum", "union_tag_invalid")
+FOLLOWS = re.compile(r".*_type|int_from_float|too_short|too_long")
+"""Errors of a whole value that say nothing where something in it is wrong: its branch of a union was not meant."""
+Mistake = tuple[Place, bool, list[Any]]
+"""Place in the data, whether the key is wrong rather than its value, and pydantic's errors there."""
+
+
+def complaints(
+    model: type[BaseModel], document: Document, start: Place, data: Any, error: ValidationError
+) -> list[Complaint]:
+    """One complaint for each mistake, in the order of the file.
+
+    `data`: the part of the document at `start`. Only complaints that are shown get a hint, because looking for
+    similar names takes time.
+    """
+    groups: dict[tuple[Place, bool, str], Mistake] = {}
+    for item in error.errors(include_url=False):
+        place, key = _place(data, item)
+        whole = FOLLOWS.fullmatch(item["type"]) or item["type"] in OF_CHOICES
+        groups.setdefault((place, key, "" if whole else str(item["loc"])), (place, key, []))[2].append(item)
+    inside = {place[:end] for place, _, _ in groups.values() for end in range(len(place))}
+    mistakes = [
+        (place, key, items)
+        for place, key, items in groups.values()
+        if not (place in inside and all(FOLLOWS.fullmatch(item["type"]) for item in items))
+    ]
+    mistakes.sort(key=lambda mistake: document.position((*start, *mistake[0]), key=mistake[1]))
+    return [
+        _complaint(model, document, start, mistake, hinted=index < DefinitionError.SHOWN)
+        for index, mistake in enumerate(mistakes)
+    ]
+
+
+def _place(data: Any, item: Any) -> tuple[Place, bool]:
+    """Where an error is, and whether the key is wrong. Parts of the location that name a branch are left out."""
+    location, key = item["loc"], item["type"] == "extra_forbidden"
+    if location and location[-1] == "[key]":
+        location, key = location[:-1], True
+    elif item["type"] == "missing":
+        location = location[:-1]
+    place: list[str | int] = []
+    for part in location:
+        if (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        ):
+            data = data[part]
+            place.append(part)
+    if item["type"] == "union_tag_invalid":
+        place.append(str(item["ctx"]["discriminator"]).strip("'"))
+    return tuple(place), key
+
+
+def _complaint(
+    model: type[BaseModel], document: Document, start: Place, mistake: Mistake, *, hinted: bool
+) -> Complaint:
+    inner, key, items = mistake
+    place, item, kind = (*start, *inner), items[0], items[0]["type"]
+    if kind == "missing":
+        return complain(document, place, f"a value for {str(item['loc'][-1])!r}", "nothing")
+    if kind == "extra_forbidden":
+        name = str(item["loc"][-1])
+        hint = did_you_mean(name, _field_names(model)) if hinted else None
+        return complain(document, place, "a known name", quote(name), hint, key=True)
+    if kind in ("value_error", "assertion_error"):
+        reason = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        stated = re.fullmatch(r"expected (.*), got (.*)", reason, re.DOTALL)
+        sides = stated.groups() if stated else ("values that fit together", f"{quote(item['input'])}: {reason}")
+        return complain(document, place, *sides, key=key)
+    value = item["ctx"]["tag"] if kind == "union_tag_invalid" else item["input"]
+    got = quote(value)
+    if kind in ("too_short", "too_long", "union_tag_not_found"):
+        got = str(item["ctx"].get("actual_length", "nothing"))
+    choices = [
+        word for item in items if item["type"] in OF_CHOICES for word in re.findall(r"'([^']*)'", _listed(item))
+    ]
+    hint = did_you_mean(value, choices) if hinted and isinstance(value, str) else None
+    return complain(document, place, _expected(items), got, hint, key=key)
+
+
+@functools.cache
+def _field_names(model: type[BaseModel]) -> tuple[str, ...]:
+    """Names that files use for fields of a model and of all models inside it."""
+    fields = [pair for each in models_of(model) for pair in each.model_fields.items()]
+    return tuple(dict.fromkeys(info.alias or name for name, info in fields))
+
+
+def _expected(items: Sequence[Any]) -> str:
+    """What should have been there; of a union, everything that could have been."""
+    words: dict[str, None] = {}
+    for item in items:
+        kind = item["type"]
+        if kind in OF_CHOICES:
+            words["one of " + re.sub(r"'([^']*)'", r"\1", _listed(item)).replace(" or ", ", ")] = None
+        elif kind in WORDS:
+            words[WORDS[kind].format(**item.get("ctx", {}))] = None
+        elif kind.startswith("date"):
+            example = "a date and time as 2026-11-21T05:19:00Z" if "time" in kind else "a date as 2026-11-21"
+            words[example] = None
+        else:
+            words[str(item["msg"]).removeprefix("Input should be ")] = None
+    if "a number" in words:
+        words.pop("a whole number", None)
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _listed(item: Any) -> str:
+    return str(item["ctx"].get("expected") or item["ctx"].get("expected_tags"))

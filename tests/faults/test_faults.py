@@ -1,0 +1,71 @@
+"""One case of each kind of fault, on real sessions. `make bench-faults` runs the whole table."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tests.faults import (
+    FaultClass,
+    children,
+    damage,
+    documents,
+    full_disk,
+    git_keys,
+    kill_points,
+    preemption,
+    random_kills,
+    random_signals,
+    stale_builds,
+)
+from tests.faults.__main__ import SEED
+from tests.faults.concurrency import together
+
+CASES: dict[str, tuple[FaultClass, int]] = {
+    "a kill at a random moment": (random_kills, 0),
+    "a signal at a random moment": (random_signals, 2),
+    "a disk that fails at a named point of the journal": (kill_points, 50),
+    "a preemption": (preemption, 0),
+    "a full disk": (full_disk, 72),
+    "a child that forks at SIGKILL": (children, 17),
+    "a repository whose configuration names programs": (git_keys, 0),
+    "a generated document": (documents, 100),
+}
+"""Kind of fault to its class, and the number of the case that is run."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "number"), CASES.values(), ids=CASES.keys())
+def test_a_fault_breaks_no_promise(module: FaultClass, number: int, tmp_path: Path) -> None:
+    """Nothing acknowledged is lost, the session goes on, and nothing is left running."""
+    _, case = next(itertools.islice(module.cases(SEED), number, None))
+    (tmp_path / "case").mkdir()
+    assert "" == case(tmp_path / "case")
+
+
+@pytest.mark.slow
+def test_damage_is_named_and_changes_no_figure_without_a_word() -> None:
+    """In sessions, state and cache."""
+    found = [damage.one_damage(15, number) for number in range(8)]
+    assert [] == [broken for broken in found if broken]
+
+
+@pytest.mark.slow
+def test_sessions_and_grants_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Three processes, a session and a grant each."""
+    (tmp_path / "case").mkdir()
+    assert "" == together(tmp_path / "case", seed="slice", each=1, processes=3)
+
+
+@pytest.mark.slow
+def test_what_a_build_reads_is_changed_and_the_next_command_sees_it(tmp_path: Path) -> None:
+    """An archive: no list of a preprocessor names it."""
+    case = dict(stale_builds.cases(seed=1))["an archive, write_with_old_times"]
+    assert "" == case(tmp_path)
+
+
+def test_kill_points_differ() -> None:
+    """Each has five faults."""
+    points = [point for named in kill_points.POINTS.values() for point in named.values()]
+    assert len(set(points)) == len(points) >= 40
+    assert len(list(kill_points.cases(1))) == 5 * len(points)
