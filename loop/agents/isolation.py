@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from loop.agents.presets import Preset
@@ -20,16 +20,13 @@ def works() -> bool:
     if shutil.which(PROGRAM) is None:
         return False
     trial = [PROGRAM, "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--unshare-pid", "true"]
+    # What a proposer may not do, its sandbox may not do either: one that is setuid does not work then.
+    bounds = partial(stay_out, unprivileged=True)
     try:
-        tried = subprocess.run(trial, capture_output=True, check=False, timeout=10, preexec_fn=_as_a_proposer)
+        tried = subprocess.run(trial, capture_output=True, check=False, timeout=10, preexec_fn=bounds)
     except (OSError, subprocess.SubprocessError):
         return False
     return tried.returncode == 0
-
-
-def _as_a_proposer() -> None:
-    """What a proposer may not do, its sandbox may not do either: one that is setuid does not work then."""
-    stay_out(unprivileged=True)
 
 
 def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ...]:
@@ -43,8 +40,10 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
     home = Path.home()
     words = [PROGRAM, "--die-with-parent", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"]
     words += ["--tmpfs", "/tmp", "--tmpfs", str(home)]
-    for seen in (
-        *_programs(home),
+    # Folders of the home that hold programs on the PATH, with what they load.
+    inside = [path for name in programs() if (path := Path(name)).is_relative_to(home)]
+    for folder in (
+        *dict.fromkeys(path.parent if path.name == "bin" else path for path in inside),
         cache_folder(),
         state_folder(),
         PACKAGE.parent,
@@ -52,7 +51,7 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
         sys.base_prefix,
         notes,
     ):
-        words += ["--ro-bind-try", str(seen), str(seen)]
+        words += ["--ro-bind-try", str(folder), str(folder)]
     for own in (*(home / name for name in preset.own), locks, root):
         words += ["--bind-try", str(own), str(own)]
     return tuple(words)
@@ -60,11 +59,5 @@ def under(root: Path, locks: Path, notes: Path, preset: Preset) -> tuple[str, ..
 
 def programs() -> list[str]:
     """The PATH of a proposer: that of loop, and last the folder of loop's own program."""
-    paths = [one for one in os.environ.get("PATH", "").split(os.pathsep) if one]
+    paths = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     return list(dict.fromkeys([*paths, str(Path(sys.executable).parent)]))
-
-
-def _programs(home: Path) -> list[Path]:
-    """Folders of the home that hold programs on the PATH, with what they load."""
-    inside = [path for one in programs() if (path := Path(one)).is_relative_to(home)]
-    return list(dict.fromkeys(one.parent if one.name == "bin" else one for one in inside))

@@ -65,18 +65,18 @@ def preset_of(proposer: str) -> Preset:
 
 def filled(command: str, places: Mapping[str, str]) -> str:
     """A command with what stands for `PLACES` in their places, quoted."""
-    return re.sub(rf"\{{({'|'.join(PLACES)})\}}", lambda found: shlex.quote(places.get(found[1], "")), command)
+    return re.sub(rf"\{{({'|'.join(PLACES)})\}}", lambda match: shlex.quote(places.get(match[1], "")), command)
 
 
 def _refuse_other_places(command: str) -> None:
     """Raises UsageError for a place that nothing fills. In quotes its name has to be nearly one that is filled."""
-    for found in re.finditer(r"(?<!\$)\{ *(\w+) *\}", command):
-        near = nearest(found[1].lower(), PLACES, 0.75)
-        quoted = "'" in command[: found.start()][-1:] + command[found.end() :][:1]
-        if found[0] in _BRACED or (quoted and not near):
+    for match in re.finditer(r"(?<!\$)\{ *(\w+) *\}", command):
+        near = nearest(match[1].lower(), PLACES, 0.75)
+        quoted = "'" in command[: match.start()][-1:] + command[match.end() :][:1]
+        if match[0] in _BRACED or (quoted and not near):
             continue
         raise UsageError(
-            f"--proposer: nothing is put in the place of {found[0]}",
+            f"--proposer: nothing is put in the place of {match[0]}",
             hint=f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(_BRACED)}; 'in quotes' it stays",
         )
 

@@ -97,18 +97,14 @@ def run_errand(errand: Errand) -> Generator[Tick, None, Errands]:
     begun = time.monotonic()
     waits = iter(BACK_OFF_S)
     while True:
-        found = yield from _once(errand, begun)
+        result = yield from _once(errand, begun)
         wait_s = next(waits, BACK_OFF_S[-1])
-        if found.ended != "limited" or time.monotonic() - begun + wait_s > errand.limit_s:
-            return found
-        yield from _pause(wait_s)
-
-
-def _pause(seconds: float) -> Generator[Tick, None, None]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield Tick(f"its provider refused it for its rate: again in {seconds_text(end - time.monotonic())}")
-        time.sleep(0.1)
+        if result.ended != "limited" or time.monotonic() - begun + wait_s > errand.limit_s:
+            return result
+        end = time.monotonic() + wait_s
+        while time.monotonic() < end:
+            yield Tick(f"its provider refused it for its rate: again in {seconds_text(end - time.monotonic())}")
+            time.sleep(0.1)
 
 
 def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
@@ -124,12 +120,12 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
             yield from _end(child)
         child.kill()
         done = child.completed(timed_out=cut is not None)
-    said = _last_line(done.errors) or _last_line(done.output)
+    last = _last_line(done.errors) or _last_line(done.output)
     ended: Ended = cut or ("edited" if done.ok else _failure(done.output + done.errors))
     answer = _answer(errand.answer)
     return Errands(
         ended="done" if answer.get("done") is True else ended,
-        said=said if ended in ("failed", "limited", "login") else "",
+        said=last if ended in ("failed", "limited", "login") else "",
         seconds=done.seconds,
         output=done.output + done.errors,
         use=use_of(errand.preset.command, done.output, str(errand.page)),
@@ -139,13 +135,14 @@ def _once(errand: Errand, begun: float) -> Generator[Tick, None, Errands]:
 
 def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, Ended | None]:
     """Until it has ended, or has to be: why; None for what ended, or said so."""
-    seen, heard, over = 0, time.monotonic(), None
+    size_before, heard, over = 0, time.monotonic(), None
     while child.code is None:
         yield Tick(f"the proposer is at work ({seconds_text(time.monotonic() - begun)})")
         child.pump()
-        now, size = time.monotonic(), _size(child)
-        if size != seen:
-            seen, heard = size, now
+        streams = (child.output, child.errors)
+        now, size = time.monotonic(), sum(len(part.head) + len(part.tail) + part.dropped for part in streams)
+        if size != size_before:
+            size_before, heard = size, now
             if over is None and _turn_ended(child, errand.preset):
                 over = now
         if over is not None and now - over > LINGERS_S:
@@ -155,10 +152,6 @@ def _watch(child: Child, errand: Errand, begun: float) -> Generator[Tick, None, 
         if now - heard > errand.quiet_s:
             return "stalled"
     return None
-
-
-def _size(child: Child) -> int:
-    return sum(len(one.head) + len(one.tail) + one.dropped for one in (child.output, child.errors))
 
 
 def _turn_ended(child: Child, preset: Preset) -> bool:
@@ -186,30 +179,32 @@ def sweep_orphans(before: Sequence[int]) -> int:
     """
     ended = 0
     for _ in range(3):
-        left = [one for one in psutil.Process().children() if one.pid not in before and one.pid not in STARTED]
+        left = [
+            child for child in psutil.Process().children() if child.pid not in before and child.pid not in STARTED
+        ]
         if not left:
             return ended
-        for process in (each for one in left for each in (one, *_below(one))):
+        for process in (each for orphan in left for each in (orphan, *_below(orphan))):
             with contextlib.suppress(psutil.Error):
                 process.kill()
                 ended += 1
-        for one in left:
+        for orphan in left:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(one.pid, 0)
+                os.waitpid(orphan.pid, 0)
     return ended
 
 
 def _below(process: psutil.Process) -> list[psutil.Process]:
     try:
-        found: list[psutil.Process] = process.children(recursive=True)
+        children: list[psutil.Process] = process.children(recursive=True)
     except psutil.Error:
         return []
-    return found
+    return children
 
 
 def children() -> list[int]:
     """Children of ours by now."""
-    return [one.pid for one in psutil.Process().children()]
+    return [child.pid for child in psutil.Process().children()]
 
 
 def _failure(printed: str) -> Ended:
@@ -227,10 +222,10 @@ def _last_line(text: str) -> str:
 def _answer(path: Path) -> Mapping[str, Any]:
     """What it wrote into its answer; nothing where there is none, or it is none."""
     try:
-        found = json.loads(path.read_text(errors="replace")[:SEEN]) if path.is_file() else {}
+        answer = json.loads(path.read_text(errors="replace")[:SEEN]) if path.is_file() else {}
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def use_of(command: str, printed: str, source: str) -> AiUse:

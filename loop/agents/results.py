@@ -28,7 +28,10 @@ def read_result(printed: str, source: str) -> AiUse:
     """
     objects = list(_objects(printed))
     try:
-        use = _claude(objects) or _codex(objects) or _another(objects)
+        use = _claude(objects) or _codex(objects)
+        last = next((line for line in reversed(objects) if isinstance(line.get("usage"), dict)), None)
+        if use is None and last is not None:  # Tokens without a cost, from an agent that nobody knows.
+            use = _unpriced("an agent", _name(last), [_tokens(last["usage"])])
     except Odd as error:
         raise UsageError(f"{source}: {error}", hint=HINT) from error
     if use is None:
@@ -41,7 +44,7 @@ def _objects(printed: str) -> Iterator[dict[str, Any]]:
     whole = _json(printed)
     parts = [whole] if whole is not None else [_json(line) for line in printed.splitlines()]
     for part in parts:
-        yield from (one for one in (part if isinstance(part, list) else [part]) if isinstance(one, dict))
+        yield from (value for value in (part if isinstance(part, list) else [part]) if isinstance(value, dict))
 
 
 def _json(text: str) -> Any:
@@ -53,7 +56,7 @@ def _json(text: str) -> Any:
 
 def _claude(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
     """Its own total stands; models are listed for the tokens."""
-    final = next((one for one in reversed(objects) if "total_cost_usd" in one), None)
+    final = next((line for line in reversed(objects) if "total_cost_usd" in line), None)
     if final is None:
         return None
     usd = final["total_cost_usd"]
@@ -63,21 +66,21 @@ def _claude(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
     if not models and isinstance(final.get("usage"), dict):
         models = [ModelUse(model=_name(final), calls=0, tokens=_tokens(final["usage"]), usd=float(usd))]
     use = AiUse(source="result", agents=("claude-code",), models=tuple(models), usd=float(usd))
-    if usd == 0 and any(one.tokens.total > 0 for one in models):
-        names = tuple(one.model for one in models)
+    if usd == 0 and any(model.tokens.total > 0 for model in models):
+        names = tuple(model.model for model in models)
         return use.model_copy(update={"usd": None, "unpriced": names, "notes": (FREE,)})
     return use
 
 
 def _model(name: str, fields: object) -> ModelUse:
-    told = fields if isinstance(fields, dict) else {}
-    usd = told.get("costUSD")
+    values = fields if isinstance(fields, dict) else {}
+    usd = values.get("costUSD")
     tokens = Tokens(
-        input=_count(told, "inputTokens"),
-        output=_count(told, "outputTokens"),
-        cache_read=_count(told, "cacheReadInputTokens"),
-        cache_write=_count(told, "cacheCreationInputTokens"),
-        searches=_count(told, "webSearchRequests"),
+        input=_count(values, "inputTokens"),
+        output=_count(values, "outputTokens"),
+        cache_read=_count(values, "cacheReadInputTokens"),
+        cache_write=_count(values, "cacheCreationInputTokens"),
+        searches=_count(values, "webSearchRequests"),
     )
     if isinstance(usd, bool) or not isinstance(usd, int | float) or usd <= 0:
         usd = None
@@ -87,19 +90,13 @@ def _model(name: str, fields: object) -> ModelUse:
 def _codex(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
     """Turns with their tokens, and no price. What came from a cache stands within what was read."""
     turns = []
-    for usage in (_inner(one, "usage") for one in objects if one.get("type") == "turn.completed"):
+    for usage in (_inner(line, "usage") for line in objects if line.get("type") == "turn.completed"):
         read, cached = _count(usage, "input_tokens"), _count(usage, "cached_input_tokens")
         if cached > read:
             raise Odd(f"{cached} of {read} tokens from a cache")
         turns.append(Tokens(input=read - cached, cache_read=cached, output=_count(usage, "output_tokens")))
-    model = next((str(one["model"]) for one in objects if one.get("model")), NAMELESS)
+    model = next((str(line["model"]) for line in objects if line.get("model")), NAMELESS)
     return _unpriced("codex", model, turns) if turns else None
-
-
-def _another(objects: Sequence[Mapping[str, Any]]) -> AiUse | None:
-    """Tokens without a cost, from an agent that nobody knows."""
-    last = next((one for one in reversed(objects) if isinstance(one.get("usage"), dict)), None)
-    return _unpriced("an agent", _name(last), [_tokens(last["usage"])]) if last is not None else None
 
 
 def _unpriced(agent: str, model: str, calls: Sequence[Tokens]) -> AiUse:
@@ -173,11 +170,11 @@ def read(folder: SessionFolder) -> AiGiven:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def add(folder: SessionFolder, given: AiGiven) -> None:
+def add(folder: SessionFolder, more: AiGiven) -> None:
     """Keep what is given on top of what was: results add up, a stated amount replaces the one before."""
     before = read(folder)
-    usd = before.stated_usd if given.stated_usd is None else given.stated_usd
-    after = AiGiven(stated_usd=usd, results=(*before.results, *given.results))
+    usd = before.stated_usd if more.stated_usd is None else more.stated_usd
+    after = AiGiven(stated_usd=usd, results=(*before.results, *more.results))
     if after != before:
         sums.write_sealed(folder.path / NAME, after)
 
@@ -185,31 +182,31 @@ def add(folder: SessionFolder, given: AiGiven) -> None:
 def used(folder: SessionFolder) -> tuple[AiUse | None, str]:
     """What is known of a session's AI, the best source alone; else None, and why where a file is damaged."""
     try:
-        given = read(folder)
-        results = (*given.results, *proposed(folder))
+        known = read(folder)
+        results = (*known.results, *proposed(folder))
     except LoopError as error:
         return None, error.message
     use = together(results) if results else None
-    if given.stated_usd is not None and (use is None or use.usd is None):
+    if known.stated_usd is not None and (use is None or use.usd is None):
         use = use or AiUse(source="stated", usd=None)
-        use = use.model_copy(update={"source": "stated", "usd": given.stated_usd, "unpriced": ()})
+        use = use.model_copy(update={"source": "stated", "usd": known.stated_usd, "unpriced": ()})
     return use, ""
 
 
 def proposed(folder: SessionFolder) -> list[AiUse]:
     """What each proposer of a campaign used, noted as soon as it ended."""
-    found = (sums.read_sealed(Proposal, path) for path in sorted(folder.path.glob(PROPOSALS)))
-    return [one.use for one in found if one.use]
+    proposals = (sums.read_sealed(Proposal, path) for path in sorted(folder.path.glob(PROPOSALS)))
+    return [proposal.use for proposal in proposals if proposal.use]
 
 
 def together(results: Sequence[AiUse]) -> AiUse:
     """What several runs of agents used."""
-    known = [one.usd for one in results if one.usd is not None]
+    known = [result.usd for result in results if result.usd is not None]
     return AiUse(
         source="result",
-        agents=tuple(dict.fromkeys(agent for one in results for agent in one.agents)),
-        models=tuple(model for one in results for model in one.models),
+        agents=tuple(dict.fromkeys(agent for result in results for agent in result.agents)),
+        models=tuple(model for result in results for model in result.models),
         usd=sum(known) if known else None,
-        unpriced=tuple(dict.fromkeys(name for one in results for name in one.unpriced)),
-        notes=tuple(dict.fromkeys(note for one in results for note in one.notes)),
+        unpriced=tuple(dict.fromkeys(name for result in results for name in result.unpriced)),
+        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
     )

@@ -25,11 +25,11 @@ from loop.cli import beginning, hosting, looking, working
 from loop.cli.command import ALL, app, screen_for
 
 __all__ = ("ALL", "answered", "app", "beginning", "hosting", "looking", "main", "working")
-STARTING = {one.words.split()[0] for one in ALL if any(each.name == "device" for each in one.parameters)}
-"""First words of commands that start processes, as those on a device do: they end what a killed one left."""
+STARTING = {command.words.split()[0] for command in ALL if "device" in {each.name for each in command.parameters}}
+"""First words of commands with `--device`. They start processes, and first end those that a killed one left."""
 
 WORKERS = "loop.workers.program"
-"""What starts processes: before it is imported there is nothing to take down."""
+"""The module that starts processes. Before it is imported, an interrupt has nothing to end."""
 
 Answer = TypeVar("Answer")
 WRONG_WORDS: Any = typer.BadParameter.__mro__[2]
@@ -64,26 +64,25 @@ def _parsed() -> None:
 
 def _for_programs() -> list[str]:
     """The options by which the command line asks for JSON."""
-    given = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
-    return [word for word in given if word in ("--json", "--events")]
+    words = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    return [word for word in words if word in ("--json", "--events")]
 
 
 def _words() -> str:
     """The command, as far as the command line names one."""
-    known = (one.words.split() for one in ALL)
-    return " ".join(
-        ["loop", *max((one for one in known if one == sys.argv[1 : 1 + len(one)]), key=len, default=[])]
-    )
+    known = (command.words.split() for command in ALL)
+    named = [words for words in known if words == sys.argv[1 : 1 + len(words)]]
+    return " ".join(["loop", *max(named, key=len, default=[])])
 
 
 def _fail(error: LoopError) -> None:
-    """Say it to whoever called: to a program in JSON, too, in one line among events."""
+    """Print an error: on stderr, and for a program also as JSON on stdout, in one line among events."""
     if asked := _for_programs():
         from loop.base.documents import to_json
 
-        told = to_json(error.as_json(_words()))
+        text = to_json(error.as_json(_words()))
         with contextlib.suppress(MachineFailure):  # Stdout cannot be written: the same is said on stderr.
-            screen_for().data(json.dumps(json.loads(told)) if asked == ["--events"] else told)
+            screen_for().data(json.dumps(json.loads(text)) if asked == ["--events"] else text)
     screen_for().fail(error)
 
 
@@ -103,17 +102,17 @@ def _guarded(work: Callable[[], object]) -> None:
 
 
 def answered(work: Callable[[], Answer]) -> Answer:
-    """What a work gives back. Raises LoopError for whatever goes wrong in it, a bug too."""
+    """Call a function and return its result. Whatever goes wrong in it is raised as a LoopError, a bug too."""
     try:
         return work()
     except BrokenPipeError:
         raise
     except Exception as error:
-        raise _told(error) from error
+        raise _as_loop_error(error) from error
 
 
-def _told(error: Exception) -> LoopError:
-    """What to tell of an error: the machine's failure, else the user's mistake, else a bug."""
+def _as_loop_error(error: Exception) -> LoopError:
+    """An error as one of loop's: a failure of the machine, a mistake of the user, or a bug."""
     from loop.base.machine_failures import Folders, behind
 
     failure = behind(error, Folders.of())
@@ -121,16 +120,12 @@ def _told(error: Exception) -> LoopError:
         return failure if isinstance(error, MachineFailure) else failure.then("run the same command again")
     if isinstance(error, LoopError):
         return error
-    if isinstance(error, FileNotFoundError) and error.filename is None and _stands_nowhere():
-        return UsageError("the folder in which this was called is gone", "go to one that is there, with `cd`")
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return UsageError("the folder in which this was called is gone", "go to one that is there, with `cd`")
     return LoopError(f"bug in loop: {type(error).__name__}: {error}", _log_bug(), exit_code=ExitCode.BUG)
-
-
-def _stands_nowhere() -> bool:
-    try:
-        return not os.getcwd()
-    except FileNotFoundError:
-        return True
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""`loop targets audit`: mistakes of ours as answers to a task of another format, and who lets which of them pass.
+"""`loop targets audit`: which wrong answers to a task of another format do its evaluator and our gate accept?
 
 The task's own reference is made to err in the ways that the gate is proved by (`proving.negative_controls`).
 Each goes through our verification, and through the format's own evaluator. Where that cannot run here, a program
@@ -121,22 +121,28 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     controls = named(list(chosen_controls(looked["inputs"], looked["outputs"][0], device)), request.controls)
     tried = _tried(request, task, setting, controls)
     rows, why = _judged(request, tried, terms, took, screen)
-    cut = f", on {MOST_CASES} of {len(task.cases)} workloads" * _is_cut(task)
+    # FlashInfer's evaluator is slow: it is asked about some of the cases alone.
+    is_cut = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
+    cut = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_cut else ""
     whose = f"the evaluator of {task.format}, unmodified{cut}"
     if why:
         whose = f"the rule that {task.format} states, applied by loop: not its evaluator ({why})"
-    found = Audited(
+    findings = [AuditFinding(**finding) for finding in looked["findings"]]
+    if task.timing.fresh_inputs is False and task.timing.checked is False:
+        what = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
+        findings.append(AuditFinding(kind="timing", what=what))
+    audited = Audited(
         task=task.name,
         format=task.format,
         theirs=whose,
-        findings=tuple(AuditFinding(**one) for one in (*looked["findings"], *_stated(task))),
+        findings=(*findings, *(AuditFinding(kind="text", what=hint) for hint in task.hints)),
         controls=rows,
         seconds=took.seconds,
     )
     if request.json:
-        screen.data(to_json(found))
+        screen.data(to_json(audited))
     else:
-        _show(found, screen)
+        _show(audited, screen)
     return ExitCode.OK
 
 
@@ -155,9 +161,9 @@ class Tried:
 def _tried(request: AuditRequest, task: ForeignTask, allowed: Setting, controls: Sequence[Control]) -> Tried:
     """Write the answers. Raises where their target says more than what was allowed."""
     files = _written(request, task, allowed.target, controls)
-    folder, names = as_target(request.path, [str(one) for one in files], request.form)
+    folder, names = as_target(request.path, [str(file) for file in files], request.form)
     own = read_setting(folder)
-    if _told(own) != _told(allowed):  # Beside what was allowed it may have only answers that were made here.
+    if _of_task(own) != _of_task(allowed):  # Beside what was allowed it may have only answers that were made here.
         raise trust.refusal(own.project)
     trust.grant(own.project, trust.definition_hash(own.project))
     return Tried(task, own, controls, files, names)
@@ -169,27 +175,34 @@ def _judged(
     """What both say of each answer; and why their evaluator says nothing, empty where it does."""
     task, names = tried.task, tried.names
     with took.by("our verification"):
-        ours = _ours(request, tried.setting, "verify", names)
-    themes = {name: one.theme for one, name in zip(tried.controls, names, strict=True)}
-    if left := [name for name in names if themes[name] == "cheat" and ours[name].passes]:
+        own = _ours(request, tried.setting, "verify", names)
+    themes = {name: control.theme for control, name in zip(tried.controls, names, strict=True)}
+    if left := [name for name in names if themes[name] == "cheat" and own[name].passes]:
         # Remembered answers are wrong only where calls are timed: their inputs change in between.
         with took.by("our timed calls of what verification lets pass"):
-            ours |= _ours(request, tried.setting, "measure", left)
+            own |= _ours(request, tried.setting, "measure", left)
     with took.by("its own evaluator"):
-        theirs, why = _theirs(request, task, dict(zip(names, tried.files, strict=True)), screen)
+        others, why = _theirs(request, task, dict(zip(names, tried.files, strict=True)), screen)
     # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
-    asked = [name for name in names if why or (themes[name] != "honest" and ours[name].passes)]
+    asked = [name for name in names if why or (themes[name] != "honest" and own[name].passes)]
     with took.by("the rule that its format states"):
         stated = Stated(task, tried.setting, *terms).verdicts(asked) if asked else {}
     rows = (
-        _row(task, one, path, ours[name], (theirs or stated)[name], name in stated and stated[name].result is True)
-        for one, name, path in zip(tried.controls, names, tried.files, strict=True)
+        _row(
+            task,
+            control,
+            path,
+            own[name],
+            (others or stated)[name],
+            name in stated and stated[name].result is True,
+        )
+        for control, name, path in zip(tried.controls, names, tried.files, strict=True)
     )
     return tuple(rows), why
 
 
 class Took:
-    """What parts of an audit took; each is on the screen while it lasts, or told as it begins."""
+    """Seconds of each part of an audit. A terminal shows the part while it lasts."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
@@ -207,30 +220,39 @@ class Took:
         self.seconds[part] = round(time.monotonic() - begun, 2)
 
 
-def _told(setting: Setting) -> tuple[str, str]:
+def _of_task(setting: Setting) -> tuple[str, str]:
     """What a task's target says of the task: its first line names the content of the task's files."""
     first, _, _ = setting.project.manifest.read_text().partition("\n")
     return first, setting.target.model_dump_json(exclude={"variants"})
 
 
-def _row(task: ForeignTask, control: Control, path: Path, ours: Ours, theirs: Verdict, same: bool) -> Row:
-    """What both said; `same`: no output and no input differed from the reference's."""
-    kind: Kind = (
-        "honest" if control.theme == "honest" else "idle" if same and ours.verdict == "right" else "mistake"
+def _row(task: ForeignTask, control: Control, path: Path, own: Ours, other: Verdict, same: bool) -> Row:
+    """What both say of a control; `same`: no output and no input differed from the reference's."""
+    kind: Kind = "honest" if control.theme == "honest" else "mistake"
+    if kind == "mistake" and same and own.verdict == "right":
+        kind = "idle"
+    return Row(
+        control=control.name,
+        make=control.make,
+        file=str(path),
+        kind=kind,
+        ours=own.verdict,
+        theirs=other.status,
+        why=other.why,
+        ours_why=own.why,
+        ours_cause=own.cause,
+        causes=causes(task, own, other),
     )
-    why = causes(task, ours, theirs)
-    said = (ours.verdict, theirs.status, theirs.why, ours.why, ours.cause)
-    return Row(control.name, control.make, str(path), kind, *said, why)
 
 
 def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
     """Controls of those short names that fit, and the honest ones. Raises UsageError for a name that is none."""
-    makes = [one.make for one in chosen]
+    makes = [control.make for control in chosen]
     for name in names:
-        if name not in makes and name not in {one.make for one, _ in of_structure(((2, 2),), (2, 2))}:
+        if name not in makes and name not in {control.make for control, _ in of_structure(((2, 2),), (2, 2))}:
             hint = did_you_mean(name, makes) or f"there are {', '.join(makes)}"
             raise UsageError(f"no control {name!r} for this task", hint=hint)
-    return [one for one in chosen if not names or one.make in names or one.theme == "honest"]
+    return [control for control in chosen if not names or control.make in names or control.theme == "honest"]
 
 
 def chosen_controls(
@@ -239,11 +261,11 @@ def chosen_controls(
     """One control of each kind that tensors of these shapes allow: verification has to find it, call by call."""
     # The last way leaves tensors where they are: an evaluator times what it finds right, by over a hundred calls.
     yield from (replace(WAY, make=ways(device)[-1].make), EXACT)
-    found: set[str] = set()
-    for one, shows in of_structure(inputs, output):
-        if shows and one.make not in found:
-            found.add(one.make)
-            yield one
+    makes: set[str] = set()
+    for control, shows in of_structure(inputs, output):
+        if shows and control.make not in makes:
+            makes.add(control.make)
+            yield control
 
 
 def _written(request: AuditRequest, task: ForeignTask, target: Target, chosen: Sequence[Control]) -> list[Path]:
@@ -251,9 +273,9 @@ def _written(request: AuditRequest, task: ForeignTask, target: Target, chosen: S
     folder = tasks_folder() / f"audit-{content_hash(f'{task.path} {request.form}')[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for one in chosen:
-        ending, text = erring.answer(task, one.mistake(target, target.dtypes["cpu"]))
-        files.append(folder / f"{re.sub(r'[^a-z0-9]+', '_', one.name.lower()).strip('_')}{ending}")
+    for control in chosen:
+        ending, text = erring.answer(task, control.mistake(target, target.dtypes["cpu"]))
+        files.append(folder / f"{re.sub(r'[^a-z0-9]+', '_', control.name.lower()).strip('_')}{ending}")
         files[-1].write_text(text)
     return files
 
@@ -264,16 +286,11 @@ def _ours(request: AuditRequest, erring_ones: Setting, what: str, names: Sequenc
     sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
     every = expand(target, sets, target.dtypes[choose_device(request.device, target)])
     chosen = few(every, MOST_CASES) if len(every) > MOST_CASES or len(sets) < len(target.workloads) else []
-    some = [spelled(entry_of(target.signature, one)) for one in chosen]
+    some = [spelled(entry_of(target.signature, workload)) for workload in chosen]
     terms = folder, request.device, some, request.threads, request.seed
     bench = BenchRequest(what, names, *terms, rounds=ROUNDS, enough=True)
     finished, _ = walk_first(bench, Screen(quiet=True))
     return {name: ours_on(name, finished) for name in names}
-
-
-def _is_cut(task: ForeignTask) -> bool:
-    """Whether its evaluator is asked about some of the cases alone."""
-    return task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
 
 
 def _theirs(
@@ -286,57 +303,46 @@ def _theirs(
     if evaluator.needs_checkout and request.evaluator is None:
         return {}, "no --evaluator DIR"
     terms = request.terms.model_copy(update={"cases": MOST_CASES})
-    found: dict[str, Verdict] = {}
+    verdicts: dict[str, Verdict] = {}
     for number, (name, path) in enumerate(files.items(), 1):
         screen.status(f"{task.format}: its own evaluator, control {number} of {len(files)}")
-        found[name] = finish(verdict_of(task, path, terms))
-        if number == 1 and found[name].status != "right":
-            return {}, f"it does not pass an honest answer: {found[name].status} {found[name].why}"
-    return found, ""
+        verdicts[name] = finish(verdict_of(task, path, terms))
+        if number == 1 and verdicts[name].status != "right":
+            return {}, f"it does not pass an honest answer: {verdicts[name].status} {verdicts[name].why}"
+    return verdicts, ""
 
 
-def _stated(task: ForeignTask) -> Iterator[dict[str, str]]:
-    """What the format says of itself, and what stands in the task's text."""
-    if task.timing.fresh_inputs is False and task.timing.checked is False:
-        what = "timed calls all get the same inputs and are not checked: an answer cached by value counts as fast"
-        yield {"kind": "timing", "what": what}
-    yield from ({"kind": "text", "what": hint} for hint in task.hints)
-
-
-def _show(found: Audited, screen: Screen) -> None:
+def _show(audited: Audited, screen: Screen) -> None:
+    """A row a control, then what follows from them."""
     words = {"right": "passes", "wrong": "found"}
-    lines = [
-        (one.control, words.get(one.ours, one.ours), words.get(one.theirs, one.theirs), _because(one))
-        for one in found.controls
-        if one.kind != "idle"
-    ]
-    screen.table(("control", "ours", "theirs", "why"), lines)
-    for line in _said(found):
+    rows = []
+    for row in audited.controls:
+        if row.kind != "idle":
+            # Why theirs says so; where they differ, why they may; where ours says nothing, why not.
+            why = row.why or next(iter(row.causes), row.ours_why if row.ours not in VERDICTS else "")
+            rows.append((row.control, words.get(row.ours, row.ours), words.get(row.theirs, row.theirs), why))
+    screen.table(("control", "ours", "theirs", "why"), rows)
+    for line in _summary(audited):
         screen.prose(line)
 
 
-def _because(one: Row) -> str:
-    """Why they say so; where they differ from us, why they may; where we say nothing, why not."""
-    return one.why or next(iter(one.causes), one.ours_why if one.ours not in VERDICTS else "")
+def _summary(audited: Audited) -> Iterator[str]:
+    """What follows from the table, in lines."""
+    yield f"theirs: {audited.theirs}"
+    wrong = [row for row in audited.controls if row.kind == "mistake"]
+    yield from (_passing(name, wrong) for name in ("ours", "theirs"))
+    if any({row.ours, row.theirs} != {"right"} for row in audited.controls if row.kind == "honest"):
+        yield "the honest control did not pass: what was found may not be the mistakes"
+    if idle := [row.control for row in audited.controls if row.kind == "idle"]:
+        yield f"not counted, as they make no difference to this task: {', '.join(idle)}"
+    for finding in audited.findings:
+        yield f"{finding.kind}: {finding.what}"
 
 
 def _passing(name: str, wrong: Sequence[Row]) -> str:
-    """How many mistakes one of the two lets pass, and which."""
-    passed = [one.control for one in wrong if getattr(one, name) == "right"]
+    """How many mistakes one of the two lets pass, and which. `name`: `ours` or `theirs`."""
+    passed = [row.control for row in wrong if getattr(row, name) == "right"]
+    judged = sum(getattr(row, name) in VERDICTS for row in wrong)
     listed = f": {', '.join(passed)}" if passed else ""
-    judged = [one for one in wrong if getattr(one, name) in VERDICTS]
-    left = f"; {len(wrong) - len(judged)} not judged" if len(judged) < len(wrong) else ""
-    return f"{name}: lets {len(passed)} of {len(judged)} mistakes pass{left}{listed}"
-
-
-def _said(found: Audited) -> Iterator[str]:
-    """What follows from the table, in lines."""
-    yield f"theirs: {found.theirs}"
-    wrong = [one for one in found.controls if one.kind == "mistake"]
-    yield from (_passing(name, wrong) for name in ("ours", "theirs"))
-    if any({one.ours, one.theirs} != {"right"} for one in found.controls if one.kind == "honest"):
-        yield "the honest control did not pass: what was found may not be the mistakes"
-    if idle := [one.control for one in found.controls if one.kind == "idle"]:
-        yield f"not counted, as they make no difference to this task: {', '.join(idle)}"
-    for one in found.findings:
-        yield f"{one.kind}: {one.what}"
+    left = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
+    return f"{name}: lets {len(passed)} of {judged} mistakes pass{left}{listed}"

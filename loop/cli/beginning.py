@@ -1,25 +1,32 @@
 """Commands with which one begins: trust, a target of one's own, tasks of somebody else's, agents."""
 
-import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
-from loop.cli.command import asked, command
-from loop.cli.options import Device, Evaluator, EvaluatorPython, Form, Json, Seed, Target, Task, Threads, Yes
-
-if TYPE_CHECKING:
-    from loop.base.screen import Screen
-
-TheirLimit = Annotated[float, Option(metavar="NUMBER", help="For their evaluator, a time for each answer.", min=0)]
+from loop.cli.command import command
+from loop.cli.options import (
+    Device,
+    Evaluator,
+    EvaluatorPython,
+    Form,
+    Json,
+    Seed,
+    Target,
+    Task,
+    TheirLimit,
+    Threads,
+    Yes,
+)
 
 
 @command(
     "trust",
     "loop trust ../my-kernel",
     "loop trust level1/23_Softmax.py answer.py",
-    result="loop.cli.requests:TrustGranted",
+    calls="loop.cli.requests:trust_project",
+    result="TrustGranted",
 )
 def trust(
     target: Annotated[
@@ -27,16 +34,11 @@ def trust(
     ] = None,
     variants: Annotated[list[str] | None, Argument(metavar="ANSWER", help="Answers to the task: files.")] = None,
     json: Json = False,
-    *,
-    screen: "Screen",
-) -> int:
+) -> None:
     """Show what a project would run, and allow it.
 
     A stored session and a task of another format are asked about in the same way.
     """
-    from loop.cli.requests import trust_project
-
-    return trust_project(target, tuple(variants or ()), screen, as_json=json)
 
 
 @command(
@@ -44,67 +46,56 @@ def trust(
     "loop init my-softmax --from ops:softmax --like x=N,M",
     "loop init my-scale --from scale.cu --reference ops:scale --like x=64,1000",
     "loop init mine --command ./run --reference ops:scale --like x=N,M",
+    calls="loop.starting.command:init",
     result="loop.model.exported:MadeTarget",
 )
 def init(
     folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
-    source: Annotated[str | None, Option("--from", metavar="TEXT", help="module:function, or a file.")] = None,
-    command: Annotated[str | None, Option(metavar="TEXT", help="A program with its arguments.")] = None,
+    source: Annotated[str | None, Option("--from", help="module:function, or a file.")] = None,
+    command: Annotated[str | None, Option(help="A program with its arguments.")] = None,
     like: Annotated[
         list[str] | None,
-        Option(metavar="TEXT", help="A tensor's sizes, and type: x=N,M, x=64,1000, ids=N:int64; may be repeated."),
+        Option(help="A tensor's sizes, and type: x=N,M, x=64,1000, ids=N:int64; may be repeated."),
     ] = None,
     values: Annotated[
         list[str] | None,
-        Option(
-            "--set", metavar="TEXT", help="A value that is no tensor: heads=4, config.eps=1e-5; may be repeated."
-        ),
+        Option("--set", help="A value that is no tensor: heads=4, config.eps=1e-5; may be repeated."),
     ] = None,
     reference: Annotated[
-        str | None, Option(metavar="TEXT", help="module:function that is right, for a file or a program.")
+        str | None, Option(help="module:function that is right, for a file or a program.")
     ] = None,
     json: Json = False,
-    *,
-    screen: "Screen",
-) -> int:
+) -> None:
     """Make a target of your own function, kernel or program.
 
     It takes a PyTorch function, a file of C, C++ or CUDA, or a program. The target can be judged at once.
     """
-    from loop.starting.command import InitRequest, init
-
-    return init(asked(InitRequest, locals()), screen)
 
 
 @command(
     "targets inspect",
     "loop targets inspect level1/23_Softmax.py",
     "loop targets inspect reference-kernels/problems --json",
+    calls="loop.formats.command:inspect",
     result="loop.formats.model:Inspected",
     agents="reads",
 )
 def targets_inspect(
-    path: Annotated[Path, Argument(help="A task, or a folder of tasks.")],
-    form: Form = None,
-    json: Json = False,
-    *,
-    screen: "Screen",
-) -> int:
+    path: Annotated[Path, Argument(help="A task, or a folder of tasks.")], form: Form = None, json: Json = False
+) -> None:
     """Say what a task of somebody else's is, what of it runs here, and what does not and why.
 
     It reads KernelBench, GPU MODE, FlashInfer Trace and SOL-ExecBench.
     Nothing of theirs is imported, run or changed. For a folder of tasks it lists all of them.
     """
-    from loop.formats.command import inspect
-
-    return inspect(path, form, screen, as_json=json)
 
 
 @command(
     "targets judge",
     "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
     "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
-    result="loop.cli.judging:TwoVerdicts",
+    calls="loop.cli.judging:judge",
+    result="TwoVerdicts",
 )
 def targets_judge(
     path: Task,
@@ -118,25 +109,21 @@ def targets_judge(
     threads: Threads = None,
     seed: Seed = 0,
     json: Json = False,
-    *,
-    screen: "Screen",
-) -> int:
+) -> None:
     """Judge answers to a task of another format twice: by loop, and by the format's own evaluator.
 
     Theirs runs unmodified in a process of its own, from your checkout; loop installs nothing for it. --json
     has its result verbatim. KernelBench needs --evaluator; a GPU MODE task brings its own. Without a GPU
     theirs is not available where it times by CUDA. The exit code is that of our verdict.
     """
-    from loop.cli.judging import JudgeRequest, judge
-
-    return judge(asked(JudgeRequest, locals()), screen)
 
 
 @command(
     "targets audit",
     "loop targets audit level1/23_Softmax.py --device cpu",
     "loop targets audit problems/pmpp_v2/vectoradd_py --json",
-    result="loop.cli.auditing:Audited",
+    calls="loop.cli.auditing:audit",
+    result="Audited",
 )
 def targets_audit(
     path: Task,
@@ -154,44 +141,34 @@ def targets_audit(
     threads: Threads = None,
     seed: Seed = 0,
     json: Json = False,
-    *,
-    screen: "Screen",
-) -> int:
+) -> None:
     """Put a task of another format on trial: say which wrong answers its evaluator and our gate let pass.
 
     Answers are the task's own reference with a mistake of ours put in. Where their evaluator cannot run
     here, loop applies the rule that the format states, and says so. It also names inputs that never vary,
     equal cases, and a reference that float64 denies.
     """
-    from loop.cli.auditing import AuditRequest, audit
-
-    return audit(asked(AuditRequest, locals()), screen)
 
 
-@command("kernels list", "loop kernels list", result="loop.cli.bench:VariantList", agents="reads")
-def kernels_list(target: Target = None, json: Json = False, *, screen: "Screen") -> int:
+@command(
+    "kernels list", "loop kernels list", calls="loop.cli.bench:list_variants", result="VariantList", agents="reads"
+)
+def kernels_list(target: Target = None, json: Json = False) -> None:
     """List the variants of the target; with --json, how each is built."""
-    from loop.cli.bench import list_variants
-
-    return list_variants(target, screen, as_json=json)
 
 
-@command("kernels header", 'cp "$(loop kernels header)" .', result="loop.cli.bench:HeaderPath")
-def kernels_header(json: Json = False, *, screen: "Screen") -> int:
+@command("kernels header", 'cp "$(loop kernels header)" .', calls="loop.cli.bench:header", result="HeaderPath")
+def kernels_header(json: Json = False) -> None:
     """Print the path of the C header that a kernel includes."""
-    from loop.cli.bench import header
-
-    return header(screen, as_json=json)
 
 
-@command("mcp", "loop mcp", "claude mcp add loop -- loop mcp")
-def mcp(*, screen: "Screen") -> int:
+@command("mcp", "loop mcp", "claude mcp add loop -- loop mcp", calls="loop.driving.command:serve")
+def mcp() -> None:
     """Serve loop's commands to an agent, as tools of the Model Context Protocol on stdin and stdout.
 
     Needs `pip install 'kernel-loop[mcp]'`. Work that takes long runs as a job, which outlives the server.
     Nothing is trusted through it: where a target is not trusted yet, the answer says what you have to run.
     """
-    return int(importlib.import_module("loop.driving.command").serve())  # The room above: it knows all commands.
 
 
 @command(
@@ -200,7 +177,8 @@ def mcp(*, screen: "Screen") -> int:
     "loop agents install ../my-kernel --yes",
     "loop agents install --skills .codex/skills",
     "loop agents install --remove",
-    result="loop.driving.install:AgentFiles",
+    calls="loop.driving.install:install",
+    result="AgentFiles",
 )
 def agents_install(
     folder: Annotated[Path | None, Argument(help="Folder of a project. Default: here.")] = None,
@@ -213,12 +191,8 @@ def agents_install(
     remove: Annotated[bool, Option("--remove", help="Take away what was written; what is yours stays.")] = False,
     yes: Yes = False,
     json: Json = False,
-    *,
-    screen: "Screen",
-) -> int:
+) -> None:
     """Write SKILL.md and a section of AGENTS.md, so that a coding agent knows how to use loop here.
 
     It lists the files and asks first. In a file of yours only the part between its two marks is written.
     """
-    driving = importlib.import_module("loop.driving.install")  # The room above: it knows all commands.
-    return int(driving.install(asked(driving.AgentsRequest, locals()), screen))

@@ -48,7 +48,7 @@ class BenchRequest:
     """What the user asked for."""
 
     what: str = ""
-    """Which pattern of the bench: verify, check, measure, prove-gate, resources or choose."""
+    """What is done: verify, check, measure, prove-gate or resources."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -70,11 +70,18 @@ class BenchRequest:
     width: int = 1
     """Jobs at a time."""
     gpu: str = "sm_89"
-    """The GPU that is reckoned with where kernels are held against one: its compute capability."""
+    """Compute capability of the GPU for which occupancy and roofline are estimated."""
+    launches: bool = False
+    """With `resources`: which kernels a call launches, instead."""
     json: bool = False
 
+    @property
+    def pattern(self) -> str:
+        """Which pattern of the bench does it."""
+        return "choose" if self.launches else self.what
 
-EMULATES = ("verify", "resources", "choose")
+
+EMULATES = ("verify", "resources")
 """Commands that also take variants which can only be emulated."""
 
 
@@ -153,16 +160,19 @@ def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
     """The pattern of a command: steps that have something to do, with what the user asked of them."""
-    pattern = read_file(shipped("patterns") / "bench" / f"{request.what}.yaml", Pattern).value
+    pattern = read_file(shipped("patterns") / "bench" / f"{request.pattern}.yaml", Pattern).value
     known = {"plan": parameters_of(request, chosen), "passed": True, "session": {"wrong": True}}
-    given: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
-    given["verify"] = {"others_s": 0, **({"enough": True} if request.enough else {})}
+    arguments: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
+    arguments["verify"] = {"others_s": 0, **({"enough": True} if request.enough else {})}
     if request.what == "verify":
-        given["verify"] |= {"threads": request.threads}
-    if request.what in ("resources", "choose"):
-        given[request.what] = {"device": choose_gpu(request.gpu, target)}
+        arguments["verify"] |= {"threads": request.threads}
+    if request.what == "resources":
+        if target.devices and request.gpu not in target.devices:
+            names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
+            raise UsageError(f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}")
+        arguments[request.pattern] = {"device": request.gpu}
     steps = tuple(
-        step.model_copy(update={"arguments": {**step.arguments, **given.get(step.id, {})}})
+        step.model_copy(update={"arguments": {**step.arguments, **arguments.get(step.id, {})}})
         for step in pattern.steps
         if step.when is None or Expression.parse(step.when).evaluate_bool(known)
     )
@@ -210,7 +220,7 @@ def walk_alone(
         resolved = ResolvedPlan(plan=plan, patterns=(planned,))
         walk = Walk(resolved, context, _facts, folders=Folders.of(target=setting.project.target))
         ending = drive(walk, Show(screen, skipped={(pattern.name, NOTHING_TO_EXPLAIN)}), store)
-    finished = tuple(one for one in walk.finished if one.skipped_because != NOTHING_TO_EXPLAIN)
+    finished = tuple(record for record in walk.finished if record.skipped_because != NOTHING_TO_EXPLAIN)
     failed = any(record.status != "passed" for record in finished)
     return finished, ending.exit_code or (ExitCode.GATE_FAILED if failed else ExitCode.OK)
 
@@ -221,8 +231,8 @@ NOTHING_TO_EXPLAIN = "nothing is wrong"
 
 def _facts(finished: Sequence[Finished]) -> dict[str, object]:
     """What expressions of a pattern read as `session`."""
-    checks = (one for output in outputs_of(finished, Checked) for one in output.variants)
-    return {"wrong": any(one.first_failure for one in checks)}
+    checks = (variant for output in outputs_of(finished, Checked) for variant in output.variants)
+    return {"wrong": any(variant.first_failure for variant in checks)}
 
 
 def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
@@ -299,16 +309,9 @@ def findings(finished: Sequence[Finished], failed: bool) -> BenchAnswer:
     steps = tuple(
         BenchStep(**{name: getattr(record, name) for name in BenchStep.model_fields}) for record in finished
     )
-    why = tuple(one for output in outputs_of(finished, ExplainOutput) for one in output.explanations)
-    return BenchAnswer(status="failed" if failed else "passed", steps=steps, explanations=why)
-
-
-def choose_gpu(name: str, target: Target) -> str:
-    """A GPU of the target's, by compute capability. Raises LoopError for one that it does not know."""
-    if target.devices and name not in target.devices:
-        known = ", ".join(f"{key} ({one.name})" for key, one in target.devices.items())
-        raise UsageError(f"target {target.name} has no device {name!r}", hint=f"its devices: {known}")
-    return name
+    explained = outputs_of(finished, ExplainOutput)
+    explanations = tuple(explanation for output in explained for explanation in output.explanations)
+    return BenchAnswer(status="failed" if failed else "passed", steps=steps, explanations=explanations)
 
 
 def list_variants(target: Path | None, screen: Screen, *, as_json: bool) -> int:

@@ -27,7 +27,7 @@ from loop.session.plan import check_pattern, check_plan
 from loop.steps.setting import read_setting
 
 
-class Checked(Printed):
+class CheckedDefinitions(Printed):
     """Whether definitions are what they have to be."""
 
     ok: bool
@@ -38,18 +38,15 @@ class Checked(Printed):
 
 def check_definitions(path: Path | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Check one file, or everything the project defines; complaints to stdout, one a line."""
+    complaints: tuple[str, ...] = ()
     try:
         checked = _check_file(path, target) if path is not None else _check_all(target)
+        text = f"{checked} definitions, no complaints"
     except DefinitionError as error:
-        complaints = [str(complaint) for complaint in error.complaints]
-        screen.data(_complaints_json(complaints) if as_json else "\n".join(complaints))
-        return ExitCode.USAGE
-    screen.data(_complaints_json([]) if as_json else f"{checked} definitions, no complaints")
-    return ExitCode.OK
-
-
-def _complaints_json(complaints: list[str]) -> str:
-    return to_json(Checked(ok=not complaints, complaints=tuple(complaints)))
+        complaints = tuple(str(complaint) for complaint in error.complaints)
+        text = "\n".join(complaints)
+    screen.data(to_json(CheckedDefinitions(ok=not complaints, complaints=complaints)) if as_json else text)
+    return ExitCode.USAGE if complaints else ExitCode.OK
 
 
 def _check_all(target: Path | None) -> int:
@@ -74,12 +71,14 @@ def _check_file(path: Path, target: Path | None) -> int:
     if path.name == "target.yaml":
         targets.target(project(path, Path.cwd()))
     elif path.parent.name == "plans":
-        _check_plan(definitions.read_file(path, Plan), target or _around(path))
+        plan, setting = definitions.read_file(path, Plan), read_setting(target or _around(path))
+        known_plans = {*setting.plans, plan.value.name}
+        if complaints := check_plan(plan, setting.patterns, known_plans, setting.target.variants):
+            raise DefinitionError(complaints)
     else:
         read = definitions.read_file(path, Pattern)
         known = {**definitions.patterns(project(target or _around(path), Path.cwd())), read.value.name: read}
-        complaints = check_pattern(read, known, {})
-        if complaints:
+        if complaints := check_pattern(read, known, {}):
             raise DefinitionError(complaints)
     return 1
 
@@ -88,13 +87,6 @@ def _around(file: Path) -> Path | None:
     """The target whose own plan or pattern this is; None for one that lies elsewhere."""
     folder = file.resolve().parent.parent
     return folder if (folder / "target.yaml").is_file() else None
-
-
-def _check_plan(read: definitions.Read[Plan], target: Path | None) -> None:
-    setting = read_setting(target)
-    complaints = check_plan(read, setting.patterns, {*setting.plans, read.value.name}, setting.target.variants)
-    if complaints:
-        raise DefinitionError(complaints)
 
 
 SCHEMAS: dict[str, type[Model]] = {
@@ -114,7 +106,7 @@ PRINTED = "commands"
 
 def printed() -> dict[str, Any]:
     """What each command prints with `--json`, by its words; and what any that fails prints."""
-    return {**{one.words: one.printed for one in ALL if one.result}, "error": Failed}
+    return {**{command.words: command.printed for command in ALL if command.result}, "error": Failed}
 
 
 def schema_text(name: str) -> str:

@@ -4,13 +4,14 @@ import contextlib
 import datetime
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
+from pydantic import PrivateAttr
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError
@@ -31,24 +32,41 @@ State = Literal["in use", "waits", "left over", "unknown"]
 GROUND = 8
 """Letters of the hash that ends the name of a session's worktree."""
 COMMAND = "loop clean"
-BY_OURSELVES = "<loop@localhost>"
-"""Who committed what an older loop made."""
-BRANCH = "--format=%(refname:short)%00%(authoremail)%00%(contents:trailers:key=" + MADE_WITH + ",valueonly)%00"
+BRANCH = "--format=%(refname:short)%00%(contents:trailers:key=" + MADE_WITH + ",valueonly)%00"
 
 
-@dataclass(frozen=True)
-class Found:
+class LeftItem(Model):
     """Something that loop made, and where it stands."""
 
     kind: Literal["worktree", "branch", "session"]
+    """What it is."""
     name: str
-    """What it is called on the command line."""
+    """What it is called."""
     path: str
+    """Where it is."""
     state: State
+    """`left over` can be removed; `waits` and others are needed."""
     why: str
-    remove: Callable[[], object]
+    """Why it is in that state."""
     loses: str = ""
-    """What goes with it and is nowhere else; empty for nothing."""
+    """What would be lost with it; empty for nothing."""
+    removed: bool = False
+    """Whether it was removed now."""
+    _remove: Callable[[], object] = PrivateAttr()
+
+    @classmethod
+    def of(cls, remove: Callable[[], object], **fields: Any) -> "LeftItem":
+        """One with what removes it."""
+        item = cls(**fields)
+        item._remove = remove
+        return item
+
+
+class LeftBehind(Printed):
+    """What loop left behind."""
+
+    found: tuple[LeftItem, ...]
+    """All of it."""
 
 
 def folder() -> Path:
@@ -56,17 +74,18 @@ def folder() -> Path:
     return state_folder() / "worktrees"
 
 
-def worktrees(sessions_folder: Path) -> Iterator[Found]:
+def worktrees(sessions_folder: Path) -> Iterator[LeftItem]:
     """All worktrees; `sessions_folder`: where sessions are looked for when one does not say whose it is."""
     for kept in leftover.every(folder()):
         state, why = _state(kept, sessions_folder)
         loses = "" if state in ("in use", "waits") else _edits(kept)
-        yield Found("worktree", kept.root.name, str(kept.root), state, why, kept.remove, loses)
+        fields = {"kind": "worktree", "name": kept.root.name, "path": str(kept.root), "loses": loses}
+        yield LeftItem.of(kept.remove, state=state, why=why, **fields)
 
 
-def left_over(sessions_folder: Path) -> list[Found]:
+def left_over(sessions_folder: Path) -> list[LeftItem]:
     """Worktrees that nobody needs any more."""
-    return [one for one in worktrees(sessions_folder) if one.state == "left over"]
+    return [item for item in worktrees(sessions_folder) if item.state == "left over"]
 
 
 def _edits(kept: KeptWorktree) -> str:
@@ -104,26 +123,27 @@ def _of_session(session: SessionFolder) -> tuple[State, str]:
     return "left over", f"{session.id} has ended"
 
 
-def branches(here: Project) -> Iterator[Found]:
+def branches(here: Project) -> Iterator[LeftItem]:
     """Branches of kept changes. One whose commits are nowhere else is `unknown`: it goes by its name alone."""
     top = top_of(here.target)
     if top is None:
         return
     merged = git(top, "for-each-ref", "--merged=HEAD", "--format=%(refname:short)", "refs/heads/loop/").split()
     for line in git(top, "for-each-ref", BRANCH, "refs/heads/loop/").split("\0\n"):
-        name, email, trailer = (*line.split("\0"), "", "")[:3]
-        if not (trailer.strip() or email == BY_OURSELVES):
+        name, _, trailer = line.partition("\0")
+        if not trailer.strip("\0\n "):
             continue
         state, why = _of_session(SessionFolder(here.sessions / name.removeprefix("loop/")))
         remove = partial(git, top, "branch", "--quiet", "-D", name)
         if state == "left over" and name not in merged:
-            count = git(top, "rev-list", "--count", name, "^HEAD").strip()
-            yield Found("branch", name, str(top), "unknown", "it is not merged", remove, f"commits: {count}")
+            loses = f"commits: {git(top, 'rev-list', '--count', name, '^HEAD').strip()}"
+            state, why = "unknown", "it is not merged"
         else:
-            yield Found("branch", name, str(top), state, "it is merged" if state == "left over" else why, remove)
+            loses, why = "", "it is merged" if state == "left over" else why
+        yield LeftItem.of(remove, kind="branch", name=name, path=str(top), state=state, why=why, loses=loses)
 
 
-def old_sessions(here: Project, before: datetime.datetime, *, resumable: bool) -> Iterator[Found]:
+def old_sessions(here: Project, before: datetime.datetime, *, resumable: bool) -> Iterator[LeftItem]:
     """Sessions that began before a time; not the last of a target and device, nor one with a known-good build."""
     needed = past_changes.needed(here.sessions)
     for session in sessions.every(here.sessions):
@@ -137,7 +157,8 @@ def old_sessions(here: Project, before: datetime.datetime, *, resumable: bool) -
         if resumable and state == "waits":
             state = "left over"
         why = f"it began on {began:%Y-%m-%d}" if state == "left over" else why
-        yield Found("session", session.id, str(session.path), state, why, partial(shutil.rmtree, session.path))
+        remove = partial(shutil.rmtree, session.path)
+        yield LeftItem.of(remove, kind="session", name=session.id, path=str(session.path), state=state, why=why)
 
 
 @dataclass(frozen=True)
@@ -150,6 +171,8 @@ class CleanRequest:
     """Days, of sessions; None: sessions stay."""
     resumable: bool = False
     discard_edits: bool = False
+    cache: bool = False
+    """Builds and indexes instead."""
     yes: bool = False
     target: Path | None = None
     json: bool = False
@@ -157,36 +180,35 @@ class CleanRequest:
 
 def clean(request: CleanRequest, screen: Screen) -> int:
     """List what is there, ask, and take away what nobody needs; 1 where something stays for what it would lose."""
+    if request.cache:
+        return clean_cache(request, screen)
     here = project(request.target, Path.cwd())
-    found = [*worktrees(here.sessions), *branches(here), *_sessions(request, here)]
-    chosen = _chosen(request, found)
-    stay = [one for one in chosen if one.loses and not request.discard_edits]
-    go = [one for one in chosen if one not in stay]
+    every = [*worktrees(here.sessions), *branches(here)]
+    if request.older_than is not None:
+        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=request.older_than)
+        every += old_sessions(here, before, resumable=request.resumable)
+    chosen = _chosen(request, every)
+    stay = [item for item in chosen if item.loses and not request.discard_edits]
+    go = [item for item in chosen if item not in stay]
     agreed = request.yes
     if not request.json:
-        _list(found, screen)
+        if every:
+            cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in every]
+            screen.table(("what", "name", "", "would lose", "why"), cells)
         agreed = agreed or (bool(go) and screen.confirm(f"Take away {_counted(go)}?"))
-    gone = go if agreed else []
-    for one in gone:
-        one.remove()
+    for item in go if agreed else ():
+        item._remove()
     if request.json:
-        rows = tuple(_fields(one, removed=one in gone) for one in found)
+        rows = tuple(item.model_copy(update={"removed": agreed and item in go}) for item in every)
         screen.data(to_json(LeftBehind(found=rows)))
     else:
         _tell(go, stay, screen, agreed=agreed)
     return ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK
 
 
-def _sessions(request: CleanRequest, here: Project) -> Iterable[Found]:
-    if request.older_than is None:
-        return ()
-    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=request.older_than)
-    return old_sessions(here, before, resumable=request.resumable)
-
-
-def _chosen(request: CleanRequest, found: Sequence[Found]) -> list[Found]:
+def _chosen(request: CleanRequest, every: Sequence[LeftItem]) -> list[LeftItem]:
     """What would be removed. Raises LoopError for a name that is not there, or is in use."""
-    by_name = {one.name: one for one in found}
+    by_name = {item.name: item for item in every}
     for name in request.names:
         if name not in by_name:
             raise UsageError(f"loop made nothing that is called {name!r}", hint=COMMAND)
@@ -196,38 +218,30 @@ def _chosen(request: CleanRequest, found: Sequence[Found]) -> list[Found]:
             raise UsageError(f"a session waits for {name}", hint=f"end it: {by_name[name].why} --decline")
     if request.names:
         return [by_name[name] for name in dict.fromkeys(request.names)]
-    return [one for one in found if one.state == "left over"]
+    return [item for item in every if item.state == "left over"]
 
 
-def _fields(one: Found, *, removed: bool) -> "LeftBehindItem":
-    names = ("kind", "name", "path", "state", "why", "loses")
-    return LeftBehindItem(**{name: getattr(one, name) for name in names}, removed=removed)
+def _counted(items: Sequence[LeftItem]) -> str:
+    """`2 worktrees, 1 branch`."""
+    kinds = [item.kind for item in items]
+    plural = {"branch": "branches"}
+    counts = ((kinds.count(kind), kind) for kind in dict.fromkeys(kinds))
+    return ", ".join(f"{n} {kind if n == 1 else plural.get(kind, f'{kind}s')}" for n, kind in counts)
 
 
-class LeftBehindItem(Model):
-    """Something that loop made."""
-
-    kind: str
-    """A worktree, a branch or a session."""
-    name: str
-    """What it is called."""
-    path: str
-    """Where it is."""
-    state: str
-    """`left over` can be removed; `waits` and others are needed."""
-    why: str
-    """Why it is in that state."""
-    loses: str
-    """What would be lost with it; empty for nothing."""
-    removed: bool
-    """Whether it was removed now."""
-
-
-class LeftBehind(Printed):
-    """What loop left behind."""
-
-    found: tuple[LeftBehindItem, ...]
-    """All of it."""
+def _tell(go: Sequence[LeftItem], stay: Sequence[LeftItem], screen: Screen, *, agreed: bool) -> None:
+    """What was taken away, what stays, and how to have it otherwise."""
+    if not go and not stay:
+        screen.say("nothing is left over")
+    elif go and agreed:
+        screen.say(f"taken away: {_counted(go)}")
+    elif go:
+        screen.say(f"nothing was taken away; to do it: {COMMAND} --yes")
+    for item in stay:
+        screen.say(f"{item.name} stays: {item.loses}, in {item.path}")
+    if stay:
+        names = " ".join(item.name for item in stay)
+        screen.say(f"look at them first; to lose them: {COMMAND} --discard-edits {names}")
 
 
 class CacheCleaned(Printed):
@@ -247,36 +261,6 @@ class CacheCleaned(Printed):
 
 Cleaned = LeftBehind | CacheCleaned
 """What `loop clean` prints; the second with `--cache`."""
-
-
-def _list(found: Sequence[Found], screen: Screen) -> None:
-    if found:
-        rows = [(one.kind, one.name, one.state, one.loses or "-", one.why) for one in found]
-        screen.table(("what", "name", "", "would lose", "why"), rows)
-
-
-def _counted(items: Sequence[Found]) -> str:
-    """`2 worktrees, 1 branch`."""
-    kinds = [one.kind for one in items]
-    plural = {"branch": "branches"}
-    counts = ((kinds.count(kind), kind) for kind in dict.fromkeys(kinds))
-    return ", ".join(f"{n} {kind if n == 1 else plural.get(kind, f'{kind}s')}" for n, kind in counts)
-
-
-def _tell(go: Sequence[Found], stay: Sequence[Found], screen: Screen, *, agreed: bool) -> None:
-    if not go and not stay:
-        screen.say("nothing is left over")
-    elif go:
-        screen.say(
-            f"taken away: {_counted(go)}" if agreed else f"nothing was taken away; to do it: {COMMAND} --yes"
-        )
-    for one in stay:
-        screen.say(f"{one.name} stays: {one.loses}, in {one.path}")
-    if stay:
-        names = " ".join(one.name for one in stay)
-        screen.say(f"look at them first; to lose them: {COMMAND} --discard-edits {names}")
-
-
 DAY_S = 86_400.0
 WHAT = {
     "builds": "compiled kernels",
@@ -286,7 +270,7 @@ WHAT = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """One thing in the cache: a build, or an index."""
 
     part: str
@@ -296,50 +280,51 @@ class Entry:
     """Since it was written."""
 
 
-def entries(cache: Path) -> Iterator[Entry]:
+def entries(cache: Path) -> Iterator[CacheEntry]:
     """All of them; what a session moves or removes meanwhile is left out."""
     for part in WHAT:
         for path in sorted((cache / part).glob("*")) if (cache / part).is_dir() else ():
             with contextlib.suppress(FileNotFoundError):
-                files = [one for one in (path, *path.rglob("*")) if one.is_file()]
-                stats = [one.stat() for one in files]
-                newest = max((one.st_mtime for one in stats), default=path.stat().st_mtime)
-                yield Entry(part, path, sum(one.st_size for one in stats), (time.time() - newest) / DAY_S)
+                stats = [file.stat() for file in (path, *path.rglob("*")) if file.is_file()]
+                newest = max((stat.st_mtime for stat in stats), default=path.stat().st_mtime)
+                yield CacheEntry(part, path, sum(stat.st_size for stat in stats), (time.time() - newest) / DAY_S)
 
 
-def clean_cache(older_than: float, yes: bool, screen: Screen, *, as_json: bool) -> int:
+def clean_cache(request: CleanRequest, screen: Screen) -> int:
     """Remove what was written so many days ago or more; asks first."""
     cache = cache_folder()
-    found = list(entries(cache))
-    chosen = [one for one in found if one.days >= older_than and one.path.name != QUESTIONS]
-    parts = {what: sum(one.bytes for one in found if one.part == part) for part, what in WHAT.items()}
-    if not as_json:
+    every = list(entries(cache))
+    chosen = [
+        entry for entry in every if entry.days >= (request.older_than or 0.0) and entry.path.name != QUESTIONS
+    ]
+    parts = {what: sum(entry.bytes for entry in every if entry.part == part) for part, what in WHAT.items()}
+    if not request.json:
         screen.table(("what", "size"), [(what, _megabytes(size)) for what, size in parts.items()])
-    size = sum(one.bytes for one in chosen)
-    said = f"{len(chosen)} entries, {_megabytes(size)}"
-    agreed = yes or (bool(chosen) and not as_json and screen.confirm(f"Remove {said} from {cache}?"))
-    for one in chosen if agreed else ():
-        _remove(one, cache)
-    if as_json:
+    size = sum(entry.bytes for entry in chosen)
+    text = f"{len(chosen)} entries, {_megabytes(size)}"
+    agreed = request.yes or (bool(chosen) and not request.json and screen.confirm(f"Remove {text} from {cache}?"))
+    for entry in chosen if agreed else ():
+        _remove(entry, cache)
+    if request.json:
         answer = CacheCleaned(folder=str(cache), entries=len(chosen), bytes=size, removed=agreed, parts=parts)
         screen.data(to_json(answer))
     elif not chosen:
         screen.say("nothing to remove")
+    elif agreed:
+        screen.say(f"removed: {text}")
     else:
-        screen.say(
-            f"removed: {said}" if agreed else f"nothing was removed of {said}; to do it: loop clean --cache --yes"
-        )
+        screen.say(f"nothing was removed of {text}; to do it: loop clean --cache --yes")
     return ExitCode.OK
 
 
-def _remove(one: Entry, cache: Path) -> None:
+def _remove(entry: CacheEntry, cache: Path) -> None:
     """An entry, and for a build what says how it was made. What somebody else has removed meanwhile is gone."""
-    if not one.path.is_dir():
-        one.path.unlink(missing_ok=True)
+    if not entry.path.is_dir():
+        entry.path.unlink(missing_ok=True)
         return
-    for question in (cache / "builds" / QUESTIONS).glob(f"*/{one.path.name.partition('-')[0]}.json"):
+    for question in (cache / "builds" / QUESTIONS).glob(f"*/{entry.path.name.partition('-')[0]}.json"):
         question.unlink(missing_ok=True)
-    shutil.rmtree(one.path, ignore_errors=True)
+    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _megabytes(size: int) -> str:

@@ -1,8 +1,8 @@
 """`@command`: a function with `Annotated` parameters as a command of typer, and all that follows from it.
 
 Help, the reference, `--json`, `--on HOST` and the tools of `loop mcp` read the function's signature and docstring.
-The function imports what it calls only when it is called: help is quick, and a mistyped name is refused before
-anything large is imported. It gets its parameters by name, and a screen. It returns the exit code.
+`calls` names the function that does the work. It is imported only when the command runs: help is quick, and a
+mistyped name is refused before anything large is imported.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -41,7 +41,9 @@ FIRST = (
 """What `loop --help` shows first: the commands that most people need."""
 ALL: list["Command"] = []
 """Every command, in the order in which they are defined."""
-Function = TypeVar("Function", bound=Callable[..., int])
+METAVARS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
+"""What help calls the value of an option that names no metavar of its own, by its type."""
+Function = TypeVar("Function", bound=Callable[..., int | None])
 Request = TypeVar("Request")
 
 
@@ -86,13 +88,13 @@ class RootGroup(QuickGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The commands that matter first, a line each; then the names of all others, and the options."""
-        summaries = {one.words: one.summary for one in ALL}
+        summaries = {command.words: command.summary for command in ALL}
         with formatter.section("Commands"):
             formatter.write_dl([(words, summaries[words]) for words in FIRST])
         with formatter.section("More, each with --help"):
             formatter.write_text(", ".join(sorted({*self.commands} - {*FIRST})))
         with formatter.section("Options"):
-            formatter.write_text(", ".join(one.opts[-1] for one in self.get_params(ctx)))
+            formatter.write_text(", ".join(option.opts[-1] for option in self.get_params(ctx)))
 
 
 def group(text: str, cls: type[QuickGroup] = QuickGroup) -> typer.Typer:
@@ -118,11 +120,15 @@ class Command:
 
     words: str
     """What calls it, after `loop`."""
-    function: Callable[..., int]
-    examples: tuple[str, ...]
-    result: str
-    """Module and class of what `--json` prints; empty where it has none."""
-    agents: Agents
+    function: Callable[..., int | None]
+    examples: tuple[str, ...] = ()
+    calls: str = ""
+    """Module and function that do the work, `loop.cli.bench:doctor`; empty: the function itself does it."""
+    result: str = ""
+    """Class of what `--json` prints, with its module where that is not the one of `calls`; empty where none is."""
+    agents: Agents = ""
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Values that no option gives."""
 
     @property
     def help(self) -> str:
@@ -138,13 +144,13 @@ class Command:
     def parameters(self) -> tuple[Parameter, ...]:
         """What it takes from the command line."""
         every = inspect.signature(self.function).parameters.values()
-        return tuple(one.replace(kind=Parameter.KEYWORD_ONLY) for one in every if one.name != "screen")
+        return tuple(each.replace(kind=Parameter.KEYWORD_ONLY) for each in every if each.name != "screen")
 
     @property
     def printed(self) -> Any:
         """The type of what `--json` prints."""
-        where, _, name = self.result.partition(":")
-        return getattr(importlib.import_module(where), name)
+        module = self.calls.partition(":")[0]
+        return _imported(self.result if ":" in self.result else f"{module}:{self.result}")
 
     def add_to(self, app: typer.Typer, *, rest: bool) -> None:
         """Let typer parse it, as the command of its last word; `rest`: words behind the first belong to it.
@@ -152,14 +158,18 @@ class Command:
         A command that is called by the words of a group is what the group does without a further word.
         """
 
-        def call(**given: Any) -> None:
-            context = given.pop("context", None)
+        def call(**values: Any) -> None:
+            context = values.pop("context", None)
             if context is None or context.invoked_subcommand is None:
-                raise typer.Exit(self.call(given))
+                raise typer.Exit(self.call(values))
 
         title = "Example:" if len(self.examples) == 1 else "Examples:"
-        call.__doc__ = "\n".join((self.help, "", "\b", title, *(f"  {one}" for one in self.examples)))
+        call.__doc__ = "\n".join((self.help, "", "\b", title, *(f"  {example}" for example in self.examples)))
         parameters = list(self.parameters)
+        for parameter in parameters:
+            option = parameter.annotation.__metadata__[0]
+            if isinstance(option, typer.models.OptionInfo) and option.metavar is None:
+                option.metavar = METAVARS.get(_value_type(parameter))
         if self.words in GROUPS:
             parameters.insert(0, Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
             app.info.no_args_is_help = False
@@ -178,36 +188,56 @@ class Command:
             value, flag = values.get(parameter.name), flag_of(parameter)
             if value is None or value == default_of(parameter):
                 continue
-            every = [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+            items = [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
             if flag:
-                options += [flag] if value is True else [f"{flag}={item}" for item in every]
+                options += [flag] if value is True else [f"{flag}={item}" for item in items]
             else:
-                places += every
+                places += items
         return [*self.words.split(), *options, *(["--", *places] if places else [])]
 
-    def call(self, given: Mapping[str, Any], screen: Any = None) -> int:
-        """Do it, on the process's own screen by default; the exit code."""
-        screen = screen or screen_for(bool(given.get("json") or given.get("events")))
-        if given.get("on") or given.get("keep_until"):
-            return int(importlib.import_module(ON_HOST).run(self, given, screen))
-        if BY_OPTION in given:
-            both = [*(given["variants"] or ()), *(given[BY_OPTION] or ())]
-            given = {**given, "variants": both, BY_OPTION: None}
-        refuse_unknown(self.parameters, given)
-        if "target" in given and given["target"] is None and not given.get("path"):
+    def call(self, values: Mapping[str, Any], screen: Any = None) -> int:
+        """Do it, on the process's own screen by default; the exit code.
+
+        What does the work gets the values that it has parameters for, `json` also as `as_json`. A parameter
+        `request` is a dataclass, made of the values that are its fields.
+        """
+        screen = screen or screen_for(bool(values.get("json") or values.get("events")))
+        if values.get("on") or values.get("keep_until"):
+            return int(importlib.import_module(ON_HOST).run(self, values, screen))
+        if BY_OPTION in values:
+            both = [*(values["variants"] or ()), *(values[BY_OPTION] or ())]
+            values = {**values, "variants": both, BY_OPTION: None}
+        refuse_unknown(self.parameters, values)
+        if "target" in values and values["target"] is None and not values.get("path"):
             _say_target(screen)
-        values = _with_task(given)
-        lists = [one.name for one in self.parameters if _is_list(one.annotation.__origin__)]
-        return self.function(**{**values, **{name: tuple(values[name] or ()) for name in lists}}, screen=screen)
+        lists = [parameter.name for parameter in self.parameters if _is_list(parameter.annotation.__origin__)]
+        values = {**_with_task(values), "screen": screen}
+        values |= {name: tuple(values[name] or ()) for name in lists}
+        if not self.calls:
+            return self.function(**values) or 0
+        work = _imported(self.calls)
+        values |= {"as_json": values.get("json", False), **self.fixed}
+        wanted = inspect.signature(work).parameters
+        if "request" in wanted:
+            values["request"] = asked(wanted["request"].annotation, values)
+        if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in wanted.values()):
+            return int(work(**values))
+        return int(work(**{name: values[name] for name in wanted if name in values}))
 
 
 def command(
-    words: str, *examples: str, result: str = "", agents: Agents = "", rest: bool = False
+    words: str,
+    *examples: str,
+    calls: str = "",
+    result: str = "",
+    agents: Agents = "",
+    rest: bool = False,
+    **fixed: Any,
 ) -> Callable[[Function], Function]:
-    """Make a function the command that these words call; its docstring is the help. `result`: see `Command`."""
+    """Make a function the command that these words call; its docstring is the help. The rest: see `Command`."""
 
     def define(function: Function) -> Function:
-        defined = Command(words, function, examples, result, agents)
+        defined = Command(words, function, examples, calls, result, agents, fixed)
         defined.add_to(GROUPS[words if words in GROUPS else words.rpartition(" ")[0]], rest=rest)
         ALL.append(defined)
         return function
@@ -215,19 +245,25 @@ def command(
     return define
 
 
-def asked(kind: Callable[..., Request], given: Mapping[str, Any], **more: Any) -> Request:
-    """A request: of a command's `locals()` the fields that this dataclass has, and more."""
-    names = {one.name for one in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: value for name, value in given.items() if name in names}, **more)
+def _imported(place: str) -> Any:
+    """What `module:name` names."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def asked(kind: Callable[..., Request], values: Mapping[str, Any], **more: Any) -> Request:
+    """A request: of these values the fields that this dataclass has, and more."""
+    names = {field.name for field in dataclasses.fields(kind)} - {*more}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in values.items() if name in names}, **more)
 
 
 def flag_of(parameter: Parameter) -> str:
     """The flag of a parameter; empty for what is given by its place."""
-    made = parameter.annotation.__metadata__[0]
-    if isinstance(made, typer.models.ArgumentInfo):
+    option = parameter.annotation.__metadata__[0]
+    if isinstance(option, typer.models.ArgumentInfo):
         return ""
-    given = (one for one in (made.default, *(made.param_decls or ())) if str(one).startswith("--"))
-    return next(given, f"--{parameter.name.replace('_', '-')}")
+    words = (option.default, *(option.param_decls or ()))
+    return next((word for word in words if str(word).startswith("--")), f"--{parameter.name.replace('_', '-')}")
 
 
 def default_of(parameter: Parameter) -> Any:
@@ -235,22 +271,22 @@ def default_of(parameter: Parameter) -> Any:
     return None if parameter.default is Parameter.empty else parameter.default
 
 
-def _with_task(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What was given, a task of somebody else's replaced by the target that is made of it, with its answers."""
+def _with_task(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, a task of somebody else's replaced by the target that is made of it, with its answers."""
     from loop.base.places import MANIFEST
 
-    path = given.get("target")
+    path = values.get("target")
     if path is None or path.name == MANIFEST or (path / MANIFEST).is_file():
-        return given
+        return {**values}
     from loop.formats import table, translated
 
     if not table.is_foreign(path):
-        return given
-    field = "variant" if "variant" in given else "variants"
-    answers = given.get(field) or ()
+        return {**values}
+    field = "variant" if "variant" in values else "variants"
+    answers = values.get(field) or ()
     target, names = translated.as_target(path, [answers] if isinstance(answers, str) else answers)
     variants = {field: names[0] if isinstance(answers, str) else names} if answers else {}
-    return {**given, "target": target, **variants}
+    return {**values, "target": target, **variants}
 
 
 def _say_target(screen: Any) -> None:
@@ -262,7 +298,15 @@ def _say_target(screen: Any) -> None:
 
 
 def _is_list(kind: Any) -> bool:
-    return any(get_origin(one) is list for one in (kind, *getattr(kind, "__args__", ())))
+    return any(get_origin(part) is list for part in (kind, *get_args(kind)))
+
+
+def _value_type(parameter: Parameter) -> Any:
+    """`int` of `list[int] | None`."""
+    kind = parameter.annotation.__origin__
+    for _ in range(2):
+        kind = next((part for part in get_args(kind) if part is not type(None)), kind)
+    return kind
 
 
 def screen_for(as_json: bool = False) -> Any:

@@ -7,25 +7,22 @@ from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
-from loop.base.places import Project, project
+from loop.base.places import project
 from loop.base.screen import Screen
 from loop.learning import comparison_section as page
 from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison, compare
 from loop.model.base import Printed
-from loop.model.index import SessionRow
 from loop.model.record import SessionHead, SessionRecord
 from loop.report.sections import print_page
 from loop.repository import history
-from loop.repository.history import Revisions
 from loop.session import recorded
 from loop.store import sessions
 from loop.store.rows import row_of
-from loop.store.sessions import SessionFolder
 
 MOST = len(page.LETTERS)
 
 
-class Compared(Printed, Comparison):
+class ComparedSessions(Printed, Comparison):
     """Sessions beside each other."""
 
     schema_version: Literal[2] = 2
@@ -41,16 +38,19 @@ def compare_sessions(
         raise UsageError(
             f"{len(names)} sessions named: expected 2 to {MOST}", hint="loop sessions compare last~1 last"
         )
-    found = [_find(chosen.sessions, name) for name in names]
-    ids = [one.id for one in found]
+    compared = [_find(chosen.sessions, name) for name in names]
+    ids = [session.id for session in compared]
     if len(set(ids)) < len(ids):
-        twice = next(one for one in ids if ids.count(one) > 1)
+        twice = next(session_id for session_id in ids if ids.count(session_id) > 1)
         raise UsageError(f"{twice} is named twice", hint="`loop sessions list` names the others")
-    made = compare(found, _revisions(found, chosen))
+    # Each session's sources against those of the one before.
+    pairs = pairwise(compared)
+    revisions = [history.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairs]
+    comparison = compare(compared, revisions)
     if as_json:
-        screen.data(to_json(Compared(**dict(made))))
+        screen.data(to_json(ComparedSessions(**dict(comparison))))
     else:
-        sections = page.sections(made, wide=as_markdown)
+        sections = page.sections(comparison, wide=as_markdown)
         print_page(f"Sessions {', '.join(ids)}", sections, screen, as_markdown=as_markdown)
     return ExitCode.OK
 
@@ -67,10 +67,6 @@ def _find(root: Path, name: str) -> ComparedSession:
     row, problem = row_of(folder.path)
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")
-    return _seen(folder, row)
-
-
-def _seen(folder: SessionFolder, row: SessionRow) -> ComparedSession:
     head, record = folder.head(), folder.record()
     return ComparedSession(
         id=row.id,
@@ -117,14 +113,9 @@ def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
 
 def _verdicts(record: SessionRecord) -> dict[str, dict[str, ComparedSpeed]]:
     """Verdicts against the baseline; a wrong variant has no other."""
-    found: dict[str, dict[str, ComparedSpeed]] = {}
-    for one in record.verdicts:
-        if one.against == "baseline":
-            judged = ComparedSpeed(verdict=one.verdict, ratio=one.ratio, interval=one.interval)
-            found.setdefault(one.variant, {})[one.workload] = judged
-    return found
-
-
-def _revisions(found: Sequence[ComparedSession], chosen: Project) -> list[Revisions]:
-    """Each session's sources against those of the one before."""
-    return [history.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairwise(found)]
+    verdicts: dict[str, dict[str, ComparedSpeed]] = {}
+    for verdict in record.verdicts:
+        if verdict.against == "baseline":
+            speed = ComparedSpeed(verdict=verdict.verdict, ratio=verdict.ratio, interval=verdict.interval)
+            verdicts.setdefault(verdict.variant, {})[verdict.workload] = speed
+    return verdicts

@@ -1,4 +1,4 @@
-"""A job on another machine, followed to its end: its lines, what it made, and what becomes of the machine then."""
+"""Follow a job on another machine: show its output, bring back its sessions, then keep or stop the machine."""
 
 import datetime
 import os
@@ -25,11 +25,11 @@ from loop.repository.carried import take_branches
 from loop.store.sessions import HEAD, SessionFolder
 
 LOOKS_S = (0.3, 0.3, 0.3, 0.3, 0.5, 0.5, 0.5, 1.0)
-"""Between two looks at a job; the last is repeated. A look takes the other machine 20 ms."""
+"""Seconds between two looks at a job; the last is repeated. A look takes 20 ms of the other machine."""
 AWAY_S = 3600.0 * 12
-"""For so long a machine is tried that does not answer."""
+"""Seconds after which a machine that does not answer is given up."""
 KEPT_BYTES = 64 << 20
-"""What is kept and shown of each stream of a job; a session prints some kilobytes."""
+"""Bytes that are kept and shown of each stream of a job. A session prints some kilobytes."""
 LINE_BYTES = 1 << 20
 """A line that is longer is shown in pieces."""
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
@@ -39,21 +39,18 @@ def until(text: str | None, now: datetime.datetime) -> float | None:
     """`16:00` as seconds since 1970, today or tomorrow. Raises UsageError for anything else."""
     if text is None:
         return None
-    found = CLOCK.fullmatch(text)
-    if not found or int(found[1]) > 23 or int(found[2]) > 59:
+    clock = CLOCK.fullmatch(text)
+    if not clock or int(clock[1]) > 23 or int(clock[2]) > 59:
         raise UsageError(f"--keep-until {text!r}: expected a time of day", hint="--keep-until 16:00")
-    moment = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+    moment = now.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
     return (moment if moment > now else moment + datetime.timedelta(days=1)).timestamp()
 
 
-def follow_job(job: str, screen: Screen) -> int:
-    """Follow a job by its id."""
-    return follow(_chosen(job), screen)
-
-
-def cancel_job(job: str, screen: Screen) -> int:
-    """Have a job end, and see it to its end."""
+def follow_job(job: str, cancel: bool, screen: Screen) -> int:
+    """Follow a job by its id to its end; with `cancel`, have it end first."""
     folder = _chosen(job)
+    if not cancel:
+        return follow(folder, screen)
     sent = noted.read(folder)
     assert sent is not None
     with Connection(host_of(sent)) as connection:
@@ -67,7 +64,7 @@ def cancel_job(job: str, screen: Screen) -> int:
 
 
 def stop_campaign(host: Listed, root: Path, screen: Screen, *, as_json: bool) -> int:
-    """Have the campaign that runs on a machine for these sessions end after its candidate. Raises UsageError."""
+    """End the campaign of these sessions on a machine after its candidate. Raises UsageError where none runs."""
     for folder, sent in reversed([*noted.away(host.name)]):
         if sent.sessions == str(root) and folder.job.words[:1] == ("optimize",):
             with Connection(host) as connection:
@@ -79,11 +76,11 @@ def stop_campaign(host: Listed, root: Path, screen: Screen, *, as_json: bool) ->
 
 def _chosen(name: str) -> JobFolder:
     """A job that was sent to another machine and has not been brought back. Raises UsageError."""
-    found = {folder.id: folder for folder, _ in (*noted.undecided(), *noted.away())}
-    chosen = [*found][-1:] if name == "last" else [one for one in found if one.startswith(name)]
+    folders = {folder.id: folder for folder, _ in (*noted.undecided(), *noted.away())}
+    chosen = [*folders][-1:] if name == "last" else [job for job in folders if job.startswith(name)]
     if len(chosen) == 1:
-        return found[chosen[0]]
-    hint = f"there are {', '.join(found)}" if found else "loop hosts"
+        return folders[chosen[0]]
+    hint = f"there are {', '.join(folders)}" if folders else "loop hosts"
     raise UsageError(f"no job {name!r} is on another machine" if name != "last" else "no job is away", hint=hint)
 
 
@@ -124,12 +121,12 @@ def follow(folder: JobFolder, screen: Screen, there: There | None = None) -> int
 
 
 def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> Seen:
-    """Show lines as they come, until there are no more; the last look."""
+    """Show lines as they come until the job has ended; its last state."""
     streams = _Streams(folder, sent, screen)
     looks, failures, cut = 0, 0, 0.0
     while True:
         try:
-            seen = there.look({folder.id: streams.sizes})[folder.id]
+            look = there.look({folder.id: streams.sizes})[folder.id]
             if cut:
                 screen.say(f"{there.name} answers again")
             cut, failures = 0.0, 0
@@ -142,22 +139,22 @@ def _watched(folder: JobFolder, sent: Sent, there: There, screen: Screen) -> See
             time.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)])
             failures += 1
             continue
-        streams.take(seen)
-        if seen.ended:
+        streams.take(look)
+        if look.ended:
             streams.rest()
-            return seen
-        if not seen.more:
+            return look
+        if not look.more:
             time.sleep(LOOKS_S[min(looks, len(LOOKS_S) - 1)])
             looks += 1
 
 
 class _Streams:
-    """What a job printed, kept in its folder here and shown line by line."""
+    """Output of a job: kept in its folder here, and shown line by line."""
 
     def __init__(self, folder: JobFolder, sent: Sent, screen: Screen) -> None:
         self.folder, self.sent, self.screen = folder, sent, screen
         self.open = {OUT: b"", TALK: b""}
-        """The beginning of a line whose end has not come yet."""
+        """Stream to the part of a line that has come so far."""
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -165,9 +162,9 @@ class _Streams:
         out, talk = ((self.folder.path / name) for name in (OUT, TALK))
         return (out.stat().st_size if out.exists() else 0), (talk.stat().st_size if talk.exists() else 0)
 
-    def take(self, seen: Seen) -> None:
-        """Keep and show what came; of what is too much the end is passed over."""
-        for name, data, size in ((TALK, seen.talk, seen.sizes[1]), (OUT, seen.out, seen.sizes[0])):
+    def take(self, look: Seen) -> None:
+        """Keep and show new output. What is beyond `KEPT_BYTES` is left out."""
+        for name, data, size in ((TALK, look.talk, look.sizes[1]), (OUT, look.out, look.sizes[0])):
             path = self.folder.path / name
             with path.open("ab") as file:
                 file.write(data)
@@ -197,10 +194,10 @@ class _Streams:
 
 def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, last: Seen, screen: Screen) -> int:
     """Take in what a job made; the exit code."""
-    made: list[Path] = []
+    sessions: list[Path] = []
     try:
         if not last.gone:
-            made = _taken_in(folder, sent, there, last, screen)
+            sessions = _taken_in(folder, sent, there, last, screen)
     except LoopError:  # Stopping may take away what is not here yet.
         screen.say(
             f"{sent.host} STILL RUNS AND COSTS: its results are not here; try again: loop jobs follow {folder.id}"
@@ -211,55 +208,45 @@ def _brought_back(folder: JobFolder, sent: Sent, host: Listed, there: There, las
         write_atomic(folder.path / UNDECIDED, "")
     write_atomic(folder.path / RC, str(last.code if last.code is not None else ExitCode.PAUSED))
     there.forget(folder.id)
-    stuck = sent.last and not _left(folder, sent, host, there, made, screen)
+    stuck = sent.last and not _left(folder, sent, host, there, sessions, screen)
     if last.code is None or last.code < 0:
-        raise _lost(folder, sent, made, last)
+        heads = [SessionFolder(session).head() for session in sessions if (session / HEAD).is_file()]
+        again = heads[0].resume_command if heads else "run the same command again"
+        gone = "its folder is not there any more" if last.gone else ""
+        why = gone or last.why or "it was killed, as for lack of memory, or the machine was started again"
+        raise MachineFailure(f"job {folder.id} was lost on {sent.host}: {why}", hint=again)
     return last.code or (ExitCode.GATE_FAILED if stuck else ExitCode.OK)
 
 
-def _lost(folder: JobFolder, sent: Sent, made: list[Path], last: Seen) -> MachineFailure:
-    """What to say of a job whose command has no end."""
-    heads = [SessionFolder(place).head() for place in made if (place / HEAD).is_file()]
-    again = heads[0].resume_command if heads else "run the same command again"
-    gone = "its folder is not there any more" if last.gone else ""
-    why = gone or last.why or "it was killed, as for lack of memory, or the machine was started again"
-    return MachineFailure(f"job {folder.id} was lost on {sent.host}: {why}", hint=again)
-
-
 def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: Screen) -> list[Path]:
-    """Bring back what a job made, and put it where it belongs; its sessions. It may be done again at any point."""
+    """Bring back the job's sessions and branches; the sessions' folders. May be repeated after an interruption."""
     if sent.root:
         patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
-    given = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.given]
-    patiently(lambda: there.collect(folder, BRANCHES, given=given), AWAY_S)
+    names = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.given]
+    patiently(lambda: there.collect(folder, BRANCHES, given=names), AWAY_S)
     if last.state in ENDED:
-        folder.check(given)
-    made = noted.take_in(folder, sent)
-    for place in made:
-        screen.say(f"brought back from {sent.host}: {os.path.relpath(place)}")
-    _take_branches(folder, sent, screen)
-    return made
+        folder.check(names)
+    sessions = noted.take_in(folder, sent)
+    for session in sessions:
+        screen.say(f"brought back from {sent.host}: {os.path.relpath(session)}")
+    bundle = folder.path / BRANCHES
+    if sent.root and bundle.exists():
+        try:
+            branches = take_branches(Path(sent.root), bundle)
+        except LoopError as error:  # Its patch is in the session's folder.
+            screen.say(f"{error.message}; the branches are in {bundle}")
+        else:
+            if branches:
+                screen.say(f"branches from {sent.host}: {', '.join(branches)}")
+    return sessions
 
 
-def _left(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[Path], screen: Screen) -> bool:
-    """Decide what becomes of the machine; False, said loudly, where it was to be stopped and could not be."""
+def _left(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen) -> bool:
+    """Keep or stop the machine. False, after a loud message, where it should be stopped and could not be."""
     try:
-        leave(folder, sent, host, there, made, screen)
+        leave(folder, sent, host, there, sessions, screen)
     except LoopError as error:  # What the command itself found is printed already.
         screen.fail(error)
         return False
     noted.decided(host.name)
     return True
-
-
-def _take_branches(folder: JobFolder, sent: Sent, screen: Screen) -> None:
-    """Take over the branches of sessions; one that cannot be is told: its patch is in the session's folder."""
-    bundle = folder.path / BRANCHES
-    if sent.root and bundle.exists():
-        try:
-            taken = take_branches(Path(sent.root), bundle)
-        except LoopError as error:
-            screen.say(f"{error.message}; the branches are in {bundle}")
-            return
-        if taken:
-            screen.say(f"branches from {sent.host}: {', '.join(taken)}")

@@ -75,7 +75,7 @@ class HostsSetUp(Printed):
     """Each of them."""
 
 
-class Stopped(Printed):
+class StoppedHosts(Printed):
     """Machines whose `stop:` was run."""
 
     host: str
@@ -86,18 +86,17 @@ class Stopped(Printed):
 
 def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """The machines, a row each. Nothing is connected to."""
-    found = known.hosts(own(project(target, Path.cwd())))
     rows = tuple(
         OneHost(
-            name=one.name,
-            ssh=one.host.ssh,
-            labels=one.host.labels,
-            usd_per_hour=one.host.prices,
-            file=str(one.path),
-            jobs=tuple(folder.id for folder, _ in noted.away(one.name)),
-            undecided=tuple(folder.id for folder, _ in noted.undecided(one.name)),
+            name=listed.name,
+            ssh=listed.host.ssh,
+            labels=listed.host.labels,
+            usd_per_hour=listed.host.prices,
+            file=str(listed.path),
+            jobs=tuple(folder.id for folder, _ in noted.away(listed.name)),
+            undecided=tuple(folder.id for folder, _ in noted.undecided(listed.name)),
         )
-        for one in found.values()
+        for listed in known.hosts(own(project(target, Path.cwd()))).values()
     )
     if as_json:
         screen.data(to_json(HostList(hosts=rows)))
@@ -105,9 +104,9 @@ def list_hosts(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     if not rows:
         screen.say(f"no hosts; write {config_folder() / FILE}: format: 1, hosts: {{gpu: {{ssh: me@ADDRESS}}}}")
         return ExitCode.OK
-    cells = [(one.name, one.ssh, _price(one.usd_per_hour), ", ".join(one.jobs) or "-", one.file) for one in rows]
+    cells = [(row.name, row.ssh, _price(row.usd_per_hour), ", ".join(row.jobs) or "-", row.file) for row in rows]
     screen.table(("host", "ssh", "an hour", "jobs there", "file"), cells)
-    for name, job in ((one.name, job) for one in rows for job in one.undecided):
+    for name, job in ((row.name, job) for row in rows for job in row.undecided):
         screen.say(f"{name} may still run and cost money: it was neither kept nor stopped after job {job}")
         screen.say(f"  decide it: loop jobs follow {job}")
         screen.say(f"  or stop it: loop hosts stop {name}")
@@ -126,67 +125,67 @@ def _price(prices: HourPrices | None) -> str:
 def set_up(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Install this `loop` on machines, and name what they lack: on each, even if it cannot be had on another."""
     here = project(target, Path.cwd())
-    found = known.choose(known.hosts(own(here)), host)
-    if any(one.path.parent == here.target for one in found) and not is_trusted(here):
+    hosts = known.choose(known.hosts(own(here)), host)
+    if any(listed.path.parent == here.target for listed in hosts) and not is_trusted(here):
         raise refusal(here)
-    made = _of_each(found, lambda one: _set_up(one, screen), screen)
+    ready = _of_each(hosts, lambda listed: _set_up(listed, screen), screen)
     if as_json:
-        screen.data(to_json(HostsSetUp(hosts=tuple(made))))
+        screen.data(to_json(HostsSetUp(hosts=tuple(ready))))
     return ExitCode.OK
 
 
 def _of_each(hosts: Sequence[Listed], act: Callable[[Listed], T], screen: Screen) -> list[T]:
-    """What is done with each machine. Raises the last error after all were tried; those before it are told."""
-    made, failed = list[T](), list[LoopError]()
-    for one in hosts:
+    """Do something with each machine; the results. Errors are printed, and the last one is raised at the end."""
+    results, failed = list[T](), list[LoopError]()
+    for host in hosts:
         try:
-            made.append(act(one))
+            results.append(act(host))
         except LoopError as error:
             failed.append(error)
     for other in failed[:-1]:
         screen.fail(other)
     if failed:
         raise failed[-1]
-    return made
+    return results
 
 
 def stop(host: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Run `stop:` of machines: of each, even if another's fails. Raises WorkFailed where one goes on running."""
     here = project(target, Path.cwd())
 
-    def stopped(one: Listed) -> None:
-        if one.host.stop is None:
-            raise WorkFailed(still_costs(one, f"{one.path} has no `stop:` for it"), "stop it yourself")
-        stop_machine(one, str(here.target), screen)
+    def stopped(listed: Listed) -> None:
+        if listed.host.stop is None:
+            raise WorkFailed(still_costs(listed, f"{listed.path} has no `stop:` for it"), "stop it yourself")
+        stop_machine(listed, str(here.target), screen)
 
     _of_each(known.choose(known.hosts(own(here)), host), stopped, screen)
     if as_json:
-        screen.data(to_json(Stopped(host=host)))
+        screen.data(to_json(StoppedHosts(host=host)))
     return ExitCode.OK
 
 
 def _set_up(host: Listed, screen: Screen) -> SetUp:
     with reached(host, screen) as there:
-        found = setup.ask(there.connection)
-        setup.refuse_unfit(there.connection, found)
+        facts = setup.ask(there.connection)
+        setup.refuse_unfit(there.connection, facts)
         if running := there.running():
             hint = f"wait for it, or end it: loop jobs follow {running[0]} --cancel"
             raise UsageError(f"{host.name}: job {running[0]} runs with the loop that is there", hint)
-        lacks = tuple(setup.lacks(there.connection, found))
+        lacks = tuple(setup.lacks(there.connection, facts))
         for line in lacks:
             screen.say(f"{host.name}: {line}")
-        wait = "" if found["torch"] else "; torch takes minutes"
-        screen.say(f"{host.name}: installing loop into ~/{setup.HOME}/venv, over Python {found['python']}{wait}")
-        setup.install(there.connection, found)
-        torch = f"torch {found['torch']}" if found["torch"] else "torch of its own"
-        gpus = f"{found['gpus']}, driver {found['driver']}" if found["gpus"] else "no GPU"
+        wait = "" if facts["torch"] else "; torch takes minutes"
+        screen.say(f"{host.name}: installing loop into ~/{setup.HOME}/venv, over Python {facts['python']}{wait}")
+        setup.install(there.connection, facts)
+        torch = f"torch {facts['torch']}" if facts["torch"] else "torch of its own"
+        gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
         screen.say(f"{host.name}: ready, with {torch} and {gpus}")
         screen.say(f"  next: loop run session --on {host.name}")
     return SetUp(
         host=host.name,
-        python=found["python"],
-        torch=found["torch"],
-        gpus=found["gpus"],
-        driver=found["driver"],
+        python=facts["python"],
+        torch=facts["torch"],
+        gpus=facts["gpus"],
+        driver=facts["driver"],
         lacks=lacks,
     )

@@ -10,6 +10,7 @@ from loop.base.errors import ExitCode, LoopError
 from loop.base.places import project
 from loop.base.remarks import remark
 from loop.base.screen import Screen
+from loop.bisect import probe_job
 from loop.bisect.trying import Probed
 from loop.jobs import folder as jobs
 from loop.jobs.folder import JobFolder
@@ -20,8 +21,6 @@ from loop.model.jobs import JobRun
 from loop.model.money import RateCard
 from loop.money.bill import rates_of
 
-SHOWN = 40
-"""Jobs of a table, the newest."""
 LOOK_S = 1.0
 
 
@@ -32,7 +31,7 @@ class JobAnswer(Printed):
     """What became of it."""
 
 
-JobOrProbe = JobAnswer | Probed
+JobOrProbe = JobAnswer | probe_job.Probed
 """What `loop job run` prints: the second where it tried one commit of a bisection."""
 
 
@@ -46,7 +45,9 @@ class JobList(Printed):
 
 
 def run_job(folder: Path, screen: Screen, *, as_json: bool) -> int:
-    """Run the job in a folder; the exit code of its command."""
+    """Run the job in a folder, or one trial of a bisection; the exit code of its command."""
+    if folder.suffix == ".json":
+        return probe_job.show(folder, screen)
     job = JobFolder(folder.absolute())
     code = run(job)
     if as_json:
@@ -60,30 +61,26 @@ def list_jobs(screen: Screen, *, limit: int, watch: bool, as_json: bool) -> int:
     """A table of jobs; with `watch` again whenever it has changed, until all have ended."""
     card, shown = rates(project(None, Path.cwd())), "?"
     while True:
-        found = _found(card, limit)
-        text = to_json(found) if as_json else "\n".join(map(str, found.jobs))
+        ran = tuple(_read(jobs.every()[-limit:]))
+        costs = {job.id: _usd_per_hour(job, card) * _alone_s(job, ran) / 3600 for job in ran}
+        listed = JobList(jobs=ran, usd={job_id: usd for job_id, usd in costs.items() if usd})
+        text = to_json(listed) if as_json else "\n".join(map(str, ran))
         if text != shown:
             if as_json:
                 screen.data(text)
             else:
-                _table(found, screen)
+                _table(listed, screen)
         shown = text
-        if not watch or not any(one.state in ("queued", "running") for one in found.jobs):
+        if not watch or not any(job.state in ("queued", "running") for job in ran):
             return ExitCode.OK
         time.sleep(LOOK_S)
 
 
-def _found(card: RateCard, limit: int) -> JobList:
-    ran = tuple(_read(jobs.every()[-limit:]))
-    costs = {one.id: _usd_per_hour(one, card) * _alone_s(one, ran) / 3600 for one in ran}
-    return JobList(jobs=ran, usd={id_: usd for id_, usd in costs.items() if usd})
-
-
-def _read(found: Iterable[JobFolder]) -> Iterator[JobRun]:
+def _read(folders: Iterable[JobFolder]) -> Iterator[JobRun]:
     """What became of jobs; one that is damaged, or of another version, is named and left out."""
-    for one in found:
+    for folder in folders:
         try:
-            yield one.ran
+            yield folder.ran
         except LoopError as error:
             remark(f"{error.message}; {error.hint}")
 
@@ -92,40 +89,36 @@ def _alone_s(job: JobRun, others: Sequence[JobRun]) -> float:
     """Seconds that a job is charged for: where several shared a host with a price, its share of each second."""
     if job.usd_per_hour is None:
         return job.seconds
-    same = [one for one in others if one.host == job.host and one.usd_per_hour is not None]
+    spans = [
+        (other.began, other.began + other.seconds)
+        for other in others
+        if other.host == job.host and other.usd_per_hour is not None
+    ]
     end = job.began + job.seconds
-    marks = {mark for one in same for mark in (one.began, one.began + one.seconds) if job.began < mark < end}
+    marks = {mark for span in spans for mark in span if job.began < mark < end}
     seconds = 0.0
     for first, last in itertools.pairwise(sorted({job.began, end, *marks})):
-        there = sum(one.began <= first and last <= one.began + one.seconds for one in same)
-        seconds += (last - first) / max(1, there)
+        sharing = sum(began <= first and last <= ended for began, ended in spans)
+        seconds += (last - first) / max(1, sharing)
     return seconds
 
 
 def _usd_per_hour(job: JobRun, card: RateCard) -> float:
+    """The host's price, else that of its device by the rate card."""
     if job.usd_per_hour is not None:
         return job.usd_per_hour
-    found = rates_of(card, "cpu") if job.device == "cpu" else rates_of(card, "cuda", job.device)
-    return sum((rate.usd_per_hour for rate in found), 0.0)
+    charged = rates_of(card, "cpu") if job.device == "cpu" else rates_of(card, "cuda", job.device)
+    return sum((rate.usd_per_hour for rate in charged), 0.0)
 
 
-def _table(found: JobList, screen: Screen) -> None:
-    if not found.jobs:
+def _table(listed: JobList, screen: Screen) -> None:
+    if not listed.jobs:
         screen.say("no jobs: --executor and --on make some")
         return
-    rows = [
-        (one.id, _state(one), one.title, _place(one), f"{one.seconds:.0f}", _usd(found, one)) for one in found.jobs
-    ]
+    rows = []
+    for job in listed.jobs:
+        state = f"{job.state}, {job.tries} times" if job.tries > 1 else job.state
+        place = job.host if job.device == "cpu" else f"{job.device}, {job.host}"
+        usd = f"{listed.usd[job.id]:.3f}" if job.id in listed.usd else "-"
+        rows.append((job.id, state, job.title, place, f"{job.seconds:.0f}", usd))
     screen.table(("job", "state", "work", "where", "s", "$"), rows, wrap=2)
-
-
-def _state(job: JobRun) -> str:
-    return f"{job.state}, {job.tries} times" if job.tries > 1 else job.state
-
-
-def _place(job: JobRun) -> str:
-    return job.host if job.device == "cpu" else f"{job.device}, {job.host}"
-
-
-def _usd(found: JobList, job: JobRun) -> str:
-    return f"{found.usd[job.id]:.3f}" if job.id in found.usd else "-"

@@ -65,7 +65,7 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
         screen.status(f"{task.format}: its own evaluator")
         both.append(two(task, name, finished, finish(verdict_of(task, Path(answer), request.terms))))
     if request.json:
-        verdicts = tuple(JudgedAnswer(**dict(one), agree=one.same) for one in both)
+        verdicts = tuple(JudgedAnswer(**dict(verdicts), agree=verdicts.same) for verdicts in both)
         screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))
     else:
         _show(both, finished, screen)
@@ -74,7 +74,7 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
 
 def _show(both: Sequence[Both], finished: Sequence[Finished], screen: Screen) -> None:
     screen.table(HEADS, map(line, both))
-    for text in (text for one in outputs_of(finished, MeasureOutput) for text in one.not_exercised):
+    for text in (text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised):
         screen.data(f"not exercised: {text}")
     for text in reasons(both):
         screen.prose(text)

@@ -1,4 +1,4 @@
-"""What becomes of a rented machine after its last job: kept or stopped, by the money."""
+"""Keep or stop a rented machine after its last job, whichever costs less."""
 
 import datetime
 import os
@@ -28,7 +28,7 @@ COMMAND_S = 900.0
 """Time for `start:` and `stop:`."""
 
 
-def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[Path], screen: Screen) -> None:
+def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, sessions: list[Path], screen: Screen) -> None:
     """Decide whether the machine is kept, say so with its dollars, and stop it where that was decided.
 
     Raises WorkFailed, loudly, where `stop:` fails: the machine goes on costing money.
@@ -36,18 +36,24 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[
     prices, name = host.host.prices, host.name
     if prices is None and host.host.stop is None:
         return
-    if others := _others(name, folder, there):
+    away = [job for job, _ in noted.away(name) if job.id != folder.id]
+    states = there.look({job.id: (0, 0) for job in away}) if away else {}
+    coming = [job.id for job in away if states[job.id].state == "queued" or held(job.path / LOCK)]
+    if others := [*there.running(), *coming]:
         screen.say(f"{name} stays: {others[0]} runs there")
         return
     _, terms = read_terms(read_text(folder.path / TERMS))
     rate, used = prices.at(terms) if prices else (0.0, None)
-    planned = _planned(sent)
+    planned = None  # Until when the machine is needed, and the hours until then.
+    if sent.keep_until is not None and sent.keep_until > time.time():
+        clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
+        planned = f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
     decision = "keep" if planned else "stop"
     if rate:
         screen.say(
             f"{name} costs ${rate:.2f} an hour ({(used or 'unknown terms').replace('_', ' ')}) while it runs:"
         )
-        stop, gap = _measured(sent, made, rate)
+        stop, gap = _measured(sent, sessions, rate)
         leaving = keeping.leave(rate, stop, gap, planned)
         decision = leaving.decision
         for line in leaving.lines:
@@ -58,26 +64,10 @@ def leave(folder: JobFolder, sent: Sent, host: Listed, there: There, made: list[
         stop_machine(host, sent.project, screen)
 
 
-def _others(name: str, folder: JobFolder, there: There) -> list[str]:
-    """Other jobs that a machine is needed for: those that run there, begin, or are being sent."""
-    away = [one for one, _ in noted.away(name) if one.id != folder.id]
-    seen = there.look({one.id: (0, 0) for one in away}) if away else {}
-    coming = [one.id for one in away if seen[one.id].state == "queued" or held(one.path / LOCK)]
-    return [*there.running(), *coming]
-
-
-def _planned(sent: Sent) -> tuple[str, float] | None:
-    """Until when the machine is needed, and the hours until then; None where that has passed."""
-    if sent.keep_until is None or sent.keep_until <= time.time():
-        return None
-    clock = datetime.datetime.fromtimestamp(sent.keep_until).astimezone()
-    return f"{clock:%H:%M}", (sent.keep_until - time.time()) / 3600
-
-
-def _measured(sent: Sent, made: list[Path], rate: float) -> tuple[StopCost | None, float | None]:
-    """What a stop costs and how long gaps are, by the sessions here on such a machine."""
+def _measured(sent: Sent, sessions: list[Path], rate: float) -> tuple[StopCost | None, float | None]:
+    """Cost of a stop, and hours between sessions, as the sessions here on such a machine measured them."""
     rows = [row for row in index.rows(Path(sent.sessions), last=index.LOOKED_BACK) if not row.recorded]
-    device: Device = SessionFolder(made[-1]).head().device if made else "cuda"
+    device: Device = SessionFolder(sessions[-1]).head().device if sessions else "cuda"
     here = [row for row in rows if row.device == device]
     restart = keeping.restart_of(here, device)
     if restart is None:
@@ -107,7 +97,7 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
 
 
 def still_costs(host: Listed, why: str) -> str:
-    """What to say of a machine that was to be stopped and runs."""
+    """The message about a machine that should be stopped and still runs."""
     prices = host.host.prices
     each = f" ${prices.at(None)[0]:.2f} an hour" if prices else " money"
     return f"{host.name} STILL RUNS AND COSTS{each}: {why}"
@@ -117,5 +107,5 @@ def run_here(command: str, host: Listed) -> None:
     """Run `start:` or `stop:` of a machine on this one. Raises WorkFailed where it fails."""
     done = finish(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
     if not done.ok:
-        said = next((line for line in reversed(done.errors.splitlines()) if line.strip()), done.how)
-        raise WorkFailed(f"{host.path}: `{command}` failed: {said.strip()[:300]}", hint="run it yourself")
+        last = next((line for line in reversed(done.errors.splitlines()) if line.strip()), done.how)
+        raise WorkFailed(f"{host.path}: `{command}` failed: {last.strip()[:300]}", hint="run it yourself")

@@ -24,10 +24,10 @@ def _completion(names: Callable[[Project], Iterable[str]]) -> Completion:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         target = ctx.params.get("target")
         try:
-            found = list(names(project(Path(target) if target else None, Path.cwd())))
+            known = list(names(project(Path(target) if target else None, Path.cwd())))
         except (LoopError, OSError, ValueError):
             return []
-        return [name for name in found if name.startswith(incomplete)]
+        return [name for name in known if name.startswith(incomplete)]
 
     return complete
 
@@ -43,9 +43,9 @@ def _defined(project: Project, what: str) -> Iterable[str]:
         return []
 
 
-def _files(project: Project, ours: str, own: str) -> Iterator[str]:
+def _files(project: Project, bundled: str, own: str) -> Iterator[str]:
     """Names of definitions: those that ship with loop, and the project's."""
-    for folder in filter(None, (shipped(ours), project.own(own))):
+    for folder in filter(None, (shipped(bundled), project.own(own))):
         yield from sorted(path.stem for path in folder.glob("*.yaml"))
 
 
@@ -88,18 +88,18 @@ KNOWN = {
     plans: ("plan", _plans),
     sessions: ("session", _sessions),
 }
-"""What completes a parameter whose values have to be known, to their kind and to what lists them."""
+"""Completion of a parameter to the kind of its values and to the function that lists them."""
 
 
-def refuse_unknown(parameters: Iterable[Parameter], given: Mapping[str, Any]) -> None:
+def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> None:
     """Raise UsageError for a target, variant, workload set, pattern, plan or session that is not there."""
-    target = given.get("target")
+    target = values.get("target")
     if target is not None and target.name != MANIFEST and not (target / MANIFEST).is_file():
         if not target.exists():
             project(target, Path.cwd())  # Raises; a task in another format has names of its own.
         return
-    for one in parameters:
-        value, completed = given.get(one.name), one.annotation.__metadata__[0].autocompletion
+    for parameter in parameters:
+        value, completed = values.get(parameter.name), parameter.annotation.__metadata__[0].autocompletion
         if value and completed in KNOWN:
             kind, names = KNOWN[completed]
             here = project(target, Path.cwd())
@@ -110,14 +110,14 @@ def refuse_unknown(parameters: Iterable[Parameter], given: Mapping[str, Any]) ->
 
 
 def _is_known(kind: str, name: str, known: Sequence[str], here: Project) -> bool:
-    """Whether it may be there: one workload is written with its sizes, a session by its beginning."""
+    """Whether a name may exist: a workload may be given by its sizes, a session by the beginning of its id."""
     if kind == "workload set":
         return name in known or not re.fullmatch("[a-z][a-z0-9_-]*", name)
     if kind != "session":
         return name in known
     imported = any(True for _ in here.sessions.glob("*/recorded.json"))  # They have other names, too.
     ids = known[1:]
-    return imported or any(one.startswith(name) or name.startswith("last") for one in ids)
+    return imported or any(session.startswith(name) or name.startswith("last") for session in ids)
 
 
 def _unknown(kind: str, name: str, known: Sequence[str], here: Project) -> UsageError:

@@ -51,7 +51,7 @@ def where_of(target: Path | None) -> list[str]:
     return ["--target", str(target)] if target else []
 
 
-class Benefit(Model):
+class SessionBenefit(Model):
     """What a session may bring."""
 
     text: str
@@ -96,7 +96,7 @@ class NextSession(Printed):
     """What it costs."""
     predicted: Predicted | None
     """Both with their intervals."""
-    benefit: Benefit
+    benefit: SessionBenefit
     """What it may bring."""
     why: tuple[str, ...]
     """What in the records leads to it."""
@@ -121,10 +121,10 @@ def _fields(first: Proposal, others: tuple[Idea, ...]) -> NextSession:
         expected_minutes=known.seconds / 60 if known else None,
         expected_usd=known.usd if known else None,
         predicted=known,
-        benefit=Benefit(usd=first.benefit_usd, **vars(first.benefit)),
+        benefit=SessionBenefit(usd=first.benefit_usd, **vars(first.benefit)),
         why=first.idea.why,
         command=first.command,
         wrong=first.wrong,
         unjudged=first.unjudged,
-        others=tuple(OtherIdea(objective=one.objective, plan=one.plan, why=one.why) for one in others),
+        others=tuple(OtherIdea(objective=other.objective, plan=other.plan, why=other.why) for other in others),
     )

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,32 +39,34 @@ from loop.store.past_changes import needed
 from loop.store.sessions import SessionFolder
 
 TTL_S = 12 * 3600.0
-"""A job is ended there after so long, where no budget is named: nobody may come back to it."""
+"""Seconds after which a job without a budget is ended there: nobody may come back to it."""
 AFTER_BUDGET_S = 1800.0
 LARGEST_BYTES = 2 << 30
-"""Bytes of a project that are sent."""
+"""Bytes of a project that are sent at most."""
 SPARE_KB = 512 << 10
-"""Room that a job needs there besides."""
+"""KiB that a job needs there besides what is sent."""
 PAST = 20
-"""Sessions that are sent besides those that the next one needs."""
+"""Newest sessions that are sent: the next one predicts from them."""
 UNSENT = ("lock", ".reserve")
 CHECK = "kernels check"
-"""The command after which work goes on."""
+"""The command after which the machine is kept: its user goes on editing."""
 STARTS_S = 600.0
 """Time for a machine to answer after it was started."""
 
 
-def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
-    """Do what a command line asks for on the machine that it names; the exit code of the command there."""
-    asked = {name: value for name, value in given.items() if name not in ("on", "keep_until")}
-    if not given.get("on"):
+def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
+    """Run a command on the machine that `--on` names: send the project, follow the job. Returns its exit code."""
+    asked = {name: value for name, value in values.items() if name not in ("on", "keep_until")}
+    if not values.get("on"):
         raise UsageError("--keep-until is for the machine that --on names", hint="--on HOST --keep-until 16:00")
-    until = following.until(given.get("keep_until"), datetime.datetime.now().astimezone())
+    until = following.until(values.get("keep_until"), datetime.datetime.now().astimezone())
     setting = trusted_setting(asked.get("target"), screen)
-    host = _host(str(given["on"]), setting.project)
+    if made_of(setting.project.target):
+        raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
+    (host, *_) = known.choose(known.hosts(own(setting.project)), str(values["on"]))
     if asked.get("stop"):
         return following.stop_campaign(host, setting.project.sessions, screen, as_json=bool(asked.get("json")))
-    resumed = _resumed(asked, setting.project)
+    resumed = sessions.find(setting.project.sessions, asked["resume"]) if asked.get("resume") else None
     if resumed is not None:  # What it runs is told there to be allowed.
         allow_session(resumed.path, resumed.head(), setting, screen)
     sending = _Sending.of(setting.project)
@@ -74,19 +76,35 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         screen.say(f"job {folder.id} has not been brought back from {host.name} yet")
         return following.follow(folder, screen)
     with reached(host, screen) as there, contextlib.ExitStack() as sends:
-        sends.enter_context(locked(_lock(host, sending)))
+        locks = state_folder() / "trees"
+        locks.mkdir(parents=True, exist_ok=True)
+        sends.enter_context(locked(locks / f"{host.name}-{sending.tree}"))
         ready = there.ready(sending.tree)
         _check(ready, sending, there, screen)
         project = f"{ready.home}/{HOME}/trees/{sending.tree}"
         if sending.target is not None:
             asked["target"] = f"{project}/{sending.target}"
         past = _past(setting.project, resumed)
-        files = _files(setting.project, past)
+        root = setting.project.sessions
+        every = (path for name in past for path in (root / name).rglob("*"))
+        files = [path.relative_to(root).as_posix() for path in every if path.name not in UNSENT]
         config = settings(sending.root) if sending.root else ""
         folder = _prepared(command, asked, f"{project}/{sending.cwd}", resumed)
         last = command.words != CHECK and not asked.get("dry_run")
-        sent = _sent(host, setting.project, sending, ready.home, past, resumed)
-        sent = sent.model_copy(update={"last": last, "keep_until": until})
+        going_on = resumed.id if resumed else ""
+        sent = Sent(
+            host=host.name,
+            project=None if own(setting.project) is None else str(setting.project.target),
+            sessions=str(root),
+            root=str(sending.root or ""),
+            tree=sending.tree,
+            home=ready.home,
+            resumed=going_on,
+            given=tuple(name for name in past if name != going_on),
+            began=time.time(),
+            last=last,
+            keep_until=until,
+        )
         variables = _variables(host, setting.project, resumed)
         sends.enter_context(locked(folder.path / LOCK))
         noted.write(folder, sent)
@@ -99,39 +117,8 @@ def run(command: Command, given: Mapping[str, Any], screen: Screen) -> int:
         return following.follow(folder, screen, there)
 
 
-def _host(word: str, project: Project) -> Listed:
-    """The machine of this name or label. Raises UsageError where it cannot take what the project is."""
-    if made_of(project.target):
-        raise UsageError("--on: a task of another format is judged here only", hint="loop targets inspect TASK")
-    (host, *_) = known.choose(known.hosts(own(project)), word)
-    return host
-
-
-def _sent(
-    host: Listed,
-    project: Project,
-    sending: "_Sending",
-    home: str,
-    past: Sequence[str],
-    resumed: SessionFolder | None,
-) -> Sent:
-    """What is known here of a job that goes there now."""
-    going_on = resumed.id if resumed else ""
-    return Sent(
-        host=host.name,
-        project=None if own(project) is None else str(project.target),
-        sessions=str(project.sessions),
-        root=str(sending.root or ""),
-        tree=sending.tree,
-        home=home,
-        resumed=going_on,
-        given=tuple(one for one in past if one != going_on),
-        began=time.time(),
-    )
-
-
 def _away(host: Listed, project: Project, sending: "_Sending", resumed: SessionFolder | None) -> JobFolder | None:
-    """A job that has not been brought back and has to be before another is sent: of this checkout, or session."""
+    """A job of this checkout, or of the resumed session, that has to be brought back before another is sent."""
     for folder, sent in noted.away(host.name):
         if sent.root and sent.tree == sending.tree:
             return folder
@@ -140,16 +127,9 @@ def _away(host: Listed, project: Project, sending: "_Sending", resumed: SessionF
     return None
 
 
-def _lock(host: Listed, sending: "_Sending") -> Path:
-    """The file that is held while something is sent to a folder of a machine."""
-    place = state_folder() / "trees"
-    place.mkdir(parents=True, exist_ok=True)
-    return place / f"{host.name}-{sending.tree}"
-
-
 @contextlib.contextmanager
 def _forgotten_unless_sent(folder: JobFolder) -> Iterator[None]:
-    """What is done before a job is sent. Where that fails there is no job."""
+    """Remove the job's folder where sending it fails."""
     try:
         yield
     except BaseException:
@@ -158,11 +138,11 @@ def _forgotten_unless_sent(folder: JobFolder) -> Iterator[None]:
 
 
 def _check(ready: Ready, sending: "_Sending", there: There, screen: Screen) -> None:
-    """Say that a clock is off. Raises UsageError where there is no room for what would be sent."""
+    """Warn where the clocks differ. Raises UsageError where the disk there is too full for what would be sent."""
     needed_kb = sending.kilobytes + SPARE_KB
     if ready.free_kb < needed_kb:
-        said = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
-        raise UsageError(said, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
+        why = f"{there.name} has {ready.free_kb >> 10} MiB free; {needed_kb >> 10} are needed"
+        raise UsageError(why, f"free some there: ssh {shlex.join(there.connection.words)} 'du -sh {HOME}/*'")
     if ready.skew_s:
         screen.say(f"the clock of {there.name} is {ready.skew_s / 60:+.0f} min from here: dates there are off")
 
@@ -174,7 +154,7 @@ def own(project: Project) -> Path | None:
 
 @contextlib.contextmanager
 def reached(host: Listed, screen: Screen) -> Iterator[There]:
-    """A machine that answers; it is started where it does not and `start:` says how."""
+    """Connect to a machine. One that does not answer is started by its `start:`, if it has one."""
     with Connection(host) as connection:
         try:
             connection.connect()
@@ -187,14 +167,9 @@ def reached(host: Listed, screen: Screen) -> Iterator[There]:
         yield There(connection)
 
 
-def _resumed(asked: Mapping[str, Any], project: Project) -> SessionFolder | None:
-    """The session that goes on, if one does."""
-    return sessions.find(project.sessions, asked["resume"]) if asked.get("resume") else None
-
-
 @dataclass(frozen=True)
 class _Sending:
-    """What is sent of a project: the checkout around it, else its folder; nothing of what ships with `loop`."""
+    """Files to send: the checkout around a project, else its folder. The bundled target is there already."""
 
     root: Path | None
     target: str | None
@@ -218,11 +193,11 @@ class _Sending:
         target = project.target.resolve().relative_to(root).as_posix() if checkout else None
         digest = content_hash([boot_host(), str(root)])[:12]
         word = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in root.name)[:40]
-        made = cls(root, target, cwd, names, f"{word or 'root'}-{digest}")
-        if made.kilobytes << 10 > LARGEST_BYTES:
-            said = f"{root}: {made.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
-            raise UsageError(said, hint="name what nobody needs there in .gitignore")
-        return made
+        sending = cls(root, target, cwd, names, f"{word or 'root'}-{digest}")
+        if sending.kilobytes << 10 > LARGEST_BYTES:
+            why = f"{root}: {sending.kilobytes >> 10} MiB would be sent, more than {LARGEST_BYTES >> 20}"
+            raise UsageError(why, hint="name what nobody needs there in .gitignore")
+        return sending
 
     @property
     def kilobytes(self) -> int:
@@ -231,7 +206,7 @@ class _Sending:
 
 
 def boot_host() -> str:
-    """What tells this machine from others that send to the same one."""
+    """An id of this machine, so that two that send to the same host use different folders there."""
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
         with contextlib.suppress(OSError):
             return path.read_text().strip()
@@ -262,16 +237,10 @@ def _prepared(command: Command, asked: Mapping[str, Any], cwd: str, resumed: Ses
 
 
 def _past(project: Project, resumed: SessionFolder | None) -> list[str]:
-    """Sessions that the next one looks back on, and the one that goes on."""
-    recent = [one.id for one in sessions.every(project.sessions)[-PAST:]]
-    found = {*recent, *needed(project.sessions), *([resumed.id] if resumed else [])}
-    return sorted(name for name in found if noted.SESSION.fullmatch(name))
-
-
-def _files(project: Project, past: Sequence[str]) -> list[str]:
-    """The files of these sessions, as paths below the folder of all."""
-    found = (path for name in past for path in (project.sessions / name).rglob("*"))
-    return [path.relative_to(project.sessions).as_posix() for path in found if path.name not in UNSENT]
+    """Names of the sessions to send: those that the next one learns from, and the one that is resumed."""
+    recent = [session.id for session in sessions.every(project.sessions)[-PAST:]]
+    names = {*recent, *needed(project.sessions), *([resumed.id] if resumed else [])}
+    return sorted(name for name in names if noted.SESSION.fullmatch(name))
 
 
 def _is_sent(project: Project) -> bool:
@@ -280,13 +249,13 @@ def _is_sent(project: Project) -> bool:
 
 
 def _variables(host: Listed, project: Project, resumed: SessionFolder | None) -> dict[str, str]:
-    """What the command there is told: price, trust, GPUs."""
+    """Environment of the command there: the machine's price, what the user trusts, and its GPUs."""
     trusted = [trust.definition_hash(project)] if _is_sent(project) else []
     if resumed is not None:
         head = resumed.head()
         trusted += [trust.digest_of(trust.session_runs(head))]
     written = datetime.datetime.fromtimestamp(host.path.stat().st_mtime, datetime.UTC).date()
-    told = Hosted(
+    hosted = Hosted(
         name=host.name,
         target=None if project.bundled else str(project.target),
         prices=host.host.prices,
@@ -295,4 +264,4 @@ def _variables(host: Listed, project: Project, resumed: SessionFolder | None) ->
     )
     gpus = host.host.gpus
     visible = {} if gpus is None else {VISIBLE: ",".join(map(str, gpus))}
-    return {VARIABLE: told.as_text(), **visible}
+    return {VARIABLE: hosted.as_text(), **visible}

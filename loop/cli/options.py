@@ -1,4 +1,4 @@
-"""Parameters that several commands share."""
+"""Parameters that several commands share. Help names the value of an option by its type, unless `metavar` does."""
 
 from pathlib import Path
 from typing import Annotated
@@ -44,11 +44,9 @@ ByOption = Annotated[
         autocompletion=names.variants,
     ),
 ]
-Threads = Annotated[
-    int | None, Option(metavar="NUMBER", help="CPU threads of each process. Default: all cores but one.")
-]
-Seed = Annotated[int, Option(metavar="NUMBER", help="Seed of all inputs.")]
-NewSeed = Annotated[int | None, Option(metavar="NUMBER", help="Seed of all inputs. Default: a new one.")]
+Threads = Annotated[int | None, Option(help="CPU threads of each process. Default: all cores but one.")]
+Seed = Annotated[int, Option(help="Seed of all inputs.")]
+NewSeed = Annotated[int | None, Option(help="Seed of all inputs. Default: a new one.")]
 Sets = Annotated[
     list[str] | None,
     Option(
@@ -58,26 +56,22 @@ Sets = Annotated[
     ),
 ]
 Gpu = Annotated[str, Option(metavar="NAME", help="A GPU of the target's `devices`; it need not be at hand.")]
-Form = Annotated[
-    str | None, Option("--format", metavar="TEXT", help="Read the task as this format. Default: recognised.")
-]
+Form = Annotated[str | None, Option("--format", help="Read the task as this format. Default: recognised.")]
 Task = Annotated[Path, Argument(metavar="PATH", help="A task; see `loop targets inspect`.")]
 Evaluator = Annotated[Path | None, Option(metavar="DIR", help="Checkout of the evaluator of the task's format.")]
 EvaluatorPython = Annotated[
     str | None, Option(metavar="PATH", help="Interpreter that has what it needs.", envvar="LOOP_EVALUATOR_PYTHON")
 ]
-Hypothesis = Annotated[
-    str, Option(metavar="TEXT", help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")
-]
+TheirLimit = Annotated[float, Option(help="For their evaluator, a time for each answer.", min=0)]
+Hypothesis = Annotated[str, Option(help="What you think is wrong and have changed.", envvar="LOOP_HYPOTHESIS")]
 WatchPreemption = Annotated[
     str,
     Option(
-        metavar="TEXT",
         help="auto, gcp, aws, azure or off: pause when the cloud takes the machine away.",
         envvar="LOOP_WATCH_PREEMPTION",
     ),
 ]
-MaxUsd = Annotated[float | None, Option(metavar="NUMBER", help="End when AI and machine cost so much.")]
+MaxUsd = Annotated[float | None, Option(help="End when AI and machine cost so much.")]
 On = Annotated[str | None, Option(metavar="HOST", help="Run on this machine of hosts.yaml, by its name or label.")]
 KeepUntil = Annotated[
     str | None, Option(metavar="HH:MM", help="With --on: leave that machine running, for you need it until then.")
@@ -90,12 +84,13 @@ Executor = Annotated[
         autocompletion=lambda: ["local", "ssh", "ray", "slurm"],
     ),
 ]
-Width = Annotated[
-    int, Option(metavar="NUMBER", help="Candidates, or jobs of --executor, at a time.", min=1, max=256)
-]
+Width = Annotated[int, Option(help="Candidates, or jobs of --executor, at a time.", min=1, max=256)]
 PatternName = Annotated[
     str,
     Argument(metavar="NAME", help="Name of a pattern; see `loop patterns list`.", autocompletion=names.patterns),
+]
+SessionName = Annotated[
+    str, Argument(metavar="ID", help="An id, its beginning, or last.", autocompletion=names.sessions)
 ]
 JobId = Annotated[str, Argument(metavar="ID", help="An id of a job, or last.")]
 HostName = Annotated[str, Argument(metavar="HOST", help="Name or label in hosts.yaml.")]

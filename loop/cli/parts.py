@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loop.actions import ACTIONS
 from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.base.screen import Screen
@@ -19,43 +20,34 @@ from loop.steps.spread import write_samples
 
 
 @dataclass(frozen=True)
-class StepRequest:
-    """What the user, or an executor, asked for."""
+class StepRequest(BenchRequest):
+    """One action of the table. `what` stays empty."""
 
-    action: str
-    given: str
+    action: str = ""
+    arguments: str = "{}"
     """The action's arguments, a JSON object."""
-    target: Path | None
-    device: str
-    variants: Sequence[str]
-    threads: int | None
-    seed: int
-    workloads: Sequence[str]
-    checks: Sequence[str]
-    budget_s: float
-    limit_s: float
-    samples: Path | None
+    checks: Sequence[str] = ()
+    budget_s: float = 60
+    limit_s: float = 600
+    samples: Path | None = None
     """Where raw samples go."""
-    json: bool
 
 
-def run_step(asked: StepRequest, screen: Screen) -> int:
+def run_step(request: StepRequest, screen: Screen) -> int:
     """Do one step on the target; the exit code."""
-    from loop.actions import ACTIONS
-
-    action, samples = asked.action, asked.samples
+    action, samples = request.action, request.samples
     if action not in ACTIONS:
         raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
     if samples is not None and not samples.absolute().parent.is_dir():
         raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
-    setting = with_given(trusted_setting(asked.target, screen), [*asked.workloads, *asked.checks])
+    setting = with_given(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
     step = Step(
         id="step",
         title=action,
         action=action,
-        arguments=_read(asked.given),
-        budget_s=asked.budget_s,
-        limit_s=asked.limit_s,
+        arguments=_read(request.arguments),
+        budget_s=request.budget_s,
+        limit_s=request.limit_s,
     )
     pattern = Pattern(
         format=1,
@@ -72,19 +64,9 @@ def run_step(asked: StepRequest, screen: Screen) -> int:
         name="step",
         title=action,
         patterns=("step",),
-        workloads=tuple(asked.workloads) or (next(iter(setting.target.workloads)),),
-        checks=tuple(asked.checks),
-        budget=PlanBudget(minutes=asked.limit_s / 60),
-    )
-    request = BenchRequest(
-        "step",
-        asked.variants,
-        asked.target,
-        asked.device,
-        asked.workloads,
-        asked.threads,
-        asked.seed,
-        json=asked.json,
+        workloads=tuple(request.workloads) or (next(iter(setting.target.workloads)),),
+        checks=tuple(request.checks),
+        budget=PlanBudget(minutes=request.limit_s / 60),
     )
     chosen = choose(request, setting.target)
 
@@ -96,10 +78,10 @@ def run_step(asked: StepRequest, screen: Screen) -> int:
     return shown(request, *walk_alone(setting, plan, pattern, chosen, request, screen, store, warm=True), screen)
 
 
-def _read(given: str) -> dict[str, Any]:
+def _read(text: str) -> dict[str, Any]:
     """The arguments of the action. Raises UsageError for what is no JSON object."""
     with contextlib.suppress(ValueError):
-        found = json.loads(given)
-        if isinstance(found, dict):
-            return found
-    raise UsageError(f"--with {given!r}: expected a JSON object", hint="""--with '{"seeds": 2}'""")
+        arguments = json.loads(text)
+        if isinstance(arguments, dict):
+            return arguments
+    raise UsageError(f"--with {text!r}: expected a JSON object", hint="""--with '{"seeds": 2}'""")

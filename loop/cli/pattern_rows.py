@@ -3,7 +3,7 @@
 What is wrong with a pattern is said by `loop patterns check`, and by every command that runs one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,11 @@ from typing_extensions import TypedDict
 
 from loop.base.documents import load_yaml, to_json
 from loop.base.errors import ExitCode
-from loop.base.places import Project, project, shipped
+from loop.base.places import project, shipped
 from loop.base.screen import Screen
+
+LOOKED_BACK = 50
+"""Sessions whose failures a search looks through."""
 
 
 class PatternRow(TypedDict):
@@ -34,11 +37,16 @@ class PatternList(TypedDict):
     patterns: list[PatternRow]
 
 
-def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """All patterns, a row each."""
+def list_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """All patterns, a row each; with words, those that answer a problem."""
+    if words:
+        return _search(words, target, screen, as_json=as_json)
     chosen = project(target, Path.cwd())
-    try:
-        rows = _rows(chosen)
+    folders = [folder for folder in (shipped("patterns"), chosen.own("patterns")) if folder]
+    paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    try:  # A project's own pattern replaces a bundled one of its name.
+        named = {row["name"]: row for row in (summary(load_yaml(path).data) for path in paths)}
+        rows = sorted(named.values(), key=lambda row: int(row["number"]))
     except (KeyError, TypeError, AttributeError):
         from loop.library import definitions
 
@@ -46,12 +54,26 @@ def list_patterns(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     return show_rows(rows, screen, as_json=as_json)
 
 
-def _rows(chosen: Project) -> list[PatternRow]:
-    """By number; a project's own pattern replaces a bundled one of its name. Raises where a file is no pattern."""
-    folders = [folder for folder in (shipped("patterns"), chosen.own("patterns")) if folder]
-    paths = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
-    named = {row["name"]: row for row in (summary(load_yaml(path).data) for path in paths)}
-    return sorted(named.values(), key=lambda row: int(row["number"]))
+def _search(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Patterns by what they are for, the best first; those with some of the words where none has all."""
+    from loop.learning.searching import Entry, failures_of, pattern_fields, search
+    from loop.library import definitions
+    from loop.store import index
+
+    question, chosen = " ".join(words), project(target, Path.cwd())
+    patterns = definitions.patterns(chosen)
+    failures = failures_of(index.rows(chosen.sessions, last=LOOKED_BACK))
+    hits = search(
+        question,
+        [Entry(name, pattern_fields(read.value, failures.get(name, ()))) for name, read in patterns.items()],
+    )
+    if not hits and not as_json:
+        screen.say(f"no pattern mentions {question!r}; `loop patterns list` shows all")
+        return ExitCode.GATE_FAILED
+    if hits and hits[0].matched < hits[0].asked:
+        screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
+    rows = [summary(patterns[hit.key].value.model_dump(mode="json")) for hit in hits]
+    return show_rows(rows, screen, as_json=as_json)
 
 
 def summary(pattern: Mapping[str, Any]) -> PatternRow:

@@ -1,21 +1,16 @@
 """`loop patterns list WORD`, `loop patterns show`, `loop plan list`: look at definitions; nothing executes."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
-from loop.cli.pattern_rows import show_rows, summary
 from loop.learning.statistics import PatternStatistics
 from loop.library import definitions
 from loop.model.base import Printed
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
-
-LOOKED_BACK = 50
-"""Sessions whose failures a search looks through."""
 
 
 class ShownPattern(Printed, Pattern):
@@ -34,27 +29,6 @@ class PlanList(Printed):
 
     plans: tuple[Plan, ...]
     """By name."""
-
-
-def search_patterns(words: Sequence[str], target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Patterns by what they are for, the best first; those with some of the words where none has all."""
-    from loop.learning.searching import Entry, failures_of, pattern_fields, search
-    from loop.store import index
-
-    question, chosen = " ".join(words), project(target, Path.cwd())
-    patterns = definitions.patterns(chosen)
-    failures = failures_of(index.rows(chosen.sessions, last=LOOKED_BACK))
-    hits = search(
-        question,
-        [Entry(name, pattern_fields(read.value, failures.get(name, ()))) for name, read in patterns.items()],
-    )
-    if not hits and not as_json:
-        screen.say(f"no pattern mentions {question!r}; `loop patterns list` shows all")
-        return ExitCode.GATE_FAILED
-    if hits and hits[0].matched < hits[0].asked:
-        screen.say(f"no pattern has all of these words; with {hits[0].matched} of {hits[0].asked}:")
-    rows = [summary(patterns[hit.key].value.model_dump(mode="json")) for hit in hits]
-    return show_rows(rows, screen, as_json=as_json)
 
 
 def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -87,10 +61,10 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
 
 def list_plans(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """All plans, a row each."""
-    found = definitions.plans(project(target, Path.cwd()))
+    plans = [read.value for read in definitions.plans(project(target, Path.cwd())).values()]
     if as_json:
-        screen.data(to_json(PlanList(plans=tuple(read.value for read in found.values()))))
+        screen.data(to_json(PlanList(plans=tuple(plans))))
         return ExitCode.OK
-    rows = [(p.name, len(p.patterns), f"{p.budget.minutes:g}", p.title) for p in (r.value for r in found.values())]
+    rows = [(plan.name, len(plan.patterns), f"{plan.budget.minutes:g}", plan.title) for plan in plans]
     screen.table(("plan", "patterns", "min", "objective"), rows)
     return ExitCode.OK

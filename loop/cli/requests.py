@@ -7,23 +7,23 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from loop.agents.results import stated
 from loop.base.documents import to_json, write_atomic
 from loop.base.errors import ExitCode, UsageError
 from loop.base.locks import held
-from loop.base.places import Project
 from loop.base.screen import Screen
+from loop.cli.command import asked
 from loop.formats.translated import made_of
 from loop.jobs import executor
 from loop.learning.predicting import Foreseen
 from loop.library import trust
 from loop.model.base import Printed
-from loop.model.campaign import Campaign
+from loop.model.campaign import TUNER, Campaign
 from loop.model.exported import ExportedSession
 from loop.optimize.stopping import STOP
 from loop.session.bounds import Asked
 from loop.session.opening import SessionRequest
-from loop.session.run import resume_session
-from loop.session.run import run_session as run_new
+from loop.session.run import resume_session, run_session
 from loop.steps.setting import read_setting, what_runs
 from loop.store import sessions
 from loop.store.sessions import SessionFolder
@@ -59,21 +59,80 @@ FLAGS |= {name: f"max_{name}" for name in ("minutes", "tokens", "usd")}
 """Field of a campaign to option, where their names differ."""
 
 
-def run_session(request: SessionRequest, resume: str | None, screen: Screen) -> int:
+def start_session(
+    *,
+    target: Path | None,
+    budget_minutes: float | None,
+    max_usd: float | None,
+    ai_usd: float | None,
+    evaluator: Path | None,
+    executor: str,
+    width: int,
+    resume: str | None,
+    screen: Screen,
+    **values: Any,
+) -> int:
+    """`loop run session`: walk a plan, or go on with a session."""
+    request = asked(
+        SessionRequest,
+        values,
+        target=target,
+        asked=bounds(budget_minutes, max_usd),
+        ai=stated(ai_usd),
+        attended=os.environ.get("LOOP_ATTENDED", "") not in ("", "0"),
+        theirs=terms_of(evaluator, target),
+        campaign=campaign(usd=max_usd, executor=executor, width=width),
+    )
+    return _run(request, resume, screen)
+
+
+def start_pattern(*, screen: Screen, **values: Any) -> int:
+    """`loop run pattern`: one pattern as a session."""
+    return _run(asked(SessionRequest, values, asked=bounds()), None, screen)
+
+
+def start_campaign(
+    *,
+    target: Path | None,
+    plan: str,
+    proposer: str,
+    watch_preemption: str,
+    stop: bool,
+    resume: str | None,
+    screen: Screen,
+    **values: Any,
+) -> int:
+    """`loop optimize`: begin a campaign, go on with one, or have one end."""
+    if stop:
+        return stop_campaign(target, screen, as_json=values["json"])
+    flags = {field: FLAGS.get(field, field) for field in Campaign.model_fields}
+    limits = {field: values[flag] for field, flag in flags.items() if flag in values}
+    request = asked(
+        SessionRequest,
+        values,
+        target=target,
+        plan=None if resume else "tune" if proposer == TUNER else plan,
+        asked=bounds(watch=watch_preemption),
+        campaign=campaign(**limits, proposer=proposer),
+    )
+    if resume is None and request.campaign.unattended:
+        for other in _running(read_setting(request.target).project.sessions):
+            screen.say(
+                f"campaign {other.id} runs on this target: they take turns to measure, and share nothing they keep"
+            )
+    return _run(request, resume, screen)
+
+
+def _run(request: SessionRequest, resume: str | None, screen: Screen) -> int:
     """Walk a plan, or go on with a session: its id, or `last`."""
     if request.decline and resume is None:
         raise UsageError("--decline answers a session that waits", hint="loop run session --resume last --decline")
-    return run_new(request, screen) if resume is None else resume_session(resume, request, screen)
+    return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
 def bounds(minutes: float | None = None, usd: float | None = None, watch: str | None = None) -> Asked:
     """What a session may take; `watch`: which cloud may take the machine away."""
     return Asked(minutes, usd, watch or os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
-
-
-def attended() -> bool:
-    """Whether somebody says that they attend to the session, so that their time is charged."""
-    return os.environ.get("LOOP_ATTENDED", "") not in ("", "0")
 
 
 def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:
@@ -109,16 +168,6 @@ def campaign(**fields: Any) -> Campaign:
         raise UsageError(f"{flag}: {first['msg'].lower()}", hint="loop optimize --help") from error
 
 
-def announce_others(request: SessionRequest, screen: Screen) -> None:
-    """Name the campaigns of programs that run on the same target."""
-    if not request.campaign.unattended:
-        return
-    for other in _running(read_setting(request.target).project.sessions):
-        screen.say(
-            f"campaign {other.id} runs on this target: they take turns to measure, and share nothing they keep"
-        )
-
-
 def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """Have the campaign that runs here end after its candidate."""
     root = read_setting(target).project.sessions
@@ -133,8 +182,8 @@ def stop_campaign(target: Path | None, screen: Screen, *, as_json: bool) -> int:
 
 def _running(root: Path) -> list[SessionFolder]:
     """Campaigns of these sessions that run now."""
-    busy = [folder for folder in sessions.every(root) if held(folder.path / sessions.LOCK)]
-    return [folder for folder in busy if folder.head().campaign.unattended]
+    every = sessions.every(root)
+    return [each for each in every if held(each.path / sessions.LOCK) and each.head().campaign.unattended]
 
 
 def ends_after_candidate(session: str, screen: Screen, *, as_json: bool) -> int:
@@ -145,45 +194,34 @@ def ends_after_candidate(session: str, screen: Screen, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def trust_project(target: Path | None, variants: tuple[str, ...], screen: Screen, *, as_json: bool) -> int:
+def trust_project(target: Path | None, variants: Sequence[str], screen: Screen, *, as_json: bool) -> int:
     """Show every command of a project or a stored session, and allow it. Saying so by name is the consent."""
     if target is not None and (target / sessions.HEAD).is_file():
-        return trust_session(sessions.SessionFolder(target.resolve()), screen, as_json=as_json)
+        folder = SessionFolder(target.resolve())
+        lines = trust.session_runs(folder.head())
+        trust.grant_session(folder.path, folder.head())
+        return _show_granted(folder.path, lines, ["allowed, for this session"], screen, as_json=as_json)
     setting = read_setting(target)
     if unknown := [name for name in variants if name not in setting.target.variants]:
         raise UsageError(f"{unknown[0]}: no answer to a task of another format", hint=f"loop trust {target}")
-    return _granted(setting.project, what_runs(setting), screen, as_json=as_json)
-
-
-def _granted(project: Project, lines: Sequence[str], screen: Screen, *, as_json: bool) -> int:
-    """Allow a project, and show what it runs."""
-    changed = [] if project.bundled else trust.difference(project)
+    project = setting.project
+    notes = ["it ships with loop: always trusted"]
     if not project.bundled:
+        notes = [f"changed: {line}" for line in trust.difference(project)]
+        notes.append("allowed, until what these definitions run changes")
         trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
-    if as_json:
-        screen.data(to_json(TrustGranted(target=str(project.target), runs=tuple(lines))))
-        return ExitCode.OK
-    for line in lines:
-        screen.data(line)
-    for line in changed:
-        screen.say(f"changed: {line}")
-    screen.say(
-        "it ships with loop: always trusted"
-        if project.bundled
-        else "allowed, until what these definitions run changes"
-    )
-    return ExitCode.OK
+    return _show_granted(project.target, what_runs(setting), notes, screen, as_json=as_json)
 
 
-def trust_session(folder: sessions.SessionFolder, screen: Screen, *, as_json: bool) -> int:
-    """The same for what a stored session runs besides its target."""
-    head = folder.head()
-    lines = trust.session_runs(head)
-    trust.grant_session(folder.path, head)
+def _show_granted(
+    folder: Path, runs: Sequence[str], notes: Sequence[str], screen: Screen, *, as_json: bool
+) -> int:
+    """Print what a project or a session runs, now that it is allowed."""
     if as_json:
-        screen.data(to_json(TrustGranted(target=str(folder.path), runs=lines)))
+        screen.data(to_json(TrustGranted(target=str(folder), runs=tuple(runs))))
         return ExitCode.OK
-    for line in lines:
+    for line in runs:
         screen.data(line)
-    screen.say("allowed, for this session")
+    for note in notes:
+        screen.say(note)
     return ExitCode.OK

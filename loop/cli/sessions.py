@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
@@ -13,25 +13,17 @@ from loop.base.screen import Screen, seconds_text
 from loop.store import index
 from loop.store.index import SessionListing
 
-if TYPE_CHECKING:
-    from loop.model.record import Finished
-    from loop.store.sessions import SessionFolder
-
 LOCK = "lock"
 """Held by the process that writes a session."""
 SHOWN = 5
 """Damaged folders that are named below a list; `--json` has all."""
 
 
-def _root(target: Path | None) -> Path:
-    return project(target, Path.cwd()).sessions
-
-
 def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """All sessions, a row each, oldest first; folders with something wrong are named."""
-    root = _root(target)
-    found = index.listing(root)
-    rows = [_row(one, root) for one in found]
+    root = project(target, Path.cwd()).sessions
+    listed = index.listing(root)
+    rows = [_row(session, root) for session in listed]
     if as_json:
         answer: SessionList = {"schema_version": 1, "sessions": rows}
         screen.data(json.dumps(answer, indent=1, ensure_ascii=False))
@@ -42,15 +34,15 @@ def list_sessions(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     keys = ("id", "status", "grade", "device", "seconds", "usd", "fastest")
     heads = ("session", "status", "", "device", "took", "usd", "fastest")
     screen.table(heads, [[_cell(key, dict(row)[key]) for key in keys] for row in rows], wrap=0)
-    say_damage(found, screen)
+    say_damage(listed, screen)
     return ExitCode.OK
 
 
-def say_damage(found: list[SessionListing], screen: Screen) -> None:
+def say_damage(listed: list[SessionListing], screen: Screen) -> None:
     """Name the folders that are damaged, copied or of another format."""
-    bad = [one for one in found if one.reason]
-    for one in bad[:SHOWN]:
-        screen.say(f"{one.folder}: {one.reason}")
+    bad = [session for session in listed if session.reason]
+    for session in bad[:SHOWN]:
+        screen.say(f"{session.folder}: {session.reason}")
     if len(bad) > SHOWN:
         screen.say(f"{len(bad) - SHOWN} more folders have something wrong: loop sessions list --json")
 
@@ -86,33 +78,31 @@ class SessionList(TypedDict):
     sessions: list[SessionLine]
 
 
-def _row(one: SessionListing, root: Path) -> SessionLine:
+def _row(session: SessionListing, root: Path) -> SessionLine:
     """What a list says of one folder."""
-    ended = one.counted and (one.recorded or one.status is not None)
+    ended = session.counted and (session.recorded or session.status is not None)
+    if not session.counted:
+        status = "copy" if session.copy_of else "damaged"
+    elif session.recorded:
+        status = "recorded"
+    else:
+        status = session.status or ("running" if held(root / session.folder / LOCK) else "open")
     row: SessionLine = {
-        "id": one.folder,
-        "target": one.target,
-        "plan": one.plan,
-        "device": one.device,
-        "status": _status(one, root),
-        "grade": one.grade or None if ended else None,
-        "seconds": one.seconds if ended else None,
-        "usd": one.usd if ended else None,
-        "fastest": one.fastest if ended else None,
+        "id": session.folder,
+        "target": session.target,
+        "plan": session.plan,
+        "device": session.device,
+        "status": status,
+        "grade": session.grade or None if ended else None,
+        "seconds": session.seconds if ended else None,
+        "usd": session.usd if ended else None,
+        "fastest": session.fastest if ended else None,
     }
-    if one.counted and one.recorded:
+    if session.counted and session.recorded:
         row["recorded"] = True
-    if reason := one.problem if one.counted else one.reason:
+    if reason := session.problem if session.counted else session.reason:
         row["reason"] = reason
     return row
-
-
-def _status(one: SessionListing, root: Path) -> str:
-    if not one.counted:
-        return "copy" if one.copy_of else "damaged"
-    if one.recorded:
-        return "recorded"
-    return one.status or ("running" if held(root / one.folder / LOCK) else "open")
 
 
 def show_session(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
@@ -122,18 +112,25 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     from loop.session.recorded import ShownSession
     from loop.store import sessions
 
-    elsewhere = recorded.find(_root(target), name)
+    root = project(target, Path.cwd()).sessions
+    elsewhere = recorded.find(root, name)
     if elsewhere is not None:
         return recorded.show(elsewhere, screen, as_json=as_json)
-    folder = sessions.find(_root(target), name)
+    folder = sessions.find(root, name)
     head, record, finished = folder.head(), folder.record(), folder.finished()
     if as_json:
         screen.data(to_json(ShownSession(head=head, record=record, steps=finished)))
         return ExitCode.OK
     screen.prose(f"{head.id}: {head.plan.plan.title}")
     screen.prose(f"target {head.target} ({', '.join(head.variants)}) on {head.device}, seed {head.seed}")
-    screen.prose(f"revision {_revision(folder)}, loop {head.loop_version}, {head.machine.processor}\n\n")
-    screen.table(("step", "status", "took", "outcome"), [_step_row(step) for step in finished])
+    revision = head.revision
+    commit = "unknown (not under git)" if revision.commit is None else revision.commit[:12]
+    dirty = " with uncommitted changes" if revision.commit and revision.dirty else ""
+    screen.prose(f"revision {commit}{dirty}, loop {head.loop_version}, {head.machine.processor}\n\n")
+    rows = [
+        (f"{step.pattern}/{step.step}", step.status, seconds_text(step.seconds), step.message) for step in finished
+    ]
+    screen.table(("step", "status", "took", "outcome"), rows)
     if record is not None:
         screen.prose(f"\n{record.status}: {record.reason}\ngrade {record.grade}: {record.grade_reason}")
         screen.data(f"report: {folder.report}")
@@ -142,14 +139,3 @@ def show_session(name: str, target: Path | None, screen: Screen, *, as_json: boo
     if record is None:
         screen.data(f"\nnot finished; go on with: {head.resume_command}")
     return ExitCode.OK
-
-
-def _revision(folder: "SessionFolder") -> str:
-    revision = folder.head().revision
-    if revision.commit is None:
-        return "unknown (not under git)"
-    return revision.commit[:12] + (" with uncommitted changes" if revision.dirty else "")
-
-
-def _step_row(step: "Finished") -> tuple[str, str, str, str]:
-    return f"{step.pattern}/{step.step}", step.status, seconds_text(step.seconds), step.message

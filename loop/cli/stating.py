@@ -44,14 +44,14 @@ class Stated:
 
     def verdicts(self, names: Sequence[str]) -> dict[str, Verdict]:
         """By the names of answers: right or wrong by the stated rule; the result is whether nothing differed."""
-        found = {one: self.target.variants[one] for one in names}
-        functions = {
-            name: f"{one.module}:{one.function}" for name, one in found.items() if isinstance(one, PythonVariant)
-        }
-        said = self._run(functions)["verdicts"]
+        functions = {}
+        for name in names:
+            variant = self.target.variants[name]
+            if isinstance(variant, PythonVariant):
+                functions[name] = f"{variant.module}:{variant.function}"
         return {
-            name: Verdict(status=one["status"], why=one["why"], result=one.get("same", False))
-            for name, one in said.items()
+            name: Verdict(status=answer["status"], why=answer["why"], result=answer.get("same", False))
+            for name, answer in self._run(functions)["verdicts"].items()
         }
 
     def _run(self, answers: Mapping[str, str]) -> dict[str, Any]:
@@ -102,9 +102,8 @@ class Stated:
         if self.task.format == gpumode.NAME:
             here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
             able = runs(self.task, hindrances(self.task, here))
-            return [
-                {"name": one.name, "given": one.arguments} for one in few(able, MOST_CASES) if "check" in one.use
-            ]
+            cases = [case for case in few(able, MOST_CASES) if "check" in case.use]
+            return [{"name": case.name, "given": case.arguments} for case in cases]
         target = self.target
-        found = expand(target, target.workloads, target.dtypes[self.device])
-        return [{"name": one.name, "given": wanted_of(one)} for one in few(found, MOST_CASES)]
+        workloads = expand(target, target.workloads, target.dtypes[self.device])
+        return [{"name": load.name, "given": wanted_of(load)} for load in few(workloads, MOST_CASES)]

@@ -42,7 +42,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingSession:
     """One session that can go on."""
 
     id: str
@@ -63,7 +63,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuDecision:
     """Keep or stop the GPU."""
 
     decision: str
@@ -88,11 +88,11 @@ class Status:
     target: str
     at: datetime.datetime
     running: tuple[Running, ...]
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingSession, ...]
     more_waiting: int
     """Older sessions that could go on, and are not listed."""
     left: tuple[Left, ...]
-    gpu: Gpu
+    gpu: GpuDecision
     sessions: int
     usd: float
     """Cost of all sessions, those that run included."""
@@ -113,29 +113,29 @@ def sections(status: Status) -> Iterator[Section]:
     """What runs, what waits, what is wrong or not judged, what is left over, money, and what comes next."""
     for run in status.running:
         yield Section(f"{run.id} runs{f', at {run.step}' if run.step else ''}", tuple(_running(run)))
-    for one in status.waiting:
-        yield Section(f"{one.id} waits", (f"{one.status}: {one.why}", f"go on: {one.command}"))
+    for session in status.waiting:
+        yield Section(f"{session.id} waits", (f"{session.status}: {session.why}", f"go on: {session.command}"))
     if not status.running and not status.waiting:
         yield Section("Nothing runs, nothing waits", (f"as of {say.day(status.at)}",))
     if status.milestone is not None:
-        yield _correctness(status)
-    left = [f"{one.what}: {one.command}" for one in status.left]
+        lines = (*status.wrong, *([status.unjudged] if status.unjudged else ()))
+        title = "Wrong" if status.wrong else "Not judged" if lines else "Nothing is wrong"
+        yield Section(title, lines or (ALL_JUDGED,))
+    left = [f"{item.what}: {item.command}" for item in status.left]
     if status.more_waiting:
         left.append(f"{say.count(status.more_waiting, 'older session')} could go on, too: loop sessions list")
     yield Section("To look at", tuple(left))
     cost = f"{say.count(status.sessions, 'session')}, {_usd(status.usd)} in all; the last: {status.last}"
     gpu = status.gpu
-    yield Section(
-        "Money", (cost, f"GPU: {gpu.why if gpu.decision == 'unknown' else f'{gpu.decision}: {gpu.why}'}")
-    )
-    yield _next(status)
-
-
-def _correctness(status: Status) -> Section:
-    lines = (*status.wrong, *([status.unjudged] if status.unjudged else ()))
-    if status.wrong:
-        return Section("Wrong", lines)
-    return Section("Not judged", lines) if lines else Section("Nothing is wrong", (ALL_JUDGED,))
+    decision = gpu.why if gpu.decision == "unknown" else f"{gpu.decision}: {gpu.why}"
+    yield Section("Money", (cost, f"GPU: {decision}"))
+    next_ = status.milestone
+    if next_ is None:
+        yield Section("Next", (status.no_milestone,))
+    else:
+        why = (f"why: {reason}" for reason in next_.why)
+        lines = (*why, f"expected: {next_.expected}", f"run it: {next_.command}")
+        yield Section(f"Next: {next_.objective}", lines)
 
 
 def _running(run: Running) -> Iterator[str]:
@@ -147,14 +147,6 @@ def _running(run: Running) -> Iterator[str]:
     if run.predicted_s is not None:
         middle, low, high = (say.seconds(value) for value in run.predicted_s)
         yield f"predicted {middle} (80 %: {low} to {high})"
-
-
-def _next(status: Status) -> Section:
-    one = status.milestone
-    if one is None:
-        return Section("Next", (status.no_milestone,))
-    why = (f"why: {reason}" for reason in one.why)
-    return Section(f"Next: {one.objective}", (*why, f"expected: {one.expected}", f"run it: {one.command}"))
 
 
 def _against(seconds: float, budget_s: float) -> str:

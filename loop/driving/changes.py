@@ -27,7 +27,7 @@ from loop.store.sessions import CHANGES, LOCK, SessionFolder
 SessionId = Annotated[str, Argument(help="An id of a session, its beginning, or last.")]
 
 
-class Asked(Printed):
+class AskedChange(Printed):
     """What a waiting session asks for."""
 
     session: str
@@ -56,7 +56,7 @@ class Edited(Printed):
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingChange:
     """A session that waits for a change, and where that is made: its journal is not believed on paths."""
 
     folder: SessionFolder
@@ -83,7 +83,7 @@ class Waiting:
         return read_text(path)
 
 
-def waiting(session: str, target: Path | None) -> Waiting:
+def waiting(session: str, target: Path | None) -> WaitingChange:
     """The session that waits, and what for. Raises Untrusted, and UsageError where it waits for nothing."""
     here = project(target, Path.cwd())
     folder = find(here.sessions, session)
@@ -102,13 +102,13 @@ def waiting(session: str, target: Path | None) -> Waiting:
     tree = worktree.find(here.target, tree_of(folder.head(), folder))
     if tree is None:
         raise UsageError(f"the worktree of {folder.id} is gone", hint="run_session with plan=optimize begins anew")
-    return Waiting(folder, brief, tree.target.resolve(), frozenset(tree.committed()))
+    return WaitingChange(folder, brief, tree.target.resolve(), frozenset(tree.committed()))
 
 
 def change_brief(session: SessionId = "last", target: Target = None, *, screen: Screen) -> int:
     """Read what a waiting session asks for: the brief, how changes are judged, and the files that may change."""
     asked = waiting(session, target)
-    told = Asked(
+    answer = AskedChange(
         session=asked.folder.id,
         brief=asked.brief,
         sources={name: read_text(asked.file(name)) for name in asked.brief.files},
@@ -116,7 +116,7 @@ def change_brief(session: SessionId = "last", target: Target = None, *, screen: 
         next=f"change_edit, kernels_check with target={asked.top}, then {_resume(asked.folder, target)}; "
         "with decline=true the session ends without a further change",
     )
-    screen.data(to_json(told))
+    screen.data(to_json(answer))
     return 0
 
 
@@ -143,14 +143,14 @@ def change_edit(
         raise UsageError(f"{file} would be larger than {LARGEST} bytes", hint="split what is generated")
     changed = not path.is_file() or path.read_text(errors="replace") != text
     write_atomic(path, text)
-    told = Edited(
+    answer = Edited(
         session=asked.folder.id,
         file=file,
         changed=changed,
         next=f"kernels_check with target={asked.top} and variants=[{brief.variant}], "
         f"then {_resume(asked.folder, target)}",
     )
-    screen.data(to_json(told))
+    screen.data(to_json(answer))
     return 0
 
 

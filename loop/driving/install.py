@@ -74,14 +74,20 @@ def install(request: AgentsRequest, screen: Screen) -> int:
     folder = (request.folder or Path()).absolute()
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder", hint="name the folder of your project")
-    places = [Path(one) / NAME / SKILL for one in request.skills or DEFAULTS]
-    plan = [*(_removed if request.remove else _installed)(folder, places)]
-    todo = [one for one in plan if one.change not in ("unchanged", "not there")]
+    places = [Path(folder_of_skills) / NAME / SKILL for folder_of_skills in request.skills or DEFAULTS]
+    if request.remove:
+        plan = [*_removed(folder, places)]
+    else:
+        plan = [
+            *(_with(folder, place, skill()) for place in places),
+            _with(folder, Path(PAGE), section(places[0])),
+        ]
+    todo = [file for file in plan if file.change not in ("unchanged", "not there")]
     agreed = request.yes if request.json else _agreed(plan, todo, request, screen)
-    for one in todo if agreed else ():
-        _apply(one, folder)
+    for file in todo if agreed else ():
+        _apply(file, folder)
     if request.json:
-        files = tuple(TouchedFile(file=str(one.path), change=one.change) for one in plan)
+        files = tuple(TouchedFile(file=str(file.path), change=file.change) for file in plan)
         screen.data(to_json(AgentFiles(folder=str(folder), files=files, written=agreed)))
     return ExitCode.OK if agreed or not todo else ExitCode.USAGE
 
@@ -89,19 +95,13 @@ def install(request: AgentsRequest, screen: Screen) -> int:
 def _agreed(plan: Sequence[Planned], todo: Sequence[Planned], request: AgentsRequest, screen: Screen) -> bool:
     """Show what becomes of each file; whether it may be done, which is asked where it was not said."""
     folder = (request.folder or Path()).absolute()
-    for one in plan:
-        would_be = "" if request.yes or one not in todo else "would be "
-        screen.data(f"{(would_be + one.change).ljust(16)}  {one.path.relative_to(folder)}")
+    for file in plan:
+        would_be = "" if request.yes or file not in todo else "would be "
+        screen.data(f"{(would_be + file.change).ljust(16)}  {file.path.relative_to(folder)}")
     agreed = request.yes or (bool(todo) and screen.confirm("Take that away?" if request.remove else "Write that?"))
     if todo and not agreed:
         screen.say("nothing was written; to do it: add --yes")
     return agreed
-
-
-def _installed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:
-    for place in places:
-        yield _with(folder, place, skill())
-    yield _with(folder, Path(PAGE), section(places[0]))
 
 
 def _removed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:
@@ -115,24 +115,24 @@ def _removed(folder: Path, places: Sequence[Path]) -> Iterator[Planned]:
             yield Planned(path, "removed" if kept is None else "updated", kept)
 
 
-def _with(folder: Path, place: Path, ours: str) -> Planned:
+def _with(folder: Path, place: Path, part: str) -> Planned:
     """A file with our part in the place of an older one, or at its end."""
     path, text = _read(folder, place)
     if text is None:
-        return Planned(path, "made", ours)
+        return Planned(path, "made", part)
     parts, end = _parts(path, text), _line_end(text)
-    ours = ours.replace("\n", end)
+    part = part.replace("\n", end)
     if parts is None and place.name == SKILL:
         raise UsageError(
             f"{path}: it is not loop's, and stays", hint="move it away, or name another folder: --skills"
         )
     if parts is None:
         gap = end if text.endswith(end) else 2 * end if text else ""
-        made = text + gap + (ours if text.endswith(end) else ours.removesuffix(end))
+        content = text + gap + (part if text.endswith(end) else part.removesuffix(end))
     else:
         before, after = parts
-        made = before + ours[ours.index(BEGIN) :].removesuffix(end) + after
-    return Planned(path, "unchanged" if made == text else "updated", made)
+        content = before + part[part.index(BEGIN) :].removesuffix(end) + after
+    return Planned(path, "unchanged" if content == text else "updated", content)
 
 
 def _without(before: str, after: str, end: str) -> str | None:
@@ -185,12 +185,12 @@ def _line_end(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-def _apply(one: Planned, folder: Path) -> None:
-    path = one.path.resolve() if one.path.is_symlink() else one.path
+def _apply(file: Planned, folder: Path) -> None:
+    path = file.path.resolve() if file.path.is_symlink() else file.path
     try:
-        if one.content is not None:
+        if file.content is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, one.content.encode())
+            write_atomic(path, file.content.encode())
             return
         path.unlink()
     except OSError as error:

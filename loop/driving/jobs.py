@@ -63,11 +63,11 @@ class Job(Printed):
 def printed(job: JobFolder) -> list[dict[str, Any]]:
     """The JSON that its command printed, as far as it is there: an object for each event, or one in all."""
     text = folders.read_text(job.path / folders.OUT)
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for part in text.splitlines() if "--events" in job.job.words else [text]:
         with contextlib.suppress(ValueError):  # It is being written.
-            found.append(json.loads(part))
-    return found
+            objects.append(json.loads(part))
+    return objects
 
 
 def runs(job: JobFolder) -> bool:
@@ -77,9 +77,9 @@ def runs(job: JobFolder) -> bool:
 
 def status(job: JobFolder) -> Job:
     """Where it stands."""
-    running, said, code = runs(job), printed(job), job.rc
-    session = next((str(one["session"]) for one in said if one.get("happening") == "SessionBegan"), "")
-    result = {} if running else _result(said)
+    running, objects, code = runs(job), printed(job), job.rc
+    session = next((str(event["session"]) for event in objects if event.get("happening") == "SessionBegan"), "")
+    result = {} if running else _result(objects)
     ended = max(folders.modified(job.path / name) for name in (folders.OUT, folders.RC))
     until = time.time() if running else ended
     return Job(
@@ -89,7 +89,7 @@ def status(job: JobFolder) -> Job:
         exit_code=code,
         means=EXIT_CODES.get(code, ""),
         seconds=round(max(0.0, until - folders.modified(job.path / folders.WHAT)), 1),
-        doing=_doing(said) or folders.last_line(job.path / folders.TALK),
+        doing=_doing(objects) or folders.last_line(job.path / folders.TALK),
         session=session,
         result=result or None,
         next=f"job_wait with job={job.id}" if running else _next(session, code, result),
@@ -119,11 +119,10 @@ def _next(session: str, code: int | None, result: Mapping[str, Any]) -> str:
 
 def _doing(printed: Sequence[dict[str, Any]]) -> str:
     """The step of a session that is under way."""
-    for one in reversed(printed):
-        if one.get("happening") in ("StepBegan", "Ticked", "StepEnded"):
-            return (
-                f"{one['pattern']}/{one['step']}: {one.get('message') or one.get('note') or one.get('title', '')}"
-            )
+    for event in reversed(printed):
+        if event.get("happening") in ("StepBegan", "Ticked", "StepEnded"):
+            text = event.get("message") or event.get("note") or event.get("title", "")
+            return f"{event['pattern']}/{event['step']}: {text}"
     return ""
 
 
@@ -174,7 +173,7 @@ def job_wait(
 
 def job_cancel(job: JobId = "last", *, screen: Screen) -> int:
     """End a job in good order. A session that is cancelled can be resumed."""
-    found = find(job)
-    found.cancel()
-    screen.data(to_json(wait(found, ENDS_S)))
+    chosen = find(job)
+    chosen.cancel()
+    screen.data(to_json(wait(chosen, ENDS_S)))
     return 0

@@ -58,12 +58,12 @@ class Calls:
     async def list(self, ctx: Any, params: Any) -> types.ListToolsResult:
         """Every tool. Then what they need is imported, so that the first call is quick."""
         threading.Thread(target=self._warm_up, daemon=True).start()
-        return types.ListToolsResult(tools=[described(one) for one in self.tools.values()])
+        return types.ListToolsResult(tools=[described(tool) for tool in self.tools.values()])
 
     def _warm_up(self) -> None:
         for tool in self.tools.values():
             if not tool.starts:
-                importlib.import_module(tool.command.result.partition(":")[0])
+                importlib.import_module((tool.command.calls or tool.command.result).partition(":")[0])
 
     async def call(self, ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """One call; what is wrong comes back as a result with `is_error`, a code and what to do next."""

@@ -1,6 +1,5 @@
 """SKILL.md and a section of AGENTS.md, from the table of commands and a template."""
 
-from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
 
@@ -8,7 +7,6 @@ from loop import __version__
 from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.base.places import shipped
 from loop.cli import ALL
-from loop.cli.command import Command
 from loop.report.markdown import Markdown
 from loop.report.templates import environment
 
@@ -21,17 +19,12 @@ OTHER = ("kernels verify", "kernels measure", "bisect", "sessions compare", "pat
 """Commands whose examples the skill shows."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """A command in a line."""
-
-    words: str
-    line: str
-
-
 def skill() -> str:
     """The skill: what an agent needs that knows nothing of loop."""
-    lines = [Line(_typed(one), one.summary) for one in ALL if one.agents]
+    lines = []
+    for command in (command for command in ALL if command.agents):
+        needed = [each.name.upper() for each in command.parameters if each.default is Parameter.empty]
+        lines.append({"words": " ".join([command.words, *needed]), "line": command.summary})
     return _rendered(
         "SKILL.md.j2",
         version=__version__,
@@ -49,19 +42,15 @@ def section(skill_path: Path) -> str:
     return _rendered("AGENTS.md.j2", skill=Markdown(skill_path.as_posix()))
 
 
-def _typed(command: Command) -> str:
-    """Its words with what has to be given."""
-    needed = [one.name.upper() for one in command.parameters if one.default is Parameter.empty]
-    return " ".join([command.words, *needed])
-
-
 def _examples(names: tuple[str, ...]) -> list[Markdown]:
     """The first example of each command, as it is; what only reads is asked for JSON."""
-    rows = {one.words: one for one in ALL}
+    rows = {command.words: command for command in ALL}
     chosen = [(rows[name], rows[name].examples[0].partition("   (")[0]) for name in names]
-    return [Markdown(text if "--json" in text or not one.agents else f"{text} --json") for one, text in chosen]
+    return [
+        Markdown(text if "--json" in text or not command.agents else f"{text} --json") for command, text in chosen
+    ]
 
 
 def _rendered(template: str, **values: object) -> str:
-    made = environment(shipped("templates") / "agents").get_template(template)
-    return made.render(begin=Markdown(BEGIN), end=Markdown(END), **values)
+    page = environment(shipped("templates") / "agents").get_template(template)
+    return page.render(begin=Markdown(BEGIN), end=Markdown(END), **values)

@@ -39,11 +39,11 @@ WAIT = "wait_s"
 WAITED_S = 30.0
 JOB = "loop.driving.jobs:Job"
 OWN = (
-    Command("job status", jobs.job_status, (), JOB, "reads"),
-    Command("job wait", jobs.job_wait, (), JOB, "reads"),
-    Command("job cancel", jobs.job_cancel, (), JOB, "ends"),
-    Command("change brief", changes.change_brief, (), "loop.driving.changes:Asked", "reads"),
-    Command("change edit", changes.change_edit, (), "loop.driving.changes:Edited", "edits"),
+    Command("job status", jobs.job_status, result=JOB, agents="reads"),
+    Command("job wait", jobs.job_wait, result=JOB, agents="reads"),
+    Command("job cancel", jobs.job_cancel, result=JOB, agents="ends"),
+    Command("change brief", changes.change_brief, result="loop.driving.changes:AskedChange", agents="reads"),
+    Command("change edit", changes.change_edit, result="loop.driving.changes:Edited", agents="edits"),
 )
 """Tools that no command line needs: jobs, and a change that is made without a shell."""
 
@@ -68,12 +68,12 @@ class Tool:
     def parameters(self) -> dict[str, Parameter]:
         """What it takes, by name."""
         hidden = {*FORMS, *UNATTENDED, *PERSONS} - ({"dry_run"} if self.starts else set())
-        return {one.name: one for one in self.command.parameters if one.name not in hidden}
+        return {parameter.name: parameter for parameter in self.command.parameters if parameter.name not in hidden}
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
         """The arguments as a model; nothing else is taken."""
-        fields: dict[str, Any] = {name: _field(name, one) for name, one in self.parameters.items()}
+        fields: dict[str, Any] = {name: _field(name, parameter) for name, parameter in self.parameters.items()}
         if self.starts:
             text = "Wait so long for the end; after that `job_wait` goes on waiting."
             fields[WAIT] = (float, Field(WAITED_S, ge=0, le=jobs.LONGEST_WAIT_S, description=text))
@@ -88,31 +88,31 @@ class Tool:
                 "type": "object",
                 **TypeAdapter(kind).json_schema(mode="serialization", schema_generator=Untitled),
             }
-        told: Any = (kind | None, None)
-        made = create_model("Job", __base__=jobs.Job, __doc__=jobs.Job.__doc__, result=told)
-        return made.model_json_schema(mode="serialization", schema_generator=Untitled)
+        result: Any = (kind | None, None)
+        model = create_model("Job", __base__=jobs.Job, __doc__=jobs.Job.__doc__, result=result)
+        return model.model_json_schema(mode="serialization", schema_generator=Untitled)
 
     @property
     def input_schema(self) -> dict[str, Any]:
         """What it takes, in JSON Schema."""
-        taken: dict[str, Any] = self.arguments.model_json_schema(schema_generator=Untitled)
-        return taken
+        schema: dict[str, Any] = self.arguments.model_json_schema(schema_generator=Untitled)
+        return schema
 
-    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Its arguments, checked. Raises UsageError that says which one is wrong, and what it takes."""
         try:
-            return dict(self.arguments.model_validate(dict(given)))
+            return dict(self.arguments.model_validate(dict(values)))
         except ValidationError as error:
             first = error.errors()[0]
-            raise self._wrong(str(first["loc"][0]) if first["loc"] else "", first, given) from error
+            raise self._wrong(str(first["loc"][0]) if first["loc"] else "", first, values) from error
 
-    def _wrong(self, name: str, found: Any, given: Mapping[str, Any]) -> UsageError:
-        if name in PERSONS and name in {one.name for one in self.command.parameters}:
+    def _wrong(self, name: str, error: Any, values: Mapping[str, Any]) -> UsageError:
+        if name in PERSONS and name in {parameter.name for parameter in self.command.parameters}:
             return UsageError(
                 f"{self.name}: `{name}` names what runs, so only a person may give it",
                 hint=f"a person runs: loop {self.command.words} {option_of(self.command, name)} ...",
             )
-        if found["type"] == "extra_forbidden":
+        if error["type"] == "extra_forbidden":
             known = ", ".join(self.arguments.model_fields)
             return UsageError(
                 f"{self.name}: there is no argument `{name}`",
@@ -122,53 +122,57 @@ class Tool:
         hint = f"{name}: {field.description}" if field else f"its input schema lists {self.name}'s arguments"
         if name == "proposer":
             hint = f"be the proposer yourself ({PERSON}), or a person runs: loop optimize --proposer '...'"
-        got = f", got {given[name]!r}" if name in given else ""
-        return UsageError(f"{self.name}: {name}: {found['msg'].lower()}{got}"[:400], hint=hint)
+        got = f", got {values[name]!r}" if name in values else ""
+        return UsageError(f"{self.name}: {name}: {error['msg'].lower()}{got}"[:400], hint=hint)
 
     def call(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Do what only reads, in this process; what `--json` prints."""
         out = io.StringIO()
-        given = {one.name: default_of(one) for one in self.command.parameters} | dict(values)
-        given |= {"json": True} if "json" in given else {}
-        self.command.call(given, Screen(out, io.StringIO(), quiet=True))
-        told = json.loads(out.getvalue())
-        assert isinstance(told, dict)
-        return told
+        defaults = {parameter.name: default_of(parameter) for parameter in self.command.parameters}
+        json_too = {"json": True} if "json" in defaults else {}
+        self.command.call({**defaults, **values, **json_too}, Screen(out, io.StringIO(), quiet=True))
+        answer = json.loads(out.getvalue())
+        assert isinstance(answer, dict)
+        return answer
 
     def words(self, values: Mapping[str, Any]) -> list[str]:
         """What follows `loop` on the command line that does the same."""
-        names = {one.name for one in self.command.parameters}
+        names = {parameter.name for parameter in self.command.parameters}
         form = "events" if "events" in names and not values.get("dry_run") else "json"
         return self.command.words_of({**{name: values[name] for name in self.parameters}, form: True})
 
 
 def tools() -> dict[str, Tool]:
     """Every tool by its name."""
-    rows = (Tool(one) for one in (*ALL, *OWN) if one.agents)
-    return {one.name: one for one in rows}
+    rows = (Tool(command) for command in (*ALL, *OWN) if command.agents)
+    return {row.name: row for row in rows}
 
 
 def chosen(name: str, known: Mapping[str, Tool]) -> Tool:
     """The tool of this name. Raises UsageError for a name that is none, and for what only a person does."""
     if name in known:
         return known[name]
-    for one in ALL:
-        if Tool(one).name == name:
-            raise UsageError(f"`loop {one.words}` is for a person", hint=f"a person runs: loop {one.words}")
-    kin = [one for one in known if one.split("_")[0] == name.split("_")[0]]
+    for command in ALL:
+        if Tool(command).name == name:
+            raise UsageError(
+                f"`loop {command.words}` is for a person", hint=f"a person runs: loop {command.words}"
+            )
+    kin = [other for other in known if other.split("_")[0] == name.split("_")[0]]
     hint = did_you_mean(name, list(known)) or f"there are {', '.join(kin or known)}"
     raise UsageError(f"there is no tool {name!r}", hint=hint)
 
 
 def option_of(command: Command, name: str) -> str:
     """The flag of a parameter by its name; empty for what is given by its place."""
-    return next(flag_of(one) for one in command.parameters if one.name == name)
+    return next(flag_of(parameter) for parameter in command.parameters if parameter.name == name)
 
 
 def _field(name: str, parameter: Parameter) -> Any:
-    made = parameter.annotation.__metadata__[0]
+    option = parameter.annotation.__metadata__[0]
     kind = Literal["person", "tuner"] if name == "proposer" else parameter.annotation.__origin__
     assert {PERSON, TUNER} == {"person", "tuner"}
     default = ... if parameter.default is Parameter.empty else parameter.default
     text = "Who proposes changes: you (`person`: it pauses with a brief), or a search of values (`tuner`)."
-    return kind, Field(default, description=text if name == "proposer" else made.help, ge=made.min, le=made.max)
+    return kind, Field(
+        default, description=text if name == "proposer" else option.help, ge=option.min, le=option.max
+    )

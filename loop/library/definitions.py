@@ -35,8 +35,8 @@ def folders(name: str, project: Project) -> list[Path]:
 
 def patterns(project: Project) -> dict[str, Read[Pattern]]:
     """All patterns by name, in order of their numbers; a project's own replaces a bundled one of its name."""
-    found = {read.value.name: read for read in _read_all("patterns", project, Pattern)}
-    return dict(sorted(found.items(), key=lambda item: item[1].value.number))
+    patterns = {read.value.name: read for read in _read_all("patterns", project, Pattern)}
+    return dict(sorted(patterns.items(), key=lambda item: item[1].value.number))
 
 
 def plans(project: Project) -> dict[str, Read[Plan]]:
@@ -58,8 +58,8 @@ def _read_all(kind: str, project: Project, model: type[T]) -> Iterator[Read[T]]:
 
 def read_file(path: Path, model: type[T]) -> Read[T]:
     """One YAML file as a model. Raises DefinitionError with file, line and column of every mistake."""
-    found = load_yaml(path)
-    document = replace(found, data=upgraded(model, found.data))
+    document = load_yaml(path)
+    document = replace(document, data=upgraded(model, document.data))
     return Read(parse(model, document), document, path)
 
 
@@ -100,8 +100,8 @@ def hint_for(name: str, known: Collection[str]) -> str | None:
     return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}" if known else None
 
 
-def choose(found: dict[str, Read[T]], name: str, kind: str) -> Read[T]:
+def choose(known: dict[str, Read[T]], name: str, kind: str) -> Read[T]:
     """One definition by name. Raises LoopError with the nearest names."""
-    if name in found:
-        return found[name]
-    raise UsageError(f"no {kind} {name!r}", hint=hint_for(name, found))
+    if name in known:
+        return known[name]
+    raise UsageError(f"no {kind} {name!r}", hint=hint_for(name, known))

@@ -32,10 +32,10 @@ class StepSums(Model):
     @property
     def text(self) -> str:
         """In a sentence."""
-        took, given = self.actual_s / 60, self.target_s / 60
+        took, target = self.actual_s / 60, self.target_s / 60
         succeeded = self.steps - self.failed
         return (
-            f"{self.steps} steps took {took:.1f} min of {given:.1f} planned ({100 * took / given:.0f} %); "
+            f"{self.steps} steps took {took:.1f} min of {target:.1f} planned ({100 * took / target:.0f} %); "
             f"{self.within} kept to their target, {succeeded} succeeded ({100 * succeeded / self.steps:.0f} %)"
         )
 
@@ -57,12 +57,12 @@ def step_sums(rows: Iterable[dict[str, Any]]) -> StepSums | None:
 def contradictions(session: RecordedSession) -> tuple[str, ...]:
     """Figures of one session that cannot all be right, both sides of each. The rows are what is counted with."""
     name = session.row.id
-    found = [
+    sentences = [
         *_durations(session),
         *_speedup(session),
-        *(say for one in session.stated for say in _stated(session, one)),
+        *(say for stated in session.stated for say in _stated(session, stated)),
     ]
-    return tuple(f"{name}: {say}" for say in found)
+    return tuple(f"{name}: {say}" for say in sentences)
 
 
 def _durations(session: RecordedSession) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _clock_minutes(stated: dict[str, Any]) -> int | None:
 def _speedup(session: RecordedSession) -> Iterator[str]:
     """A speed-up that is no geometric mean of the session's own rows."""
     both = [(_number(row, "pytorch_ms"), _number(row, "ours_ms")) for row in session.measurements]
-    ratios = [theirs / ours for theirs, ours in both if theirs > 0 and ours > 0]
+    ratios = [pytorch / own for pytorch, own in both if pytorch > 0 and own > 0]
     if session.row.speedup is None or not ratios:
         return
     mean = geometric_mean(ratios)
@@ -105,9 +105,9 @@ def _stated(session: RecordedSession, stated: dict[str, Any]) -> Iterator[str]:
     if isinstance(hours, int | float) and abs(60 * hours - session.row.minutes) >= 1:
         yield f"report {report} counts {hours:g} h, but its row {session.row.minutes:g} min"
     for resource in RESOURCES:
-        said, usd = _number(stated, f"{resource}_usd"), session.row.usd_of(resource)
-        if said and usd is not None and abs(said - usd) > CENT + 1e-9:
-            yield f"report {report} counts ${said:.2f} for its {resource}, but its row ${usd:.2f}"
+        stated_usd, usd = _number(stated, f"{resource}_usd"), session.row.usd_of(resource)
+        if stated_usd and usd is not None and abs(stated_usd - usd) > CENT + 1e-9:
+            yield f"report {report} counts ${stated_usd:.2f} for its {resource}, but its row ${usd:.2f}"
 
 
 def _number(row: dict[str, Any], name: str) -> float:

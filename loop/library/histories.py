@@ -90,17 +90,17 @@ def _session(history: History, digest: str, index: int, names: Mapping[int, str]
         time_to_baseline_minutes=history.time_to_baseline_minutes.get(row.id),
         steps=history.steps.get(row.id, []),
         measurements=history.measurements.get(row.id, []),
-        decisions=[one for one in history.decisions if one.get("id") == row.id],
+        decisions=[decision for decision in history.decisions if decision.get("id") == row.id],
     )
 
 
 def _patterns(row: HistorySession, names: Mapping[int, str]) -> dict[str, float]:
     """The pattern that made its environment, where its report names one that is known here."""
     environment = row.environment
-    found = BY_PATTERN.fullmatch(environment.how) if environment else None
-    if environment is None or environment.minutes is None or found is None or int(found[1]) not in names:
+    match = BY_PATTERN.fullmatch(environment.how) if environment else None
+    if environment is None or environment.minutes is None or match is None or int(match[1]) not in names:
         return {}
-    return {names[int(found[1])]: environment.minutes}
+    return {names[int(match[1])]: environment.minutes}
 
 
 def slug(name: str) -> str:

@@ -37,12 +37,12 @@ class Hosted(Model):
         if self.prices is None:
             return None
         usd, used = self.prices.at(terms)
-        said = f"{cloud}'s metadata server says {terms}" if terms else "nobody says whether it is a spot machine"
+        why = f"{cloud}'s metadata server says {terms}" if terms else "nobody says whether it is a spot machine"
         return Rate(
             name=f"{self.name}/{used}",
             resource="gpu",
             usd_per_hour=usd,
-            source=f"{FILE}; {said}",
+            source=f"{FILE}; {why}",
             as_of=self.as_of,
             cloud=cloud,
             whole=True,

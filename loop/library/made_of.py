@@ -43,8 +43,9 @@ def called(folder: Path) -> list[str]:
 
     Words for a command line: after `--` where one could be taken for an option.
     """
-    made = made_of(folder)
-    if made is None or made.format is not None:  # Where a format was named, the task alone is not recognised.
+    made_from = made_of(folder)
+    # Where a format was named, the task alone is not recognised.
+    if made_from is None or made_from.format is not None:
         return [str(folder)]
-    words = [made.task, *made.answers.values()]
+    words = [made_from.task, *made_from.answers.values()]
     return ["--", *words] if any(word.startswith("-") for word in words) else words

@@ -14,8 +14,6 @@ NAMED = {"gpu": ("gpu",), "waiting": ("engineer", "ai"), "ai": ("ai",)}
 """Fields that name a rate, and what it may be the rate of."""
 TAKEN = ("rates", "gpu")
 """Fields that a card of one's own may leave to the shipped one."""
-RETIRED = "meter_ai"
-"""A field of older cards: whether `loop` may read agents' logs, which it no longer does."""
 
 
 def rates(project: Project) -> RateCard:
@@ -37,8 +35,7 @@ def _completed(path: Path, base: Document) -> Read[RateCard]:
     document = load_yaml(path)
     if isinstance(document.data, dict):
         left_out = {name: base.data[name] for name in TAKEN if name not in document.data}
-        own = {name: value for name, value in document.data.items() if name != RETIRED}
-        document = replace(document, data={**left_out, **own})
+        document = replace(document, data={**left_out, **document.data})
     return Read(parse(RateCard, document), document, path)
 
 
@@ -55,7 +52,7 @@ def over(own: RateCard, base: RateCard) -> RateCard:
     """
     mine = {rate.name for rate in own.every}
     rates = tuple(rate for rate in base.rates if rate.name not in mine)
-    machines = tuple(one for one in base.machines if not mine & {rate.name for rate in one.rates})
+    machines = tuple(machine for machine in base.machines if not mine & {rate.name for rate in machine.rates})
     whole = own.model_copy(update={"rates": own.rates + rates, "machines": own.machines + machines})
     states = own.rates != base.rates and any(rate.resource == "engineer" for rate in own.rates)
     return whole.attended(states)

@@ -15,15 +15,18 @@ def named_by(words: Iterable[str], folder: Path) -> dict[Path, str]:
 
     One that cannot be read is left out.
     """
-    found: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     waiting = [folder / name for name in _names(list(words))]
     while waiting:
         path = waiting.pop()
-        text = _text(path) if path not in found else None
+        try:
+            text = path.read_text(errors="surrogateescape") if path not in texts and path.is_file() else None
+        except OSError:
+            text = None
         if text is not None:
-            found[path] = text
+            texts[path] = text
             waiting += [folder / name for name in _names(text.replace('"', " ").replace("'", " ").split())]
-    return found
+    return texts
 
 
 def _names(words: list[str]) -> Iterator[str]:
@@ -32,10 +35,3 @@ def _names(words: list[str]) -> Iterator[str]:
             yield from (match["plain"] or match["option"]).split(",")
         if before in BEFORE:
             yield from word.split(",")
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="surrogateescape") if path.is_file() else None
-    except OSError:
-        return None

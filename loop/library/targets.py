@@ -3,7 +3,7 @@
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loop.base.documents import Complaint, Document, complain, did_you_mean, hash_files
@@ -12,7 +12,8 @@ from loop.base.errors import DefinitionError, one_of
 from loop.base.expressions import ExpressionError
 from loop.base.places import Project
 from loop.library.definitions import Read, check_expression, read_file
-from loop.library.tasks import task_complaints
+from loop.model.dtypes import is_floating
+from loop.model.signature import ANY
 from loop.model.target import TUNED, CAbiVariant, CommandVariant, Target, Variant
 from loop.model.tuning import Entry, Tuning, literal
 from loop.model.workloads import VALUES, WorkloadError, expand, unsupported
@@ -27,11 +28,13 @@ ENDINGS |= COMPILED
 def target(project: Project) -> Read[Target]:
     """The project's target, its workloads and formulas checked."""
     read = read_file(project.manifest, Target)
-    complaints = [*_workload_complaints(read), *_formula_complaints(read), *_tolerance_complaints(read)]
+    complaints = [*_formula_complaints(read), *_tolerance_complaints(read)]
+    for name, entries in read.value.workloads.items():
+        complaints += _entry_complaints(read.document, read.value, entries, ("workloads", name))
     complaints += [*_values_complaints(read.document, read.value), *_component_complaints(read)]
     complaints += [*_launch_complaints(read), *_takes_complaints(read), *_build_complaints(read, project.target)]
     complaints += [*_promise_complaints(read, project.target), *_tuning_complaints(read), *_run_complaints(read)]
-    complaints += task_complaints(read)
+    complaints += _task_complaints(read)
     if complaints:
         raise DefinitionError(complaints)
     return read
@@ -48,12 +51,15 @@ def ground(project: Project) -> str:
 
 def ground_files(project: Project) -> list[Path]:
     """The files that `ground` is the hash of."""
-    return sorted({*_sources(project), *_programs(project)})
+    variants = read_file(project.manifest, Target).value.variants.values()
+    words = [word for variant in variants if isinstance(variant, CommandVariant) for word in variant.run]
+    programs = {path for path in (project.target / word for word in words) if path.is_file()}
+    return sorted({*_sources(project), *(path for path in programs if path.is_relative_to(project.target))})
 
 
 def harness(project: Project) -> str:
     """Hash of the files of `ground` that no compiler reads."""
-    return hash_files((one for one in ground_files(project) if one.suffix not in COMPILED), project.target)
+    return hash_files((file for file in ground_files(project) if file.suffix not in COMPILED), project.target)
 
 
 def _sources(project: Project) -> Iterator[Path]:
@@ -62,18 +68,6 @@ def _sources(project: Project) -> Iterator[Path]:
         kept = (name for name in names if name not in PASSED_OVER and not name.startswith("."))
         names[:] = [name for name in kept if here / name != project.sessions]
         yield from (here / name for name in files if (here / name).suffix in ENDINGS and (here / name).is_file())
-
-
-def _programs(project: Project) -> Iterator[Path]:
-    variants = read_file(project.manifest, Target).value.variants.values()
-    words = [word for variant in variants if isinstance(variant, CommandVariant) for word in variant.run]
-    paths = (project.target / word for word in words)
-    yield from (path for path in paths if path.is_file() and path.is_relative_to(project.target))
-
-
-def _workload_complaints(read: Read[Target]) -> Iterator[Complaint]:
-    for name, entries in read.value.workloads.items():
-        yield from _entry_complaints(read.document, read.value, entries, ("workloads", name))
 
 
 def _entry_complaints(
@@ -191,8 +185,8 @@ def _tolerance_complaints(read: Read[Target]) -> Iterator[Complaint]:
     for name, entries in target.workloads.items():
         for index, entry in enumerate(entries):
             yield from _intolerant(read.document, target, entry, ("workloads", name, index))
-    for name, one in target.tuning.items():
-        for index, entry in enumerate(one.workloads):
+    for name, tuning in target.tuning.items():
+        for index, entry in enumerate(tuning.workloads):
             yield from _intolerant(read.document, target, entry, ("tuning", name, "workloads", index))
 
 
@@ -227,49 +221,45 @@ def _run_complaints(read: Read[Target]) -> Iterator[Complaint]:
     known = [*signature.dimensions, *signature.attributes, *signature.inputs, *signature.outputs, "dtype"]
     for name, variant in read.value.variants.items():
         for index, word in enumerate(variant.run if isinstance(variant, CommandVariant) else ()):
-            found = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
-            if found and found[1] not in known:
-                expected = f"one of {', '.join(f'{{{one}}}' for one in known)}"
-                hint = did_you_mean(found[1], known)
+            placeholder = re.fullmatch(r"(?:--?[\w-]+=)?\{(\w+)\}", word)
+            if placeholder and placeholder[1] not in known:
+                expected = f"one of {', '.join(f'{{{name}}}' for name in known)}"
+                hint = did_you_mean(placeholder[1], known)
                 yield complain(read.document, ("variants", name, "run", index), expected, repr(word), hint)
 
 
 def _tuning_complaints(read: Read[Target]) -> Iterator[Complaint]:
     """What is tuned of no compiled variant, or on workloads that do not fit."""
     target = read.value
-    compiled = [name for name, variant in target.variants.items() if isinstance(variant, CAbiVariant)]
-    for name, one in target.tuning.items():
+    compiled = {name: variant for name, variant in target.variants.items() if isinstance(variant, CAbiVariant)}
+    for name, tuning in target.tuning.items():
         place = ("tuning", name)
-        if one.variant not in compiled:
+        if tuning.variant not in compiled:
             expected = f"a compiled variant ({', '.join(compiled) or 'there is none'})"
-            yield complain(read.document, (*place, "variant"), expected, repr(one.variant))
-        elif TUNED not in _flags(target, one.variant):
-            flag = f"{TUNED} among the flags of {one.variant}"
+            yield complain(read.document, (*place, "variant"), expected, repr(tuning.variant))
+        elif TUNED not in compiled[tuning.variant].build.flags:
+            flag = f"{TUNED} among the flags of {tuning.variant}"
             yield complain(read.document, (*place, "variant"), flag, "none", "its macros reach the compiler there")
-        yield from _entry_complaints(read.document, target, one.workloads, (*place, "workloads"))
-        yield from _point_complaints(read.document, one, place)
+        yield from _entry_complaints(read.document, target, tuning.workloads, (*place, "workloads"))
+        yield from _point_complaints(read.document, tuning, place)
         yield from _device_complaints(read, name)
-        others = [other for other in _earlier(target.tuning, name) if target.tuning[other].macro == one.macro]
+        earlier = itertools.takewhile(lambda other, name=name: other != name, target.tuning)  # type: ignore[misc]
+        others = [other for other in earlier if target.tuning[other].macro == tuning.macro]
         if others:
-            said = f"{one.macro}, which is that of {others[0]}"
-            yield complain(read.document, (*place, "macro"), "a macro of its own", said)
+            got = f"{tuning.macro}, which is that of {others[0]}"
+            yield complain(read.document, (*place, "macro"), "a macro of its own", got)
 
 
-def _earlier(names: Iterable[str], name: str) -> Iterator[str]:
-    """The names that come before one."""
-    return itertools.takewhile(lambda other: other != name, names)
-
-
-def _point_complaints(document: Document, one: Tuning, place: Place) -> Iterator[Complaint]:
+def _point_complaints(document: Document, tuning: Tuning, place: Place) -> Iterator[Complaint]:
     """Values that stand in a list twice, and best ones that no list has."""
-    for field, values in one.values.items():
+    for field, values in tuning.values.items():
         for index, value in enumerate(values):
             if value in values[:index]:
                 where = (*place, "values", field, index)
                 yield complain(document, where, "values that differ", f"{literal(value)} twice")
-    for device, chosen in one.best.items():
+    for device, chosen in tuning.best.items():
         for field, value in chosen.items():
-            listed = [literal(other) for other in one.values[field]]
+            listed = [literal(other) for other in tuning.values[field]]
             if literal(value) not in listed:
                 where = (*place, "best", device, field)
                 yield complain(document, where, f"one of {', '.join(listed)}", literal(value))
@@ -277,20 +267,15 @@ def _point_complaints(document: Document, one: Tuning, place: Place) -> Iterator
 
 def _device_complaints(read: Read[Target], name: str) -> Iterator[Complaint]:
     """Best values for no device that the variant runs on: nothing would reach the compiler."""
-    one = read.value.tuning[name]
-    variant = read.value.variants.get(one.variant)
+    tuning = read.value.tuning[name]
+    variant = read.value.variants.get(tuning.variant)
     if variant is None or variant.device == "any":
         return
     first = "cpu" if variant.device == "cpu" else next(iter(read.value.devices), "sm_89")
-    if one.best_on(first) is None:
-        expected = f"values for a device that {one.variant} runs on, such as {first}"
-        got = ", ".join(one.best) or "none"
+    if tuning.best_on(first) is None:
+        expected = f"values for a device that {tuning.variant} runs on, such as {first}"
+        got = ", ".join(tuning.best) or "none"
         yield complain(read.document, ("tuning", name, "best"), expected, got)
-
-
-def _flags(target: Target, name: str) -> tuple[str, ...]:
-    variant = target.variants[name]
-    return variant.build.flags if isinstance(variant, CAbiVariant) else ()
 
 
 def _promise_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]:
@@ -298,9 +283,49 @@ def _promise_complaints(read: Read[Target], folder: Path) -> Iterator[Complaint]
     for name, variant in read.value.variants.items():
         if not isinstance(variant, CAbiVariant):
             continue
-        named = [(("must_not_compile", n, "source"), one.source) for n, one in enumerate(variant.must_not_compile)]
-        named += [(("instances", n, "file"), one.file) for n, one in enumerate(variant.instances)]
+        named = [
+            (("must_not_compile", n, "source"), snippet.source)
+            for n, snippet in enumerate(variant.must_not_compile)
+        ]
+        named += [(("instances", n, "file"), instance.file) for n, instance in enumerate(variant.instances)]
         for place, file in named:
             if not (folder / file).is_file():
                 where = ("variants", name, *place)
                 yield complain(read.document, where, "a file", f"{file}, which is not there")
+
+
+def _task_complaints(read: Read[Target]) -> Iterator[Complaint]:
+    """Inputs that nobody makes, values that nobody takes, variants that cannot be called with what there is."""
+    if read.value.generator is None:
+        yield from _unmade(read)
+    for field in () if read.value.is_plain else ("properties", "components"):
+        if getattr(read.value, field):
+            expected = "tensors one by one and one output, whose dimensions the signature tells"
+            yield complain(read.document, (field,), expected, "a target of another kind", key=True)
+    for name, attribute in read.value.signature.attributes.items():
+        if attribute.kind == "text":  # A C kernel cannot take one.
+            place = ("signature", "attributes", name, "kind")
+            yield complain(read.document, place, "flag, choice or number", "text", "a text can be a parameter")
+    if read.value.modules is not None:
+        for name, variant in read.value.variants.items():
+            if isinstance(variant, CAbiVariant | CommandVariant):
+                expected = "a variant in Python: with `modules` functions are classes"
+                yield complain(read.document, ("variants", name, "kind"), expected, variant.kind)
+
+
+def _unmade(read: Read[Target]) -> Iterator[Complaint]:
+    """What only a generator can make, or is given to."""
+    signature, document = read.value.signature, read.document
+    if not signature.inputs:
+        yield complain(document, ("signature", "inputs"), "inputs with their dimensions, or a `generator`", "none")
+    for name, text in signature.inputs.items():
+        if ANY in text.split():
+            expected = f"dimensions of {name}, or a `generator` that makes it"
+            yield complain(document, ("signature", "inputs", name), expected, repr(text))
+    for name, dtype in signature.types.items():
+        if name in signature.inputs and not is_floating(dtype):
+            expected = f"a `generator`: nothing else fills an input of {dtype}"
+            yield complain(document, ("signature", "types", name), expected, "none")
+    for field in ("sizes", "parameters"):
+        if getattr(signature, field):
+            yield complain(document, ("signature", field), f"a `generator` that takes {field}", "none", key=True)

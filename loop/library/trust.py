@@ -49,38 +49,28 @@ def hosts_hash(project: Project) -> str:
 
 def is_trusted(project: Project) -> bool:
     """Whether these very definitions were allowed; what ships with loop always is."""
-    if project.bundled or _is_submitted(project):
+    # The source of a job, which is submitted once it was allowed; not what a job made elsewhere.
+    jobs = (state_folder() / JOBS).resolve()
+    is_job = project.target.is_relative_to(jobs) and project.target.relative_to(jobs).parts[1:2] == ("src",)
+    if project.bundled or is_job:
         return True
     granted, now = _granted(state_folder() / FILE), definition_hash(project)
     if now in _sent():
         return True
     machines = hosts_hash(project)
-    if _is_ours(project) and now in {*granted.values(), _shipped()}:
+    # A worktree of loop's own is made of a target that was allowed, or ships with loop.
+    folder = shipped(BUNDLED_TARGET)
+    bundled = Project(folder, folder, bundled=True)
+    in_worktree = project.target.is_relative_to((state_folder() / WORKTREES).resolve())
+    if in_worktree and now in {*granted.values(), definition_hash(bundled)}:
         return machines in {"", *granted.values()}
     return granted.get(str(project.target)) == now and machines in ("", granted.get(str(project.target / HOSTS)))
-
-
-def _is_submitted(project: Project) -> bool:
-    """Whether it is the source of a job, which is submitted once it was allowed; not what a job made elsewhere."""
-    jobs = (state_folder() / JOBS).resolve()
-    return project.target.is_relative_to(jobs) and project.target.relative_to(jobs).parts[1:2] == ("src",)
 
 
 def _sent() -> tuple[str, ...]:
     """What the user allowed on the machine that sent this command here."""
     sender = hosted()
     return sender.trusted if sender else ()
-
-
-def _is_ours(project: Project) -> bool:
-    """Whether it lies in a worktree of loop's own, which is made of a target that was allowed."""
-    return project.target.is_relative_to((state_folder() / WORKTREES).resolve())
-
-
-def _shipped() -> str:
-    """Hash of the definitions that ship with loop."""
-    folder = shipped(BUNDLED_TARGET)
-    return definition_hash(Project(folder, folder, bundled=True))
 
 
 def grant(project: Project, digest: str, machines: str = "") -> None:
@@ -146,8 +136,8 @@ def session_runs(head: SessionHead) -> tuple[str, ...]:
     lines = tuple(_commands(planned.pattern for planned in head.plan.patterns))
     if not head.campaign.unattended:
         return lines
-    seen = f", which sees {', '.join(head.campaign.env)}" if head.campaign.env else ""
-    return (*lines, f"proposer: {head.campaign.proposer}{seen}")
+    env = f", which sees {', '.join(head.campaign.env)}" if head.campaign.env else ""
+    return (*lines, f"proposer: {head.campaign.proposer}{env}")
 
 
 def digest_of(lines: Iterable[str]) -> str:
@@ -187,8 +177,8 @@ def _granted(path: Path) -> dict[str, str]:
 
 def shown(project: Project) -> str:
     """The file whose definitions these are, as the user knows it."""
-    made = made_of(project.target)
-    return made.task if made and made.format is None else str(project.manifest)
+    origin = made_of(project.target)
+    return origin.task if origin and origin.format is None else str(project.manifest)
 
 
 def refusal(project: Project) -> LoopError:
@@ -232,23 +222,26 @@ def what_runs(target: Target, own_patterns: list[Pattern]) -> Iterator[str]:
 def _components(target: Target) -> Iterator[str]:
     """What is called to look inside a variant."""
     for name, part in target.components.items():
-        made = [function.python for function in (part.reference, part.plain, part.inputs, part.form) if function]
+        functions = [
+            function.python for function in (part.reference, part.plain, part.inputs, part.form) if function
+        ]
         built = f", built with {' '.join(part.flags)}" if part.flags else ""
         for owner in part.variants:
-            yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {', '.join(made)}"
+            python = ", ".join(functions)
+            yield f"component {name}: calls {part.entry_in(owner)} of {owner}{built}; Python {python}"
 
 
 def _commands(patterns: Iterable[Pattern]) -> Iterator[str]:
     """What steps of patterns run in a shell, or as somebody's evaluator."""
     for pattern in patterns:
         for step in pattern.steps:
-            given, place = step.arguments, f"pattern {pattern.name}, step {step.id}"
-            if (command := given.get("run")) is not None:
-                settings = (f"{key}={value} " for key, value in given.get("environment", {}).items())
+            arguments, place = step.arguments, f"pattern {pattern.name}, step {step.id}"
+            if (command := arguments.get("run")) is not None:
+                settings = (f"{key}={value} " for key, value in arguments.get("environment", {}).items())
                 yield f"{place}: {''.join(settings)}{command}"
             for name in ("evaluator", "evaluator_python"):
-                if given.get(name) is not None:
-                    yield f"{place}: {name} {given[name]}"
+                if arguments.get(name) is not None:
+                    yield f"{place}: {name} {arguments[name]}"
 
 
 def flags_taken(project: Project) -> Iterator[str]:
@@ -264,8 +257,8 @@ def _also_compiled(variant: Variant) -> Iterator[str]:
     if variant.emulation is not None:
         recipe = [variant.emulation.compiler, *variant.emulation.flags, *variant.sources]
         yield f"{' '.join(recipe)}, then loads the result: its emulation"
-    for one in variant.must_not_compile:
-        yield f"{' '.join([variant.build.compiler, *one.flags, one.source])}, which has to fail"
+    for snippet in variant.must_not_compile:
+        yield f"{' '.join([variant.build.compiler, *snippet.flags, snippet.source])}, which has to fail"
 
 
 def _variant(variant: Variant) -> str:

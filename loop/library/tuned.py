@@ -22,10 +22,10 @@ def with_best(manifest: str, name: str, device: str, values: Values) -> str:
     text = f"{{{', '.join(f'{field}: {literal(value)}' for field, value in values.items())}}}"
     old = _at(best, (device,))
     if old is not None:
-        made = manifest[: old.start_mark.index] + text + manifest[_end(old) :]
+        edited = manifest[: old.start_mark.index] + text + manifest[_end(old) :]
     else:
-        made = _added(manifest, best, f"{device}: {text}")
-    return _checked(made, manifest, ("tuning", name, "best", device), values)
+        edited = _added(manifest, best, f"{device}: {text}")
+    return _checked(edited, manifest, ("tuning", name, "best", device), values)
 
 
 def _at(node: yaml.Node | None, path: tuple[str, ...]) -> yaml.Node | None:
@@ -72,11 +72,12 @@ def _checked(text: str, manifest: str, path: tuple[str, ...], values: Values) ->
         node = node[key]
     node[last] = dict(values)
     try:
-        found = yaml.safe_load(text)
+        read = yaml.safe_load(text)
     except yaml.YAMLError:
-        found = None
-    if found != wanted:
+        read = None
+    if read != wanted:
         place = ".".join(path)
-        hint = f"write them in by hand: {{{', '.join(f'{name}: {literal(one)}' for name, one in values.items())}}}"
+        by_hand = ", ".join(f"{name}: {literal(value)}" for name, value in values.items())
+        hint = f"write them in by hand: {{{by_hand}}}"
         raise UsageError(f"the manifest is written so that {place} could not be put in without harm", hint=hint)
     return text

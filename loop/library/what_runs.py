@@ -57,8 +57,8 @@ def definition_lines(project: Project) -> list[str]:
     lines = []
     for path in _written(project):
         name = os.path.relpath(path, project.target)
-        made = path.read_bytes().startswith(MADE.encode())  # A task's own programs count, too.
-        data = _value(path) if path.suffix == ".yaml" and not made else None
+        is_made = path.read_bytes().startswith(MADE.encode())  # A task's own programs count, too.
+        data = _value(path) if path.suffix == ".yaml" and not is_made else None
         kind = "target" if path == project.manifest else Path(name).parts[0]
         if isinstance(data, dict) and kind in DATA:
             lines += [f"{name}: {line}" for line in _lines(data, kind)]
@@ -96,7 +96,7 @@ def _leaves(value: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 def _read_by_generator(data: Mapping[str, Any]) -> Iterator[str]:
     """Texts that workloads give the generator: they may name files."""
     parameters = _mapping(_mapping(data.get("signature")).get("parameters"))
-    texts = {name for name, one in parameters.items() if _mapping(one).get("kind") == "text"}
+    texts = {name for name, parameter in parameters.items() if _mapping(parameter).get("kind") == "text"}
     for place, value in _leaves(data.get("workloads"), ()):
         if texts.intersection(place):
             yield f"a text of workloads: {json.dumps(value)}"
@@ -119,5 +119,5 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)

@@ -20,7 +20,6 @@ from loop.model.base import Model
 from loop.model.campaign import Proposal
 from loop.model.change import Brief, BriefOutput, JudgedChange, Standing
 from loop.model.measurement import Measurement
-from loop.model.output import MeasureOutput
 from loop.model.profile import FACTS, Profile
 from loop.model.target import PythonVariant, Target
 from loop.model.verdict import SpeedVerdict
@@ -61,47 +60,43 @@ def render_brief(templates: Path, brief: Brief) -> str:
 
 def facts(brief: Brief) -> Table | None:
     """What is known of the variant on that workload, with its source; why the rest is not."""
-    one = brief.profile
-    if one is None:
+    profile = brief.profile
+    if profile is None:
         return None
     rows = tuple(
         (
             name,
-            value(one.facts[name]) if one.facts.get(name) is not None else "unknown",
+            value(profile.facts[name]) if profile.facts.get(name) is not None else "unknown",
             meaning,
-            _note(brief, name),
+            profile.sources.get(name) or profile.unknown.get(name, ""),
         )
         for name, meaning in FACTS.items()
-        if one.facts.get(name) is not None or name in one.unknown
+        if profile.facts.get(name) is not None or name in profile.unknown
     )
     return filled(columns("Fact", ">Value", "What it is", "Source"), rows)
-
-
-def _note(brief: Brief, name: str) -> str:
-    assert brief.profile is not None
-    return brief.profile.sources.get(name) or brief.profile.unknown.get(name, "")
 
 
 def tried(brief: Brief) -> Table | None:
     """The changes of this session that were judged before."""
     rows = tuple(
-        (str(one.number), one.variant, one.outcome, _gain(one), one.reason, one.patch)
-        for one in brief.tried[-MOST_TRIED:]
+        (str(change.number), change.variant, change.outcome, _gain(change), change.reason, change.patch)
+        for change in brief.tried[-MOST_TRIED:]
     )
     return filled(columns(">Change", "Variant", "Outcome", ">Speed", "Why", "Patch"), rows)
 
 
 def fell(proposals: Sequence[Proposal]) -> tuple[str, ...]:
     """How candidates ended that could not be judged; of those that ended alike the last one."""
-    left = (one for one in proposals if one.ended not in ("edited", "interrupted"))
-    alike = {one.text: f"candidate {one.number}: {one.text}"[:LONGEST] for one in left}
+    left = (proposal for proposal in proposals if proposal.ended not in ("edited", "interrupted"))
+    alike = {proposal.text: f"candidate {proposal.number}: {proposal.text}"[:LONGEST] for proposal in left}
     return tuple(alike.values())[-MOST_FELL:]
 
 
 def lost(brief: Brief) -> Table | None:
     """Changes that earlier sessions took back."""
     rows = tuple(
-        (one.session, ", ".join(one.files), _gain(one), one.reason, one.patch) for one in brief.lost[-MOST_TRIED:]
+        (change.session, ", ".join(change.files), _gain(change), change.reason, change.patch)
+        for change in brief.lost[-MOST_TRIED:]
     )
     return filled(columns("Session", "Files", ">Speed", "Why it was taken back", "Patch"), rows)
 
@@ -118,7 +113,7 @@ class GainTerms(Model):
 
 
 @dataclass(frozen=True)
-class Subject:
+class BriefSubject:
     """What is to become faster, and where it does worst."""
 
     variant: str
@@ -145,7 +140,9 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     yield Tick("preparing the worktree")
     tree = own_tree(context, shop)
     if tree is None:
-        tree = yield from _new_tree(context, shop, subject.variant)
+        tree = worktree.make(context.task.folder, shop.tree)
+        yield from _is_whole(context, subject.variant, tree)
+        note_owner(tree, shop.notes.parent)
     asked = yield from _write(context, subject, tree, arguments)
     if context.task.campaign.unattended:
         return (yield from campaign.next_candidate(context, asked, tree))
@@ -154,24 +151,16 @@ def brief(context: Context, arguments: GainTerms) -> Working[BriefOutput]:
     return _wait(asked, f"the edit does not compile: {refused.splitlines()[0]}") if refused else edited
 
 
-def _new_tree(context: Context, shop: Workshop, variant: str) -> Generator[Tick, None, Worktree]:
-    """The worktree, noted once it is whole."""
-    tree = worktree.make(context.task.folder, shop.tree)
-    yield from _is_whole(context, variant, tree)
-    note_owner(tree, shop.notes.parent)
-    return tree
-
-
 def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, None, None]:
     """Raises LoopError, and takes the worktree away, where it builds to something else than the checkout."""
     variant = build.buildable(context.bench, [name])[name]
     why = "it builds to something else than the checkout"
     try:
-        found = yield from build.build(
+        built = yield from build.build(
             name, variant, tree.target, cache=context.bench.cache, include=context.bench.include,
             limit_s=context.kill_after_s,
         )  # fmt: skip
-        if found.build_id == SessionChanges(context.finished).incumbents.get(name, found.build_id):
+        if built.build_id == SessionChanges(context.finished).incumbents.get(name, built.build_id):
             return
     except BuildFailed as failed:
         why = failed.message
@@ -182,62 +171,74 @@ def _is_whole(context: Context, name: str, tree: Worktree) -> Generator[Tick, No
     )
 
 
-def choose(context: Context) -> Subject | None:
+def choose(context: Context) -> BriefSubject | None:
     """Of the variants that may be edited the one with the lowest ratio on any workload; None without a speed."""
     past = SessionChanges(context.finished)
     measured, profiled = past.measured, past.profiled
     if measured is None:
         return None
-    timed, vague = _timed(context, measured)
+    speeds = [verdict for verdict in measured.verdicts if isinstance(verdict, SpeedVerdict)]
+    variants = _editable(context, {speed.variant for speed in speeds})
+    vague = {(speed.variant, speed.workload) for speed in speeds if speed.verdict == "inconclusive"}
+    timed = [
+        measurement
+        for measurement in measured.measurements
+        if measurement.against == "baseline" and measurement.variant in variants
+    ]
     if not timed:
         return None
-    found = min(timed, key=lambda one: (-_worth(one, vague), (one.variant, one.workload.name) in vague, one.ratio))
+
+    def rank(measurement: Measurement) -> tuple[float, bool, float]:
+        is_vague = (measurement.variant, measurement.workload.name) in vague
+        return -_worth(measurement, vague), is_vague, measurement.ratio
+
+    worst = min(timed, key=rank)
     profiles = profiled.profiles if profiled else ()
-    profile = next((one for one in profiles if one.variant == found.variant), None)
-    mine = [one for one in timed if one.variant == found.variant]
-    return Subject(found.variant, found, profile, _standing(mine, vague))
-
-
-def _timed(context: Context, measured: MeasureOutput) -> tuple[list[Measurement], set[tuple[str, str]]]:
-    """Measurements of what may be edited, and variant and workload of those that are not clear."""
-    speeds = [one for one in measured.verdicts if isinstance(one, SpeedVerdict)]
-    variants = _editable(context, {one.variant for one in speeds})
-    vague = {(one.variant, one.workload) for one in speeds if one.verdict == "inconclusive"}
-    return [one for one in measured.measurements if one.against == "baseline" and one.variant in variants], vague
-
-
-def _standing(timed: Sequence[Measurement], vague: Collection[tuple[str, str]]) -> tuple[Standing, ...]:
-    """How a variant stands on each workload, where most is to be gained first."""
-    every = [
-        Standing(workload=one.workload.name, ratio=one.ratio, interval=one.interval, worth=_worth(one, vague))
-        for one in timed
+    standings = [
+        Standing(
+            workload=measurement.workload.name,
+            ratio=measurement.ratio,
+            interval=measurement.interval,
+            worth=_worth(measurement, vague),
+        )
+        for measurement in timed
+        if measurement.variant == worst.variant
     ]
-    return tuple(sorted(every, key=lambda one: -one.worth))
+    return BriefSubject(
+        variant=worst.variant,
+        measured=worst,
+        profile=next((profile for profile in profiles if profile.variant == worst.variant), None),
+        standing=tuple(sorted(standings, key=lambda standing: -standing.worth)),
+    )
 
 
-def _worth(one: Measurement, vague: Collection[tuple[str, str]]) -> float:
+def _worth(measurement: Measurement, vague: Collection[tuple[str, str]]) -> float:
     """What is to be gained on a workload; of a ratio that is not clear, what is to be gained at least."""
-    ratio = one.interval[1] if (one.variant, one.workload.name) in vague else one.ratio
-    return bottleneck.worth(ratio, one.workload.weight)
+    ratio = (
+        measurement.interval[1] if (measurement.variant, measurement.workload.name) in vague else measurement.ratio
+    )
+    return bottleneck.worth(ratio, measurement.workload.weight)
 
 
 def _editable(context: Context, names: Collection[str]) -> set[str]:
     """Those of the variants that may be edited; examples and baselines only where there are no others."""
     bench = context.bench
-    found = {
+    editable = {
         name for name in names if name in bench.target.variants and changeable(bench.target, bench.folder, name)
     }
-    return {name for name in found if bench.target.variants[name].role == "main"} or found
+    return {name for name in editable if bench.target.variants[name].role == "main"} or editable
 
 
 def _write(
-    context: Context, subject: Subject, tree: Worktree, arguments: GainTerms
+    context: Context, subject: BriefSubject, tree: Worktree, arguments: GainTerms
 ) -> Generator[Tick, None, Brief]:
     """The brief, as a page for people and as JSON for programs."""
     shop, past = workshop(context), SessionChanges(context.finished)
     variant = build.buildable(context.bench, [subject.variant])[subject.variant]
     files = yield from readers(context, subject.variant)
-    kept = [file for one in past.tried if one.outcome == "kept" for file in one.files if file not in files]
+    kept = [
+        file for change in past.tried if change.outcome == "kept" for file in change.files if file not in files
+    ]
     asked = Brief(
         number=past.number,
         variant=subject.variant,
@@ -253,11 +254,11 @@ def _write(
         check=f"loop kernels check {subject.variant} --json",
         answer=str(tree.root / ANSWER) if context.task.campaign.unattended else "",
         rule=rule(arguments.gain),
-        timed=tuple(one.name for one in workloads(context, context.task.plan.workloads)),
+        timed=tuple(workload.name for workload in workloads(context, context.task.plan.workloads)),
         checks=tuple(extra_sets(context)),
         tried=past.tried,
         fell=fell(past.proposals),
-        lost=tuple(one for one in context.past.lost if one.variant == subject.variant),
+        lost=tuple(change for change in context.past.lost if change.variant == subject.variant),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",
     )
@@ -322,7 +323,7 @@ def _edited(context: Context, shop: Workshop, asked: Brief, tree: Worktree) -> R
     if outside:
         return _wait(asked, f"{_refusal(asked, outside[0])} (brief: {page}); take that back in {asked.folder}")
     back = handed_back(context, shop, asked, changed, tree)
-    same = next((one for one in asked.lost if one.digest == back.digest and not context.task.again), None)
+    same = next((change for change in asked.lost if change.digest == back.digest and not context.task.again), None)
     if same is not None:
         why = f"{same.session}: {same.reason} (--again judges it anew)"
         return _wait(asked, f"this very change was taken back in {why}")

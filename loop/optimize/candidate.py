@@ -63,10 +63,15 @@ def _on_change(result: Result[Output], **fields: Any) -> Result[JudgedOutput]:
     return Result(_judged(result.output, **fields), samples)
 
 
-def _judged(found: Output, **fields: Any) -> JudgedOutput:
+def _judged(output: Output, **fields: Any) -> JudgedOutput:
     """What a step on the target found, as a judgement of the change."""
-    said = {"message": found.message, "hint": found.hint, "not_exercised": found.not_exercised, "good": found.ok}
-    return JudgedOutput(ok=True, found=found.model_dump(mode="json"), **{**said, **fields})
+    values = {
+        "message": output.message,
+        "hint": output.hint,
+        "not_exercised": output.not_exercised,
+        "good": output.ok,
+    }
+    return JudgedOutput(ok=True, found=output.model_dump(mode="json"), **{**values, **fields})
 
 
 def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
@@ -75,20 +80,20 @@ def build(context: Context, arguments: NoArguments) -> Working[JudgedOutput]:
     unchanged(at_hand, _digest(at_hand))
     with candidate(context) as inner:
         result = yield from kernel.build_variants(inner, arguments)
-    found = result.output
+    output = result.output
     incumbents = SessionChanges(context.finished).incumbents
-    built = {one.variant: one for one in found.builds}
-    touched = touched_by(found, incumbents)
-    same = [_alike(context, built[name], incumbents.get(name)) for name in touched] if found.ok else []
+    built = {build.variant: build for build in output.builds}
+    touched = touched_by(output, incumbents)
+    same = [_alike(context, built[name], incumbents.get(name)) for name in touched] if output.ok else []
     if same and all(same):
         message = SAID["moved" if "moved" in same else "the same"]
-        return Result(_judged(found, good=False, message=message, touched=touched))
-    message = found.message if touched or not found.ok else "the edit changes no variant of this session"
+        return Result(_judged(output, good=False, message=message, touched=touched))
+    message = output.message if touched or not output.ok else "the edit changes no variant of this session"
     stray = yield from _stray(context, at_hand, touched)
     if stray:
         message = f"{stray} is compiled and git ignores it: it would be in no patch and no commit"
-    good = found.ok and bool(touched) and not stray
-    return Result(_judged(found, good=good, message=message, touched=touched))
+    good = output.ok and bool(touched) and not stray
+    return Result(_judged(output, good=good, message=message, touched=touched))
 
 
 def _stray(context: Context, at_hand: ChangeAtHand, touched: Sequence[str]) -> Generator[Tick, None, str]:
@@ -109,15 +114,15 @@ SAID: Mapping[Alike, str] = {
 }
 
 
-def _alike(context: Context, made: Build, incumbent: str | None) -> Alike | None:
+def _alike(context: Context, build: Build, incumbent: str | None) -> Alike | None:
     """In what a build is no other than the incumbent's; None where it is."""
-    old = find_id(made.variant, incumbent, context.bench.cache) if incumbent else None
-    return alike(old, made) if old else None
+    old = find_id(build.variant, incumbent, context.bench.cache) if incumbent else None
+    return alike(old, build) if old else None
 
 
-def touched_by(found: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, ...]:
+def touched_by(output: BuildOutput, incumbents: Mapping[str, str]) -> tuple[str, ...]:
     """Variants whose build is another than the incumbent's."""
-    return tuple(one.variant for one in found.builds if incumbents.get(one.variant) != one.build_id)
+    return tuple(build.variant for build in output.builds if incumbents.get(build.variant) != build.build_id)
 
 
 def verify(context: Context, arguments: kernel.VerifyTerms) -> Working[JudgedOutput]:
@@ -212,14 +217,18 @@ def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
     profile = brief.profile if brief else None
     if profile is None or profile.promise is None or against is None:
         return None
-    for one in against.verdicts:
-        mine = (one.variant, one.workload, one.against) == (profile.variant, profile.workload, "known_good")
-        if mine and isinstance(one, SpeedVerdict) and not one.vague:
+    for verdict in against.verdicts:
+        mine = (verdict.variant, verdict.workload, verdict.against) == (
+            profile.variant,
+            profile.workload,
+            "known_good",
+        )
+        if mine and isinstance(verdict, SpeedVerdict) and not verdict.vague:
             return GainOutcome(
                 promise=profile.promise,
-                variant=one.variant,
-                workload=one.workload,
-                actual=one.ratio,
+                variant=verdict.variant,
+                workload=verdict.workload,
+                actual=verdict.ratio,
                 basis="change",
             )
     return None
@@ -228,7 +237,7 @@ def against_promise(at_hand: ChangeAtHand) -> GainOutcome | None:
 def judged(at_hand: ChangeAtHand) -> keeping.Judged:
     """What the steps of the gate found, as far as they ran."""
     judged = (at_hand.judged(f"change.{name}") for name in GATE)
-    stopped = next((one.message for one in judged if one and not one.good), None)
+    stopped = next((output.message for output in judged if output and not output.good), None)
     failed = next((record for record in at_hand.records if record.status == "failed"), None)
     if failed is not None:
         stopped = f"{failed.step}: {failed.message}"
@@ -262,8 +271,8 @@ def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
         return ["git", "-C", str(root_of(folder)), "apply", str(patch)]
     if branch:
         return [*where, "merge", "--no-edit", branch]
-    made = made_of(folder)
-    answer = made.answers.get(variant) if made else None
+    origin = made_of(folder)
+    answer = origin.answers.get(variant) if origin else None
     if answer is None:
         return [*where, "apply", "-p2", str(patch)]
     return [] if answer.endswith(".json") else ["patch", answer, str(patch)]
@@ -271,7 +280,7 @@ def taking(folder: Path, branch: str, patch: Path, variant: str) -> list[str]:
 
 def _decided(context: Context, at_hand: ChangeAtHand, tried: TriedChange, branch: str) -> DecisionOutput:
     built = at_hand.found(BuildOutput)
-    made = {one.variant: one.build_id for one in built.builds} if built else {}
+    builds = {build.variant: build.build_id for build in built.builds} if built else {}
     incumbents = SessionChanges(context.finished).incumbents
     kept = tried.outcome == "kept"
     shop = workshop(context)
@@ -287,7 +296,7 @@ def _decided(context: Context, at_hand: ChangeAtHand, tried: TriedChange, branch
         tried=tried,
         branch=branch,
         taking=command if kept else "",
-        incumbents={**incumbents, **made} if kept else incumbents,
+        incumbents={**incumbents, **builds} if kept else incumbents,
         ground=targets.ground(Project(at_hand.tree.target, shop.notes.parent.parent, bundled=False))
         if kept
         else "",

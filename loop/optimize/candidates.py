@@ -23,7 +23,7 @@ from loop.model.campaign import Campaign, Ended, Proposal
 from loop.model.change import Brief
 from loop.optimize.checking import NOTE, CheckNote
 from loop.optimize.edits import Taken
-from loop.optimize.guard import Guard, said
+from loop.optimize.guard import TreeGuard, said
 from loop.optimize.session_changes import SessionChanges
 from loop.repository import worktree
 from loop.repository.leftover import note_owner
@@ -37,7 +37,7 @@ REPAIRS = 2
 
 
 @dataclass(frozen=True)
-class Round:
+class ProposalRound:
     """What a round of proposals stands on."""
 
     context: Context
@@ -52,7 +52,7 @@ class Round:
     """What each proposer may take."""
     usd: float | None
     """Dollars that are left for all of them."""
-    guard: Guard
+    guard: TreeGuard
     """What none of them may change."""
     tampered: list[str] = field(default_factory=list)
     """What one of them did change; nobody knows which, so none that ends from then on is taken."""
@@ -60,11 +60,11 @@ class Round:
 
 def kept_in(notes: Path) -> dict[int, Proposal]:
     """The proposals of a session that were noted, by number."""
-    found = (sums.read_sealed(Proposal, path) for path in sorted(notes.parent.glob(PROPOSALS)))
-    return {one.number: one for one in found}
+    proposals = (sums.read_sealed(Proposal, path) for path in sorted(notes.parent.glob(PROPOSALS)))
+    return {proposal.number: proposal for proposal in proposals}
 
 
-def ask(round_: Round, first: int) -> Generator[Tick, None, None]:
+def ask(round_: ProposalRound, first: int) -> Generator[Tick, None, None]:
     """Have `width` candidates proposed at the same time, numbered from `first`; each is noted when it ends."""
     for killed in round_.shop.tree.parent.glob(f"{round_.shop.tree.name}.*"):
         shutil.rmtree(killed, ignore_errors=True)
@@ -76,19 +76,23 @@ def ask(round_: Round, first: int) -> Generator[Tick, None, None]:
         sweep_orphans(before)
     round_.tampered.extend(round_.guard.put_back())
     round_.tree.revert()
-    for one in kept_in(round_.shop.notes).values():  # What stayed in the background may have done it later.
-        if one.number in numbers:
-            _note(round_, one)
+    for proposal in kept_in(round_.shop.notes).values():  # What stayed in the background may have done it later.
+        if proposal.number in numbers:
+            _note(round_, proposal)
 
 
-def _candidate(round_: Round, number: int) -> Generator[Tick, None, Proposal]:
+def _candidate(round_: ProposalRound, number: int) -> Generator[Tick, None, Proposal]:
     """One candidate, from an empty folder to its note."""
     _note(round_, Proposal(number=number, ended="interrupted"))
     place = round_.shop.tree.with_name(f"{round_.shop.tree.name}.{number}")
     try:
         copy = worktree.copy_of(round_.tree, place)
         note_owner(copy, round_.shop.notes.parent)
-        _own_cache(round_, copy)
+        # A cache of its own, with the session's locks: no build that a proposer could edit is judged.
+        locks, own = round_.context.bench.cache / "locks", _cache(copy) / "builds"
+        for folder in (locks, own):
+            folder.mkdir(parents=True, exist_ok=True)
+        (own / "locks").symlink_to(locks)
         _leave_note(round_, copy)
         proposal = yield from _proposed(round_, number, copy)
     finally:
@@ -102,15 +106,7 @@ def _cache(copy: Worktree) -> Path:
     return copy.root / ".git" / "loop-cache"
 
 
-def _own_cache(round_: Round, copy: Worktree) -> None:
-    """A cache of its own, with the session's locks: no build that a proposer could edit is judged."""
-    locks, own = round_.context.bench.cache / "locks", _cache(copy) / "builds"
-    for folder in (locks, own):
-        folder.mkdir(parents=True, exist_ok=True)
-    (own / "locks").symlink_to(locks)
-
-
-def _leave_note(round_: Round, copy: Worktree) -> None:
+def _leave_note(round_: ProposalRound, copy: Worktree) -> None:
     """What `loop kernels check` compares with in that folder."""
     context = round_.context
     note = CheckNote(
@@ -122,7 +118,7 @@ def _leave_note(round_: Round, copy: Worktree) -> None:
     sums.write_sealed(copy.root / ".git" / NOTE, note)
 
 
-def _note(round_: Round, proposal: Proposal) -> None:
+def _note(round_: ProposalRound, proposal: Proposal) -> None:
     if round_.tampered and proposal.ended == "edited":
         proposal = proposal.model_copy(update={"ended": "tampered", "said": said(round_.tampered)})
     folder = round_.shop.notes / "candidates"
@@ -130,40 +126,40 @@ def _note(round_: Round, proposal: Proposal) -> None:
     sums.write_sealed(folder / f"{proposal.number:04}.json", proposal)
 
 
-def _proposed(round_: Round, number: int, copy: Worktree) -> Generator[Tick, None, Proposal]:
+def _proposed(round_: ProposalRound, number: int, copy: Worktree) -> Generator[Tick, None, Proposal]:
     """Run the proposer; again with the compiler's words where its edit does not compile."""
     results: list[Errands] = []
     page = _page(round_, number, copy)
     preset, locks = preset_of(round_.campaign.proposer), round_.context.bench.cache / "locks"
     isolated = isolation.under(copy.root, locks, page.parent, preset)
     while True:
-        limit_s = round_.limit_s - sum(one.seconds for one in results)
-        found = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
+        limit_s = round_.limit_s - sum(result.seconds for result in results)
+        result = yield from run_errand(_errand(round_, page, copy, limit_s, isolated))
         round_.tampered.extend(round_.guard.put_back())
-        results.append(found)
-        write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), found.output)
+        results.append(result)
+        write_atomic(page.with_name(f"{number:04}-{len(results)}.txt"), result.output)
         fields = {
             "number": number,
-            "seconds": sum(one.seconds for one in results),
-            "use": all_of([one.use for one in results]),
-            "idea": found.idea,
+            "seconds": sum(result.seconds for result in results),
+            "use": all_of([result.use for result in results]),
+            "idea": result.idea,
             "isolated": bool(isolated),
         }
-        taken = Taken.of(round_.asked, round_.tree, copy)
-        if not taken.files:
-            ended: Ended = "unedited" if found.ended == "edited" else found.ended
-            return Proposal(ended=ended, said=found.said, left_out=taken.left_out, **fields)
+        edit = Taken.of(round_.asked, round_.tree, copy)
+        if not edit.files:
+            ended: Ended = "unedited" if result.ended == "edited" else result.ended
+            return Proposal(ended=ended, said=result.said, left_out=edit.left_out, **fields)
         refused_by = yield from refused(round_.context, round_.asked.variant, copy, round_.guard.builds)
         if not refused_by:
-            patch = taken.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
-            files = {"files": tuple(taken.files), "left_out": taken.left_out, "patch": str(patch)}
-            return Proposal(ended="edited", said=found.said, **fields, **files)
-        if len(results) > REPAIRS or found.ended != "edited":
-            return Proposal(ended="uncompiled", said=refused_by.splitlines()[0], left_out=taken.left_out, **fields)
+            patch = edit.as_patch(round_.tree, page.with_name(f"{number:04}.patch"))
+            files = {"files": tuple(edit.files), "left_out": edit.left_out, "patch": str(patch)}
+            return Proposal(ended="edited", said=result.said, **fields, **files)
+        if len(results) > REPAIRS or result.ended != "edited":
+            return Proposal(ended="uncompiled", said=refused_by.splitlines()[0], left_out=edit.left_out, **fields)
         write_atomic(page, f"{page.read_text()}\n## Your edit does not compile\n\n```\n{refused_by}\n```\n")
 
 
-def _page(round_: Round, number: int, copy: Worktree) -> Path:
+def _page(round_: ProposalRound, number: int, copy: Worktree) -> Path:
     """The brief with this candidate's folder in the place of the session's."""
     page = round_.shop.notes / "candidates" / f"{number:04}-brief.md"
     for path in (page, page.with_suffix(".json")):
@@ -172,7 +168,9 @@ def _page(round_: Round, number: int, copy: Worktree) -> Path:
     return page
 
 
-def _errand(round_: Round, page: Path, copy: Worktree, limit_s: float, isolated: tuple[str, ...]) -> Errand:
+def _errand(
+    round_: ProposalRound, page: Path, copy: Worktree, limit_s: float, isolated: tuple[str, ...]
+) -> Errand:
     campaign = round_.campaign
     return Errand(
         preset=preset_of(campaign.proposer),
@@ -203,11 +201,11 @@ def refused(
     )
     try:
         for _ in range(2):
-            made = yield from build.build(
+            built = yield from build.build(
                 name, variant, copy.target, cache=cache, include=include, limit_s=context.kill_after_s
             )
-            place = Path(made.library).parent
-            if known is None or not made.cached or place.name in known:
+            place = Path(built.library).parent
+            if known is None or not built.cached or place.name in known:
                 break
             shutil.rmtree(place, ignore_errors=True)
     except BuildFailed as failed:

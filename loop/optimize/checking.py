@@ -112,9 +112,9 @@ def note_of(folder: Path) -> CheckNote | None:
 def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     """Compile, verify on a few workloads, time once beside what has to be beaten."""
     wanted = build.buildable(context.bench, context.task.variants)
-    made, failures = yield from kernel.compile_all(context, wanted)
-    built = tuple(one.variant for one in made)
-    if failures or not made:
+    builds, failures = yield from kernel.compile_all(context, wanted)
+    built = tuple(each.variant for each in builds)
+    if failures or not builds:
         message = failures[0].message if failures else "nothing to compile"
         return Result(
             CheckOutput(ok=False, message=message, hint=failures[0].hint if failures else None, built=built)
@@ -122,20 +122,22 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     note = note_of(context.task.folder)
     chosen = in_turn(context, note)
     allowance = Allowance(arguments.verify_s, chosen[LEAST:])
-    found = yield from verify(
-        context.bench, [Job(context.bench.side(one.variant, one), chosen) for one in made], allowance
+    checks = yield from verify(
+        context.bench, [Job(context.bench.side(each.variant, each), chosen) for each in builds], allowance
     )
-    wrong = {one.variant: one.failures for one in found if one.failures}
-    verified = tuple(one.name for one in chosen if one not in allowance.left_out)
-    fields = {"built": built, "verified": verified, "wrong": wrong, "variants": found}
+    wrong = {variant.variant: variant.failures for variant in checks if variant.failures}
+    verified = tuple(workload.name for workload in chosen if workload not in allowance.left_out)
+    fields = {"built": built, "verified": verified, "wrong": wrong, "variants": checks}
     unverified = kernel.unverified(context, built, allowance.left_out)
     if wrong:
         name, (first, *_) = next(iter(wrong.items()))
         return Result(CheckOutput(ok=False, message=f"{name}: {first}", not_exercised=tuple(unverified), **fields))
-    speeds, unknown = yield from _speeds(context, made, note, arguments)
-    said = [f"{one.variant} {times(one.ratio)} {one.against} on {one.workload}" for one in speeds]
+    speeds, unknown = yield from _speeds(context, builds, note, arguments)
+    texts = [f"{speed.variant} {times(speed.ratio)} {speed.against} on {speed.workload}" for speed in speeds]
     message = (
-        f"right on {say.count(len(verified), 'workload')}; about {', '.join(said)}" if said else "right; no speed"
+        f"right on {say.count(len(verified), 'workload')}; about {', '.join(texts)}"
+        if texts
+        else "right; no speed"
     )
     return Result(
         CheckOutput(ok=True, message=message, speeds=speeds, not_exercised=(*unverified, *unknown), **fields)
@@ -151,31 +153,31 @@ def in_turn(context: Context, note: CheckNote | None) -> tuple[Workload, ...]:
     timed = kernel.workloads(context, note.sets[:1] if note else context.task.plan.workloads)
     size = partial(operations, context.bench.target)
     of = [kernel.workloads(context, [name]) for name in sets if name in context.bench.target.workloads]
-    turns = kernel.distinct(one for turn in zip_longest(*of) for one in turn if one is not None)
+    turns = kernel.distinct(workload for turn in zip_longest(*of) for workload in turn if workload is not None)
     most = max(map(size, timed), default=0)
-    return tuple(sorted(turns, key=lambda one: max(size(one), most)))
+    return tuple(sorted(turns, key=lambda workload: max(size(workload), most)))
 
 
 def _speeds(
-    context: Context, made: Sequence[Build], note: CheckNote | None, arguments: CheckTerms
+    context: Context, builds: Sequence[Build], note: CheckNote | None, arguments: CheckTerms
 ) -> Generator[Tick, None, tuple[tuple[QuickSpeed, ...], list[str]]]:
     speeds: list[QuickSpeed] = []
     unknown: list[str] = []
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
-        for one in made:
+        for each in builds:
             try:
-                speeds += yield from _speed(context, one, note, arguments)
+                speeds += yield from _speed(context, each, note, arguments)
             except (Untimed, LoopError) as error:
-                unknown.append(f"speed of {one.variant}: {error}")
+                unknown.append(f"speed of {each.variant}: {error}")
     return tuple(speeds), unknown
 
 
 def _speed(
-    context: Context, made: Build, note: CheckNote | None, arguments: CheckTerms
+    context: Context, variant_build: Build, note: CheckNote | None, arguments: CheckTerms
 ) -> Generator[Tick, None, list[QuickSpeed]]:
-    side = context.bench.side(made.variant, made)
-    rival, against = _rival(context, made, note)
+    side = context.bench.side(variant_build.variant, variant_build)
+    rival, against = _rival(context, variant_build, note)
     workload = next(_timed(context, side, note), None)
     if workload is None:
         return []
@@ -187,23 +189,27 @@ def _speed(
     ratio, low, high = ratio_interval(logs)
     return [
         QuickSpeed(
-            variant=made.variant, against=against, workload=workload.name, ratio=ratio, interval=(low, high)
+            variant=variant_build.variant,
+            against=against,
+            workload=workload.name,
+            ratio=ratio,
+            interval=(low, high),
         )
     ]
 
 
-def _rival(context: Context, made: Build, note: CheckNote | None) -> tuple[Side, str]:
+def _rival(context: Context, variant_build: Build, note: CheckNote | None) -> tuple[Side, str]:
     """The incumbent where there is a campaign and its build is whole, else the baseline."""
-    known = note.incumbents.get(made.variant) if note else None
-    found = build.find_id(made.variant, known, Path(note.builds)) if note and known else None
-    if found is None:
+    known = note.incumbents.get(variant_build.variant) if note else None
+    incumbent = build.find_id(variant_build.variant, known, Path(note.builds)) if note and known else None
+    if incumbent is None:
         return context.bench.side(BASELINE), BASELINE
-    return context.bench.side(made.variant, found).renamed("incumbent"), "the incumbent"
+    return context.bench.side(variant_build.variant, incumbent).renamed("incumbent"), "the incumbent"
 
 
 def _timed(context: Context, side: Side, note: CheckNote | None) -> Iterator[Workload]:
     """Where the variant is timed: where it does worst, else the last of the plan's workloads that it takes."""
     every = kernel.workloads(context, note.sets if note else context.task.plan.workloads)
-    taken = [one for one in every if accepts(side, one)]
-    yield from (one for one in taken if note and one.name == note.workload)
-    yield from reversed(taken)
+    accepted = [workload for workload in every if accepts(side, workload)]
+    yield from (workload for workload in accepted if note and workload.name == note.workload)
+    yield from reversed(accepted)

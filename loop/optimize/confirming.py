@@ -47,33 +47,33 @@ def confirm(context: Context, arguments: ConfirmTerms) -> Working[ConfirmOutput]
     """What was kept against the start: fresh seeds, fresh processes, also workloads that were held out."""
     past = SessionChanges(context.finished)
     start, now = past.start, past.incumbents
-    changed = [name for name, one in now.items() if start.get(name, one) != one]
+    changed = [name for name, build_id in now.items() if start.get(name, build_id) != build_id]
     if not changed:
         return Result(ConfirmOutput(ok=True, message="nothing was kept", nothing_done=True))
     cache = context.bench.cache
-    found: list[Confirmed] = []
+    confirmed: list[Confirmed] = []
     wrong: list[str] = []
     missing: list[str] = []
     timings: list[Timings] = []
     for name in changed:
-        old, new = (build.find_id(name, one[name], cache) for one in (start, now))
+        old, new = (build.find_id(name, ids[name], cache) for ids in (start, now))
         if old is None or new is None:
             missing.append(f"{name} against the start: a build has left the cache")
             continue
-        failures, one, timed = yield from _one(context, old, new, arguments)
+        failures, figure, timed = yield from _one(context, old, new, arguments)
         wrong += failures
-        found += [one] if one else []
+        confirmed += [figure] if figure else []
         timings.append(timed)
-    said = [f"{one.variant} {one.words}" for one in found]
+    texts = [f"{figure.variant} {figure.words}" for figure in confirmed]
     return Result(
         ConfirmOutput(
             ok=not wrong,
-            message="; ".join(wrong or said or missing),
-            confirmed=tuple(found),
+            message="; ".join(wrong or texts or missing),
+            confirmed=tuple(confirmed),
             seed=fresh_seed(context),
             not_exercised=tuple(missing),
         ),
-        {"confirm": [segment for one in timings for segment in one.segments]},
+        {"confirm": [segment for timing in timings for segment in timing.segments]},
     )
 
 
@@ -85,10 +85,10 @@ def fresh_seed(context: Context) -> int:
 def held_out(context: Context, timed: Sequence[Workload]) -> tuple[Workload, ...]:
     """Workloads of sets that no brief named, no check showed and no candidate was judged on."""
     plan, target = context.task.plan, context.bench.target
-    known = {one.name for one in (*timed, *kernel.workloads(context, kernel.extra_sets(context)))}
+    known = {workload.name for workload in (*timed, *kernel.workloads(context, kernel.extra_sets(context)))}
     others = [name for name in target.workloads if name not in (*plan.workloads, *plan.checks)]
     every = kernel.workloads(context, others, fresh_seed(context))
-    return tuple({one.name: one for one in every if one.name not in known}.values())
+    return tuple({workload.name: workload for workload in every if workload.name not in known}.values())
 
 
 def _one(
@@ -99,15 +99,15 @@ def _one(
     sides = [bench.side(name, old).renamed("start"), bench.side(name, new).renamed("now")]
     timed = kernel.workloads(context, context.task.plan.workloads, fresh_seed(context))
     unseen = held_out(context, timed)
-    taken = [one for one in (*timed, *unseen) if accepts(sides[1], one)]
-    (checks,) = yield from verify(bench, [Job(sides[1], taken, layouts=False)])
+    accepted = [workload for workload in (*timed, *unseen) if accepts(sides[1], workload)]
+    (checks,) = yield from verify(bench, [Job(sides[1], accepted, layouts=False)])
     if checks.first_failure:
         failures = [f"{name} is wrong on fresh values: {checks.first_failure.message}"]
         return failures, None, Timings()
     terms = Terms(arguments.rounds, IN_ROUNDS * context.budget_s, fresh_seed(context), least=arguments.least)
     with ExitStack() as stack:
         yield from hold_device(context.bench, stack)
-        room = fitting(bench, taken, sides, wide=True)
+        room = fitting(bench, accepted, sides, wide=True)
         timings = yield from schedule.measure(bench, sides, room.workloads, terms)
     return [], _summary(name, timings, timed, unseen), timings
 
@@ -116,12 +116,15 @@ def _summary(
     variant: str, timings: Timings, timed: Sequence[Workload], unseen: Sequence[Workload]
 ) -> Confirmed | None:
     """The mean over the timed workloads, and each one; None where no round of any counts."""
-    logs = {one.name: samples.log_ratios(timings.of(one.name), "start", "now") for one in (*timed, *unseen)}
-    counting = {name: found for name, found in logs.items() if len(found) >= MIN_ROUNDS}
-    seen = [counting[one.name] for one in timed if one.name in counting]
-    if not seen:
+    logs = {
+        workload.name: samples.log_ratios(timings.of(workload.name), "start", "now")
+        for workload in (*timed, *unseen)
+    }
+    counting = {name: ratios for name, ratios in logs.items() if len(ratios) >= MIN_ROUNDS}
+    by_workload = [counting[workload.name] for workload in timed if workload.name in counting]
+    if not by_workload:
         return None
-    ratio, low, high = ratio_interval([sum(one) / len(one) for one in zip(*seen, strict=False)])
+    ratio, low, high = ratio_interval([sum(ratios) / len(ratios) for ratios in zip(*by_workload, strict=False)])
     return Confirmed(
         variant=variant,
         ratio=ratio,
@@ -135,5 +138,7 @@ def _intervals(
     logs: Mapping[str, Sequence[float]], workloads: Sequence[Workload]
 ) -> dict[str, tuple[float, float, float]]:
     """Workload to lower end, ratio and upper end."""
-    found = {one.name: ratio_interval(logs[one.name]) for one in workloads if one.name in logs}
-    return {name: (low, ratio, high) for name, (ratio, low, high) in found.items()}
+    intervals = {
+        workload.name: ratio_interval(logs[workload.name]) for workload in workloads if workload.name in logs
+    }
+    return {name: (low, ratio, high) for name, (ratio, low, high) in intervals.items()}

@@ -27,7 +27,7 @@ def changeable(target: Target, folder: Path, name: str) -> bool:
 def own(files: Iterable[str], target: Target, folder: Path) -> list[str]:
     """Those of a variant's files that do not judge it; of a task of another format what its answers hold."""
     held = {*files} - judging(target, folder)
-    return sorted(one for one in held if made_of(folder) is None or Path(one).parts[0] == ANSWERS)
+    return sorted(file for file in held if made_of(folder) is None or Path(file).parts[0] == ANSWERS)
 
 
 def judging(target: Target, folder: Path) -> set[str]:
@@ -51,10 +51,10 @@ def readers(context: Context, name: str) -> Generator[Tick, None, dict[str, tupl
 
 def _read(context: Context, variant: Buildable) -> Generator[Tick, None, tuple[str, ...]]:
     try:
-        found = yield from build.scan(variant, context.task.folder, context.bench.include)
+        reads = yield from build.scan(variant, context.task.folder, context.bench.include)
     except BuildFailed as failed:
         raise WorkFailed(failed.message, failed.hint) from failed
-    return found.files
+    return reads.files
 
 
 def _read_by_any(context: Context, name: str, variant: Buildable) -> Generator[Tick, None, tuple[str, ...]]:

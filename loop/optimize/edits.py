@@ -31,10 +31,10 @@ def may_change(name: str, files: Sequence[str], before: Collection[str]) -> bool
     if name in files:
         return True
     path, known = Path(name), [Path(file) for file in files]
-    beside = [one for one in known if one.parent == path.parent]
+    beside = [file for file in known if file.parent == path.parent]
     if path.suffix == ".py":
-        beside = [one for one in beside if one.suffix == ".py" and path.stem.startswith(f"{one.stem}_")]
-    return name not in before and bool(beside) and path.suffix in {one.suffix for one in known}
+        beside = [file for file in beside if file.suffix == ".py" and path.stem.startswith(f"{file.stem}_")]
+    return name not in before and bool(beside) and path.suffix in {file.suffix for file in known}
 
 
 def page_of(notes: Path, asked: Brief) -> Path:

@@ -28,8 +28,8 @@ def watched(context: Context, tree: Worktree) -> dict[str, list[Path]]:
     """The files of each group that a candidate may not change while it is made and judged."""
     past, cache = SessionChanges(context.finished), context.bench.cache
     ids = sorted({*past.start.items(), *past.incumbents.items()})
-    found = [find_id(name, build_id, cache) for name, build_id in ids]
-    builds = [path for one in found if one for path in sorted(Path(one.library).parent.rglob("*"))]
+    found_builds = [find_id(name, build_id, cache) for name, build_id in ids]
+    builds = [path for each in found_builds if each for path in sorted(Path(each.library).parent.rglob("*"))]
     project = Project(tree.target, tree.root / "sessions", bundled=False)
     names = {*(tree.target / name for name in tree.committed()), *targets.ground_files(project)}
     names |= {*tree.target.rglob("__pycache__/*")}  # Python would run that in the place of a source.
@@ -52,11 +52,11 @@ def hashes(context: Context, tree: Worktree) -> dict[str, str]:
 def changed(context: Context, tree: Worktree, before: Mapping[str, str]) -> list[str]:
     """The groups that are not what they were; none where nobody noted that."""
     now = hashes(context, tree) if before else {}
-    return [name for name, one in before.items() if now.get(name) != one]
+    return [name for name, digest in before.items() if now.get(name) != digest]
 
 
 @dataclass(frozen=True)
-class Guard:
+class TreeGuard:
     """What there was before proposers began, and can be put back."""
 
     context: Context
@@ -71,13 +71,13 @@ class Guard:
     """Names of all builds in the cache: one that comes later and that we did not make is not believed."""
 
     @classmethod
-    def of(cls, context: Context, tree: Worktree) -> "Guard":
+    def of(cls, context: Context, tree: Worktree) -> "TreeGuard":
         """As it is now."""
         before = {
-            name: {one: _content(one, stamped=name == PROGRAMS) for one in paths}
+            name: {path: _content(path, stamped=name == PROGRAMS) for path in paths}
             for name, paths in watched(context, tree).items()
         }
-        builds = frozenset(one.name for one in context.bench.cache.glob("*"))
+        builds = frozenset(folder.name for folder in context.bench.cache.glob("*"))
         return cls(context, tree, tree.head, before, _held(before[PROGRAMS]), _loaded(), builds)
 
     def put_back(self) -> list[str]:
@@ -88,15 +88,15 @@ class Guard:
         not what is there.
         """
         own = self.before[PROGRAMS]
-        found = [path for path, content in own.items() if _content(path, stamped=True) != content]
-        if found and (_held(own) != self.held or _loaded() != self.loaded):
-            why = f"{found[0]} was changed while a candidate was made"
+        touched = [path for path, content in own.items() if _content(path, stamped=True) != content]
+        if touched and (_held(own) != self.held or _loaded() != self.loaded):
+            why = f"{touched[0]} was changed while a candidate was made"
             raise WorkFailed(why, hint="install loop again, then resume: loop run session --resume last")
         altered = self._restored({**self.before[TREE], **self.before[BUILDS]})
         moved = self.tree.head != self.head
         if moved or altered:
             self.tree.reset(self.head)
-        names = (path.name for path in (*altered, *found))
+        names = (path.name for path in (*altered, *touched))
         return [*names, *(["a commit in the worktree"] if moved else [])]
 
     def _restored(self, before: Contents) -> list[Path]:
@@ -118,10 +118,10 @@ def _content(path: Path, *, stamped: bool = False) -> bytes | None:
     `stamped`: in its place which file it is and when it changed, which nobody but root can set back.
     """
     try:
-        seen = path.lstat()
-        if not stat.S_ISREG(seen.st_mode):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             return None
-        return repr((seen.st_ino, seen.st_size, seen.st_ctime_ns)).encode() if stamped else path.read_bytes()
+        return repr((status.st_ino, status.st_size, status.st_ctime_ns)).encode() if stamped else path.read_bytes()
     except OSError:
         return None
 

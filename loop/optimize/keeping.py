@@ -28,7 +28,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ChangeDecision:
     """What becomes of a change, and why."""
 
     outcome: Outcome
@@ -42,42 +42,48 @@ class Decision:
         return self.outcome == "kept"
 
 
-def decision_on(judged: Judged, least_gain: float) -> Decision:
+def decision_on(judged: Judged, least_gain: float) -> ChangeDecision:
     """Kept where it is right, slower nowhere, faster beyond noise somewhere, and by so much in the mean.
 
     `least_gain`: share, as in 0.02 for 2 %.
     """
-    speeds = [one for one in judged.verdicts if isinstance(one, SpeedVerdict) and one.against == "known_good"]
-    gain = geometric_mean([one.ratio for one in speeds]) if speeds else None
+    speeds = [
+        verdict
+        for verdict in judged.verdicts
+        if isinstance(verdict, SpeedVerdict) and verdict.against == "known_good"
+    ]
+    gain = geometric_mean([speed.ratio for speed in speeds]) if speeds else None
     against = _against(judged, speeds, gain, least_gain)
     if against is not None:
-        return Decision("reverted", against, gain)
-    faster = [one for one in speeds if one.verdict == "faster"]
-    return Decision("kept", f"{_times(gain)} the incumbent's speed, faster on {_of(faster, speeds)}", gain)
+        return ChangeDecision("reverted", against, gain)
+    faster = [speed for speed in speeds if speed.verdict == "faster"]
+    return ChangeDecision("kept", f"{_times(gain)} the incumbent's speed, faster on {_of(faster, speeds)}", gain)
 
 
 def _against(judged: Judged, speeds: Sequence[SpeedVerdict], gain: float | None, least_gain: float) -> str | None:
     """Why it may not stand; None when it may."""
     if judged.stopped is not None:
         return judged.stopped
-    doubt = next((one for one in judged.verdicts if not isinstance(one, SpeedVerdict)), None)
+    doubt = next((verdict for verdict in judged.verdicts if not isinstance(verdict, SpeedVerdict)), None)
     if doubt is not None:
         return f"{doubt.variant} is {doubt.verdict}: {doubt.reason}"
     if not judged.measured or gain is None:
         return "it was not compared with the incumbent"
-    slower = [one for one in speeds if one.verdict == "slower"]
+    slower = [speed for speed in speeds if speed.verdict == "slower"]
     if slower:
-        worst = min(slower, key=lambda one: one.ratio)
+        worst = min(slower, key=lambda speed: speed.ratio)
         return f"slower on {_of(slower, speeds)}: {_times(worst.ratio)} on {worst.workload}"
     return _too_little(speeds, gain, least_gain)
 
 
 def _too_little(speeds: Sequence[SpeedVerdict], gain: float, least_gain: float) -> str | None:
     """Why it gains too little, if it does."""
-    if not any(one.verdict == "faster" for one in speeds):
-        unclear = next((one for one in speeds if one.verdict == "inconclusive"), None)
-        said = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
-        return f"{said}: {_times(gain)} the incumbent's speed, {_words(speeds)}"
+    if not any(speed.verdict == "faster" for speed in speeds):
+        unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
+        why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"
+        words = [speed.verdict for speed in speeds]
+        counts = ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
+        return f"{why}: {_times(gain)} the incumbent's speed, {counts}"
     if gain < 1 + least_gain:
         return f"{_times(gain)} the incumbent's speed, and {1 + least_gain:.3g}x was asked for"
     return None
@@ -91,11 +97,6 @@ def _of(some: Sequence[SpeedVerdict], all_of_them: Sequence[SpeedVerdict]) -> st
     return f"{len(some)} of {len(all_of_them)} workloads"
 
 
-def _words(speeds: Sequence[SpeedVerdict]) -> str:
-    words = [one.verdict for one in speeds]
-    return ", ".join(f"{word} on {words.count(word)}" for word in dict.fromkeys(words))
-
-
 def gains(finished: Iterable[Finished]) -> Gains:
     """The changes that were kept, and the microseconds that they save.
 
@@ -105,13 +106,21 @@ def gains(finished: Iterable[Finished]) -> Gains:
     records = latest_attempts(finished)
     changes = [as_of_target(record) for record in records if record.action == "change.compare"]
     compared = {run: output.measurements for run, output in by_run(changes, CompareOutput)}
-    kept = [(run, one.tried) for run, one in by_run(records, DecisionOutput) if one.kept and one.tried]
+    kept = [
+        (run, decision.tried)
+        for run, decision in by_run(records, DecisionOutput)
+        if decision.kept and decision.tried
+    ]
     saved = [saved_us(compared.get(run, ()), tried.variant) for run, tried in kept]
-    known = [one for one in saved if one is not None]
+    known = [us for us in saved if us is not None]
     return Gains(accepted=len(kept), accepted_us=sum(known) if known else None)
 
 
 def saved_us(measurements: Sequence[Measurement], variant: str) -> float | None:
     """Microseconds a call by which a change is faster than the incumbent; None where they were not compared."""
-    mine = [one for one in measurements if (one.variant, one.against) == (variant, "known_good")]
-    return fmean(one.reference_us - one.candidate_us for one in mine) if mine else None
+    mine = [
+        measurement
+        for measurement in measurements
+        if (measurement.variant, measurement.against) == (variant, "known_good")
+    ]
+    return fmean(measurement.reference_us - measurement.candidate_us for measurement in mine) if mine else None

@@ -54,7 +54,7 @@ class PairedTerms(CompareTerms):
 def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     """Compile a candidate and what it is to replace, check what differs, and time it in pairs."""
     bench, task = context.bench, context.task
-    made, failures = yield from kernel.compile_all(context, buildable(bench, task.variants))
+    builds_now, failures = yield from kernel.compile_all(context, buildable(bench, task.variants))
     place = bench.folder.parent / arguments.beside
     with bench.at(place, read_file(place / MANIFEST, Target).value) as inner:
         beside = replace(context, bench=inner, task=replace(task, folder=place))
@@ -62,20 +62,22 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     if failures or failed:
         first = (failures or failed)[0]
         return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
-    good = {one.variant: KnownGood(session=INCUMBENT, build_id=one.build_id, commit=None) for one in old}
-    builds = {one.variant: one for one in made if good[one.variant].build_id != one.build_id}
+    good = {each.variant: KnownGood(session=INCUMBENT, build_id=each.build_id, commit=None) for each in old}
+    builds = {each.variant: each for each in builds_now if good[each.variant].build_id != each.build_id}
     timed = kernel.workloads(context, task.plan.workloads)
-    sides = [bench.side(name, one) for name, one in builds.items()]
+    sides = [bench.side(name, build) for name, build in builds.items()]
     checks = yield from verify(
         bench,
         [
-            Job(side, tuple(one for one in timed if accepts(side, one)), layouts=False, enough=True)
+            Job(side, tuple(workload for workload in timed if accepts(side, workload)), layouts=False, enough=True)
             for side in sides
         ],
     )
-    for one in checks:
-        if one.first_failure:
-            return Result(CompareOutput(ok=False, message=f"{one.variant} is wrong: {one.first_failure.message}"))
+    for check in checks:
+        if check.first_failure:
+            return Result(
+                CompareOutput(ok=False, message=f"{check.variant} is wrong: {check.first_failure.message}")
+            )
     inner_context = replace(context, past=replace(context.past, known_good=good))
     return (yield from compare_ready(inner_context, Ready(tuple(builds), builds), arguments))
 
@@ -106,24 +108,24 @@ def best_first(
     What conflicts with what was kept, and what no job could compare, comes last.
     """
     steps = (step for pattern in context.task.patterns for step in pattern.steps)
-    step = next((one for one in steps if one.action == "change.compare"), None)
+    step = next((step for step in steps if step.action == "change.compare"), None)
     if step is None or not context.task.campaign.executor or len(waiting) < 2:
         return list(waiting), ()
     as_then = replace(context, budget_s=step.budget_s, kill_after_s=step.kill_after_s)
     terms, parts = CompareTerms.model_validate(step.arguments), dict[int, Part]()
     with tempfile.TemporaryDirectory(prefix="loop-paired-") as folder:
-        for one in waiting:
+        for proposal in waiting:
             try:
-                tree.apply(Path(one.patch))
-                place = Path(folder) / str(one.number)
-                parts[one.number] = _part(as_then, tree, place, one.number, terms)
+                tree.apply(Path(proposal.patch))
+                place = Path(folder) / str(proposal.number)
+                parts[proposal.number] = _part(as_then, tree, place, proposal.number, terms)
             except LoopError:
                 continue
             finally:
                 tree.revert()
         jobs = yield from done(as_then, "change.paired", [*parts.values()], _group(context))
     gains = dict(zip(parts, map(_gain, jobs), strict=True))
-    return sorted(waiting, key=lambda one: -gains.get(one.number, 0.0)), tuple(job.ran for job in jobs)
+    return sorted(waiting, key=lambda proposal: -gains.get(proposal.number, 0.0)), tuple(job.ran for job in jobs)
 
 
 def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
@@ -131,10 +133,10 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
     _copy(tree.target, place / CANDIDATE)
     with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as whole:
         _copy(export(tree.target, tree.head, Path(whole)), place / BESIDE)
-    given: Mapping[str, object] = {**dict(terms), "candidate": number}
+    values: Mapping[str, object] = {**dict(terms), "candidate": number}
     return Part(
         title=f"compare candidate {number} with the incumbent",
-        arguments=PairedTerms.model_validate(given),
+        arguments=PairedTerms.model_validate(values),
         variants=[*buildable(context.bench, context.task.variants)],
         sets=context.task.plan.workloads,
         times=True,
@@ -163,5 +165,5 @@ def _gain(job: JobFolder) -> float:
         output = CompareOutput.model_validate(found(job), strict=False)
     except (WorkFailed, ValidationError):
         return 0.0
-    ratios = [one.ratio for one in output.verdicts if isinstance(one, SpeedVerdict)]
+    ratios = [verdict.ratio for verdict in output.verdicts if isinstance(verdict, SpeedVerdict)]
     return geometric_mean(ratios) if output.ok and ratios else 0.0

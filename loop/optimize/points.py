@@ -42,7 +42,7 @@ INCUMBENT = "incumbent"
 
 
 @dataclass
-class Search:
+class PointSearch:
     """One search: what is tuned, where it is built, and what became of each point so far."""
 
     context: Context
@@ -65,9 +65,9 @@ class Search:
     @property
     def incumbent(self) -> Values:
         """The values that run now."""
-        found = self.tuning.best_on(self.device)
-        assert found is not None
-        return found
+        values = self.tuning.best_on(self.device)
+        assert values is not None
+        return values
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -102,16 +102,18 @@ def points(context: Context, arguments: PointTerms) -> Working[TuneOutput]:
     bench = context.bench
     target = with_tuning_set(bench.target, arguments.name)
     with bench.at(bench.folder, target) as inner:
-        search = Search(context, inner, arguments.name, target.tuning[arguments.name], device_of(context))
+        search = PointSearch(context, inner, arguments.name, target.tuning[arguments.name], device_of(context))
         yield from compile_points(search, arguments.points)
         yield from verify(search)
         if INCUMBENT not in search.sides:
             return Result(nothing_to_beat(search))
         with ExitStack() as stack:
             yield from hold_device(inner, stack)
-            found = yield from _time(search, [one for one in search.sides if one != INCUMBENT], arguments.rounds)
-    left = (one for label, one in found.items() if label in search.sides)
-    return Result(TuneOutput(ok=True, message=f"{len(found)} timed", trials=(*search.trials, *left)))
+            trials = yield from _time(
+                search, [label for label in search.sides if label != INCUMBENT], arguments.rounds
+            )
+    left = (trial for label, trial in trials.items() if label in search.sides)
+    return Result(TuneOutput(ok=True, message=f"{len(trials)} timed", trials=(*search.trials, *left)))
 
 
 def device_of(context: Context) -> str:
@@ -124,9 +126,9 @@ def label_of(values: Values) -> str:
     return ", ".join(f"{name} {str(value).lower()}" for name, value in values.items())
 
 
-def nothing_to_beat(search: Search) -> TuneOutput:
+def nothing_to_beat(search: PointSearch) -> TuneOutput:
     """What to say where the values that run now do not compile, or are wrong."""
-    why = next(one.reason for one in search.trials if one.values == search.incumbent)
+    why = next(trial.reason for trial in search.trials if trial.values == search.incumbent)
     return TuneOutput(
         ok=False,
         message=f"{search.name}: what runs now ({label_of(search.incumbent)}) is not right: {why}",
@@ -135,7 +137,7 @@ def nothing_to_beat(search: Search) -> TuneOutput:
     )
 
 
-def compile_points(search: Search, only: Sequence[Values] | None = None) -> Generator[Tick, None, None]:
+def compile_points(search: PointSearch, only: Sequence[Values] | None = None) -> Generator[Tick, None, None]:
     """Every point, or these, that has not lost before, and the incumbent; a compiler a core runs at a time."""
     search.ground = yield from _ground(search)
     lost = (
@@ -148,45 +150,45 @@ def compile_points(search: Search, only: Sequence[Values] | None = None) -> Gene
         elif values != search.incumbent:
             points.append(values)
     attempts = yield from together((_attempt(search, values) for values in points), cores())
-    for values, made in zip(points, attempts, strict=True):
+    for values, attempt in zip(points, attempts, strict=True):
         label = INCUMBENT if values == search.incumbent else label_of(values)
-        if isinstance(made, BuildFailed):
-            search.lost(values, "refused", made.message)
+        if isinstance(attempt, BuildFailed):
+            search.lost(values, "refused", attempt.message)
         else:
-            search.sides[label] = (values, search.bench.side(search.tuning.variant, made).renamed(label))
+            search.sides[label] = (values, search.bench.side(search.tuning.variant, attempt).renamed(label))
 
 
-def _ground(search: Search) -> Generator[Tick, None, str]:
+def _ground(search: PointSearch) -> Generator[Tick, None, str]:
     """Hash of sources, recipe, toolchain and workloads, whatever the values; empty where the compiler refuses."""
-    bench, one = search.bench, search.tuning
-    variant = bench.target.compiled(one.variant, bench.architecture)
+    bench, tuning = search.bench, search.tuning
+    variant = bench.target.compiled(tuning.variant, bench.architecture)
     try:
-        made = yield from build.ground(
-            one.variant, variant, bench.folder, one.defines(search.incumbent), cache=bench.cache,
+        digest = yield from build.ground(
+            tuning.variant, variant, bench.folder, tuning.defines(search.incumbent), cache=bench.cache,
             include=bench.include, limit_s=search.context.kill_after_s,
         )  # fmt: skip
     except BuildFailed:
         return ""
-    return content_hash("\0".join([made, *(workload.name for workload in search.workloads)]))[:32]
+    return content_hash("\0".join([digest, *(workload.name for workload in search.workloads)]))[:32]
 
 
-def _attempt(search: Search, values: Values) -> Generator[Tick, None, Build | BuildFailed]:
-    bench, one = search.bench, search.tuning
-    tuned = one.model_copy(update={"best": {search.device: values}})
+def _attempt(search: PointSearch, values: Values) -> Generator[Tick, None, Build | BuildFailed]:
+    bench, tuning = search.bench, search.tuning
+    tuned = tuning.model_copy(update={"best": {search.device: values}})
     target = bench.target.model_copy(update={"tuning": {**bench.target.tuning, search.name: tuned}})
-    variant = target.compiled(one.variant, bench.architecture)
+    variant = target.compiled(tuning.variant, bench.architecture)
     limit_s = search.context.kill_after_s
     try:
         return (
             yield from build.build(
-                one.variant, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
+                tuning.variant, variant, bench.folder, cache=bench.cache, include=bench.include, limit_s=limit_s
             )
         )
     except BuildFailed as failed:
         return failed
 
 
-def verify(search: Search) -> Generator[Tick, None, None]:
+def verify(search: PointSearch) -> Generator[Tick, None, None]:
     """Points that are wrong, hang or crash are out."""
     for labels in _chunks(list(search.sides)):
         jobs = [Job(search.sides[label][1], search.workloads, layouts=False, enough=True) for label in labels]
@@ -195,17 +197,17 @@ def verify(search: Search) -> Generator[Tick, None, None]:
                 search.drop(label, "wrong", checks.first_failure.message)
 
 
-def timed(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
+def timed(search: PointSearch, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent, a few at a time; where there is an executor, each few as a job."""
-    found: dict[str, TriedPoint] = {}
+    trials: dict[str, TriedPoint] = {}
     if not search.apart:
         for some in _chunks(labels):
-            found |= yield from _time(search, some, rounds)
-        return found
+            trials |= yield from _time(search, some, rounds)
+        return trials
     width, context = search.context.task.campaign.width, replace(search.context, bench=search.bench)
     parts = []
     for some in _chunks(labels, min(TOGETHER, math.ceil(len(labels) / width))):
-        terms = PointTerms(name=search.name, points=tuple(search.sides[one][0] for one in some), rounds=rounds)
+        terms = PointTerms(name=search.name, points=tuple(search.sides[label][0] for label in some), rounds=rounds)
         names = [search.tuning.variant]
         parts.append(Part(f"time {'; '.join(some)}", terms, names, context.task.plan.workloads[:1], times=True))
     answers, jobs = yield from spread(context, "change.points", parts)
@@ -214,13 +216,13 @@ def timed(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
         for trial in TuneOutput.model_validate(answer, strict=False).trials:
             label = INCUMBENT if trial.values == search.incumbent else label_of(trial.values)
             if trial.outcome == "timed":
-                found[label] = trial
+                trials[label] = trial
             elif label in search.sides:
                 search.drop(label, trial.outcome, trial.reason)
-    return found
+    return trials
 
 
-def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
+def _time(search: PointSearch, labels: Sequence[str], rounds: int) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent; where one of them cannot be timed, each by itself, so that it alone is out."""
     try:
         return (yield from _time_together(search, labels, rounds))
@@ -230,14 +232,14 @@ def _time(search: Search, labels: Sequence[str], rounds: int) -> Generator[Tick,
         if len(labels) == 1:
             search.drop(labels[0], "wrong", error.message)
             return {}
-    found: dict[str, TriedPoint] = {}
+    trials: dict[str, TriedPoint] = {}
     for label in labels:
-        found |= yield from _time(search, [label], rounds)
-    return found
+        trials |= yield from _time(search, [label], rounds)
+    return trials
 
 
 def _time_together(
-    search: Search, labels: Sequence[str], rounds: int
+    search: PointSearch, labels: Sequence[str], rounds: int
 ) -> Generator[Tick, None, dict[str, TriedPoint]]:
     """Points beside the incumbent: the mean ratio over the workloads, and the lowest."""
     sides = [search.sides[label][1] for label in (INCUMBENT, *labels)]
@@ -246,19 +248,14 @@ def _time_together(
     for label, check in timings.wrong:
         if label in labels and label in search.sides:
             search.drop(label, "wrong", f"while it was timed: {check.message}")
-    right = [label for label in labels if label in search.sides]
-    return {label: _trial(search, label, list(_ratios(search, timings, label))) for label in right}
+    return {label: _trial(search, timings, label) for label in labels if label in search.sides}
 
 
-def _ratios(search: Search, timings: Timings, label: str) -> Iterator[float]:
-    for workload in search.workloads:
-        logs = samples.log_ratios(timings.of(workload.name), INCUMBENT, label)
-        if logs:
-            yield math.exp(fmean(logs))
-
-
-def _trial(search: Search, label: str, ratios: Sequence[float]) -> TriedPoint:
+def _trial(search: PointSearch, timings: Timings, label: str) -> TriedPoint:
+    """The mean ratio to the incumbent over the workloads, and the lowest."""
     values, _ = search.sides[label]
+    logs = [samples.log_ratios(timings.of(load.name), INCUMBENT, label) for load in search.workloads]
+    ratios = [math.exp(fmean(of_workload)) for of_workload in logs if of_workload]
     if not ratios:
         return TriedPoint(tuning=search.name, values=values, outcome="timed", reason="no round of it was sound")
     mean, worst = geometric_mean(ratios), min(ratios)

@@ -57,14 +57,14 @@ def changes(finished: Sequence[Finished]) -> Changes:
     """Every change of a session, and where the kept ones are."""
     records = latest_attempts(finished)
     decided = by_run(records, DecisionOutput)
-    rows = tuple(_row(run, one.tried, records) for run, one in decided if one.tried)
+    rows = tuple(_row(run, decision.tried, records) for run, decision in decided if decision.tried)
     heads = columns(
         *(">Change", "Variant", "Files", "Outcome", ">Against the incumbent", ">Against the baseline"),
         *("Promised", "Why"),
     )
     tuned = [output for output in outputs_of(records, TuneOutput) if output.trials]
-    lines = (*_campaign(records), *_lines([one for _, one in decided], records))
-    return Changes(filled(heads, rows), tuple(_trials(one.trials) for one in tuned), lines)
+    lines = (*_campaign(records), *_lines([decision for _, decision in decided], records))
+    return Changes(filled(heads, rows), tuple(_trials(output.trials) for output in tuned), lines)
 
 
 def verified(finished: Sequence[Finished]) -> bool:
@@ -90,62 +90,60 @@ def _outcomes(finished: Sequence[Finished]) -> set[str]:
 
 def outcomes(finished: Sequence[Finished]) -> tuple[str, ...]:
     """What became of each change that was judged."""
-    return tuple(one.tried.outcome for one in outputs_of(finished, DecisionOutput) if one.tried)
+    return tuple(output.tried.outcome for output in outputs_of(finished, DecisionOutput) if output.tried)
 
 
 def spared(record: Finished, finished: Sequence[Finished]) -> bool:
     """Whether a skipped step judges changes, and its run had none, or none that came so far."""
     if not record.action.startswith(ON_CHANGE):
         return False
-    mine = [one for one in latest_attempts(finished) if one.run == record.run and one.action.startswith(ON_CHANGE)]
-    edited = any(one.edited for one in outputs_of(mine, BriefOutput))
-    refused = any(not one.good for one in outputs_of(mine, JudgedOutput))
-    reverted = any(not one.kept for one in outputs_of(mine, DecisionOutput))
-    return not edited or refused or reverted or any(one.status == "failed" for one in mine)
+    steps = (step for step in latest_attempts(finished) if step.run == record.run)
+    mine = [step for step in steps if step.action.startswith(ON_CHANGE)]
+    edited = any(output.edited for output in outputs_of(mine, BriefOutput))
+    refused = any(not output.good for output in outputs_of(mine, JudgedOutput))
+    reverted = any(not output.kept for output in outputs_of(mine, DecisionOutput))
+    return not edited or refused or reverted or any(step.status == "failed" for step in mine)
 
 
 def _trials(trials: Sequence[TriedPoint]) -> TriedPoints:
     """The fastest points first, then why the others were not timed."""
-    ranked = sorted(trials, key=lambda one: -(one.ratio or 0))
-    rows = tuple(_trial(one) for one in ranked[:MOST_TRIALS])
+    ranked = sorted(trials, key=lambda trial: -(trial.ratio or 0))
+    rows = []
+    for trial in ranked[:MOST_TRIALS]:
+        values = ", ".join(f"{name} {str(value).lower()}" for name, value in trial.values.items())
+        ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
+        rows.append((values, trial.outcome, *ratios, trial.reason))
     left = len(ranked) - len(rows)
     heads = columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why")
-    return TriedPoints(trials[0].tuning, filled(heads, rows), f"{left} more are in the journal" if left else "")
-
-
-def _trial(one: TriedPoint) -> tuple[str, ...]:
-    values = ", ".join(f"{name} {str(value).lower()}" for name, value in one.values.items())
-    ratio = say.times(one.ratio) if one.ratio else "not timed"
-    return (values, one.outcome, ratio, say.times(one.worst) if one.worst else "not timed", one.reason)
+    return TriedPoints(
+        trials[0].tuning, filled(heads, tuple(rows)), f"{left} more are in the journal" if left else ""
+    )
 
 
 def _row(run: int, tried: TriedChange, records: Sequence[Finished]) -> tuple[str, ...]:
     steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
+    verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
+    speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
+    ratios = [speed.ratio for speed in speeds if speed.variant == tried.variant]
     return (
         str(tried.number),
         tried.variant,
         ", ".join(tried.files),
         tried.outcome,
         say.times(tried.gain) if tried.gain else "not timed",
-        _against_baseline(outputs_of(steps, MeasureOutput)[:1], tried.variant),
+        say.times(geometric_mean(ratios)) if ratios else "not timed",
         f"{held(tried.promised)} on {tried.promised.workload}" if tried.promised else "no interval",
         tried.reason,
     )
-
-
-def _against_baseline(measured: Sequence[MeasureOutput], variant: str) -> str:
-    verdicts = [verdict for output in measured for verdict in output.verdicts]
-    ratios = [one.ratio for one in verdicts if isinstance(one, SpeedVerdict) and one.variant == variant]
-    return say.times(geometric_mean(ratios)) if ratios else "not timed"
 
 
 def changes_json(finished: Sequence[Finished]) -> ExportedChanges:
     """The same for programs."""
     records = latest_attempts(finished)
     return ExportedChanges(
-        judged=tuple(one.tried for one in outputs_of(records, DecisionOutput) if one.tried),
+        judged=tuple(output.tried for output in outputs_of(records, DecisionOutput) if output.tried),
         proposals=proposals(outputs_of(records, BriefOutput)),
-        confirmed=tuple(one for output in outputs_of(records, ConfirmOutput) for one in output.confirmed),
+        confirmed=tuple(figure for output in outputs_of(records, ConfirmOutput) for figure in output.confirmed),
     )
 
 
@@ -157,9 +155,11 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
     proposed = proposals(briefs)
     if not proposed:
         return
-    kept = sum(one.kept for one in outputs_of(records, DecisionOutput))
-    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_spent(proposed, kept)}"
-    if not all(one.isolated for one in proposed):
+    kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
+    use = together([proposal.use for proposal in proposed if proposal.use])
+    each = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
+    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{each}"
+    if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     yield from _each(proposed, records)
     ended = next((brief.message for brief in reversed(briefs) if brief.declined), "")
@@ -169,44 +169,40 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
 
 def _each(proposed: Sequence[Proposal], records: Sequence[Finished]) -> Iterator[str]:
     """How each candidate ended, or which change it became."""
-    told = any(one.use.usd is not None or one.use.models for one in proposed if one.use)
+    is_known = any(proposal.use.usd is not None or proposal.use.models for proposal in proposed if proposal.use)
     runs = {output.candidate: run for run, output in by_run(records, BriefOutput)}
-    changes = {run: one.tried.number for run, one in by_run(records, DecisionOutput) if one.tried}
-    for one in proposed:
-        change = changes.get(runs.get(one.number, -1))
-        parts = [f"change {change}" if change else one.text, f"{one.seconds:.0f} s"]
-        parts += [_used(one.use)] if told else []
-        parts += [f"not taken: {', '.join(one.left_out)}"] if one.left_out and one.ended != "unedited" else []
-        yield f"Candidate {one.number}{f' ({one.idea})' if one.idea else ''}: {'; '.join(parts)}"
-
-
-def _spent(proposals: Sequence[Proposal], kept: int) -> str:
-    """Dollars of AI in all, and for each change that was kept."""
-    use = together([one.use for one in proposals if one.use])
-    if use.usd is None:
-        return _used(use)
-    return f"{_used(use)}{f', ${use.usd / kept:.2f} for each that was kept' if kept else ''}"
+    changes = {run: decision.tried.number for run, decision in by_run(records, DecisionOutput) if decision.tried}
+    for proposal in proposed:
+        change = changes.get(runs.get(proposal.number, -1))
+        parts = [f"change {change}" if change else proposal.text, f"{proposal.seconds:.0f} s"]
+        parts += [_used(proposal.use)] if is_known else []
+        parts += (
+            [f"not taken: {', '.join(proposal.left_out)}"]
+            if proposal.left_out and proposal.ended != "unedited"
+            else []
+        )
+        yield f"Candidate {proposal.number}{f' ({proposal.idea})' if proposal.idea else ''}: {'; '.join(parts)}"
 
 
 def _used(use: AiUse | None) -> str:
     """`$0.12 (estimate), 900 tokens`; what is unknown is never zero."""
     if use is None or (use.usd is None and not use.models):
         return "no AI cost stated"
-    tokens = sum(one.tokens.total for one in use.models)
-    said = [f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"]
-    return ", ".join([*said, f"{tokens:,} tokens" if tokens else "tokens unknown"])
+    tokens = sum(model.tokens.total for model in use.models)
+    parts = [f"${use.usd:.2f} ({use.accuracy})" if use.usd is not None else "dollars unknown"]
+    return ", ".join([*parts, f"{tokens:,} tokens" if tokens else "tokens unknown"])
 
 
 def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> Iterator[str]:
-    kept = [one for one in decided if one.kept]
+    kept = [decision for decision in decided if decision.kept]
     if kept and kept[-1].tried:
         whole = Path(kept[-1].tried.patch).parent / "kept.patch"
         yield f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`"
         if kept[-1].branch:
             yield f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{whole}`"
-    for one in decided:
-        if one.tried:
-            yield f"Change {one.tried.number} ({one.tried.outcome}) as a patch: `git apply {one.tried.patch}`"
+    for tried in (decision.tried for decision in decided):
+        if tried:
+            yield f"Change {tried.number} ({tried.outcome}) as a patch: `git apply {tried.patch}`"
     last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
     if last and last.brief:
         yield f"Waiting for change {last.brief.number}, to {last.brief.variant}, in `{last.brief.folder}`"

@@ -53,7 +53,7 @@ class SessionChanges:
     @property
     def proposals(self) -> tuple[Proposal, ...]:
         """What proposers came to, in order."""
-        return proposals(one for _, one in by_run(self.finished, BriefOutput))
+        return proposals(output for _, output in by_run(self.finished, BriefOutput))
 
     @property
     def judged_edits(self) -> set[str]:
@@ -65,9 +65,9 @@ class SessionChanges:
     def gained(self) -> float:
         """What the kept changes make of a variant's speed, of the one that gained most."""
         ratios: dict[str, float] = {}
-        for one in self.tried:
-            if one.outcome == "kept":
-                ratios[one.variant] = ratios.get(one.variant, 1.0) * (one.gain or 1.0)
+        for change in self.tried:
+            if change.outcome == "kept":
+                ratios[change.variant] = ratios.get(change.variant, 1.0) * (change.gain or 1.0)
         return max(ratios.values(), default=1.0)
 
     @property
@@ -77,7 +77,7 @@ class SessionChanges:
         for record in self.finished:
             brief, decision = read_output(record, BriefOutput), read_output(record, DecisionOutput)
             if brief:
-                since += sum(one.ended != "edited" for one in brief.proposals)
+                since += sum(proposal.ended != "edited" for proposal in brief.proposals)
             if decision:
                 since = 0 if decision.kept else since + 1
         return since
@@ -91,7 +91,7 @@ class SessionChanges:
     def start(self) -> dict[str, str]:
         """Variant to the build that the session began with."""
         built = list(self._outputs(BuildOutput, changes=False))
-        return {one.variant: one.build_id for one in built[-1].builds} if built else {}
+        return {build.variant: build.build_id for build in built[-1].builds} if built else {}
 
     @property
     def incumbents(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ class SessionChanges:
         if kept:
             return kept[-1]
         built = next(self._outputs(BuildOutput, changes=False), None)
-        return {one.variant: one.build_id for one in built.builds} if built else {}
+        return {build.variant: build.build_id for build in built.builds} if built else {}
 
     @property
     def measured(self) -> MeasureOutput | None:
@@ -110,11 +110,18 @@ class SessionChanges:
             return None
         newest: dict[str, MeasureOutput] = {}
         for output in every:  # The last first.
-            for name in {one.variant for one in (*output.verdicts, *output.measurements)}:
+            for name in {row.variant for row in (*output.verdicts, *output.measurements)}:
                 newest.setdefault(name, output)
         parts = list(newest.items())
-        verdicts = tuple(one for name, output in parts for one in output.verdicts if one.variant == name)
-        measured = tuple(one for name, output in parts for one in output.measurements if one.variant == name)
+        verdicts = tuple(
+            verdict for name, output in parts for verdict in output.verdicts if verdict.variant == name
+        )
+        measured = tuple(
+            measurement
+            for name, output in parts
+            for measurement in output.measurements
+            if measurement.variant == name
+        )
         return every[0].model_copy(update={"verdicts": verdicts, "measurements": measured})
 
     @property
@@ -125,14 +132,14 @@ class SessionChanges:
             return None
         newest: dict[str, Profile] = {}
         for output in every:
-            for one in output.profiles:
-                newest.setdefault(one.variant, one)
+            for profile in output.profiles:
+                newest.setdefault(profile.variant, profile)
         return every[0].model_copy(update={"profiles": tuple(newest.values())})
 
     @property
     def first_base(self) -> str:
         """Commit of the worktree that the first change of this session stood on; empty before there was one."""
-        return next((one.base for _, one in by_run(self.finished, BriefOutput) if one.base), "")
+        return next((output.base for _, output in by_run(self.finished, BriefOutput) if output.base), "")
 
     def _outputs(self, kind: type[Kind], *, changes: bool = True) -> Iterator[Kind]:
         """Outputs on the incumbents, the last first: those of the target, and of changes that were kept."""

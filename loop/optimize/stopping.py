@@ -13,7 +13,7 @@ NONE_YET = ", of which preparing took all: no candidate was proposed"
 
 
 @dataclass(frozen=True)
-class Spent:
+class CampaignSpent:
     """What a campaign has come to by now."""
 
     candidates: int = 0
@@ -36,7 +36,7 @@ class Spent:
     """Whether the user said so: `loop optimize --stop`."""
 
 
-def left_s(campaign: Campaign, spent: Spent, usd_per_hour: float = 0.0) -> float:
+def left_s(campaign: Campaign, spent: CampaignSpent, usd_per_hour: float = 0.0) -> float:
     """Seconds of measuring that its budgets leave; endless where none bounds them."""
     bounds = [campaign.minutes * 60 - spent.seconds] if campaign.minutes else []
     bounds += [campaign.gpu_s - spent.gpu_s] if campaign.gpu_s else []
@@ -44,7 +44,7 @@ def left_s(campaign: Campaign, spent: Spent, usd_per_hour: float = 0.0) -> float
     return max(0.0, min(bounds, default=math.inf))
 
 
-def why_ended(campaign: Campaign, spent: Spent) -> str | None:
+def why_ended(campaign: Campaign, spent: CampaignSpent) -> str | None:
     """Why no further candidate is asked for; None while one is."""
     bounds = (
         (campaign.candidates, spent.candidates, "its {:g} candidates were proposed"),

@@ -24,7 +24,7 @@ from loop.model.target import Target
 from loop.optimize import points
 from loop.optimize.briefing import rule
 from loop.optimize.edits import handed_back
-from loop.optimize.points import INCUMBENT, Search, device_of, label_of
+from loop.optimize.points import INCUMBENT, PointSearch, device_of, label_of
 from loop.optimize.session_changes import SessionChanges, own_tree, with_tuning_set, workshop
 from loop.repository import worktree
 from loop.repository.leftover import note_owner
@@ -62,7 +62,7 @@ def tune(context: Context, arguments: TuneTerms) -> Working[TuneOutput]:
     note_owner(tree, shop.notes.parent)
     target = with_tuning_set(read_file(tree.target / MANIFEST, Target).value, left[0])
     with context.bench.at(tree.target, target) as bench:
-        search = Search(context, bench, left[0], target.tuning[left[0]], device_of(context))
+        search = PointSearch(context, bench, left[0], target.tuning[left[0]], device_of(context))
         yield from points.compile_points(search)
         if not search.apart:
             yield from points.verify(search)
@@ -78,12 +78,12 @@ def open_searches(context: Context, only: str | None) -> list[str]:
     done, target = searched(context), context.bench.target
     return [
         name
-        for name, one in target.tuning.items()
+        for name, tuning in target.tuning.items()
         if name not in done
         and only in (None, name)
-        and one.variant in context.task.variants
-        and target.variants[one.variant].device == context.bench.device
-        and one.best_on(device_of(context)) is not None
+        and tuning.variant in context.task.variants
+        and target.variants[tuning.variant].device == context.bench.device
+        and tuning.best_on(device_of(context)) is not None
     ]
 
 
@@ -101,27 +101,27 @@ def _too_many(target: Target, name: str, most: int) -> TuneOutput | None:
 
 def searched(context: Context) -> set[str]:
     """Names of what this session has searched."""
-    return {trial.tuning for one in outputs_of(context.finished, TuneOutput) for trial in one.trials}
+    return {trial.tuning for output in outputs_of(context.finished, TuneOutput) for trial in output.trials}
 
 
-def _race(search: Search, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
+def _race(search: PointSearch, arguments: TuneTerms) -> Generator[Tick, None, TriedPoint | None]:
     """Time what is left beside the incumbent, the fastest of it once more; the best, if it beats the incumbent."""
     with ExitStack() as stack:
         if not search.apart:
             yield from hold_device(search.context.bench, stack)
         rivals = [label for label in search.sides if label != INCUMBENT]
-        found = yield from points.timed(search, rivals, arguments.rounds)
-        fastest = sorted(found, key=lambda label: -(found[label].ratio or 0))[: arguments.finalists]
+        trials = yield from points.timed(search, rivals, arguments.rounds)
+        fastest = sorted(trials, key=lambda label: -(trials[label].ratio or 0))[: arguments.finalists]
         if fastest:
-            found |= yield from points.timed(search, fastest, 3 * arguments.rounds)
-    left = [one for label, one in found.items() if label in search.sides]
-    timed = sorted(left, key=lambda one: -(one.ratio or 0))
+            trials |= yield from points.timed(search, fastest, 3 * arguments.rounds)
+    left = [trial for label, trial in trials.items() if label in search.sides]
+    timed = sorted(left, key=lambda trial: -(trial.ratio or 0))
     best = timed[0] if timed and (timed[0].ratio or 0) > 1 else None
-    search.trials += [one.model_copy(update={"outcome": "best"}) if one is best else one for one in timed]
+    search.trials += [trial.model_copy(update={"outcome": "best"}) if trial is best else trial for trial in timed]
     return best
 
 
-def _proposed(search: Search, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> TuneOutput:
+def _proposed(search: PointSearch, best: TriedPoint | None, tree: Worktree, arguments: TuneTerms) -> TuneOutput:
     """The best point as an edit of the manifest; none where the incumbent is as good."""
     incumbent = TriedPoint(tuning=search.name, values=search.incumbent, outcome="incumbent", ratio=1.0, worst=1.0)
     trials = (incumbent, *search.trials)
@@ -140,12 +140,12 @@ def _proposed(search: Search, best: TriedPoint | None, tree: Worktree, arguments
     return TuneOutput(**fields)
 
 
-def _counted(search: Search) -> str:
+def _counted(search: PointSearch) -> str:
     """How the other points fared."""
-    words = [one.outcome for one in search.trials]
+    words = [trial.outcome for trial in search.trials]
     names = {"lost": "lost before (--again tries them)", "refused": "did not compile", "wrong": "went wrong"}
     counted = [f"{words.count(word)} {text}" for word, text in names.items() if word in words]
-    timed = [one.ratio for one in search.trials if one.outcome in ("timed", "best")]
+    timed = [trial.ratio for trial in search.trials if trial.outcome in ("timed", "best")]
     if timed:
         sound = [ratio for ratio in timed if ratio is not None]
         best = f"the best of them at {times(max(sound), 3)}" if sound else "and no round of them was sound"
@@ -154,7 +154,7 @@ def _counted(search: Search) -> str:
     return f"of {others} others {', '.join(counted)}" if counted else "there is no other point"
 
 
-def _brief(search: Search, best: TriedPoint, tree: Worktree, arguments: TuneTerms) -> Brief:
+def _brief(search: PointSearch, best: TriedPoint, tree: Worktree, arguments: TuneTerms) -> Brief:
     shop, context = workshop(search.context), search.context
     return Brief(
         number=SessionChanges(context.finished).number,
@@ -165,7 +165,7 @@ def _brief(search: Search, best: TriedPoint, tree: Worktree, arguments: TuneTerm
         folder=str(tree.target),
         files=(MANIFEST,),
         rule=rule(arguments.gain),
-        timed=tuple(one.name for one in search.workloads),
+        timed=tuple(workload.name for workload in search.workloads),
         checks=(*context.task.plan.workloads, *extra_sets(context)),
         resume=shop.resume,
         decline=f"{shop.resume} --decline",

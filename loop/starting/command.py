@@ -56,7 +56,7 @@ class InitRequest:
     command: str | None = None
     like: Sequence[str] = ()
     """A tensor's shape each, as in `x=N,M`, `x=64,1000` or `places=N:int64<V`."""
-    set: Sequence[str] = ()
+    values: Sequence[str] = ()
     """A value each of what is no tensor, as in `heads=4` or `config.eps=1e-5`."""
     reference: str | None = None
     """`module:function` that is right, for a kernel or a program."""
@@ -113,7 +113,7 @@ def _again(request: InitRequest, folder: Path, *more: str) -> str:
     words = ["--from", request.source] if request.source else ["--command", request.command or "CMD"]
     words += ["--reference", request.reference] if request.reference else []
     words += [word for text in request.like for word in ("--like", text)]
-    words += [word for text in request.set for word in ("--set", text)]
+    words += [word for text in request.values for word in ("--set", text)]
     return shlex.join(["loop", "init", str(folder), *words, *more])
 
 
@@ -124,7 +124,7 @@ def _started(request: InitRequest) -> Start | None:
     assert request.source is not None
     file, colon, function = request.source.rpartition(":")
     path = Path(file if colon else request.source)
-    return of_source(path, function if colon else "", _given(request.set)) if path.suffix in BUILDS else None
+    return of_source(path, function if colon else "", _given(request.values)) if path.suffix in BUILDS else None
 
 
 def _of_command(command: str) -> Start:
@@ -167,7 +167,7 @@ def _tried(
     if start is not None:
         own = {"likes": start.typed(inputs), "attributes": start.scalars, "outputs": start.outputs}
         variant = {"function": start.function, "vary": False, **own}
-    terms = {**subject, **variant, "given": _given(request.set), "fixed": fixed, **names}
+    terms = {**subject, **variant, "given": _given(request.values), "fixed": fixed, **names}
     facts = _in_a_process({**terms, "compiled": start is not None})
     if "lacks" in facts:  # With the command that gives it.
         words = [word for text in facts["like"] for word in text.split()]

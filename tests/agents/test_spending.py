@@ -9,7 +9,6 @@ import pytest
 
 from loop.agents import results
 from loop.agents.results import AiGiven
-from loop.base.documents import sums
 from loop.model.money import AiUse
 from loop.store.sessions import SessionFolder
 from tests.projects import add_commands, loop, make_project
@@ -68,16 +67,6 @@ def test_an_agent_s_own_result_goes_before_somebody_s_word(tmp_path: Path) -> No
     use, _ = results.used(folder)
     assert use is not None
     assert ("result", 0.375, ("codex", "claude-code")) == (use.source, use.usd, use.agents)
-
-
-def test_what_an_older_version_kept_is_read(tmp_path: Path) -> None:
-    """Its `ai.json` said whether logs were allowed to be read, too."""
-
-    class Older(AiGiven):
-        meter: bool = True
-
-    sums.write_sealed(tmp_path / results.NAME, Older(stated_usd=0.5))
-    assert 0.5 == results.read(SessionFolder(tmp_path)).stated_usd
 
 
 @pytest.mark.slow

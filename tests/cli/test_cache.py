@@ -11,6 +11,7 @@ import pytest
 
 from loop.base.screen import Screen
 from loop.cli import clean
+from loop.cli.clean import CleanRequest
 
 
 @pytest.fixture
@@ -29,25 +30,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def told(story: Any, *given: Any) -> dict[str, Any]:
+def answer(**options: Any) -> dict[str, Any]:
     """What `--json` prints."""
     out = io.StringIO()
-    assert 0 == story(*given, Screen(out, io.StringIO()), as_json=True)
+    assert 0 == clean.clean(CleanRequest(cache=True, json=True, **options), Screen(out, io.StringIO()))
     return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
 
-def test_its_size_is_told(folder: Path) -> None:
-    """By what it is."""
-    answer = told(clean.clean_cache, 0.0, False)
-    others = ("index of sessions", "targets made of tasks in other formats")
-    assert {"compiled kernels": 4000, **dict.fromkeys(others, 0)} == answer["parts"]
-    assert (str(folder), False) == (answer["folder"], answer["removed"])
-
-
 def test_old_builds_go_with_what_is_known_of_them(folder: Path) -> None:
-    """The others stay; without --yes all do."""
-    assert (False, 1) == tuple(told(clean.clean_cache, 30.0, False)[key] for key in ("removed", "entries"))
+    """Sizes are told by what it is; without --yes all stay; younger ones always do."""
+    everything = answer()
+    others = ("index of sessions", "targets made of tasks in other formats")
+    assert {"compiled kernels": 4000, **dict.fromkeys(others, 0)} == everything["parts"]
+    assert (str(folder), False) == (everything["folder"], everything["removed"])
+    old = answer(older_than=30.0)
+    assert (False, 1) == (old["removed"], old["entries"])
     assert (folder / "builds" / "old").is_dir()
-    assert True is told(clean.clean_cache, 30.0, True)["removed"]
+    assert answer(older_than=30.0, yes=True)["removed"]
     assert ["new", "questions"] == sorted(os.listdir(folder / "builds"))
     assert ["new.json"] == os.listdir(folder / "builds" / "questions" / "q")

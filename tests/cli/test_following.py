@@ -75,7 +75,7 @@ def test_what_is_printed_without_end_is_bounded(tmp_path: Path, monkeypatch: pyt
 def test_only_jobs_that_are_away_are_followed(tmp_path: Path) -> None:
     """By an id or its beginning; one that was brought back is none of them."""
     with pytest.raises(UsageError, match="no job is away"):
-        following.follow_job("last", Screen(quiet=True))
+        following.follow_job("last", False, Screen(quiet=True))
     away, back = (prepare(Job(id=name, words=("status",))) for name in ("away", "back"))
     for folder in (away, back):
         noted.write(folder, make_sent(tmp_path))
@@ -83,7 +83,7 @@ def test_only_jobs_that_are_away_are_followed(tmp_path: Path) -> None:
     assert ["away"] == [folder.id for folder, _ in noted.away("l4")]
     assert "running" == away.state
     with pytest.raises(UsageError) as wrong:
-        following.follow_job("back", Screen(quiet=True))
+        following.follow_job("back", False, Screen(quiet=True))
     assert "there are away" == wrong.value.hint
 
 

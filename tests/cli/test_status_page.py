@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from loop.base.screen import Screen
-from loop.cli.status_page import Gpu, Left, Milestone, Running, Status, Waiting, sections
+from loop.cli.status_page import GpuDecision, Left, Milestone, Running, Status, WaitingSession, sections
 from loop.report.sections import markdown, show
 from tests.makers import NOON
 
@@ -21,7 +21,7 @@ def make_status(**fields: Any) -> Status:
         "waiting": (),
         "more_waiting": 0,
         "left": (),
-        "gpu": Gpu("unknown", "no session has run on a GPU here"),
+        "gpu": GpuDecision("unknown", "no session has run on a GPU here"),
         "sessions": 3,
         "usd": 1.5,
         "last": "2026-11-21-120000-quick",
@@ -94,7 +94,7 @@ def test_between_two_steps() -> None:
 
 def test_what_waits() -> None:
     """Each with the command that goes on; older ones are counted."""
-    waiting = Waiting("s2", "paused", "one change is asked for", "loop run session --resume s2", 0.5)
+    waiting = WaitingSession("s2", "paused", "one change is asked for", "loop run session --resume s2", 0.5)
     status = make_status(waiting=(waiting,), more_waiting=4, left=(Left("1 worktree", "loop clean"),))
     for words in ("loop run session --resume s2", "one change is asked for", "loop clean"):
         assert words in text(status)
@@ -107,9 +107,9 @@ def test_hostile_text_stays_text() -> None:
     status = make_status(
         target=HOSTILE,
         running=(make_running(id=HOSTILE, step=HOSTILE, title=HOSTILE, note=HOSTILE),),
-        waiting=(Waiting(HOSTILE, "paused", HOSTILE, HOSTILE, 0.0),),
+        waiting=(WaitingSession(HOSTILE, "paused", HOSTILE, HOSTILE, 0.0),),
         left=(Left(HOSTILE, "loop worktrees"),),
-        gpu=Gpu("keep", HOSTILE),
+        gpu=GpuDecision("keep", HOSTILE),
         last=HOSTILE,
         wrong=(HOSTILE,),
         milestone=Milestone(HOSTILE, (HOSTILE,), HOSTILE, HOSTILE),

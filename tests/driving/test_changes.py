@@ -9,7 +9,7 @@ from loop.base.errors import Untrusted, UsageError
 from loop.base.places import WORKTREES, project, state_folder
 from loop.base.screen import Screen
 from loop.driving import changes
-from loop.driving.changes import Waiting, change_brief, change_edit, waiting
+from loop.driving.changes import WaitingChange, change_brief, change_edit, waiting
 from loop.library import trust
 from loop.model.change import Brief
 from loop.optimize.edits import page_of
@@ -30,7 +30,7 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-def asked(tmp_path: Path, secret: Path, file: str) -> Waiting:
+def asked(tmp_path: Path, secret: Path, file: str) -> WaitingChange:
     """A session whose journal names a folder of the user's and a file, and whose worktree holds links there."""
     top = tmp_path / "worktree"
     top.mkdir()
@@ -42,7 +42,7 @@ def asked(tmp_path: Path, secret: Path, file: str) -> Waiting:
     folder = SessionFolder(tmp_path / "session")
     (folder.path / CHANGES).mkdir(parents=True)
     page_of(folder.path / CHANGES, brief).write_text("make it faster")
-    return Waiting(folder, brief, top.resolve(), frozenset({"scale.c"}))
+    return WaitingChange(folder, brief, top.resolve(), frozenset({"scale.c"}))
 
 
 @pytest.mark.parametrize("file", ["id_rsa", "link.c", "home/id_rsa", "../home/id_rsa", "SECRET"])

@@ -83,9 +83,9 @@ def test_an_own_card_goes_before_the_shipped_one(tmp_path: Path) -> None:
     assert None is found.find("gcp/us-central1/g2-standard-4/spot")
 
 
-@pytest.mark.parametrize("text", ["meter_ai: true", "ai: history-ai", MACHINE.replace("PRICES", "on_demand: 0.5")])
+@pytest.mark.parametrize("text", ["ai: history-ai", MACHINE.replace("PRICES", "on_demand: 0.5")])
 def test_what_an_own_card_leaves_out_is_the_shipped_one_s(tmp_path: Path, text: str) -> None:
-    """One line is a card: one price, or another choice. `meter_ai` of older cards is left out."""
+    """One line is a card: one price, or another choice."""
     found, base = card(tmp_path / "p", f"format: 1\n{text}\n"), rates(project(None, ROOT))
     assert (base.gpu, base.waiting) == (found.gpu, found.waiting)
     assert {rate.name for rate in base.rates} == {rate.name for rate in found.rates}

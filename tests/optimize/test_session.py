@@ -113,9 +113,14 @@ def project(tmp_path: Path) -> Project:
 
 @timed
 @pytest.mark.slow
-def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) -> None:
-    """The whole of it, in one session; the user's checkout is never touched."""
-    asked = project.run("improve")
+def test_changes_are_handed_over_judged_kept_and_taken_back(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole of it, in one session; the user's checkout is never touched, whatever git's variables say."""
+    with monkeypatch.context() as patch:  # As an alias or a hook sets them.
+        patch.setenv("GIT_DIR", str(project.folder / ".git"))
+        patch.setenv("GIT_WORK_TREE", str(project.folder))
+        asked = project.run("improve")
     assert 75 == asked.returncode, asked.stderr
     assert "one change to ours is asked for" in asked.stderr
     found = json.loads(loop("clean", "--json", "--target", str(project.folder)).stdout)["found"]
@@ -179,31 +184,15 @@ def test_changes_are_handed_over_judged_kept_and_taken_back(project: Project) ->
     assert "## Changes" in report
     assert report.count("| reverted ") == 2
     assert f"merge --no-edit {branch}" in report
-    git(project.folder, "apply", str(project.session / "changes" / "kept.patch"))
-    assert KERNEL == (project.folder / "scale.c").read_text()
-
-
-@timed
-@pytest.mark.slow
-def test_a_change_that_was_taken_back_is_not_judged_again(project: Project) -> None:
-    """The next session's brief has it with its reason; the very same edit waits, and `--again` judges it."""
-    broken = KERNEL.replace("i < n", "i < n - 1")
-    assert 75 == project.run("improve").returncode
-    project.edited.write_text(broken)
-    assert "change 1 reverted: " in project.resume().stderr
-    assert 0 == project.resume("--decline").returncode
     first = project.session.name
     assert 75 == project.run("improve").returncode
-    assert first != project.session.name
-    (lost,) = project.brief(1)["lost"]  # type: ignore[misc]
+    (lost,) = [each for each in project.brief(1)["lost"] if each["reason"].startswith("ours is incorrect")]  # type: ignore[attr-defined]
     assert (first, "ours") == (lost["session"], lost["variant"])
     assert "What lost in earlier sessions" in (project.session / "changes" / "1-brief.md").read_text()
-    project.edited.write_text(broken)
-    same = project.resume()
-    assert 75 == same.returncode, same.stderr
-    assert f"this very change was taken back in {first}: " in same.stderr
-    again = loop("optimize", str(project.folder), "--again", "--resume", "last")
-    assert "change 1 reverted: " in again.stderr
+    project.edited.write_text(KERNEL.replace("i < n", "i < n - 1"))
+    assert f"this very change was taken back in {first}: " in project.resume().stderr
+    git(project.folder, "apply", str(project.sessions / first / "changes" / "kept.patch"))
+    assert KERNEL == (project.folder / "scale.c").read_text()
 
 
 @timed
@@ -294,19 +283,3 @@ def test_an_edit_of_ones_own_meanwhile_loses_nothing(project: Project) -> None:
     declined = project.resume("--decline")
     assert 0 == declined.returncode, declined.stderr
     assert KERNEL == project.edited.read_text()
-
-
-@pytest.mark.slow
-def test_gits_own_variables_lead_nowhere(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As an alias or a hook sets them: the user's branch and index stay what they were."""
-    (project.folder / "note.txt").write_text("uncommitted")
-    before = git(project.folder, "log", "--format=%H", "--all"), git(project.folder, "status", "--porcelain")
-    for name, value in (("GIT_DIR", project.folder / ".git"), ("GIT_WORK_TREE", project.folder)):
-        monkeypatch.setenv(name, str(value))
-    done = project.run("improve")
-    for name in ("GIT_DIR", "GIT_WORK_TREE"):
-        monkeypatch.delenv(name)
-    assert 75 == done.returncode, done.stderr
-    assert project.edited.exists()
-    on_main = git(project.folder, "log", "--format=%H", "main")
-    assert before == (on_main, git(project.folder, "status", "--porcelain"))

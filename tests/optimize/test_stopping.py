@@ -5,37 +5,37 @@ import math
 import pytest
 
 from loop.model.campaign import Campaign
-from loop.optimize.stopping import Spent, left_s, why_ended
+from loop.optimize.stopping import CampaignSpent, left_s, why_ended
 
 
 @pytest.mark.parametrize(
     ("campaign", "spent", "why"),
     [
-        (Campaign(candidates=4), Spent(candidates=4), "its 4 candidates were proposed"),
-        (Campaign(minutes=1.5), Spent(seconds=90, candidates=1), "its 1.5 minutes are over"),
+        (Campaign(candidates=4), CampaignSpent(candidates=4), "its 4 candidates were proposed"),
+        (Campaign(minutes=1.5), CampaignSpent(seconds=90, candidates=1), "its 1.5 minutes are over"),
         (
             Campaign(minutes=1.5),
-            Spent(seconds=90),
+            CampaignSpent(seconds=90),
             "its 1.5 minutes are over, of which preparing took all: no candidate was proposed",
         ),
-        (Campaign(usd=0.5), Spent(usd=0.51), "its 0.5 dollars are spent"),
-        (Campaign(tokens=1000), Spent(tokens=1000), "its 1000 tokens are used"),
-        (Campaign(gpu_s=30), Spent(gpu_s=31), "its 30 seconds on the GPU are used"),
-        (Campaign(target=1.5), Spent(ratio=1.52), "its target of 1.5x is reached"),
-        (Campaign(stall=3), Spent(without_gain=3), "nothing was kept in 3 candidates"),
-        (Campaign(), Spent(done=True), "the proposer has nothing more to propose"),
-        (Campaign(), Spent(stopped=True), "it was stopped"),
+        (Campaign(usd=0.5), CampaignSpent(usd=0.51), "its 0.5 dollars are spent"),
+        (Campaign(tokens=1000), CampaignSpent(tokens=1000), "its 1000 tokens are used"),
+        (Campaign(gpu_s=30), CampaignSpent(gpu_s=31), "its 30 seconds on the GPU are used"),
+        (Campaign(target=1.5), CampaignSpent(ratio=1.52), "its target of 1.5x is reached"),
+        (Campaign(stall=3), CampaignSpent(without_gain=3), "nothing was kept in 3 candidates"),
+        (Campaign(), CampaignSpent(done=True), "the proposer has nothing more to propose"),
+        (Campaign(), CampaignSpent(stopped=True), "it was stopped"),
     ],
 )
-def test_each_bound_ends_it_and_nothing_before(campaign: Campaign, spent: Spent, why: str) -> None:
+def test_each_bound_ends_it_and_nothing_before(campaign: Campaign, spent: CampaignSpent, why: str) -> None:
     """With what it has come to; a campaign that has just begun goes on."""
     assert why == why_ended(campaign, spent)
-    assert why_ended(campaign, Spent()) is None
+    assert why_ended(campaign, CampaignSpent()) is None
 
 
 def test_what_is_not_clear_is_measured_further_within_the_budgets() -> None:
     """Wall time, time on the GPU and dollars of the machine, whichever ends first; else without end."""
-    spent = Spent(seconds=60, gpu_s=20, usd=1.0)
+    spent = CampaignSpent(seconds=60, gpu_s=20, usd=1.0)
     assert math.inf == left_s(Campaign(), spent, 2.0)
     assert 60 == left_s(Campaign(minutes=2), spent)
     assert 10 == left_s(Campaign(minutes=2, gpu_s=30), spent)

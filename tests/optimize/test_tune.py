@@ -2,11 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
+from loop.base.errors import DefinitionError
+from loop.base.places import project
+from loop.library import targets
+from loop.model.change import TriedPoint
+from loop.model.tuning import Tuning
+from loop.optimize import tuning
+from loop.optimize.points import PointSearch, nothing_to_beat
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES, in_haste
 from tests.projects import KERNEL, loop, make_project
@@ -39,19 +46,25 @@ budget: {minutes: 1}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A kernel with something to tune, committed and trusted."""
+def untrusted(tmp_path: Path) -> Path:
+    """A kernel with something to tune."""
     folder = make_project(tmp_path / "project", GUARDED)
     manifest = (folder / "target.yaml").read_text().replace(*SIZES).replace("[-O1]", '[-O1, "{tuned}"]')
     (folder / "target.yaml").write_text(manifest + TUNING)
-    (folder / "plans").mkdir()
-    (folder / "plans" / "tune.yaml").write_text(PLAN)
-    in_haste(folder, "tuning")
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "slow")
-    assert 0 == loop("trust", str(folder)).returncode
     return folder
+
+
+@pytest.fixture
+def folder(untrusted: Path) -> Path:
+    """The same with a plan, committed and trusted."""
+    (untrusted / "plans").mkdir()
+    (untrusted / "plans" / "tune.yaml").write_text(PLAN)
+    in_haste(untrusted, "tuning")
+    git(untrusted, "init", "-q", "-b", "main")
+    git(untrusted, "add", ".")
+    git(untrusted, "commit", "-q", "-m", "slow")
+    assert 0 == loop("trust", str(untrusted)).returncode
+    return untrusted
 
 
 def searches(session: Path) -> list[dict[str, Any]]:
@@ -68,10 +81,9 @@ def trials(folder: Path) -> dict[int, dict[str, Any]]:
 
 @timed
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", [(), ("--executor=local", "--width=2")], ids=["here", "in jobs"])
-def test_the_best_values_are_found_and_offered(folder: Path, tmp_path: Path, executor: tuple[str, ...]) -> None:
+def test_the_best_values_are_found_in_jobs_and_offered(folder: Path, tmp_path: Path) -> None:
     """Losers are on record with their reasons; the manifest changes on a branch, in one place, comments stay."""
-    done = loop("run", "session", "tune", *executor, "--target", str(folder))
+    done = loop("run", "session", "tune", "--executor=local", "--width=2", "--target", str(folder))
     assert 0 == done.returncode, done.stderr
     assert "change 1 kept: " in done.stderr, done.stderr
     (session,) = (tmp_path / "sessions").iterdir()
@@ -118,20 +130,6 @@ def test_what_lost_before_is_not_tried_again_on_the_same_sources(folder: Path, t
     assert "x where the best had " in points[1][2]["reason"]
 
 
-@timed
-@pytest.mark.slow
-def test_the_incumbent_stays_where_nothing_is_faster(folder: Path) -> None:
-    """No edit, nothing to be judged, and the session passes."""
-    manifest = folder / "target.yaml"
-    manifest.write_text(manifest.read_text().replace("{cpu: {again: 40}}", "{cpu: {again: 1}}"))
-    assert 0 == loop("trust", str(folder)).returncode
-    done = loop("run", "session", "tune", "--target", str(folder))
-    assert 0 == done.returncode, done.stderr
-    assert "the incumbent stays (again 1)" in done.stderr
-    assert "change 1" not in done.stderr
-    assert "loop/" not in git(folder, "branch")
-
-
 TIRES = GUARDED.replace(
     "  for (volatile int again",
     """  static int calls = 0;
@@ -170,38 +168,49 @@ def test_a_point_that_fails_while_timed_is_alone_in_that(
     assert 0 == done.returncode, done.stderr
 
 
-@pytest.mark.slow
-def test_what_runs_now_has_to_be_right(folder: Path, tmp_path: Path) -> None:
-    """Nothing is timed beside something wrong."""
-    manifest = folder / "target.yaml"
-    manifest.write_text(manifest.read_text().replace("{cpu: {again: 40}}", "{cpu: {again: 0}}"))
-    assert 0 == loop("trust", str(folder)).returncode
-    done = loop("run", "session", "tune", "--target", str(folder))
-    assert 1 == done.returncode, done.stderr
-    assert "work: what runs now (again 0) is not right: " in done.stderr
-    assert "wrong" == trials(tmp_path)[0]["outcome"]
+def search(*trials: TriedPoint) -> PointSearch:
+    """A search that has come to these points."""
+    values = {"again": [0, 1, 2, 7, 40]}
+    fields = {"title": "work", "variant": "ours", "macro": "WORK", "values": values}
+    tuned = Tuning.model_validate({**fields, "best": {"cpu": {"again": 40}}, "workloads": [{"N": 64, "M": 256}]})
+    return PointSearch(cast(Any, None), cast(Any, None), "work", tuned, "cpu", [*trials])
 
 
-@pytest.mark.slow
-def test_a_search_of_too_many_points_is_refused(folder: Path, tmp_path: Path) -> None:
-    """Before anything of it is compiled, with words."""
-    manifest = folder / "target.yaml"
-    many = ", ".join(map(str, range(15)))
-    text = manifest.read_text().replace(
-        "values: {again: [0, 1, 2, 7, 40]}", f"values: {{again: [{many}], other: [{many}]}}"
+def point(again: int, outcome: str, **fields: Any) -> TriedPoint:
+    """What became of a point."""
+    return TriedPoint.model_validate({"tuning": "work", "values": {"again": again}, "outcome": outcome, **fields})
+
+
+def test_the_incumbent_stays_where_nothing_is_faster(tmp_path: Path) -> None:
+    """No edit; how the others fared is said."""
+    tried = search(point(0, "wrong"), point(1, "timed", ratio=1.001), point(7, "refused"))
+    output = tuning._proposed(tried, tried.trials[1], cast(Any, None), tuning.TuneTerms())
+    assert (True, None) == (output.ok, output.brief)
+    assert (
+        "the incumbent stays (again 40); of 4 others 1 did not compile, 1 went wrong, 1 was timed"
+        in output.message
     )
-    manifest.write_text(text.replace("{again: 40}", "{again: 1, other: 1}"))
-    assert 0 == loop("trust", str(folder)).returncode
-    done = loop("run", "session", "tune", "--target", str(folder))
-    assert 1 == done.returncode, done.stderr
-    assert "work has 225 points, and at most 200 are tried" in done.stderr
-    assert "shorten the lists in tuning.work.values" in done.stderr
-    assert {} == trials(tmp_path)
 
 
-@pytest.mark.slow
+def test_what_runs_now_has_to_be_right() -> None:
+    """Nothing is timed beside something wrong."""
+    output = nothing_to_beat(search(point(40, "wrong", reason="3 elements wrong")))
+    assert not output.ok
+    assert "work: what runs now (again 40) is not right: 3 elements wrong" == output.message
+
+
+def test_a_search_of_too_many_points_is_refused(untrusted: Path) -> None:
+    """Before anything of it is compiled, with words."""
+    target = targets.target(project(untrusted, untrusted)).value
+    output = tuning._too_many(target, "work", 4)
+    assert output is not None
+    assert "work has 5 points, and at most 4 are tried" == output.message
+    assert "shorten the lists in tuning.work.values" in str(output.hint)
+    assert tuning._too_many(target, "work", 5) is None
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "words"),
     [
         (
             "variant: ours",
@@ -233,25 +242,19 @@ def test_a_search_of_too_many_points_is_refused(folder: Path, tmp_path: Path) ->
             "again: [1, 40, 1]",
             "tuning.work.values.again.2: expected values that differ",
         ),
+        (
+            "tuning:\n",
+            f"tuning:\n{TUNING.partition('tuning:')[2].strip(chr(10)).replace('work:', 'more:', 1)}\n",
+            "tuning.work.macro: expected a macro of its own, got WORK, which is that of more",
+        ),
     ],
 )
-def test_a_tuning_that_makes_no_sense_is_refused(folder: Path, old: str, new: str, said: str) -> None:
+def test_a_tuning_that_makes_no_sense_is_refused(untrusted: Path, old: str, new: str, words: str) -> None:
     """Before anything runs, with its place."""
-    manifest = folder / "target.yaml"
+    manifest = untrusted / "target.yaml"
     assert old in manifest.read_text()
     manifest.write_text(manifest.read_text().replace(old, new))
-    done = loop("kernels", "list", "--target", str(folder))
-    assert 2 == done.returncode, done.stderr
-    assert said in done.stderr
-    assert "target.yaml:" in done.stderr
-
-
-@pytest.mark.slow
-def test_two_that_are_tuned_have_two_macros(folder: Path) -> None:
-    """The compiler would be told a value twice."""
-    manifest = folder / "target.yaml"
-    again = TUNING.partition("tuning:\n")[2].replace("work:", "more:")
-    manifest.write_text(manifest.read_text() + again)
-    done = loop("kernels", "list", "--target", str(folder))
-    assert 2 == done.returncode, done.stderr
-    assert "tuning.more.macro: expected a macro of its own, got WORK, which is that of work" in done.stderr
+    with pytest.raises(DefinitionError) as refused:
+        targets.target(project(untrusted, untrusted))
+    assert words in refused.value.message
+    assert "target.yaml:" in refused.value.message
