@@ -31,7 +31,7 @@ class JobAnswer(Printed):
     """What became of it."""
 
 
-JobOrProbe = JobAnswer | probe_job.Probed
+JobOrProbe = JobAnswer | Probed
 """What `loop job run` prints: the second where it tried one commit of a bisection."""
 
 
