@@ -6,6 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from loop.cli import app
+
 LOOP = [sys.executable, "-c", "from loop.cli import main; main()"]
 
 TARGET = """
@@ -92,6 +96,16 @@ def loop(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the program in a process of its own."""
     env = {**os.environ, **environment}
     return subprocess.run([*LOOP, *words], capture_output=True, text=True, env=env, check=False, timeout=120)
+
+
+def here(*words: str) -> tuple[int, str]:
+    """Exit code and output of a command in this process."""
+    done = CliRunner().invoke(app, list(words))
+    error = done.exception
+    code = getattr(error, "exit_code", done.exit_code)
+    said = " ".join(str(getattr(error, name, "") or "") for name in ("message", "hint"))
+    assert error is None or isinstance(error, SystemExit) or hasattr(error, "exit_code"), repr(error)
+    return code, f"{done.output} {said} {error}"
 
 
 def kill(process: subprocess.Popen[str]) -> None:

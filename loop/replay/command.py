@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -18,8 +18,7 @@ from loop.model.base import Printed
 from loop.model.output import MeasureOutput, Output, VerifyOutput
 from loop.profile.model import ResourcesOutput
 from loop.replay.comparing import Comparison, Found, compare
-from loop.replay.expectations import checks, kernels, place, speeds
-from loop.replay.model import EXPECTED, Expected
+from loop.replay.expectations import EXPECTED, Expected, checks, kernels, place, speeds
 
 SHOWN = 5
 """Differences in the last line; all stand above it."""
@@ -52,7 +51,9 @@ def replayed(folder: Path, screen: Screen, *, as_json: bool) -> int:
     screen.data(f"compared: {', '.join(result.compared) or 'nothing'}")
     for line in (*result.differs, *result.unknown):
         screen.data(f"- {line}")
-    screen.data(": ".join([word, *_few(result.differs or result.unknown)]))
+    lines = result.differs or result.unknown
+    more = [f"{len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    screen.data(": ".join([word, *(["; ".join([*lines[:SHOWN], *more])] if lines else [])]))
     return code
 
 
@@ -60,12 +61,6 @@ def _verdict(result: Comparison) -> tuple[Word, int]:
     if result.differs:
         return "not the same", ExitCode.GATE_FAILED
     return ("cannot tell", ExitCode.CANNOT_TELL) if result.unknown else ("same", ExitCode.OK)
-
-
-def _few(lines: Sequence[str]) -> list[str]:
-    """The first lines as one; nothing for none."""
-    more = [f"{len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-    return ["; ".join([*lines[:SHOWN], *more])] if lines else []
 
 
 def _read(path: Path) -> str:
@@ -87,8 +82,9 @@ def _found(folder: Path) -> Found:
     """What the commands printed."""
     steps = [step for path in sorted(folder.glob("*.json")) for step in _steps(path)]
     cache = cache_folder() / "builds"
-    libraries = [one for output in _outputs(steps, "resources", ResourcesOutput) for one in output.libraries]
-    verified = [_outputs(steps, name, VerifyOutput) for name in ("emulate", "verify")]
+    resources = _outputs(steps, "resources", ResourcesOutput)
+    libraries = [library for output in resources for library in output.libraries]
+    verified = [*_outputs(steps, "emulate", VerifyOutput), *_outputs(steps, "verify", VerifyOutput)]
     builds: dict[str, dict[str, str]] = {}
     for output in _outputs(steps, "build", BuildOutput):
         for build in output.builds:
@@ -99,9 +95,9 @@ def _found(folder: Path) -> Found:
     return Found(
         machine=place(machine()),
         builds=builds,
-        checks=checks([one for outputs in verified for one in outputs]),
+        checks=checks(verified),
         speeds=speeds(_outputs(steps, "measure", MeasureOutput)),
-        kernels=kernels(iter(libraries)),
+        kernels=kernels(libraries),
         same_code=lambda build_id: _same_code(folder / f"{build_id}.so", cache / build_id / known_builds.LIBRARY),
         said={step["step"]: step["message"] for step in steps if step["status"] != "passed"},
     )
@@ -116,14 +112,9 @@ def _steps(path: Path) -> Sequence[Step]:
 
 
 def _outputs(steps: Sequence[Step], name: str, kind: type[Kind]) -> list[Kind]:
-    return list(_every(steps, name, kind))
-
-
-def _every(steps: Sequence[Step], name: str, kind: type[Kind]) -> Iterator[Kind]:
-    for step in steps:
-        if step["step"] == name and step["output"]:
-            known = {key: value for key, value in step["output"].items() if key in kind.model_fields}
-            yield kind.model_validate(known)
+    outputs = (step["output"] for step in steps if step["step"] == name and step["output"])
+    known = ({key: value for key, value in output.items() if key in kind.model_fields} for output in outputs)
+    return [kind.model_validate(fields) for fields in known]
 
 
 def _same_code(ours: Path, theirs: Path) -> bool | None:

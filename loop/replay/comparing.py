@@ -4,20 +4,22 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from loop.replay.expectations import CheckKey, KernelKey
-from loop.replay.model import (
+from loop.replay.expectations import (
+    CheckKey,
     Expected,
     ExpectedBuild,
     ExpectedCheck,
     ExpectedKernel,
     ExpectedMachine,
     ExpectedSpeed,
+    KernelKey,
 )
 
 Kind = TypeVar("Kind", bound=Expected)
-Timed = TypeVar("Timed", ExpectedSpeed, ExpectedKernel)
 VAGUE = 4.0
 """An interval whose ends differ by this factor agrees with anything."""
+FIELDS = ("processor", "cores", "gpus", "driver", "torch")
+"""What makes a machine another one."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class Found:
     said: Mapping[str, str] = field(default_factory=dict)
     """What the steps that failed said, by name."""
 
+    def why(self, *steps: str) -> str:
+        """What the first of these steps that failed said."""
+        return next((self.said[name] for name in steps if name in self.said), "no step says why")
+
 
 @dataclass
 class Comparison:
@@ -44,18 +50,30 @@ class Comparison:
     differs: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
+    def count(self, every: Sequence[object], what: str, note: str = "") -> None:
+        """Say how many of something were compared."""
+        if every:
+            self.compared.append(f"{len(every)} {what}{'s' if len(every) > 1 else ''}{note}")
+
 
 def compare(expected: Sequence[Expected], found: Found) -> Comparison:
     """Every expectation against what was found."""
     result = Comparison()
-    elsewhere = "".join(_elsewhere(one, found.machine) for one in _of(expected, ExpectedMachine))
+    elsewhere = "".join(_elsewhere(machine, found.machine) for machine in _of(expected, ExpectedMachine))
     builds = _of(expected, ExpectedBuild)
-    others = {one.variant for one in builds if _otherwise_built(one, found)}
-    unbuilt = {one.variant for one in builds if one.variant not in found.builds}
-    _compare_checks(result, _of(expected, ExpectedCheck), found, unbuilt)
+    others = {build.variant for build in builds if _otherwise_built(build, found)}
+    unbuilt = {build.variant for build in builds if build.variant not in found.builds}
+    checks = _of(expected, ExpectedCheck)
+    checks = [
+        one for one in checks if one.variant not in unbuilt or one.key in found.checks
+    ]  # The others are said.
+    result.differs += _checks(checks, found)
+    result.count(checks, "check")
     _compare_builds(result, builds, found, elsewhere)
-    _compare_speeds(result, _alike(expected, ExpectedSpeed, others), found, elsewhere)
-    _compare_kernels(result, _alike(expected, ExpectedKernel, others), found)
+    speeds = [speed for speed in _of(expected, ExpectedSpeed) if speed.variant not in others]
+    _compare_speeds(result, speeds, found, elsewhere)
+    kernels = [kernel for kernel in _of(expected, ExpectedKernel) if kernel.variant not in others]
+    _compare_kernels(result, kernels, found)
     if not (result.compared or result.differs or result.unknown):
         result.unknown.append("the session found nothing that can be found again")
     return result
@@ -65,112 +83,76 @@ def _of(expected: Sequence[Expected], kind: type[Kind]) -> list[Kind]:
     return [one for one in expected if isinstance(one, kind)]
 
 
-def _alike(expected: Sequence[Expected], kind: type[Timed], others: Container[str]) -> list[Timed]:
-    """Those of variants that the same compilers made."""
-    return [one for one in _of(expected, kind) if one.variant not in others]
-
-
-def _count(result: Comparison, every: Sequence[object], what: str, note: str = "") -> None:
-    if every:
-        result.compared.append(f"{len(every)} {what}{'s' if len(every) > 1 else ''}{note}")
-
-
 def _elsewhere(then: ExpectedMachine, now: ExpectedMachine) -> str:
     """In what this machine is another; empty for the same."""
-    fields = ("processor", "cores", "gpus", "driver", "torch")
-    values = ((name, getattr(now, name), getattr(then, name)) for name in fields)
-    return "; ".join(f"{name} {_said(new)} (recorded: {_said(old)})" for name, new, old in values if new != old)
+    parts = []
+    for name in FIELDS:
+        values = (getattr(now, name), getattr(then, name))
+        if values[0] != values[1]:
+            new, old = (", ".join(v) or "none" if isinstance(v, tuple) else str(v) for v in values)
+            parts.append(f"{name} {new} (recorded: {old})")
+    return "; ".join(parts)
 
 
-def _said(value: object) -> str:
-    return ", ".join(value) or "none" if isinstance(value, tuple) else str(value)
-
-
-def _otherwise_built(one: ExpectedBuild, found: Found) -> str:
+def _otherwise_built(build: ExpectedBuild, found: Found) -> str:
     """That a library's compiler was not taken here, or none; empty where it was."""
-    here = found.builds.get(one.variant, {})
+    here = found.builds.get(build.variant, {})
     if not here:
-        return f"no build of {one.variant}: {_why(found, 'build', 'emulate', 'resources')}"
-    if not one.compiler or one.compiler in here.values():
+        return f"no build of {build.variant}: {found.why('build', 'emulate', 'resources')}"
+    if not build.compiler or build.compiler in here.values():
         return ""
-    other = f"{one.variant} was compiled by {one.compiler}, here by {', '.join(dict.fromkeys(here.values()))}"
+    other = f"{build.variant} was compiled by {build.compiler}, here by {', '.join(dict.fromkeys(here.values()))}"
     failed = found.said.get("build") or found.said.get("resources")
     return f"{other}: {failed}" if failed else other
-
-
-def _why(found: Found, *steps: str) -> str:
-    """What the first of these steps that failed said."""
-    return next((found.said[name] for name in steps if name in found.said), "no step says why")
-
-
-def _compare_checks(
-    result: Comparison, checks: Sequence[ExpectedCheck], found: Found, unbuilt: Container[str]
-) -> None:
-    """Checks; those that were not made for want of a build are left out, since that is said."""
-    told = [one for one in checks if one.variant not in unbuilt or _key(one) in found.checks]
-    result.differs += _checks(told, found)
-    _count(result, told, "check")
-
-
-def _key(one: ExpectedCheck) -> CheckKey:
-    return one.variant, one.workload, one.seed, one.inputs
 
 
 def _checks(checks: Sequence[ExpectedCheck], found: Found) -> Iterator[str]:
     """What came out otherwise: a line for each variant and way of differing."""
     alike: dict[tuple[str, str, str], list[tuple[ExpectedCheck, ExpectedCheck | None]]] = {}
-    for one in checks:
-        now = found.checks.get(_key(one))
-        if now is None or now.status != one.status or _less_exact(one, now):
-            key = (one.variant, one.status, now.status if now else "")
-            alike.setdefault(key, []).append((one, now))
-    for (variant, then, status), pairs in alike.items():
-        of = sum(one.variant == variant and one.status == then for one in checks)
-        what = "less exact" if status == then else status or "not checked"
-        yield f"{variant} is {what} on {len(pairs)} of {of} that were {then}, {_worst(pairs)}"
-
-
-def _less_exact(one: ExpectedCheck, now: ExpectedCheck) -> bool:
-    return one.at_most is not None and now.error is not None and now.error > one.at_most
+    for then in checks:
+        now = found.checks.get(then.key)
+        less_exact = now and then.at_most is not None and now.error is not None and now.error > then.at_most
+        if now is None or now.status != then.status or less_exact:
+            alike.setdefault((then.variant, then.status, now.status if now else ""), []).append((then, now))
+    for (variant, was, status), pairs in alike.items():
+        of = sum(check.variant == variant and check.status == was for check in checks)
+        what = "less exact" if status == was else status or "not checked"
+        yield f"{variant} is {what} on {len(pairs)} of {of} that were {was}, {_worst(pairs)}"
 
 
 def _worst(pairs: Sequence[tuple[ExpectedCheck, ExpectedCheck | None]]) -> str:
     """The check with the largest error, with the recorded one."""
-    one, now = max(pairs, key=lambda pair: (pair[1].error or 0) if pair[1] else 0)
-    place = one.workload if one.inputs == "contiguous" else f"{one.workload} with {one.inputs} inputs"
-    if now is None or now.error is None or one.error is None:
+    then, now = max(pairs, key=lambda pair: (pair[1].error or 0) if pair[1] else 0)
+    place = then.workload if then.inputs == "contiguous" else f"{then.workload} with {then.inputs} inputs"
+    if now is None or now.error is None or then.error is None:
         return place
-    most = f", at most {one.at_most:.2g}" if one.at_most is not None else ""
-    return f"largest error {now.error:.2g} on {place} (recorded: {one.error:.2g}{most})"
+    most = f", at most {then.at_most:.2g}" if then.at_most is not None else ""
+    return f"largest error {now.error:.2g} on {place} (recorded: {then.error:.2g}{most})"
 
 
 def _compare_builds(result: Comparison, builds: Sequence[ExpectedBuild], found: Found, elsewhere: str) -> None:
     """Build ids, and the code that the recipe's lines made, where the same compiler was taken."""
-    untold = [_untold(one, found, elsewhere) for one in builds]
-    alike = [one for one, why in zip(builds, untold, strict=True) if not why]
+    untold = [_untold(build, found, elsewhere) for build in builds]
+    alike = [build for build, why in zip(builds, untold, strict=True) if not why]
     result.unknown += dict.fromkeys(filter(None, untold))
-    result.differs += [text for one in alike if (text := _build(one, found))]
-    _count(result, alike, "build")
+    for build in alike:
+        here, name = found.builds.get(build.variant, {}), build.variant
+        if build.build_id not in here:
+            known = f"(recorded: {build.build_id}): other files, flags or environment"
+            result.differs.append(f"build of {name} is {', '.join(here) or 'nothing'} {known}")
+        elif build.compiled and found.same_code(build.build_id) is False:
+            result.differs.append(f"the recipe's line that compiles {name} makes other code than loop does")
+    result.count(alike, "build")
 
 
-def _untold(one: ExpectedBuild, found: Found, elsewhere: str) -> str:
+def _untold(build: ExpectedBuild, found: Found, elsewhere: str) -> str:
     """Why a build cannot be compared here; empty where it can."""
-    if otherwise := _otherwise_built(one, found):
+    if otherwise := _otherwise_built(build, found):
         return otherwise
-    if one.build_id not in found.builds[one.variant]:
-        return f"build of {one.variant} is of another machine: {elsewhere}" if elsewhere else ""
-    unread = one.compiled and found.same_code(one.build_id) is None
-    return f"code of {one.variant} cannot be read, or the recipe's line made none" if unread else ""
-
-
-def _build(one: ExpectedBuild, found: Found) -> str:
-    here = found.builds.get(one.variant, {})
-    if one.build_id not in here:
-        now = ", ".join(here) or "nothing"
-        return f"build of {one.variant} is {now} (recorded: {one.build_id}): other files, flags or environment"
-    if one.compiled and found.same_code(one.build_id) is False:
-        return f"the recipe's line that compiles {one.variant} makes other code than loop does"
-    return ""
+    if build.build_id not in found.builds[build.variant]:
+        return f"build of {build.variant} is of another machine: {elsewhere}" if elsewhere else ""
+    unread = build.compiled and found.same_code(build.build_id) is None
+    return f"code of {build.variant} cannot be read, or the recipe's line made none" if unread else ""
 
 
 @dataclass(frozen=True)
@@ -193,12 +175,9 @@ class Ratios:
 
     def __str__(self) -> str:
         then, now = self.then, self.now
-        recorded = f"recorded: {_interval(then)}; within {then.within[0]:.3g} to {then.within[1]:.3g}"
-        return f"ratio of {then.variant} on {then.workload} is {_interval(now)} ({recorded})"
-
-
-def _interval(one: ExpectedSpeed) -> str:
-    return f"{one.ratio:.3g}, {one.interval[0]:.3g} to {one.interval[1]:.3g}"
+        new, old = (f"{one.ratio:.3g}, {one.interval[0]:.3g} to {one.interval[1]:.3g}" for one in (now, then))
+        recorded = f"recorded: {old}; within {then.within[0]:.3g} to {then.within[1]:.3g}"
+        return f"ratio of {then.variant} on {then.workload} is {new} ({recorded})"
 
 
 def _compare_speeds(result: Comparison, speeds: Sequence[ExpectedSpeed], found: Found, elsewhere: str) -> None:
@@ -206,36 +185,29 @@ def _compare_speeds(result: Comparison, speeds: Sequence[ExpectedSpeed], found: 
     if speeds and elsewhere:
         result.unknown.append(f"speeds are of another machine: {elsewhere}")
         return
-    pairs = [Ratios(one, now) for one in speeds if (now := found.speeds.get((one.variant, one.workload)))]
+    pairs = [Ratios(then, now) for then in speeds if (now := found.speeds.get((then.variant, then.workload)))]
     if len(pairs) < len(speeds):
         why = found.said.get("measure") or found.said.get("verify") or "nothing was measured"
         result.unknown.append(f"{len(speeds) - len(pairs)} of {len(speeds)} speeds are missing: {why}")
-    result.differs += [str(one) for one in pairs if not one.meet]
-    noisy = [one for one in pairs if one.vague]
-    result.unknown += _only_noise(noisy, {one.then.variant for one in pairs if not one.vague})
-    _count(result, speeds, "speed", f" ({len(noisy)} too noisy to tell)" if noisy else "")
-
-
-def _only_noise(noisy: Sequence[Ratios], told: Container[str]) -> list[str]:
-    return [f"too noisy: {one}" for one in noisy if one.then.variant not in told]
+    result.differs += [str(pair) for pair in pairs if not pair.meet]
+    noisy = [pair for pair in pairs if pair.vague]
+    told = {pair.then.variant for pair in pairs if not pair.vague}
+    result.unknown += [f"too noisy: {pair}" for pair in noisy if pair.then.variant not in told]
+    result.count(speeds, "speed", f" ({len(noisy)} too noisy to tell)" if noisy else "")
 
 
 def _compare_kernels(result: Comparison, kernels: Sequence[ExpectedKernel], found: Found) -> None:
     """Kernels, of the variants and architectures that a report was read of."""
-    read = {(variant, architecture) for variant, architecture, _ in found.kernels}
-    told = [one for one in kernels if (one.variant, one.architecture) in read]
+    read: Container[tuple[str, str]] = {(variant, gpu) for variant, gpu, _ in found.kernels}
+    told = [kernel for kernel in kernels if (kernel.variant, kernel.architecture) in read]
     missing = dict.fromkeys(f"{one.variant} for {one.architecture}" for one in kernels if one not in told)
-    result.unknown += [f"no kernels of {name} were read: {_why(found, 'resources')}" for name in missing]
-    result.differs += [text for one in told for text in _kernel(one, found)]
-    _count(result, told, "kernel")
-
-
-def _kernel(one: ExpectedKernel, found: Found) -> Iterator[str]:
-    now = found.kernels.get((one.variant, one.architecture, one.symbol))
-    if now is None:
-        yield f"{one.symbol} of {one.variant} is not in the report of the compiler"
-        return
-    for name in ("registers", "spill_bytes", "shared_bytes"):
-        then, here = getattr(one, name), getattr(now, name)
-        if then != here:
-            yield f"{name.replace('_', ' ')} of {one.symbol} are {here} (recorded: {then})"
+    result.unknown += [f"no kernels of {name} were read: {found.why('resources')}" for name in missing]
+    for then in told:
+        now = found.kernels.get((then.variant, then.architecture, then.symbol))
+        if now is None:
+            result.differs.append(f"{then.symbol} of {then.variant} is not in the report of the compiler")
+        for name in ("registers", "spill_bytes", "shared_bytes") if now else ():
+            was, here = getattr(then, name), getattr(now, name)
+            if was != here:
+                result.differs.append(f"{name.replace('_', ' ')} of {then.symbol} are {here} (recorded: {was})")
+    result.count(told, "kernel")

@@ -1,30 +1,127 @@
-"""From what the steps of a session found to what is expected when they are done again."""
+"""What a session found, as a recipe expects it again: each with what it may differ by."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
 
 from loop.builds import known_builds
 from loop.gate.model import BuildOutput
-from loop.model.measurement import Check, VariantChecks
+from loop.model.base import Model
+from loop.model.dtypes import Layout
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of
 from loop.model.record import Finished, Machine
-from loop.model.resources import CompiledLibrary, KernelResources
-from loop.model.verdict import SpeedVerdict
+from loop.model.resources import CompiledLibrary
+from loop.model.verdict import Interval, SpeedVerdict
 from loop.profile.model import ResourcesOutput
-from loop.replay.model import (
-    Expected,
-    ExpectedBuild,
-    ExpectedCheck,
-    ExpectedKernel,
-    ExpectedMachine,
-    ExpectedSpeed,
-)
 
 ERROR = 2.0
 """Largest error of a right output, over the recorded one: threads may add in another order."""
 DRIFT = 0.05
 """Share by which the interval of a ratio is made wider: what two sessions of one build differ by."""
+
+
+class ExpectedMachine(Model):
+    """Where it was found: speeds and builds are compared only where these are the same."""
+
+    expect: Literal["machine"] = "machine"
+    """Kind of the line."""
+    processor: str
+    """Model of the processor."""
+    cores: int
+    """Cores that a process may use."""
+    gpus: tuple[str, ...]
+    """GPUs that the driver shows."""
+    driver: str | None
+    """Version of the NVIDIA driver."""
+    torch: str | None
+    """Version of torch."""
+
+
+class ExpectedBuild(Model):
+    """One library: `loop` builds it with this id, and the recipe's compiler line makes the same code."""
+
+    expect: Literal["build"] = "build"
+    """Kind of the line."""
+    variant: str
+    """A variant that is in it."""
+    build_id: str
+    """Hash of everything it is built from."""
+    compiler: str
+    """First line of the compiler's version text."""
+    compiled: bool
+    """Whether the recipe has its compiler line."""
+
+
+class ExpectedCheck(Model):
+    """One output, held against float64."""
+
+    expect: Literal["check"] = "check"
+    """Kind of the line."""
+    variant: str
+    """Name of the variant."""
+    workload: str
+    """Name of the workload."""
+    seed: int
+    """Seed of its values."""
+    inputs: Layout
+    """How its inputs lay in memory."""
+    status: str
+    """What came of it: has to be the same."""
+    error: float | None
+    """Largest absolute error; None where there was no finite output."""
+    at_most: float | None
+    """Error that a right output may have now: twice as much, or what the plain implementation had."""
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        """Which check it is."""
+        return self.variant, self.workload, self.seed, self.inputs
+
+
+class ExpectedSpeed(Model):
+    """One speed against the baseline."""
+
+    expect: Literal["speed"] = "speed"
+    """Kind of the line."""
+    variant: str
+    """Name of the variant."""
+    workload: str
+    """Name of the workload."""
+    ratio: float
+    """Time of the baseline / time of the variant."""
+    interval: Interval
+    """Its 99 % confidence interval."""
+    within: Interval
+    """The same, wider by what two sessions may differ: today's interval has to meet it."""
+
+
+class ExpectedKernel(Model):
+    """What one compiled kernel takes of a GPU: has to be the same."""
+
+    expect: Literal["kernel"] = "kernel"
+    """Kind of the line."""
+    variant: str
+    """A variant that has it."""
+    architecture: str
+    """What it was compiled for."""
+    symbol: str
+    """Its mangled name."""
+    registers: int | None
+    """Registers a thread."""
+    spill_bytes: int
+    """Bytes of registers spilled."""
+    shared_bytes: int
+    """Static shared memory of a block."""
+
+
+Expected = ExpectedMachine | ExpectedBuild | ExpectedCheck | ExpectedSpeed | ExpectedKernel
+EXPECTED: TypeAdapter[Expected] = TypeAdapter(Annotated[Expected, Field(discriminator="expect")])
+"""Reads one line."""
+CheckKey = tuple[str, str, int, str]
+KernelKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -47,31 +144,23 @@ class Compiled:
 
 def compiled(finished: Sequence[Finished], cache: Path) -> tuple[Compiled, ...]:
     """Every library that was built, verified or read for its resources, in the order of the steps."""
-    made = [one for output in outputs_of(finished, BuildOutput) for one in output.builds]
-    copies = {one.build_id for one in made if not one.compiled}
-    built = [(one.variant, one.build_id) for one in made]
-    built += [(one.variant, one.build_id or "") for one in _verified(finished)]
-    built += [(name, one.build_id) for one in _libraries(finished) for name in one.variants[:1]]
-    return tuple(_compiled(*one, cache) for one in dict.fromkeys(built) if one[1] and one[1] not in copies)
+    built = [library for output in outputs_of(finished, BuildOutput) for library in output.builds]
+    copies = {library.build_id for library in built if not library.compiled}
+    ids = [(library.variant, library.build_id) for library in built]
+    outputs = outputs_of(finished, VerifyOutput)
+    ids += [(checks.variant, checks.build_id or "") for output in outputs for checks in output.variants]
+    ids += [(name, library.build_id) for library in _libraries(finished) for name in library.variants[:1]]
+    known = []
+    for variant, build_id in dict.fromkeys(ids):
+        if build_id and build_id not in copies:
+            record = known_builds.whole(cache / build_id)
+            how = (record["compiler"], record["command"]) if record else ("", ())
+            known.append(Compiled(variant, build_id, *how))
+    return tuple(known)
 
 
-def _verified(finished: Sequence[Finished]) -> Iterator[VariantChecks]:
-    for output in outputs_of(finished, VerifyOutput):
-        yield from output.variants
-
-
-def _libraries(finished: Sequence[Finished]) -> Iterator[CompiledLibrary]:
-    for output in outputs_of(finished, ResourcesOutput):
-        yield from output.libraries
-
-
-def _compiled(variant: str, build_id: str, cache: Path) -> Compiled:
-    record = known_builds.whole(cache / build_id)
-    return (
-        Compiled(variant, build_id, record["compiler"], record["command"])
-        if record
-        else Compiled(variant, build_id)
-    )
+def _libraries(finished: Sequence[Finished]) -> list[CompiledLibrary]:
+    return [library for output in outputs_of(finished, ResourcesOutput) for library in output.libraries]
 
 
 def expectations(
@@ -80,7 +169,7 @@ def expectations(
     """Everything that has to come out again, a line each; the machine first."""
     return (
         place(machine),
-        *(one.expected for one in libraries),
+        *(library.expected for library in libraries),
         *checks(outputs_of(finished, VerifyOutput)).values(),
         *speeds(outputs_of(finished, MeasureOutput)).values(),
         *kernels(_libraries(finished)).values(),
@@ -92,64 +181,50 @@ def place(machine: Machine) -> ExpectedMachine:
     return ExpectedMachine.model_validate(machine, from_attributes=True)
 
 
-CheckKey = tuple[str, str, int, str]
-
-
 def checks(outputs: Sequence[VerifyOutput]) -> dict[CheckKey, ExpectedCheck]:
     """Each check by variant, workload, seed and layout; a later one counts, and before all one that failed."""
     every = [(one.variant, check) for output in outputs for one in output.variants for check in one.checks]
-    every.sort(key=lambda one: not one[1].passed)
-    return {
-        (variant, check.workload.name, check.workload.seed, check.inputs): _check(variant, check)
-        for variant, check in every
-    }
-
-
-def _check(variant: str, check: Check) -> ExpectedCheck:
-    right = check.status == "right" and check.max_error is not None
-    most = max(ERROR * (check.max_error or 0), check.plain_max_error or 0)
-    return ExpectedCheck(
-        variant=variant,
-        workload=check.workload.name,
-        seed=check.workload.seed,
-        inputs=check.inputs,
-        status=check.status,
-        error=check.max_error,
-        at_most=most if right else None,
-    )
+    expected = []
+    for variant, check in sorted(every, key=lambda pair: not pair[1].passed):
+        right = check.status == "right" and check.max_error is not None
+        most = max(ERROR * (check.max_error or 0), check.plain_max_error or 0)
+        expected.append(
+            ExpectedCheck(
+                variant=variant,
+                workload=check.workload.name,
+                seed=check.workload.seed,
+                inputs=check.inputs,
+                status=check.status,
+                error=check.max_error,
+                at_most=most if right else None,
+            )
+        )
+    return {check.key: check for check in expected}
 
 
 def speeds(outputs: Sequence[MeasureOutput]) -> dict[tuple[str, str], ExpectedSpeed]:
     """Each trusted speed against the baseline by variant and workload; a later one counts."""
-    verdicts = (one for output in outputs for one in output.verdicts if isinstance(one, SpeedVerdict))
+    verdicts = (verdict for output in outputs for verdict in output.verdicts if isinstance(verdict, SpeedVerdict))
     return {
-        (one.variant, one.workload): ExpectedSpeed(
-            variant=one.variant,
-            workload=one.workload,
-            ratio=one.ratio,
-            interval=one.interval,
-            within=(one.interval[0] * (1 - DRIFT), one.interval[1] * (1 + DRIFT)),
+        (verdict.variant, verdict.workload): ExpectedSpeed(
+            variant=verdict.variant,
+            workload=verdict.workload,
+            ratio=verdict.ratio,
+            interval=verdict.interval,
+            within=(verdict.interval[0] * (1 - DRIFT), verdict.interval[1] * (1 + DRIFT)),
         )
-        for one in verdicts
-        if one.against == "baseline"
+        for verdict in verdicts
+        if verdict.against == "baseline"
     }
 
 
-KernelKey = tuple[str, str, str]
-
-
-def kernels(libraries: Iterator[CompiledLibrary]) -> dict[KernelKey, ExpectedKernel]:
+def kernels(libraries: Iterable[CompiledLibrary]) -> dict[KernelKey, ExpectedKernel]:
     """Each kernel by variant, architecture and symbol."""
-    every = [(one.variants[0], kernel) for one in libraries for kernel in one.kernels if kernel.entry]
-    return {(variant, kernel.architecture, kernel.symbol): _kernel(variant, kernel) for variant, kernel in every}
-
-
-def _kernel(variant: str, kernel: KernelResources) -> ExpectedKernel:
-    return ExpectedKernel(
-        variant=variant,
-        architecture=kernel.architecture,
-        symbol=kernel.symbol,
-        registers=kernel.registers,
-        spill_bytes=kernel.spill_bytes,
-        shared_bytes=kernel.shared_bytes,
-    )
+    fields = [name for name in ExpectedKernel.model_fields if name not in ("expect", "variant")]
+    every = [(library.variants[0], kernel) for library in libraries for kernel in library.kernels if kernel.entry]
+    return {
+        (variant, kernel.architecture, kernel.symbol): ExpectedKernel(
+            variant=variant, **{name: getattr(kernel, name) for name in fields}
+        )
+        for variant, kernel in every
+    }

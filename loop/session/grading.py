@@ -20,15 +20,15 @@ LEAST_S = 1.0
 
 def late_steps(plan: ResolvedPlan, finished: Sequence[Finished]) -> tuple[Late, ...]:
     """The steps that took longest beyond what earlier runs of them took, or beyond their budget."""
-    ran = [record for record in latest_attempts(finished) if record.status != "skipped"]
-    late = [Late(step=name_of(r), seconds=r.seconds, expected_s=_expected(plan, r), why=_why(r)) for r in ran]
-    late = [one for one in late if one.seconds - one.expected_s > LEAST_S]
-    return tuple(sorted(late, key=lambda one: one.expected_s - one.seconds)[:MOST])
-
-
-def _expected(plan: ResolvedPlan, record: Finished) -> float:
-    known = plan.find(record.pattern).step_s.get(record.step)
-    return record.budget_s if known is None else min(known, record.budget_s)
+    late = []
+    for record in latest_attempts(finished):
+        known = plan.find(record.pattern).step_s.get(record.step, record.budget_s)
+        expected_s = min(known, record.budget_s)
+        if record.status != "skipped" and record.seconds - expected_s > LEAST_S:
+            late.append(
+                Late(step=name_of(record), seconds=record.seconds, expected_s=expected_s, why=_why(record))
+            )
+    return tuple(sorted(late, key=lambda step: step.expected_s - step.seconds)[:MOST])
 
 
 def _why(record: Finished) -> str:
@@ -36,10 +36,10 @@ def _why(record: Finished) -> str:
     if record.killed:
         return "it was ended at its limit"
     build = read_output(record, BuildOutput)
-    compiled = [one for one in build.builds if one.compiled and not one.cached] if build else []
+    compiled = [library for library in build.builds if library.compiled and not library.cached] if build else []
     if compiled:
-        names = say.listed([one.variant for one in compiled])
-        return f"{names} had to be compiled: {say.seconds(sum(one.seconds for one in compiled))}"
+        names = say.listed([library.variant for library in compiled])
+        return f"{names} had to be compiled: {say.seconds(sum(library.seconds for library in compiled))}"
     search = read_output(record, BisectOutput)
     if search and search.answer:
         tried = say.count(len(search.answer.probes), "commit")

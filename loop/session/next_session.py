@@ -64,7 +64,7 @@ def propose(
     session's command names the machine.
     """
     known = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
-    rows = [*(row for row in known if row.id not in {one.id for one in ended}), *ended]
+    rows = [*(row for row in known if row.id not in {row.id for row in ended}), *ended]
     standings = statistics.gather(setting.project, setting.patterns)
     now = present(setting, device)
     every = _ideas(setting, rows, now, standings, device)
@@ -74,25 +74,26 @@ def propose(
         if head is not None:
             new = all(row.ground != head.ground for row in rows)
             brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
+            per_hour = hourly_usd(rates(setting.project), head)  # The rates of who would have spent the minutes.
             return Proposal(
                 idea=idea,
                 head=head,
                 benefit=brings,
-                benefit_usd=_usd(brings, setting, head),
+                benefit_usd=None if brings.minutes is None else brings.minutes / 60 * per_hour,
                 command=_command(idea, setting, where, there),
                 wrong=now.wrong(rows),
                 unjudged=never_judged(missing) if missing else "",
-            ), tuple(one for one in every if one not in (idea, every[-1]))
+            ), tuple(other for other in every if other not in (idea, every[-1]))
     raise UsageError("no plan of this target can be run here", hint="loop plan list")
 
 
 def with_failing_seed(setting: Setting, head: SessionHead) -> tuple[SessionHead, str]:
     """The head with the seed at which one of its variants last failed, and a sentence on that; else as it is."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=head.target)
-    for one in present(setting, head.device).failures(rows):
-        variant, seed = one.judgement.variant, one.judgement.seed
-        if variant in (*head.variants, *head.emulated) and one.row.device == head.device:
-            why = f"inputs as in {one.row.id}, in which {variant} was wrong: seed {seed}"
+    for failure in present(setting, head.device).failures(rows):
+        variant, seed = failure.judgement.variant, failure.judgement.seed
+        if variant in (*head.variants, *head.emulated) and failure.row.device == head.device:
+            why = f"inputs as in {failure.row.id}, in which {variant} was wrong: seed {seed}"
             return head.model_copy(update={"seed": seed}), why
     return head, ""
 
@@ -101,34 +102,30 @@ def present(setting: Setting, device: str = "auto") -> Present:
     """The target as it is now, and what a session on this machine could judge of it."""
     target = setting.target
     chosen = choose_device(device, target, ())
-    mains = {name: one for name, one in target.variants.items() if one.role == "main"}
+    mains = [name for name, variant in target.variants.items() if variant.role == "main"]
     return Present(
         ground=targets.ground(setting.project),
         compiled=[name for name in mains if changeable(target, setting.project.target, name)],
-        tunable=[one.variant for one in target.tuning.values() if one.variant in mains],
+        tunable=[tuning.variant for tuning in target.tuning.values() if tuning.variant in mains],
         weights=weights(target, target.dtypes[chosen]),
         declared=_declared(target, chosen),
-        for_gpu=any(one.device == "cuda" for one in target.variants.values()),
+        for_gpu=any(variant.device == "cuda" for variant in target.variants.values()),
     )
 
 
 def _declared(target: Target, device: Device) -> dict[str, dict[str, frozenset[str]]]:
     """Variant that runs on a device or is emulated there, to each set, to the workloads of it that it takes."""
     emulated = choose_emulated((), target, device)
-    found: dict[str, dict[str, frozenset[str]]] = {}
+    declared: dict[str, dict[str, frozenset[str]]] = {}
     for name in (*target.variants_on(device), *emulated):
         dtype = target.dtypes["cuda" if name in emulated else device]
-        sets = {
-            one: frozenset(
-                workload.name
-                for workload in expand(target, [one], dtype)
-                if accepts(target.variants[name], workload)
-                and not (name in emulated and too_much(target, workload))
-            )
-            for one in target.workloads
-        }
-        found[name] = {one: names for one, names in sets.items() if names}
-    return found
+        declared[name] = {}
+        for workloads in target.workloads:
+            takes = (w for w in expand(target, [workloads], dtype) if accepts(target.variants[name], w))
+            names = frozenset(w.name for w in takes if not (name in emulated and too_much(target, w)))
+            if names:
+                declared[name][workloads] = names
+    return declared
 
 
 def _ideas(
@@ -139,14 +136,14 @@ def _ideas(
     device: str,
 ) -> tuple[Idea, ...]:
     """Every idea for a target, the most urgent first. What failed is run again by a plan that is still there."""
-    lost = Counter(
-        one.variant for one in past_changes.lost_ideas(setting.project.sessions, _head(BASELINE, setting, device))
-    )
-    mains = {name for name, one in setting.target.variants.items() if one.role == "main"}
+    lost_ideas = past_changes.lost_ideas(setting.project.sessions, _head(BASELINE, setting, device))
+    lost = Counter(change.variant for change in lost_ideas)
+    mains = {name for name, variant in setting.target.variants.items() if variant.role == "main"}
     rows = [row.model_copy(update={"unsure": tuple(name for name in row.unsure if name in mains)}) for row in rows]
-    found = ideas(rows, now, lost, standings)
-    gone = [one for one in found if one.repeats and one.plan not in setting.plans]
-    return tuple(replace(one, plan="baseline") if one in gone else one for one in found)
+    return tuple(
+        replace(idea, plan="baseline") if idea.repeats and idea.plan not in setting.plans else idea
+        for idea in ideas(rows, now, lost, standings)
+    )
 
 
 def _runnable(idea: Idea, setting: Setting, device: str) -> SessionHead | None:
@@ -173,11 +170,6 @@ def _head(idea: Idea, setting: Setting, device: str) -> SessionHead:
     return make_head(request, setting, resolve(request, setting))
 
 
-def _usd(brings: Benefit, setting: Setting, head: SessionHead) -> float | None:
-    """Its minutes at the rates of who would have spent them."""
-    return None if brings.minutes is None else brings.minutes / 60 * hourly_usd(rates(setting.project), head)
-
-
 def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence[str]) -> str:
     if idea.resume:
         return shlex.join(["loop", "run", "session", "--resume", idea.resume, *where, *there])
@@ -185,7 +177,11 @@ def _command(idea: Idea, setting: Setting, where: Sequence[str], there: Sequence
     chosen += _exactly(idea, setting, where)
     kind = "session" if idea.plan in setting.plans else "pattern"
     run = shlex.join(["loop", "run", kind, idea.plan, *chosen, *where, *(there if kind == "session" else ())])
-    before = taking(idea.take, setting) if idea.take else _taking_back(idea.blamed, setting) if idea.blamed else []
+    folder, before = setting.project.target, list[str]()
+    if idea.take:
+        before = taking(idea.take, setting)
+    elif idea.blamed and takes_back(folder, idea.blamed):  # Else it needs a hand.
+        before = ["git", "-C", str(folder), "revert", "--no-edit", idea.blamed]
     return f"{shlex.join(before)} && {run}" if before else run
 
 
@@ -198,12 +194,6 @@ def _exactly(idea: Idea, setting: Setting, where: Sequence[str]) -> list[str]:
         options += ["--threads", str(row.threads)]
     usual = choose_device("auto", setting.target, (idea.variant,) if idea.variant else ())
     return options if row.device == usual or "--device" in where else [*options, "--device", row.device]
-
-
-def _taking_back(commit: str, setting: Setting) -> list[str]:
-    """The command that takes a commit back; none where that needs a hand."""
-    folder = setting.project.target
-    return ["git", "-C", str(folder), "revert", "--no-edit", commit] if takes_back(folder, commit) else []
 
 
 def taking(kept: KeptChange, setting: Setting) -> list[str]:
@@ -229,6 +219,7 @@ def proposal(
         return f"{one_line(error.message)}\n{head.command()}"
     idea = first.idea
     begin = where_to_begin(finished, idea.variant, sources.get(idea.variant or "", ()))
-    why = [one_line(text) for text in idea.why if head.id not in text]  # What it found itself stands above.
-    sentence = ". ".join(filter(None, [": ".join(filter(None, (idea.objective, "; ".join(why)))), begin]))
+    # What the session found itself stands above; of the rest the first reason is enough: `loop plan next` has all.
+    why = [one_line(text).partition("; ")[0] for text in idea.why if head.id not in text][:1]
+    sentence = ". ".join(filter(None, [": ".join([idea.objective, *why]), begin]))
     return f"{sentence}.\n{first.command}"

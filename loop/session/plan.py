@@ -1,6 +1,6 @@
 """Resolve a plan before anything runs: every pattern it could reach is read, checked and priced in time."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from loop.actions import ACTIONS
@@ -8,10 +8,10 @@ from loop.base.documents import Complaint, Document, complain, parse
 from loop.base.errors import DefinitionError
 from loop.base.expressions import WORDS
 from loop.library.definitions import Read, check_expression, hint_for, unknown_patterns
+from loop.model.base import Model
 from loop.model.pattern import Pattern, Step
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.session.objective import found_names, required_names
-from loop.steps.context import Action
 
 SESSION_NAMES = {
     f"session.{name}"
@@ -34,14 +34,24 @@ def resolve(
     """
     complaints = check_plan(plan, patterns, plans, variants)
     more = (plan.value.otherwise,) if plan.value.otherwise else ()
-    reached = _reachable((*plan.value.patterns, *more), patterns)
-    for name in reached:
+    reached = list(dict.fromkeys(name for name in (*plan.value.patterns, *more) if name in patterns))
+    for name in reached:  # Grows while it is walked: what the outcomes of a pattern could lead to comes last.
+        answers = (answer.pattern for answer in patterns[name].value.next)
+        reached += [answer for answer in answers if answer in patterns and answer not in reached]
         complaints += check_pattern(patterns[name], patterns, plan.value.parameters)
     if complaints:
         raise DefinitionError(complaints)
-    listed = set(plan.value.patterns)
     return ResolvedPlan(
-        plan=plan.value, patterns=tuple(_planned(patterns[name].value, name in listed) for name in reached)
+        plan=plan.value,
+        patterns=tuple(
+            PlannedPattern(
+                pattern=patterns[name].value,
+                planned=name in plan.value.patterns,
+                seconds=60 * patterns[name].value.estimate.minutes,
+                evidence="prior",
+            )
+            for name in reached
+        ),
     )
 
 
@@ -84,7 +94,7 @@ def _check_phases(read: Read[Plan]) -> Iterator[Complaint]:
             yield complain(document, ("phases", index, "first"), expected, repr(phase.first))
             return
         left = left[left.index(phase.first) + 1 :]
-        if phase.name in [one.name for one in plan.phases[:index]]:
+        if phase.name in [before.name for before in plan.phases[:index]]:
             yield complain(document, ("phases", index, "name"), "a name of its own", repr(phase.name))
         if plan.patterns.count(phase.first) > 1:
             expected = "a pattern that the plan lists once"
@@ -93,19 +103,6 @@ def _check_phases(read: Read[Plan]) -> Iterator[Complaint]:
     if minutes > plan.budget.minutes * (1 + 1e-9):
         expected = f"at most {plan.budget.minutes:g} minutes in all, the plan's budget"
         yield complain(document, ("phases",), expected, f"{minutes:g}")
-
-
-def _planned(pattern: Pattern, listed: bool) -> PlannedPattern:
-    return PlannedPattern(pattern=pattern, planned=listed, seconds=60 * pattern.estimate.minutes, evidence="prior")
-
-
-def _reachable(names: Sequence[str], patterns: Mapping[str, Read[Pattern]]) -> list[str]:
-    """Listed patterns in order, then what their outcomes could lead to."""
-    reached = list(dict.fromkeys(name for name in names if name in patterns))
-    for name in reached:  # Grows while it is walked.
-        answers = (answer.pattern for answer in patterns[name].value.next)
-        reached += [answer for answer in answers if answer in patterns and answer not in reached]
-    return reached
 
 
 def check_pattern(
@@ -141,7 +138,7 @@ def _check_step(
         hint = hint_for(step.action, ACTIONS)
         yield complain(document, (*place, "action"), "the name of an action", repr(step.action), hint)
     else:
-        yield from _check_arguments(document, place, step, action)
+        yield from _check_arguments(document, place, step, action.arguments)
     if step.when is not None:
         yield from check_expression(document, (*place, "when"), step.when, names)
     if step.gate is not None:
@@ -149,11 +146,11 @@ def _check_step(
 
 
 def _check_arguments(
-    document: Document, place: tuple[str | int, ...], step: Step, action: Action
+    document: Document, place: tuple[str | int, ...], step: Step, arguments: type[Model]
 ) -> Iterator[Complaint]:
     """`with:` against what the action takes; braces in a command are refused."""
     try:
-        parse(action.arguments, document, (*place, "with"))
+        parse(arguments, document, (*place, "with"))
     except DefinitionError as error:
         yield from error.complaints
     hint = "values reach a command through its environment: $LOOP_DEVICE, $LOOP_VARIANTS, ..."

@@ -1,6 +1,6 @@
 """`loop sessions import`, and what is shown of a session that was recorded elsewhere."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from loop.base.documents import to_json
@@ -10,7 +10,7 @@ from loop.base.screen import Screen, fold, width
 from loop.library import definitions, histories
 from loop.library.derived import StepSums, contradictions, step_sums
 from loop.model.base import Printed
-from loop.model.history import RESOURCES, History, RecordedSession
+from loop.model.history import RESOURCES, RecordedSession
 from loop.model.record import Finished, SessionHead, SessionRecord
 from loop.store import recorded
 
@@ -60,35 +60,25 @@ def import_sessions(name: str, target: Path | None, screen: Screen, *, as_json: 
     """Make a session of each row of a history; nothing is written where any file has a mistake."""
     chosen = project(target, Path.cwd())
     read = [histories.read_history(path).value for path in histories.paths(name)]
-    names = {one.value.number: one.value.name for one in definitions.patterns(chosen).values()}
+    names = {pattern.value.number: pattern.value.name for pattern in definitions.patterns(chosen).values()}
     sessions = [histories.recorded(history, names) for history in read]
     put = [recorded.put(chosen.sessions, rows) for rows in sessions]
-    new, known = ([name for one in put for name in one[side]] for side in (0, 1))
-    wrong = [say for rows in sessions for row in rows for say in contradictions(row)]
+    new, known = (tuple(name for ids in put for name in ids[side]) for side in (0, 1))
+    wrong = tuple(say for rows in sessions for row in rows for say in contradictions(row))
     if as_json:
-        screen.data(to_json(Imported(imported=tuple(new), already=tuple(known), contradictions=tuple(wrong))))
+        screen.data(to_json(Imported(imported=new, already=known, contradictions=wrong)))
         return ExitCode.OK
-    _say([*map(_history_text, read), *(f"contradiction: {say}" for say in wrong)], screen)
+    lines = []
+    for history in read:  # Where it comes from, and how its steps kept to their targets.
+        sums = step_sums(step for steps in history.steps.values() for step in steps)
+        lines.append(", ".join(filter(None, (history.source, history.when))) + (f"\n{sums.text}" if sums else ""))
+    for line in (*lines, *(f"contradiction: {say}" for say in wrong)):
+        screen.say(fold(line, width(screen.err)))
     for name in new:
         screen.data(name)
-    screen.say(_counted(len(new), len(known)))
+    there = f", {len(known)} {'was' if len(known) == 1 else 'were'} there" if known else ""
+    screen.say(f"{len(new)} session{'' if len(new) == 1 else 's'} imported{there}")
     return ExitCode.OK
-
-
-def _say(lines: Sequence[str], screen: Screen) -> None:
-    for line in lines:
-        screen.say(fold(line, width(screen.err)))
-
-
-def _counted(new: int, known: int) -> str:
-    imported = f"{new} session{'' if new == 1 else 's'} imported"
-    return imported + (f", {known} {'was' if known == 1 else 'were'} there" if known else "")
-
-
-def _history_text(history: History) -> str:
-    """Where it comes from, and how its steps kept to their targets."""
-    sums = step_sums(step for steps in history.steps.values() for step in steps)
-    return ", ".join(filter(None, (history.source, history.when))) + (f"\n{sums.text}" if sums else "")
 
 
 def find(root: Path, name: str) -> RecordedSession | None:
@@ -96,18 +86,17 @@ def find(root: Path, name: str) -> RecordedSession | None:
     exact = root / name / recorded.NAME
     if name.startswith(BEGINNING) and exact.is_file() and exact.parent.parent == root:
         return recorded.read(exact.parent)
-    matches = [one for one in recorded.every(root) if _called(one, name)]
+    by_id = name.startswith(BEGINNING)
+    matches = [
+        session
+        for session in recorded.every(root)
+        if (session.id.startswith(name) if by_id else session.row.id.lower() == name.lower() != "last")
+    ]
     if len(matches) > 1:
-        hint = f"one of {', '.join(one.id for one in matches)}"
-        how = "begin so" if name.startswith(BEGINNING) else "are called so"
+        hint = f"one of {', '.join(session.id for session in matches)}"
+        how = "begin so" if by_id else "are called so"
         raise UsageError(f"{name}: {len(matches)} sessions {how}", hint=hint)
     return matches[0] if matches else None
-
-
-def _called(one: RecordedSession, name: str) -> bool:
-    if name.startswith(BEGINNING):
-        return one.id.startswith(name)
-    return one.row.id.lower() == name.lower() != "last"
 
 
 def show(session: RecordedSession, screen: Screen, *, as_json: bool) -> int:

@@ -4,10 +4,8 @@ import datetime
 import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from loop import __version__
 from loop.base.documents import to_json
@@ -20,6 +18,7 @@ from loop.learning.statistics import PatternStatistics
 from loop.model.base import Printed
 from loop.model.index import SessionRow
 from loop.model.output import outputs_of
+from loop.model.pattern import Pattern
 from loop.profile.model import ResourcesOutput
 from loop.profile.resources_section import kernel_rows
 from loop.report import format as say
@@ -35,29 +34,6 @@ ASKS = "kernel.resources"
 """The action that asks the compiler."""
 LOOKED_BACK = 20
 """Sessions whose journals are read for what the compiler said."""
-
-
-@dataclass(frozen=True)
-class Made:
-    """A site that was written."""
-
-    place: Path
-    files: int
-    contents: Contents
-    seconds: float
-
-
-def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool) -> int:
-    """Write the catalogue into a folder."""
-    made = _build(out, target, screen)
-    if as_json:
-        screen.data(to_json(BuiltSite(**_facts(made.contents), **_written(made))))
-        return ExitCode.OK
-    screen.data(str(made.place / "index.html"))
-    parts = ", ".join(f"{count} {name}" for name, count in _facts(made.contents).items() if isinstance(count, int))
-    screen.say(f"{parts}: {made.files} files in {seconds_text(made.seconds)}")
-    screen.say(f"look at it: open {made.place}/index.html")
-    return ExitCode.OK
 
 
 class BuiltSite(Printed):
@@ -85,45 +61,42 @@ class BuiltSite(Printed):
     """How long that took."""
 
 
-def _written(made: Made) -> dict[str, Any]:
-    return {
-        "out": str(made.place),
-        "index": str(made.place / "index.html"),
-        "files": made.files,
-        "seconds": made.seconds,
-    }
-
-
-def _facts(contents: Contents) -> dict[str, Any]:
-    """How much there is of each."""
-    return {
-        "target": contents.target.name,
+def build_site(out: Path, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Write the catalogue into a folder."""
+    begun = time.monotonic()
+    place = folder.check_place(out)
+    contents = gather(read_setting(target), datetime.datetime.now(datetime.UTC))
+    counts = {
         "patterns": len(contents.patterns),
         "sessions": len(contents.rows),
         "variants": len(contents.target.variants),
         "plans": len(contents.plans),
         "damaged": len(contents.damaged),
     }
-
-
-def _build(out: Path, target: Path | None, screen: Screen) -> Made:
-    begun = time.monotonic()
-    place = folder.check_place(out)
-    contents = gather(read_setting(target), datetime.datetime.now(datetime.UTC))
+    facts = {"target": contents.target.name, **counts}
     screen.status(f"writing {place}")
     with flagged():
-        files = folder.write(place, pages(shipped("templates") / "site", contents), _facts(contents))
-    return Made(place, files, contents, time.monotonic() - begun)
+        files = folder.write(place, pages(shipped("templates") / "site", contents), facts)
+    first, seconds = str(place / "index.html"), time.monotonic() - begun
+    if as_json:
+        built = {**facts, "out": str(place), "index": first, "files": files, "seconds": seconds}
+        screen.data(to_json(BuiltSite.model_validate(built)))
+        return ExitCode.OK
+    screen.data(first)
+    parts = ", ".join(f"{count} {name}" for name, count in counts.items())
+    screen.say(f"{parts}: {files} files in {seconds_text(seconds)}")
+    screen.say(f"look at it: open {first}")
+    return ExitCode.OK
 
 
 def gather(setting: Setting, now: datetime.datetime) -> Contents:
     """What the catalogue of a project shows."""
     root = setting.project.sessions
     rows, damaged = index.read(root)
-    told = statistics.gather(setting.project, setting.patterns)
+    known = statistics.gather(setting.project, setting.patterns)
     return Contents(
         target=setting.target,
-        patterns={name: _known(setting, name, told.get(name)) for name in setting.patterns},
+        patterns={name: _known(read.value, known.get(name)) for name, read in setting.patterns.items()},
         plans={name: plan.value for name, plan in setting.plans.items()},
         rows=tuple(rows),
         damaged=tuple(damaged),
@@ -134,12 +107,11 @@ def gather(setting: Setting, now: datetime.datetime) -> Contents:
     )
 
 
-def _known(setting: Setting, name: str, told: PatternStatistics | None) -> Known:
-    pattern = setting.patterns[name].value
-    if told is None:
+def _known(pattern: Pattern, known: PatternStatistics | None) -> Known:
+    if known is None:
         return Known(pattern, "proposed", (), "-", 0)
-    share = f"{100 * told.success.low:.0f}-{100 * told.success.high:.0f} %" if told.success else "-"
-    return Known(pattern, told.status, tuple(statistics.lines(told)), share, told.applied)
+    share = f"{100 * known.success.low:.0f}-{100 * known.success.high:.0f} %" if known.success else "-"
+    return Known(pattern, known.status, tuple(statistics.lines(known)), share, known.applied)
 
 
 def _reports(root: Path, rows: Sequence[SessionRow]) -> Iterator[tuple[str, Path]]:
@@ -160,35 +132,17 @@ def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[
         if step.action == ASKS
     }
     asked = (row for row in reversed(rows) if any((s.pattern, s.step) in steps for s in row.steps))
-    latest: dict[tuple[str, str], Looked] = {}
+    latest: dict[str, dict[str, Looked]] = {}
     for row in itertools.islice(asked, LOOKED_BACK):
-        for output in _outputs(SessionFolder(setting.project.sessions / row.id)):
-            for name, looked in _looked(row.id, output).items():
-                latest.setdefault((name, looked.gpu), looked)
-    by_variant: dict[str, tuple[Looked, ...]] = {}
-    for (name, _), looked in latest.items():
-        by_variant[name] = (*by_variant.get(name, ()), looked)
-    return by_variant
-
-
-def _outputs(session: SessionFolder) -> list[ResourcesOutput]:
-    try:
-        return outputs_of(session.finished(), ResourcesOutput)
-    except LoopError:
-        return []
-
-
-def _looked(session: str, output: ResourcesOutput) -> Mapping[str, Looked]:
-    """By variant: the kernels of its library alone."""
-    gpu = output.device_name or output.device
-    named = {name for library in output.libraries for name in library.variants}
-    made = {}
-    for name in sorted(named):
-        own = output.model_copy(
-            update={
-                "libraries": tuple(one for one in output.libraries if name in one.variants),
-                "placements": tuple(one for one in output.placements if one.variant == name),
-            }
-        )
-        made[name] = Looked(session, gpu, kernel_rows(own))
-    return made
+        try:
+            outputs = outputs_of(SessionFolder(setting.project.sessions / row.id).finished(), ResourcesOutput)
+        except LoopError:
+            continue
+        for output in outputs:
+            gpu = output.device_name or output.device
+            for name in sorted({name for library in output.libraries for name in library.variants}):
+                libraries = tuple(library for library in output.libraries if name in library.variants)
+                placements = tuple(place for place in output.placements if place.variant == name)
+                own = output.model_copy(update={"libraries": libraries, "placements": placements})
+                latest.setdefault(name, {}).setdefault(gpu, Looked(row.id, gpu, kernel_rows(own)))
+    return {name: tuple(by_gpu.values()) for name, by_gpu in latest.items()}

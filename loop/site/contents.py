@@ -1,6 +1,6 @@
 """What the catalogue shows, as plain values that a command has gathered; and what its search finds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,7 @@ from loop.learning.searching import NAME, PROBLEM, STEP, Field, failures_of, pat
 from loop.model.index import SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
-from loop.model.target import Target, Variant
+from loop.model.target import Target
 from loop.profile.resources_section import KernelRow
 from loop.report import format as say
 from loop.site.plain import clean, page
@@ -65,22 +65,13 @@ class Contents:
         """Sessions by their id."""
         return {row.id: row for row in self.rows}
 
-    @cached_property
-    def used(self) -> dict[str, list[SessionRow]]:
+    def of_pattern(self, name: str) -> list[SessionRow]:
         """Sessions in which a pattern ran, newest first."""
-        found: dict[str, list[SessionRow]] = {}
-        for row in reversed(self.rows):
-            for name in dict.fromkeys(run.pattern for run in row.runs):
-                found.setdefault(name, []).append(row)
-        return found
+        return [row for row in reversed(self.rows) if any(run.pattern == name for run in row.runs)]
 
-    @cached_property
-    def walked(self) -> dict[str, list[SessionRow]]:
+    def of_plan(self, name: str) -> list[SessionRow]:
         """Sessions of a plan, newest first."""
-        found: dict[str, list[SessionRow]] = {}
-        for row in reversed(self.rows):
-            found.setdefault(row.plan, []).append(row)
-        return found
+        return [row for row in reversed(self.rows) if row.plan == name]
 
 
 LINE = 160
@@ -104,32 +95,24 @@ def everything(contents: Contents) -> Iterator[Findable]:
         fields = pattern_fields(known.pattern, failures.get(name, ()))
         yield _findable("pattern", known.pattern.title, known.pattern.problem, page("patterns", name), fields)
     for name, variant in contents.target.variants.items():
-        yield _findable("kernel", name, variant.title, page("kernels", name), _variant(name, variant))
+        facts = f"{variant.kind} {variant.device} {' '.join(getattr(variant, 'sources', ()))}"
+        fields = ((NAME, name), (PROBLEM, variant.title), (STEP, facts))
+        yield _findable("kernel", name, variant.title, page("kernels", name), fields)
     for name, plan in contents.plans.items():
-        yield _findable("plan", name, plan.title, page("plans", name), _plan(plan))
+        fields = ((NAME, plan.name), (PROBLEM, plan.title), (STEP, " ".join(plan.patterns)))
+        yield _findable("plan", name, plan.title, page("plans", name), fields)
     for row in reversed(contents.rows):
-        yield _findable("session", row.id, outcome(row), page("sessions", row.id), _session(row))
+        facts = " ".join(
+            (row.plan, row.target, row.device, row.environment.gpu or "", status_of(row), *row.variants)
+        )
+        failed = " ".join(failure.text for failure in row.failures)
+        fields = ((NAME, row.id), (STEP, facts), (STEP, f"{row.reason} {failed}"))
+        yield _findable("session", row.id, outcome(row), page("sessions", row.id), fields)
 
 
-def _findable(kind: str, title: str, line: str, url: str, fields: tuple[Field, ...]) -> Findable:
+def _findable(kind: str, title: str, line: str, url: str, fields: Iterable[Field]) -> Findable:
     cut = tuple((weight, clean(text, 2000)) for weight, text in fields if text)
     return Findable(kind, clean(title, LINE), clean(line, LINE), url, cut)
-
-
-def _variant(name: str, variant: Variant) -> tuple[Field, ...]:
-    sources = " ".join(getattr(variant, "sources", ()))
-    return (NAME, name), (PROBLEM, variant.title), (STEP, f"{variant.kind} {variant.device} {sources}")
-
-
-def _plan(plan: Plan) -> tuple[Field, ...]:
-    return (NAME, plan.name), (PROBLEM, plan.title), (STEP, " ".join(plan.patterns))
-
-
-def _session(row: SessionRow) -> tuple[Field, ...]:
-    failed = " ".join(one.text for one in row.failures)
-    parts = (row.plan, row.target, row.device, row.environment.gpu or "", status_of(row), *row.variants)
-    facts = " ".join(parts)
-    return (NAME, row.id), (STEP, facts), (STEP, f"{row.reason} {failed}")
 
 
 def status_of(row: SessionRow) -> str:

@@ -136,7 +136,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for name in contents.patterns:
         yield page("patterns", name), "pattern", _pattern(name, contents)
     for name, plan in contents.plans.items():
-        yield page("plans", name), "plan", {"plan": plan, **_some(contents.walked.get(name, []))}
+        yield page("plans", name), "plan", {"plan": plan, **_some(contents.of_plan(name))}
     for name, variant in contents.target.variants.items():
         yield page("kernels", name), "kernel", _kernel(name, variant, contents)
     yield from _sessions(contents)
@@ -167,7 +167,7 @@ def _pattern(name: str, contents: Contents) -> dict[str, Any]:
             if answer.pattern == name
         ],
         "plans": [plan.name for plan in contents.plans.values() if name in plan.patterns],
-        **_some(contents.used.get(name, [])),
+        **_some(contents.of_pattern(name)),
     }
 
 

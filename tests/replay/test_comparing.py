@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from loop.model.output import MeasureOutput, VerifyOutput
 from loop.replay.comparing import Comparison, Found, compare
-from loop.replay.expectations import Compiled, checks, expectations, place, speeds
-from loop.replay.model import ExpectedKernel
+from loop.replay.expectations import Compiled, ExpectedKernel, checks, expectations, place, speeds
 from tests.makers import make_check, make_finished, make_machine, make_measured, make_measurement, make_verify
 
 GCC = Compiled("cpu", "abcdef0123456789", "gcc 12", ("gcc", "a.c"))

@@ -1,6 +1,8 @@
 """`--budget-minutes` and `--max-usd`: a session ends in time to report, and can go on with more."""
 
 import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from loop.base.errors import LoopError
 from loop.session.bounds import Asked
 from tests.makers import make_card, make_machine, make_session_head
 from tests.money.test_charging import card
-from tests.projects import add_commands, loop, make_project
+from tests.projects import add_commands, here, loop, make_project
 
 CARD = """
 format: 1
@@ -58,87 +60,35 @@ def test_a_step_that_runs_into_the_budget_is_broken_off_and_the_session_reports(
 
 
 @pytest.mark.slow
-def test_a_step_that_would_not_fit_is_not_begun(tmp_path: Path) -> None:
-    """Known from an earlier session; the rest is not exercised, and nothing is left half done.
+def test_a_step_that_would_not_fit_into_minutes_or_dollars_is_not_begun(tmp_path: Path) -> None:
+    """Known from an earlier session, at a cent a second. The stricter bound counts; AI leaves less of the money.
 
-    What comes before it takes a second, and some on a busy machine; from one that was busier less is expected.
+    A session within its bounds is left alone.
     """
-    folder = project(tmp_path, "true", "echo x >> ran; sleep 16", "true")
-    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
-    done = loop("run", "session", "try", "--target", str(folder), "--budget-minutes", "0.13")
-    assert 124 == done.returncode, done.stderr
-    assert "try/s2 takes about " in record(tmp_path)["reason"]
+    folder = project(tmp_path, "true", "echo x >> ran; sleep 3", "true")
+    words = ["run", "session", "try", "--target", str(folder)]
+    assert 0 == here(*words, "--max-usd", "10", "--budget-minutes", "5")[0]
+    assert "budget" not in record(tmp_path)["reason"]
+    assert 124 == here(*words, "--max-usd", "0.02")[0]
+    found = record(tmp_path)
+    assert "try/s2 takes about " in found["reason"]
+    assert "its budget of $0.02, which lasts for 2 s" in found["reason"]
+    assert found["bill"]["usd"] <= 0.02
     assert "x\n" == (folder / "ran").read_text()
     journal = (sorted((tmp_path / "sessions").iterdir())[-1] / "journal.jsonl").read_text()
     assert '"step": "s2"' not in journal
-
-
-@pytest.mark.slow
-def test_a_budget_counts_all_walks_of_a_session(tmp_path: Path) -> None:
-    """Resumed with the same it stops at once; with more it goes on."""
-    folder = project(tmp_path, "true", "sleep 1.2", "true")
-    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
-    words = ["run", "session", "--target", str(folder), "--budget-minutes"]
-    assert 124 == loop(*words, "0.01", "try").returncode
-    assert 124 == loop(*words, "0.01", "--resume", "last").returncode
-    assert 0 == loop(*words, "1", "--resume", "last").returncode
-
-
-@pytest.mark.slow
-def test_dollars_bound_a_session_at_the_card_s_prices(tmp_path: Path) -> None:
-    """A cent a second: two cents last for two seconds, and it is not charged more."""
-    folder = project(tmp_path, "true", "sleep 3", "true")
-    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
-    done = loop("run", "session", "try", "--target", str(folder), "--max-usd", "0.02")
-    assert 124 == done.returncode, done.stderr
-    found = record(tmp_path)
-    assert "its budget of $0.02, which lasts for 2 s" in found["reason"]
-    assert found["bill"]["usd"] <= 0.02
-
-
-@pytest.mark.slow
-def test_the_stricter_bound_counts(tmp_path: Path) -> None:
-    """And is the one that is named."""
-    folder = project(tmp_path, "true", "sleep 3")
-    assert 0 == loop("run", "session", "try", "--target", str(folder)).returncode
-    words = ["run", "session", "try", "--target", str(folder), "--max-usd", "100", "--budget-minutes", "0.03"]
-    assert 124 == loop(*words).returncode
+    assert 124 == here(*words, "--max-usd", "100", "--budget-minutes", "0.03")[0]
     assert "its budget of 1.8 s" in record(tmp_path)["reason"]
+    assert 124 == here(*words, "--max-usd", "1.02", "--ai-usd", "1")[0]
+    assert "$1.02, which lasts for 2 s beside $1.0000 of AI" in record(tmp_path)["reason"]
 
 
-@pytest.mark.slow
-def test_a_session_within_its_bounds_is_left_alone(tmp_path: Path) -> None:
-    """Exit 0, nothing said."""
-    folder = project(tmp_path, "true")
-    done = loop("run", "session", "try", "--target", str(folder), "--max-usd", "10", "--budget-minutes", "5")
-    assert (0, False) == (done.returncode, "budget" in record(tmp_path)["reason"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("--budget-minutes", "0"), ("--max-usd", "-1"), ("--budget-minutes", "nan"), ("--max-usd", "inf")],
-)
-def test_what_is_no_amount_is_wrong_usage(option: str, value: str, tmp_path: Path) -> None:
-    """Exit 2 before anything is made."""
-    folder = project(tmp_path, "touch never")
-    done = loop("run", "session", "try", "--target", str(folder), option, value)
-    assert (2, True) == (done.returncode, f"expected a number above 0\n  next: {option} " in done.stderr)
-    assert not (tmp_path / "sessions").exists()
-
-
-@pytest.mark.slow
-def test_stated_ai_leaves_less_of_the_money(tmp_path: Path) -> None:
-    """A dollar of two is gone; the rest lasts for 100 s, which a step of 200 s does not fit into."""
-    folder = project(tmp_path, "true", "true")
-    pattern = folder / "patterns" / "try.yaml"
-    pattern.write_text(pattern.read_text().replace("minutes: 0.1", "minutes: 5"))
-    loop("trust", str(folder))
-    words = ["run", "session", "try", "--target", str(folder), "--max-usd", "2"]
-    done = loop(*words, "--ai-usd", "1")
-    assert 124 == done.returncode, done.stderr
-    assert "$2, which lasts for 100 s beside $1.0000 of AI" in record(tmp_path)["reason"]
-    assert 0 == loop(*words[:-1], "20").returncode
+@pytest.mark.parametrize("asked", [Asked(minutes=0), Asked(usd=-1), Asked(minutes=math.nan), Asked(usd=math.inf)])
+def test_what_is_no_amount_is_wrong_usage(asked: Asked) -> None:
+    """With an example."""
+    with pytest.raises(LoopError, match="expected a number above 0") as caught:
+        asked.check(make_session_head(), make_card())
+    assert re.match("--(budget-minutes|max-usd) 10", str(caught.value.hint))
 
 
 def test_dollars_cannot_bound_a_gpu_without_a_price() -> None:
