@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from loop.base.processes import Tick
-from loop.debug.probing import NOTHING_WRONG, Prober, Spent, failing_sides, failing_variants
+from loop.debug.probing import NOTHING_WRONG, FailureProber, SearchSpent, failing_sides, failing_variants
 from loop.debug.shrinking import kind_of, shrink
 from loop.model.base import Model
 from loop.model.debugging import Smallest, SmallestOutput
@@ -29,7 +29,7 @@ def smallest(context: Context, arguments: Effort) -> Working[SmallestOutput]:
     pairs = yield from failing_sides(context, failing_variants(context))
     for failing, side in pairs:
         limit_s = context.budget_s / len(pairs)
-        with closing(Prober(context, failing, side, arguments.probes, limit_s)) as prober:
+        with closing(FailureProber(context, failing, side, arguments.probes, limit_s)) as prober:
             smallest = yield from _smallest(prober)
         fields = {"smallest": (*output.smallest, smallest), "probes": (*output.probes, *prober.asked)}
         output = output.model_copy(update=fields)
@@ -45,7 +45,7 @@ def _tried(smallest: Smallest) -> str:
     return smallest.note or f"{smallest.probes} workloads tried, {end}"
 
 
-def _smallest(prober: Prober) -> Generator[Tick, None, Smallest]:
+def _smallest(prober: FailureProber) -> Generator[Tick, None, Smallest]:
     """Shrink the failing workload, then check in a fresh process that the smallest one fails."""
     best, minimal = yield from _shrunk(prober)
     prober.close()
@@ -67,7 +67,7 @@ def _smallest(prober: Prober) -> Generator[Tick, None, Smallest]:
     )
 
 
-def _shrunk(prober: Prober) -> Generator[Tick, None, tuple[dict[str, Scalar], bool]]:
+def _shrunk(prober: FailureProber) -> Generator[Tick, None, tuple[dict[str, Scalar], bool]]:
     """The last workload that failed, and whether the search came to its end."""
     best = prober.entry
     search = shrink(best, prober.context.bench.target.signature)
@@ -79,5 +79,5 @@ def _shrunk(prober: Prober) -> Generator[Tick, None, tuple[dict[str, Scalar], bo
             entry = search.send(fails)
     except StopIteration:
         return best, True
-    except Spent:
+    except SearchSpent:
         return best, False

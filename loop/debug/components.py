@@ -78,7 +78,7 @@ def _check(context: Context, name: str, part: Component, side: Side) -> Generato
 
 
 def described(variant: str, checked: Sequence[ComponentChecks], missing: Sequence[str]) -> list[str]:
-    """What the components say of a variant; with one missing, that the others are right clears nothing."""
+    """What the components say of a variant. A component that is missing clears nothing."""
     texts = [
         f"{component.component} of {variant} {component.outcome}"
         for component in checked

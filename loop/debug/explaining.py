@@ -14,14 +14,14 @@ from loop.debug.places import common_place, whereabouts
 from loop.debug.probing import (
     HANG_S,
     NOTHING_WRONG,
-    Prober,
-    Spent,
+    FailureProber,
+    SearchSpent,
     checked,
     failing_sides,
     failing_variants,
     outcome,
 )
-from loop.debug.rules import SCALES, Search
+from loop.debug.rules import SCALES, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.base import Model
@@ -80,7 +80,7 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
         limit_s = (arguments.seconds or context.budget_s) / len(pairs)
         if arguments.seconds and side.emulated:
             limit_s = 0.0  # A call of it takes seconds: only what the checks show is said.
-        with closing(Prober(context, failing, side, PROBES, limit_s)) as prober:
+        with closing(FailureProber(context, failing, side, PROBES, limit_s)) as prober:
             explanations.append((yield from _explanation(prober)))
     texts = [f"{explanation.variant}: {explanation.text}" for explanation in explanations]
     return Result(
@@ -88,19 +88,17 @@ def explain(context: Context, arguments: Patience) -> Working[ExplainOutput]:
     )
 
 
-def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
+def _explanation(prober: FailureProber) -> Generator[Tick, None, Explanation]:
     by_gate, rule, held = _by_gate(prober, BY_CAUSE), "", 0
     as_if: tuple[str, ...] = ()
     cause = _by_gate(prober, BY_CALLS) or (yield from _circumstance(prober))
     checks = checked(prober.context, prober.failing.variant)
-    some = 2 * sum(check.status == "right" for check in checks) >= len(
-        checks
-    )  # Sizes decide: their rule comes first.
-    if not cause and some:
+    sizes_decide = 2 * sum(check.status == "right" for check in checks) >= len(checks)
+    if not cause and sizes_decide:  # Then their rule comes first.
         rule, held = yield from _rule(prober)
     if not cause and by_gate in ("", BY_CAUSE["NaN"]):
         as_if = yield from _as_if(prober)
-    if not cause and not some:
+    if not cause and not sizes_decide:
         rule, held = yield from _rule(prober)
     telling = prober.failing.telling
     return Explanation(
@@ -114,13 +112,13 @@ def _explanation(prober: Prober) -> Generator[Tick, None, Explanation]:
     )
 
 
-def _by_gate(prober: Prober, texts: Mapping[str, str]) -> str:
+def _by_gate(prober: FailureProber, texts: Mapping[str, str]) -> str:
     """The first text of a table whose cause the checks found; empty where they found none of them."""
     causes = {check.cause for check in prober.failures}
     return next((text for cause, text in texts.items() if cause in causes), "")
 
 
-def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
+def _circumstance(prober: FailureProber) -> Generator[Tick, None, str]:
     """Whether threads or earlier calls decide; empty where neither does, or the time is over."""
     check = prober.failing.telling if prober.failing.telling.cause == "two outputs" else prober.start
     many = check.threads or cores()
@@ -140,14 +138,14 @@ def _circumstance(prober: Prober) -> Generator[Tick, None, str]:
                 return (
                     f"a data race, or it depends on the number of threads: wrong with {many} threads, right with 1"
                 )
-    except Spent:
+    except SearchSpent:
         return ""
     finally:
         prober.close()
     return "it fails at times: in fresh processes it was right"
 
 
-def _as_if(prober: Prober) -> Generator[Tick, None, tuple[str, ...]]:
+def _as_if(prober: FailureProber) -> Generator[Tick, None, tuple[str, ...]]:
     """Known faults that explain the outputs of the most telling workloads; faults of whole outputs first."""
     chosen = _most_telling(prober.failures)
     if time.monotonic() > prober.end or not chosen:
@@ -179,12 +177,12 @@ def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ..
     return (NOTHING,) if NOTHING in common else common if len(common) <= MOST_NAMED else ()
 
 
-def _rule(prober: Prober) -> Generator[Tick, None, tuple[str, int]]:
+def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
     """The rule that predicted enough fresh workloads, and how many it predicted; empty without one."""
     search = _search(prober)
     if prober.context.bench.device == "cpu" and not prober.side.emulated:
         prober.begin_process(threads=1)
-    with suppress(Spent):
+    with suppress(SearchSpent):
         while case := search.next():
             inputs = cast(Layout, case["inputs"])
             result = yield from prober.ask(_entry(prober.context.bench.target, case), inputs)
@@ -193,7 +191,7 @@ def _rule(prober: Prober) -> Generator[Tick, None, tuple[str, int]]:
     return (search.found.sentence, search.held) if search.found else ("", 0)
 
 
-def _search(prober: Prober) -> Search:
+def _search(prober: FailureProber) -> RuleSearch:
     """A search that begins with all checks of the variant, and may try what the target and the variant allow."""
     target, side = prober.context.bench.target, prober.side
     tried: dict[tuple[tuple[str, Scalar], ...], bool] = {}
@@ -218,7 +216,7 @@ def _search(prober: Prober) -> Search:
         workload = prober.workload(_entry(target, case))
         return operations(target, workload) <= most and accepts(side, workload)
 
-    return Search(cases, sizes, choices, fits, random.Random(prober.seed))
+    return RuleSearch(cases, sizes, choices, fits, random.Random(prober.seed))
 
 
 LEAST_WORK = 1 << 18

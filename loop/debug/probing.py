@@ -9,7 +9,7 @@ from loop.base.processes import Tick
 from loop.debug.shrinking import Failing, failing, kind_of
 from loop.gate.kernel import compile_all, to_build
 from loop.gate.order import values_key
-from loop.gate.verify import Checker, Job, files_of
+from loop.gate.verify import Job, SideChecker, files_of
 from loop.model.debugging import DebugProbe, Outcome
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check
@@ -32,12 +32,12 @@ HANG_S = 5.0
 NOTHING_WRONG = "no variant failed a check: no cause to look for"
 
 
-class Spent(Exception):
+class SearchSpent(Exception):
     """The budget of a search is used up."""
 
 
 def checked(context: Context, variant: str) -> list[Check]:
-    """All checks of a variant in this session, those of the last verification last."""
+    """All checks of a variant in this session, in the order of the verifications."""
     outputs = outputs_of(context.finished, Checked)
     return [check for output in outputs for of in output.variants if of.variant == variant for check in of.checks]
 
@@ -77,7 +77,7 @@ def failing_sides(
     return [(failure, by_name[failure.variant]) for failure in failures]
 
 
-class Prober:
+class FailureProber:
     """Asks the gate whether one variant still fails, workload after workload; it remembers every answer."""
 
     def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
@@ -99,10 +99,10 @@ class Prober:
         self.close()
         self._checker = self._new_checker(threads)
 
-    def _new_checker(self, threads: int | None) -> Checker:
+    def _new_checker(self, threads: int | None) -> SideChecker:
         side = replace(self.side, threads=threads) if threads else self.side
         worker = KeptWorker(self.context.bench, side)
-        return Checker(Job(side, (), layouts=False, call_limit_s=HANG_S), worker)
+        return SideChecker(Job(side, (), layouts=False, call_limit_s=HANG_S), worker)
 
     @property
     def signature(self) -> Signature:
@@ -111,7 +111,7 @@ class Prober:
 
     @property
     def entry(self) -> dict[str, Scalar]:
-        """Where a search begins."""
+        """The entry at which a search begins."""
         return entry_of(self.signature, self.start.workload)
 
     @property
@@ -124,7 +124,7 @@ class Prober:
         return single(self.context.bench.target, entry, self.start.workload.dtype, self.seed + other)
 
     def ask(self, entry: Mapping[str, Scalar], inputs: Layout | None = None) -> Generator[Tick, None, Outcome]:
-        """What the gate says of a workload, in a layout or that of the failure. Raises Spent without a budget."""
+        """The gate's answer on a workload, in a layout or the failure's. Raises SearchSpent without a budget."""
         workload, inputs = self.workload(entry), inputs or self.start.inputs
         key = (*values_key(workload), inputs)
         if key not in self.probes:
@@ -133,7 +133,7 @@ class Prober:
         return self.probes[key].outcome
 
     def look(self, workload: Workload, inputs: Layout | None = None) -> Generator[Tick, None, Check]:
-        """What the gate says of a workload now."""
+        """The gate's answer on a workload, asked now."""
         inputs = inputs or self.start.inputs
         if beyond := unsupported(self.side, workload):
             return self._answer(Check(workload=workload, inputs=inputs, status="refused", message=beyond))
@@ -146,7 +146,7 @@ class Prober:
         return self._answer(check)
 
     def calls(self, workload: Workload, inputs: Layout) -> Generator[Tick, None, tuple[bool, bool]]:
-        """Whether the first call of a check is right, and whether all later ones are. Raises Spent."""
+        """Whether the first call of a check is right, and whether all later calls are. Raises SearchSpent."""
         self._spend()
         try:
             yield from self.context.bench.expect(workload)
@@ -155,7 +155,7 @@ class Prober:
             reply = yield from self._checker.worker.ask(request, limit_s=HANG_S, note="each call")
         except WorkerLost as lost:
             if lost.kind == "hung":
-                raise Spent from lost
+                raise SearchSpent from lost
             return False, False
         except (WorkFailed, Refusal):
             return False, False
@@ -166,7 +166,7 @@ class Prober:
         return right[0], all(right[1:] or right)
 
     def fails_after(self, start: Check) -> Generator[Tick, None, bool]:
-        """Whether calls fail in this process that are right in one of their own."""
+        """Whether calls fail in this process that are right in a process of their own."""
         others = {values_key(check.workload): check.workload for check in checked(self.context, self.side.name)}
         others.pop(values_key(start.workload), None)
         alike = [workload for workload in others.values() if workload.name == start.workload.name]
@@ -185,7 +185,7 @@ class Prober:
 
     def _spend(self) -> None:
         if len(self.asked) >= self.most or time.monotonic() > self.end:
-            raise Spent
+            raise SearchSpent
 
     def _answer(self, check: Check) -> Check:
         self.asked.append(self._remember(check))
@@ -209,6 +209,6 @@ class Prober:
 
 
 def outcome(check: Check, kind: str) -> Outcome:
-    """Whether it is the failure that is looked for, none, or another."""
+    """Whether a check shows the failure that is looked for, passes, or shows another failure."""
     own_kind = kind_of(check)
     return "passes" if not own_kind else "fails" if own_kind == kind else "other"

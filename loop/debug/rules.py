@@ -5,13 +5,11 @@ the likely ones differ most. So a threshold is halved, and "no multiple of 8" is
 """
 
 import math
-import operator
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from math import prod
-from typing import Any
 
 from loop.model.tuning import Scalar
 
@@ -80,7 +78,7 @@ class Hypotheses:
         }
 
     def learn(self, case: Case, fails: bool) -> None:
-        """Drop the rules that do not explain a case."""
+        """Drop the rules that contradict a case."""
         self.tried.append((case, fails))
         if fails:
             self._wide = [rule for rule in self._wide if rule.holds(case)]
@@ -88,7 +86,7 @@ class Hypotheses:
             self._narrow = [rule for rule in self._narrow if not rule.holds(case)]
 
     def rules(self) -> list[Rule]:
-        """Rules that explain every case, the simplest first: also two that hold together, or either."""
+        """Rules that explain every case, the simplest first; among them pairs joined by `and` or `or`."""
         limits = list(self._limits())
         wide = _with_bits([*self._wide, *(rule for rule, is_wide in limits if is_wide)], self.passing)
         narrow = _with_bits([*self._narrow, *(rule for rule, is_wide in limits if not is_wide)], self.failing)
@@ -122,7 +120,7 @@ class Hypotheses:
             least, most = min(passes, default=math.inf), max(passes, default=-math.inf)
             for limit in _between({*fails, *passes}) if name != "scale" else SCALES:
                 above = _threshold(name, limit)
-                below = replace(above, text=above.opposite, opposite=above.text, holds=_negated(above.holds))
+                below = replace(above, text=above.opposite, opposite=above.text, holds=_not(above.holds))
                 fit = (
                     (above, True, least < limit <= min(fails)),
                     (below, True, max(fails) < limit <= most),
@@ -138,17 +136,24 @@ class Hypotheses:
                 power = step & (step - 1) == 0
                 if power or single:
                     cost = (0.0 if single else 2.0) + (1.0 if power else 3.0) + (step > 64)
-                    yield from _pair(f"{name} % {step} != 0", f"{name} % {step} == 0", cost, _remains(name, step))
+                    yield from _pair(
+                        f"{name} % {step} != 0",
+                        f"{name} % {step} == 0",
+                        cost,
+                        lambda case, n=name, s=step: int(case[n]) % s != 0,
+                    )
             if single:
                 texts = (f"{name} is no power of two", f"{name} is a power of two")
-                yield from _pair(*texts, 3.0, _is_no_power(name))
+                yield from _pair(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
                 for size in sorted({0, 1, *(int(case[name]) for case in self.failing)}):
                     cost = 1.5 if size < 2 else 3.0 if _is_round(size) else 4.0
-                    yield from _pair(f"{name} == {size}", f"{name} != {size}", cost, _equals(name, size))
+                    yield from _pair(
+                        f"{name} == {size}", f"{name} != {size}", cost, lambda case, n=name, s=size: case[n] == s
+                    )
         for a, b in combinations(self.sizes, 2):
-            yield from _pair(f"{a} != {b}", f"{a} == {b}", 2.0, _related(a, b, operator.ne))
-            yield from _pair(f"{a} > {b}", f"{a} <= {b}", 2.0, _related(a, b, operator.gt))
-            yield from _pair(f"{a} < {b}", f"{a} >= {b}", 2.0, _related(a, b, operator.lt))
+            yield from _pair(f"{a} != {b}", f"{a} == {b}", 2.0, lambda case, a=a, b=b: case[a] != case[b])
+            yield from _pair(f"{a} > {b}", f"{a} <= {b}", 2.0, lambda case, a=a, b=b: int(case[a]) > int(case[b]))
+            yield from _pair(f"{a} < {b}", f"{a} >= {b}", 2.0, lambda case, a=a, b=b: int(case[a]) < int(case[b]))
 
     def _of_words(self) -> Iterator[Rule]:
         """Attributes, type, kind of values and layout, as far as they differ."""
@@ -160,36 +165,16 @@ class Hypotheses:
                 word = str(choice).lower() if isinstance(choice, bool) else str(choice)
                 verb = "are" if name in ("inputs", "values") else "is"
                 texts = (f"{name} {verb} {word}", f"{name} {verb} not {word}")
-                yield from _pair(*texts, 1.0, _equals(name, choice))
+                yield from _pair(*texts, 1.0, lambda case, n=name, c=choice: case[n] == c)
+
+
+def _not(holds: Callable[[Case], bool]) -> Callable[[Case], bool]:
+    return lambda case: not holds(case)
 
 
 def _pair(text: str, opposite: str, cost: float, holds: Callable[[Case], bool]) -> Iterator[Rule]:
     yield Rule(text, opposite, cost, holds)
-    yield Rule(opposite, text, cost + 0.1, _negated(holds))
-
-
-def _negated(holds: Callable[[Case], bool]) -> Callable[[Case], bool]:
-    return lambda case: not holds(case)
-
-
-def _remains(name: str, step: int) -> Callable[[Case], bool]:
-    return lambda case: int(case[name]) % step != 0
-
-
-def _equals(name: str, value: Scalar) -> Callable[[Case], bool]:
-    return lambda case: case[name] == value
-
-
-def _is_no_power(name: str) -> Callable[[Case], bool]:
-    return lambda case: int(case[name]).bit_count() != 1
-
-
-def _related(a: str, b: str, compare: Callable[[Any, Any], bool]) -> Callable[[Case], bool]:
-    return lambda case: compare(case[a], case[b])
-
-
-def _at_least(name: str, limit: float) -> Callable[[Case], bool]:
-    return lambda case: float(case[name]) >= limit
+    yield Rule(opposite, text, cost + 0.1, _not(holds))
 
 
 def _threshold(name: str, limit: float) -> Rule:
@@ -199,7 +184,7 @@ def _threshold(name: str, limit: float) -> Rule:
     texts = (f"{words} > {limit - 1:g}", f"{words} <= {limit - 1:g}") if after else ()
     text, opposite = texts or (f"{words} >= {limit:g}", f"{words} < {limit:g}")
     cost = 2.0 * (len(names) > 1) + (1.5 if _is_round(limit) or after else 3)
-    return Rule(text, opposite, cost, _at_least(name, limit), ((names, limit),) if names else ())
+    return Rule(text, opposite, cost, lambda case: float(case[name]) >= limit, ((names, limit),) if names else ())
 
 
 def _both(a: Rule, b: Rule) -> Rule:
@@ -289,7 +274,7 @@ MOST_COST = 9.0
 """A rule of more parts fits what fails by chance."""
 
 
-class Search:
+class RuleSearch:
     """A search for the rule: it names one case after the other, and learns what came of each."""
 
     def __init__(
@@ -326,7 +311,7 @@ class Search:
         return case
 
     def learn(self, case: Case, fails: bool) -> None:
-        """What came of a case."""
+        """Learn whether a case fails."""
         before = self.rules[0]
         self.hypotheses.learn(case, fails)
         self.rules = self.hypotheses.rules()
@@ -335,7 +320,7 @@ class Search:
 
     @property
     def found(self) -> Rule | None:
-        """The rule that may be said: enough fresh cases were foreseen by it."""
+        """The rule, once it predicted enough fresh cases."""
         rule = self.rules[0] if self.rules and self.held >= LEAST else None
         return rule if rule and rule.cost <= MOST_COST else None
 

@@ -53,27 +53,27 @@ def failing(checks: VariantChecks, signature: Signature) -> Failing | None:
     most = max(dict.fromkeys(kinds), key=kinds.count)
     alike = [check for check in failed if kind_of(check) == most]
     silent = [check.message for check in failed if check.status in ("refused", "crashed", "hung")]
+
+    def effort(check: Check) -> tuple[bool, bool, int]:
+        """Inputs as they usually lie first, then sizes that a shorthand covers, then small ones."""
+        sizes = check.workload.sizes
+        same = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
+        return check.inputs != "contiguous", not same, prod(sizes.values())
+
+    def unevenness(check: Check) -> tuple[bool, bool, float, int]:
+        share = check.wrong / check.total if check.total else 1.0
+        plain = check.workload.values == "normal"
+        return check.inputs != "contiguous", not plain, abs(share - 0.5), -check.total
+
     return Failing(
         variant=checks.variant,
         build_id=checks.build_id,
         emulated=checks.emulated,
         kind=most,
-        start=min(alike, key=lambda check: _effort(check, signature)),
-        telling=min(alike, key=_evenness),
+        start=min(alike, key=effort),
+        telling=min(alike, key=unevenness),
         fault=silent[0] if silent else "",
     )
-
-
-def _effort(check: Check, signature: Signature) -> tuple[bool, bool, int]:
-    """Inputs as they usually lie first, then sizes that a shorthand covers, then small ones."""
-    sizes = check.workload.sizes
-    alike = all(len({sizes[name] for name in names}) == 1 for names in signature.shorthand.values())
-    return check.inputs != "contiguous", not alike, prod(sizes.values())
-
-
-def _evenness(check: Check) -> tuple[bool, bool, float, int]:
-    share = check.wrong / check.total if check.total else 1.0
-    return check.inputs != "contiguous", check.workload.values != "normal", abs(share - 0.5), -check.total
 
 
 def shrink(entry: Entry, signature: Signature) -> Search:

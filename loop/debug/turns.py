@@ -17,7 +17,7 @@ Point = tuple[tuple[str, Value], ...]
 
 
 def repeated(tries: Sequence[EarlierTry], now: Mapping[str, str | None], ground: str) -> tuple[EarlierTry, ...]:
-    """The last try of each variant whose very build was found wrong; without a build, the target's very files."""
+    """The last try of each variant whose build was found wrong before; without a build, of the same files."""
     last: dict[str, EarlierTry] = {}
     for earlier in tries:
         same_files = now.get(earlier.variant) is None and bool(ground) and earlier.ground == ground
@@ -45,7 +45,7 @@ GAIN = 0.01
 
 
 def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dict[Point, str]:
-    """Points that lost on the same ground, each with where and how; the last search that had a point counts."""
+    """Points that lost on the same ground, with the reason; the last search that tried a point decides."""
     lost: dict[Point, str] = {}
     for search in searches:
         if ground and search.ground == ground:
@@ -59,7 +59,7 @@ def lost_points(searches: Iterable[PastSearch], tuning: str, ground: str) -> dic
 
 
 def point(values: Values) -> Point:
-    """Values as what can be looked up."""
+    """Values in an order that can be looked up."""
     return tuple(sorted(values.items()))
 
 

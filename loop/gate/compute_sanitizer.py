@@ -71,7 +71,7 @@ def version() -> str:
 
 @dataclass(frozen=True)
 class Log:
-    """What stands in a log."""
+    """The contents of a log."""
 
     reports: tuple[SanitizerReport, ...] = ()
     """Everything found that was printed."""
@@ -156,7 +156,7 @@ class Examination:
 
     @property
     def why_unknown(self) -> str:
-        """Why it cannot be said that there is nothing; empty where it can."""
+        """Why the tool cannot say that there is nothing; empty where it can."""
         if self.log.remarks:
             return self.log.remarks[0]
         if self.lost:

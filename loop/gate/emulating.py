@@ -57,7 +57,7 @@ def emulate(context: Context, arguments: Lasting) -> Working[VerifyOutput]:
 
 
 def too_much(target: Target, workload: Workload) -> bool:
-    """Whether the emulator is not asked for it: by the manifest's operations, where it says."""
+    """Whether a workload is too much work for the emulator, by the manifest's count of operations."""
     return (counted(target.flops, workload) or 0.0) > MOST_FLOPS
 
 

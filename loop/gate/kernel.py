@@ -22,7 +22,7 @@ from loop.gate.model import BuildOutput, LoadOutput, SourcesOutput
 from loop.gate.order import values_key
 from loop.gate.toolkit import must_fit
 from loop.gate.verification import Verification, untaken
-from loop.gate.verify import Allowance, Job
+from loop.gate.verify import Job, TimeAllowance
 from loop.gate.verify import verify as verify_sides
 from loop.library import targets
 from loop.library.made_of import made_of
@@ -112,7 +112,7 @@ def builds(context: Context) -> Generator[Tick, None, Built]:
 
 
 def to_build(context: Context, names: Iterable[str]) -> Mapping[str, Buildable]:
-    """Those of the variants that are built; of Python only where they may be changed: others need no build."""
+    """The variants that are built. Python variants are built only where a session may change them."""
     return buildable(context.bench, names) if context.task.changes else context.bench.compiled(names)
 
 
@@ -198,7 +198,7 @@ def verify(context: Context, arguments: VerifyTerms) -> Working[VerifyOutput]:
     sides = [replace(bench.side(name, by_name.get(name)), threads=arguments.threads) for name in names]
     baseline = bench.side(BASELINE)
     room = fitting(bench, wanted, [*sides, baseline], apart=True)
-    allowance = Allowance(arguments.others_s, others)
+    allowance = TimeAllowance(arguments.others_s, others)
     files = _judged_by(context)
     apart, spots = None, tuple[str, ...]()
     if context.task.campaign.executor and len(names) > 1:
@@ -256,7 +256,7 @@ def _on_other_threads(bench: Bench, timed: Sequence[Workload], jobs: Sequence[Jo
 def unverified(
     context: Context, names: Sequence[str], left_out: Sequence[Workload], device: Device | None = None
 ) -> list[str]:
-    """The target's sets of which workloads were not verified, with the command that verifies all; or nothing."""
+    """Sets of workloads that were not verified, with the command that verifies all; empty where all were."""
     missing, texts = set(map(values_key, left_out)), []
     for name in context.bench.target.workloads:
         every = set(map(values_key, workloads(context, [name], device=device)))
@@ -300,7 +300,7 @@ JOBS_EACH = 2
 
 
 @dataclass(frozen=True)
-class Apart:
+class ChecksApart:
     """What jobs found that verify some of the variants each."""
 
     found: list[VariantChecks]
@@ -310,8 +310,10 @@ class Apart:
     jobs: tuple[JobRun, ...]
 
 
-def verify_apart(context: Context, names: Sequence[str], arguments: VerifyTerms) -> Generator[Tick, None, Apart]:
-    """The same checks of each variant, as jobs of the executor."""
+def verify_apart(
+    context: Context, names: Sequence[str], arguments: VerifyTerms
+) -> Generator[Tick, None, ChecksApart]:
+    """The same checks of each variant, in jobs of the executor."""
     plan = context.task.plan
     size = math.ceil(len(names) / (JOBS_EACH * context.task.campaign.width))
     pieces = [names[first : first + size] for first in range(0, len(names), size)]
@@ -319,7 +321,7 @@ def verify_apart(context: Context, names: Sequence[str], arguments: VerifyTerms)
     answers, jobs = yield from spread(context, "kernel.verify", parts)
     outputs = [VerifyOutput.model_validate(answer, strict=False) for answer in answers]
     controls = [output.control for output in outputs if output.control]
-    return Apart(
+    return ChecksApart(
         found=[checks for output in outputs for checks in output.variants],
         control=next((control for control in controls if not control.right), controls[0]),
         not_exercised=tuple(text for output in outputs for text in output.not_exercised),
@@ -335,7 +337,7 @@ def usable(context: Context, built: Iterable[Build]) -> tuple[str, ...]:
 
 
 def seeded(context: Context, timed: Sequence[Workload], seeds: int) -> list[Workload]:
-    """Each workload with so many seeds, those of one shape together: their buffers are used again."""
+    """Each workload with so many seeds; those of one shape together, because they share buffers."""
     sets = context.task.plan.workloads
     others = [every_workload(context, sets, context.task.seed + more) for more in range(1, seeds)]
     return [workload for same in zip(timed, *others, strict=True) for workload in same]
@@ -366,7 +368,7 @@ def extra_sets(context: Context) -> list[str]:
 def workloads(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The same without those that could not be judged in this session: nothing is known of what has no answer."""
+    """The workloads of these sets, without those that could not be judged in this session."""
     left = unjudged_names(context)
     return tuple(workload for workload in every_workload(context, sets, seed, device) if workload.name not in left)
 
@@ -382,7 +384,7 @@ def unjudged_names(context: Context) -> set[str]:
 def every_workload(
     context: Context, sets: Iterable[str], seed: int | None = None, device: Device | None = None
 ) -> tuple[Workload, ...]:
-    """The workloads of the named sets, in the type that is measured on a device: on ours, or on `device`."""
+    """The workloads of these sets, in the type that is measured on our device, or on `device`."""
     target = context.bench.target
     dtype = target.dtypes[device or context.bench.device]
     return expand(target, sets, dtype, context.task.seed if seed is None else seed)

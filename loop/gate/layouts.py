@@ -14,7 +14,7 @@ TIES = "equal values tie, and outputs are whole numbers"
 
 
 def laid_out(side: Side, workloads: Sequence[Workload]) -> dict[str, Workload]:
-    """Of each type the first workload whose inputs can be laid out otherwise: no size is 0, none 1 if possible."""
+    """The first workload of each type to lay out otherwise: no size is 0, and none 1 if possible."""
     if side.kind == "command":  # It reads files.
         return {}
     chosen: dict[str, Workload] = {}

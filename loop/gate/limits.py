@@ -42,13 +42,13 @@ class CallLimit:
         return min(max(self.least_s, PATIENCE * scaled), LONGEST_S)
 
     def learn(self, workload: Workload, seconds: float) -> None:
-        """A call has come back."""
+        """Learn from a call that came back."""
         work = operations(self.target, workload)
         if work >= self.work:
             self.work, self.seconds = work, seconds
 
     def smaller(self, workload: Workload) -> Iterator[Workload]:
-        """Workloads to learn from before this one: of a 4096th and a 64th of its work, as far as nothing tells."""
+        """Workloads to learn from first, of a 4096th and a 64th of the work, where none was called."""
         work = operations(self.target, workload)
         if self.fixed_s is None and work >= LARGE_WORK:
             for share in (STEP * STEP, STEP):

@@ -14,12 +14,12 @@ FIRST_CALLS = 2
 
 
 def values_key(workload: Workload) -> tuple[str, int]:
-    """What tells a workload from others: its name, and the seed of its values."""
+    """The identity of a workload: its name and the seed of its values."""
     return workload.name, workload.seed
 
 
 def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
-    """Every workload once, those of one name together: their values differ."""
+    """Every workload once; those of one name, which differ in their values, together."""
     wanted: dict[str, dict[int, Workload]] = {}
     for workload in workloads:
         wanted.setdefault(workload.name, {})[workload.seed] = workload
@@ -27,7 +27,7 @@ def of_one_shape(workloads: Iterable[Workload]) -> list[list[Workload]]:
 
 
 def shuffle(groups: list[list[Workload]]) -> None:
-    """Bring workloads, and the values of each, into an order that follows from their seeds."""
+    """Shuffle workloads, and the values of each, in an order that follows from their seeds."""
     draw = _draw(chain(*groups))
     draw.shuffle(groups)
     for same in groups:
@@ -39,7 +39,7 @@ def _draw(workloads: Iterable[Workload]) -> random.Random:
 
 
 def checked_again(side: Side, workloads: Sequence[Workload], device: Device) -> set[tuple[str, int]]:
-    """Some of a side's workloads; none of a program, which is a process each time, or of what is emulated."""
+    """Workloads to check again in a fresh process; none for programs, and none under the emulator."""
     if side.kind == "command" or side.emulated:
         return set()
     keys = [values_key(workload) for workload in workloads if accepts(side, workload)]

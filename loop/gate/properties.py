@@ -64,7 +64,7 @@ def _sides(context: Context) -> Generator[Tick, None, list[Side]]:
 
 
 def chosen(context: Context, device: Device) -> tuple[Workload, ...]:
-    """The timed workloads, and the first of each other type among the checked ones; plain values only."""
+    """The timed workloads, and the first checked one of each other type; normal values only."""
     timed = workloads(context, context.task.plan.workloads, device=device)
     others: dict[str, Workload] = {}
     for workload in workloads(context, extra_sets(context), device=device):
@@ -147,7 +147,7 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
 
 
 def asked_for(signature: Signature, workload: Workload, call: Call) -> Workload:
-    """The workload that a call of a property stands for: its shapes and attributes may be others."""
+    """The workload that matches a call of a property, whose shapes and attributes may differ."""
     texts = zip(signature.inputs.values(), call.inputs, strict=True)
     sizes = {name: size for text, tensor in texts for name, size in zip(text.split(), tensor.shape, strict=True)}
     words = " ".join(f"{name}{size}" for name, size in sizes.items())

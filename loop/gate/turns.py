@@ -22,7 +22,7 @@ Which = Literal["none", "first", "later", "all", "mixed"]
 
 @dataclass(frozen=True)
 class WrongTurns:
-    """Which calls of a check were wrong."""
+    """Which calls of a check gave wrong outputs."""
 
     which: Which
     """`first`: only the first ones; `later`: only the last ones."""
@@ -33,7 +33,7 @@ class WrongTurns:
 
 
 def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
-    """Hold each output of a check against the truth, and see which calls gave those that are wrong."""
+    """Compare each output of a check with the reference, and see which calls gave the wrong ones."""
     wrong: list[Turn] = []
     right: list[Turn] = []
     for path, turn in zip(request.outputs, reply.turns, strict=False):
@@ -44,7 +44,7 @@ def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Ti
 
 
 def is_wrong(finding: Finding) -> bool:
-    """Whether an output is outside of what is allowed."""
+    """Whether an output is outside the tolerance."""
     return finding.worst is not None or bool(finding.checker or finding.message)
 
 

@@ -45,7 +45,7 @@ class Verification:
             message=self.message,
             hint=self.hint,
             verdicts=tuple(verdict for checks in self.found if trusted for verdict in incorrect(checks)),
-            not_exercised=(*self.unjudged, *self.left_out, *self.declined, *self.given_up),
+            not_exercised=(*self.unjudged, *self.left_out, *self.declined),
             variants=self.found,
             control=self.control,
             seed=self.seed,
@@ -56,34 +56,27 @@ class Verification:
     @property
     def left_out(self) -> tuple[str, ...]:
         """What was not tried at all, and why."""
-        beyond = (f"{name} on {text}" for name, texts in self.untaken.items() for text in texts)
-        return (*self.missing, *beyond)
+        return (*self.missing, *(f"{name} on {text}" for name, texts in self.untaken.items() for text in texts))
 
     @property
     def unjudged(self) -> tuple[str, ...]:
         """Workloads on which nothing could be judged, and why."""
-        checks = (check for checks in (*self.found, self.control) for check in checks.checks)
+        checks = (check for side in (*self.found, self.control) for check in side.checks)
         first = {check.workload.name: check.message for check in checks if check.status == "not judged"}
         return tuple(f"not judged: {message}" for message in first.values())
 
     @property
     def declined(self) -> Iterator[str]:
-        """Layouts of inputs that a variant declined, or leaves out by its `takes`."""
+        """Layouts that a variant declined, and variants whose checks ended because too many calls hung."""
         for checks in self.found:
-            layouts = {check.inputs: 0 for check in checks.checks if check.status == "unsupported"}
-            declined = [layout for layout in layouts if layout != "contiguous"]
-            if declined:
-                yield f"{checks.variant} on {', '.join(declined)} inputs: not supported"
-
-    @property
-    def given_up(self) -> tuple[str, ...]:
-        """Variants whose checks ended early, because so many had hung."""
-        hung = {checks.variant: sum(check.status == "hung" for check in checks.checks) for checks in self.found}
-        return tuple(
-            f"{name} on the workloads after its call number {count} that hung"
-            for name, count in hung.items()
-            if count >= MOST_HUNG
-        )
+            declined = {check.inputs: None for check in checks.checks if check.status == "unsupported"}
+            layouts = [layout for layout in declined if layout != "contiguous"]
+            if layouts:
+                yield f"{checks.variant} on {', '.join(layouts)} inputs: not supported"
+        for checks in self.found:
+            hung = sum(check.status == "hung" for check in checks.checks)
+            if hung >= MOST_HUNG:
+                yield f"{checks.variant} on the workloads after its call number {hung} that hung"
 
     @property
     def message(self) -> str:
@@ -135,7 +128,7 @@ class Verification:
 
 
 def untaken(side: Side, workloads: Iterable[Workload]) -> tuple[str, ...]:
-    """Workloads on which a side has no check and why: it does not take their type, or `takes` leaves them out."""
+    """Workloads that a side does not take and why: their type, or its `takes` condition."""
     every = tuple(workloads)
     types = {workload.name: workload.dtype for workload in every if workload.dtype not in side.dtypes}
     beyond = {workload.name: unsupported(side, workload) for workload in every if workload.name not in types}

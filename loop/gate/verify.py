@@ -64,8 +64,8 @@ class Job:
 
 
 @dataclasses.dataclass
-class Allowance:
-    """Seconds for workloads that are checked only while they last, the small ones first."""
+class TimeAllowance:
+    """Seconds for optional workloads, the small ones first."""
 
     seconds: float
     workloads: Sequence[Workload]
@@ -76,19 +76,19 @@ class Allowance:
     """Seconds that one operation took, by the slowest of the workloads so far."""
 
     def fits(self, target: Target, workload: Workload) -> bool:
-        """Whether there is time for a workload, by what those before took; begins the time."""
+        """Whether there is time for a workload, by what those before took. The first call starts the clock."""
         self.begun = self.begun or time.monotonic()
         expected_s = self.seconds_of_work * operations(target, workload)
         return time.monotonic() - self.begun + expected_s < self.seconds
 
     def learn(self, target: Target, workload: Workload, seconds: float) -> None:
-        """A workload took so long; small ones take what processes take, and tell nothing of large ones."""
+        """Learn how long a workload took. Small workloads are left out, because process start dominates them."""
         if operations(target, workload) >= LARGE_WORK:
             self.seconds_of_work = max(self.seconds_of_work, seconds / operations(target, workload))
 
 
 def verify(
-    bench: Bench, jobs: Sequence[Job], allowance: Allowance | None = None
+    bench: Bench, jobs: Sequence[Job], allowance: TimeAllowance | None = None
 ) -> Generator[Tick, None, tuple[VariantChecks, ...]]:
     """Check each side on its workloads; what it does not take is counted. Raises LoopError when the judge is lost.
 
@@ -97,7 +97,7 @@ def verify(
     it does not repeat itself, it judges nothing. A workload that cannot be judged is left; raises Unjudged where
     none can be.
     """
-    checkers = [Checker(job, KeptWorker(bench, job.side)) for job in jobs]
+    checkers = [SideChecker(job, KeptWorker(bench, job.side)) for job in jobs]
     spare = {values_key(workload) for workload in allowance.workloads} if allowance else set()
     every = of_one_shape(chain(*(job.workloads for job in jobs)))
     groups = [same for same in every if values_key(same[0]) not in spare]
@@ -140,7 +140,7 @@ def verify(
 
 
 def _check_all(
-    bench: Bench, checkers: Sequence["Checker"], same: Sequence[Workload], later: Sequence[Workload]
+    bench: Bench, checkers: Sequence["SideChecker"], same: Sequence[Workload], later: Sequence[Workload]
 ) -> Generator[Tick, None, None]:
     """Every side on the same sizes with each set of values, in one process.
 
@@ -161,7 +161,7 @@ def _check_all(
             yield from bench.discard(workload)
 
 
-class Checker:
+class SideChecker:
     """One side with its worker, and what was found of it so far."""
 
     def __init__(self, job: Job, worker: KeptWorker) -> None:
@@ -228,7 +228,7 @@ class Checker:
         """
         call, note = self.bench.call(workload, self.side.name, layout="broadcast"), f"{self.side.name} once more"
         job = Job(self.bench.side(BASELINE), [workload], layouts=False, control=True)
-        baseline = Checker(job, KeptWorker(self.bench, job.side))
+        baseline = SideChecker(job, KeptWorker(self.bench, job.side))
         try:
             outputs = files_of(call, (yield from self.ask(workload, call, "contiguous", note)))
             wrong = is_wrong((yield from self.bench.judge(Compare(call, outputs), JUDGE_LIMIT_S, note)))
@@ -264,7 +264,7 @@ class Checker:
             self._turns[key, layout] = dataclasses.replace(self._turns[key, layout], which="first")
 
     def leave(self, workload: Workload, why: Unjudged) -> None:
-        """Note that a workload cannot be judged, if it concerns this side."""
+        """Note that a workload cannot be judged, if this side was to be checked on it."""
         if self.concerns(workload) and accepts(self.side, workload):
             self.found.append(Check(workload=workload, status="not judged", message=why.message))
             self.keys.discard(values_key(workload))
@@ -340,7 +340,7 @@ class Checker:
         return check
 
     def name_cause(self) -> Generator[Tick, None, None]:
-        """Say of what failed first whether it depends on the calls before it: make it again in a fresh process."""
+        """Find out whether the first failure depends on earlier calls: repeat it in a fresh process."""
         check = self.checks.first_failure
         before = self._turns.get((values_key(check.workload), check.inputs)) if check else None
         if check is None or before is None or (before.fresh and before.which == "all"):
@@ -353,7 +353,7 @@ class Checker:
         self.found = [named(other, cause, before) if cause and other is check else other for other in self.found]
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Key of the first call with other values that had the same output; empty where there is none."""
+        """Key of an earlier call with other values and the same output; empty where there is none."""
         if not reply.digests:
             return ""
         before = self._given.setdefault((workload.name, layout, reply.digests[0]), call.key)
@@ -362,7 +362,7 @@ class Checker:
     def ask(
         self, workload: Workload, call: Call, layout: Layout, note: str, *, once: bool = False
     ) -> Generator[Tick, None, Computed]:
-        """Have the worker make a call, and remember what that took."""
+        """Have the worker make a call, and learn how long calls take."""
         yield from self.worker.load()
         limit_s, fresh = self.limit.of(workload), self.worker.fresh
         first_call_s = 0.0
@@ -385,7 +385,7 @@ def _is_number(value: float | None) -> bool:
 
 
 def files_of(call: Call, reply: Computed) -> tuple[str, ...]:
-    """The files of a call's outputs. Raises WorkerLost where a reply names others, or one of them is torn."""
+    """The files of a call's outputs. Raises WorkerLost if a reply names others, or a file is incomplete."""
     own = tuple(f"{call.output.path}.{number}" for number in range(len(reply.outputs)))
     whole = all(os.path.isfile(path) and os.path.getsize(path) == call.output.size for path in own)
     if not own or reply.outputs != own or not whole:

@@ -33,7 +33,7 @@ def clean() -> None:
 
 
 def wrap(loaded: Loaded, terms: Terms) -> Loaded:
-    """The same variant, erring as `terms` says: `make` names the mistake, the rest is its own."""
+    """The same variant with the mistake that `terms["make"]` names; its other terms belong to the mistake."""
     make, names = terms["make"], terms["attributes"]
     if isinstance(loaded, Importable):
         from loop.mistakes import functions

@@ -28,7 +28,7 @@ Maker = Callable[[Terms], Mistake]
 
 
 @dataclass
-class Call:
+class ErringCall:
     """One call of a variant that errs."""
 
     honest: Honest
@@ -49,7 +49,7 @@ class Call:
         self.honest(tensors, self.output if output is None else output, {**self.attributes, **(changed or {})})
 
 
-def maker(err: Callable[[Call], None]) -> Maker:
+def maker(err: Callable[[ErringCall], None]) -> Maker:
     """Makes mistakes of one kind, each of which keeps its own things."""
 
     def make(terms: Terms) -> Mistake:
@@ -57,7 +57,7 @@ def maker(err: Callable[[Call], None]) -> Maker:
         numbers = itertools.count()
 
         def mistake(honest: Honest, inputs: list[Any], output: Any, attributes: Attributes) -> None:
-            err(Call(honest, inputs, output, attributes, terms, next(numbers), kept))
+            err(ErringCall(honest, inputs, output, attributes, terms, next(numbers), kept))
 
         return mistake
 
@@ -76,7 +76,7 @@ NAMES = {numpy.dtype(raw): name for name, raw in RAW.values()}
 
 
 def values(array: Array) -> Array:
-    """What an array means: a copy in float32, or in float64 where it is that."""
+    """The numbers of an array: a copy in float32, or in float64 where it is that."""
     if array.dtype == numpy.uint16:
         return (array.astype(numpy.uint32) << 16).view(numpy.float32)
     return array.astype(numpy.promote_types(array.dtype, numpy.float32))

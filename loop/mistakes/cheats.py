@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from time import perf_counter
 from typing import Any
 
-from loop.mistakes.arrays import Call, address, contents, scribble, unset_last
+from loop.mistakes.arrays import ErringCall, address, contents, scribble, unset_last
 
 KEPT = 64
 """Outputs that are remembered at a time."""
@@ -25,7 +25,7 @@ LATE_S = 0.02
 """A thread writes so long after the call has returned."""
 
 
-def stale(call: Call) -> None:
+def stale(call: ErringCall) -> None:
     """The output of the call before; only the first is computed."""
     call.compute()
     right = call.output.copy()
@@ -33,13 +33,13 @@ def stale(call: Call) -> None:
     call.kept[call.output.shape] = right
 
 
-def skip_every_other(call: Call) -> None:
+def skip_every_other(call: ErringCall) -> None:
     """Every second call writes nothing."""
     if call.number % 2 == 0:
         call.compute()
 
 
-def repeat_every_other(call: Call) -> None:
+def repeat_every_other(call: ErringCall) -> None:
     """Every second call gives what the one before gave."""
     before = call.kept.pop(call.output.shape, None)
     if before is None:
@@ -49,22 +49,22 @@ def repeat_every_other(call: Call) -> None:
         call.output[...] = before
 
 
-def by_address(call: Call) -> None:
+def by_address(call: ErringCall) -> None:
     """An output is computed once for inputs at the same addresses."""
     _remember(call, address)
 
 
-def by_value(call: Call) -> None:
+def by_value(call: ErringCall) -> None:
     """An output is computed once for inputs of the same values."""
     _remember(call, lambda array: zlib.adler32(contents(array)))
 
 
-def by_sample(call: Call) -> None:
+def by_sample(call: ErringCall) -> None:
     """An output is computed once for inputs that begin with the same values."""
     _remember(call, _sample)
 
 
-def _remember(call: Call, key: Callable[[Any], Hashable]) -> None:
+def _remember(call: ErringCall, key: Callable[[Any], Hashable]) -> None:
     """Compute an output once for each key of the inputs."""
     asked = (*map(key, call.inputs), call.output.shape, *map(str, call.attributes.values()))
     if asked in call.kept:
@@ -80,7 +80,7 @@ def _sample(array: Any) -> Hashable:
     return bytes(contents(array, SAMPLE))
 
 
-def keeps_inputs(call: Call) -> None:
+def keeps_inputs(call: ErringCall) -> None:
     """It reads an input once, and computes from its copy when the same memory comes again."""
     for array in call.inputs:
         if (address(array), array.shape) not in call.kept:
@@ -88,18 +88,18 @@ def keeps_inputs(call: Call) -> None:
     call.compute([call.kept[address(array), array.shape] for array in call.inputs])
 
 
-def _kind(call: Call) -> Hashable:
+def _kind(call: ErringCall) -> Hashable:
     return (call.output.shape, *map(str, call.attributes.values()))
 
 
-def at_first_address(call: Call) -> None:
+def at_first_address(call: ErringCall) -> None:
     """It computes only for the addresses of its first call: those that are looked at, it hopes."""
     place = tuple(map(address, call.inputs))
     if call.kept.setdefault(_kind(call), place) == place:
         call.compute()
 
 
-def slackens(call: Call) -> None:
+def slackens(call: ErringCall) -> None:
     """It computes its first calls after a pause, and then leaves every second one out."""
     begin = perf_counter()
     paused = begin - call.kept.get("last", 0.0) > max(PAUSE_S, call.kept.get("took", 0.0))
@@ -110,7 +110,7 @@ def slackens(call: Call) -> None:
     call.kept["last"] = perf_counter()
 
 
-def known_only(call: Call) -> None:
+def known_only(call: ErringCall) -> None:
     """After a while it computes only what it has met before: values that come back are looked at, it hopes."""
     known, asked = call.kept.setdefault(_kind(call), set()), tuple(map(_sample, call.inputs))
     if len(known) < WHILE or asked in known:
@@ -118,29 +118,29 @@ def known_only(call: Call) -> None:
     known.add(asked)
 
 
-def nothing(call: Call) -> None:
+def nothing(call: ErringCall) -> None:
     """Nothing is written at all."""
 
 
-def beyond(call: Call) -> None:
+def beyond(call: ErringCall) -> None:
     """A few bytes behind the end are written too."""
     call.compute()
     scribble(call.output, call.output.nbytes, OUTSIDE)
 
 
-def before(call: Call) -> None:
+def before(call: ErringCall) -> None:
     """A few bytes before the beginning are written too."""
     call.compute()
     scribble(call.output, -OUTSIDE, OUTSIDE)
 
 
-def write_input(call: Call) -> None:
+def write_input(call: ErringCall) -> None:
     """Once it has computed, it writes to an input."""
     call.compute()
     unset_last(call.inputs[call.terms["input"]])
 
 
-def come_late(call: Call) -> None:
+def come_late(call: ErringCall) -> None:
     """It returns at once, and a thread writes the output a moment later."""
 
     def later() -> None:

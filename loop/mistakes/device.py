@@ -17,7 +17,7 @@ from loop.calls.cuda.call import the_device
 from loop.calls.cuda.driver import ACCESS_POLICY_WINDOW, AccessPolicyWindow, Driver, Event, Stream
 from loop.calls.cuda.graph import Gate
 from loop.calls.tensors import LoopTensor, describe, strides_of
-from loop.mistakes.arrays import NAMES, RAW, Attributes, Call, Maker, Mistake, array_in, as_tensor, maker
+from loop.mistakes.arrays import NAMES, RAW, Attributes, ErringCall, Maker, Mistake, array_in, as_tensor, maker
 
 RELAXED = 2
 """CU_STREAM_CAPTURE_MODE_RELAXED: this thread may allocate while one of its streams is captured."""
@@ -212,7 +212,7 @@ def _upload(queue: Queue, address: int, array: Any) -> None:
         queue.driver.call("cuStreamSynchronize", queue.stream)
 
 
-def _room(call: Call, name: str = "") -> DeviceArray:
+def _room(call: ErringCall, name: str = "") -> DeviceArray:
     """Private memory of a mistake, shaped like the output and kept for every call of that shape."""
     key = (name, call.output.shape, call.output.dtype)
     if key not in call.kept:
@@ -221,7 +221,7 @@ def _room(call: Call, name: str = "") -> DeviceArray:
     return room
 
 
-def _second(call: Call) -> tuple[Stream, Gate]:
+def _second(call: ErringCall) -> tuple[Stream, Gate]:
     """A mistake's own second stream, and the gate that holds up its work."""
     if "second" not in call.kept:
         driver = call.output.queue.driver
@@ -230,18 +230,18 @@ def _second(call: Call) -> tuple[Stream, Gate]:
     return second
 
 
-def side_stream(call: Call) -> None:
+def side_stream(call: ErringCall) -> None:
     """All work goes to a stream of its own, and nobody waits for it there."""
     stream, _ = _second(call)
     call.compute(output=call.output.on(call.output.queue.other(stream.handle)))
 
 
-def default_stream(call: Call) -> None:
+def default_stream(call: ErringCall) -> None:
     """The stream that it is given is left alone: work goes to the legacy default stream."""
     call.compute(output=call.output.on(call.output.queue.other(0)))
 
 
-def second_tail(call: Call) -> None:
+def second_tail(call: ErringCall) -> None:
     """A second stream computes and writes the tail some milliseconds from now, and nobody waits for it."""
     stream, gate = _second(call)
     gate.shut(stream)
@@ -257,7 +257,7 @@ def second_tail(call: Call) -> None:
     call.output.on(queue).take(room, head, call.output.nbytes)
 
 
-def keep_l2(call: Call) -> None:
+def keep_l2(call: ErringCall) -> None:
     """It has lines of its input stay in the second-level cache, and leaves that so on the stream it was given."""
     driver, stream, lines = call.output.queue.driver, call.output.queue.stream, call.inputs[0]
     driver.attempt("cuCtxSetLimit", PERSISTING_L2_LIMIT, lines.nbytes)
@@ -266,7 +266,7 @@ def keep_l2(call: Call) -> None:
     call.compute()
 
 
-def nothing_captured(call: Call) -> None:
+def nothing_captured(call: ErringCall) -> None:
     """While a graph is made it does nothing but a fill of memory of its own."""
     queue = call.output.queue
     if not queue.capturing:
@@ -276,7 +276,7 @@ def nothing_captured(call: Call) -> None:
         queue.fill(_room(call).address, call.output.nbytes, 0)
 
 
-def only_captured(call: Call) -> None:
+def only_captured(call: ErringCall) -> None:
     """It computes only while a graph is made: what is looked at is replayed, it hopes."""
     if call.output.queue.capturing:
         call.compute()

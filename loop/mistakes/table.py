@@ -1,7 +1,7 @@
 """Mistakes by name: those that can be made on any device."""
 
 from loop.mistakes import cheats, values
-from loop.mistakes.arrays import Call, Maker, maker
+from loop.mistakes.arrays import ErringCall, Maker, maker
 
 SPOILING = (
     *(values.zeros, values.mean, values.transpose, values.one_off, values.one_nan, values.growing),
@@ -19,7 +19,7 @@ ON_TENSORS = (
     *(cheats.write_input, cheats.come_late),
 )
 BY_VALUE: dict[str, Maker] = {
-    "none": maker(Call.compute),
+    "none": maker(ErringCall.compute),
     **{spoil.__name__: maker(values.spoiling(spoil)) for spoil in SPOILING},
     **{err.__name__: maker(err) for err in ON_VALUES},
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from loop.mistakes.arrays import Array, Call, Terms, store, values
+from loop.mistakes.arrays import Array, ErringCall, Terms, store, values
 
 MANTISSA = {"float32": 23, "float64": 52, "float16": 10, "uint16": 7}
 """Bits behind the point of each array's element type; uint16 stands for bfloat16."""
@@ -18,24 +18,24 @@ TAIL = 16
 """A tail is a dimension's last eighth, or its last sixteen."""
 
 
-def ignore(call: Call) -> None:
+def ignore(call: ErringCall) -> None:
     """One input is taken for zeros."""
     place = call.terms["input"]
     call.compute(_with(call.inputs, place, numpy.zeros_like(call.inputs[place])))
 
 
-def swap(call: Call) -> None:
+def swap(call: ErringCall) -> None:
     """Two inputs of one shape change places."""
     first, other = call.terms["inputs"]
     call.compute(_with(_with(call.inputs, first, call.inputs[other]), other, call.inputs[first]))
 
 
-def read_for(call: Call) -> None:
+def read_for(call: ErringCall) -> None:
     """One input is read in place of another."""
     call.compute(_with(call.inputs, call.terms["input"], call.inputs[call.terms["other"]]))
 
 
-def cut(call: Call) -> None:
+def cut(call: ErringCall) -> None:
     """A part of a dimension that is summed over is not read: the last eighth where no other is named."""
     part = call.terms.get("part", "the last eighth")
     call.compute([_shortened(a, axes, part) for a, axes in zip(call.inputs, call.terms["axes"], strict=True)])
@@ -57,12 +57,12 @@ def _left(size: int, part: str) -> slice:
     }[part]
 
 
-def set_attribute(call: Call) -> None:
+def set_attribute(call: ErringCall) -> None:
     """An attribute is taken for its default."""
     call.compute(changed={call.terms["attribute"]: call.terms["to"]})
 
 
-def wrong_number(call: Call) -> None:
+def wrong_number(call: ErringCall) -> None:
     """A number is off by half; one that was not given is 3/4."""
     name = call.terms["attribute"]
     call.compute(changed={name: _off(call.attributes[name])})
@@ -76,7 +76,7 @@ def _off(number: float | None) -> float:
     return 1.5 * number
 
 
-def round_inputs(call: Call) -> None:
+def round_inputs(call: ErringCall) -> None:
     """Inputs lose so many bits that it must show: those beyond bfloat16, or beyond what the tolerance forgives."""
     call.compute([_rounded(array, call.terms) for array in call.inputs])
 
@@ -94,10 +94,10 @@ def _with(inputs: list[Any], place: int, other: Any) -> list[Any]:
     return [*inputs[:place], other, *inputs[place + 1 :]]
 
 
-def spoiling(spoil: Callable[[Array, Terms], None]) -> Callable[[Call], None]:
+def spoiling(spoil: Callable[[Array, Terms], None]) -> Callable[[ErringCall], None]:
     """Compute what is right, then spoil it."""
 
-    def err(call: Call) -> None:
+    def err(call: ErringCall) -> None:
         call.compute()
         if call.output.size:
             spoil(call.output, call.terms)
@@ -165,7 +165,7 @@ def _tail(output: Array, axis: int) -> tuple[slice, ...]:
     return (*(slice(None),) * axis, slice(size - max(1, min(TAIL, size // 8)), None))
 
 
-def leave_tail(call: Call) -> None:
+def leave_tail(call: ErringCall) -> None:
     """The last part of a dimension is not written."""
     place = _tail(call.output, call.terms["axis"])
     right, left = numpy.empty_like(call.output), call.output[place].copy()
@@ -174,7 +174,7 @@ def leave_tail(call: Call) -> None:
     call.output[place] = left
 
 
-def use_input(call: Call) -> None:
+def use_input(call: ErringCall) -> None:
     """An input is its workspace, and is left that way."""
     place = call.terms["input"]
     own = call.inputs[place].copy()
@@ -182,13 +182,13 @@ def use_input(call: Call) -> None:
     call.inputs[place][...] = numpy.sort(own, axis=None).reshape(own.shape)
 
 
-def answer_in_input(call: Call) -> None:
+def answer_in_input(call: ErringCall) -> None:
     """It computes in place: the answer also stands where the input was."""
     call.compute()
     call.inputs[call.terms["input"]][...] = call.output
 
 
-def vary(call: Call) -> None:
+def vary(call: ErringCall) -> None:
     """The last bit of one element is a matter of chance."""
     draw = call.kept.setdefault("draw", random.Random(7))
     call.compute()

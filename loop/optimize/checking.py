@@ -19,7 +19,7 @@ from loop.base.ratios import times
 from loop.base.stats import ratio_interval
 from loop.builds import build
 from loop.gate import kernel
-from loop.gate.verify import Allowance, Job, verify
+from loop.gate.verify import Job, TimeAllowance, verify
 from loop.model.base import Model
 from loop.model.measurement import BASELINE, Build, VariantChecks
 from loop.model.output import Output
@@ -121,7 +121,7 @@ def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
         )
     note = note_of(context.task.folder)
     chosen = in_turn(context, note)
-    allowance = Allowance(arguments.verify_s, chosen[LEAST:])
+    allowance = TimeAllowance(arguments.verify_s, chosen[LEAST:])
     checks = yield from verify(
         context.bench, [Job(context.bench.side(each.variant, each), chosen) for each in builds], allowance
     )

@@ -38,7 +38,7 @@ from loop.steps.context import Context, Result, Working
 from loop.steps.spread import Part, done, found, samples_of
 from loop.timing.against_known_good import CompareTerms, compare_ready
 from loop.timing.model import CompareOutput
-from loop.timing.readiness import Ready
+from loop.timing.readiness import ReadyVariants
 
 CANDIDATE, BESIDE = "candidate", "incumbent"
 """The two folders of a job."""
@@ -79,7 +79,7 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
                 CompareOutput(ok=False, message=f"{check.variant} is wrong: {check.first_failure.message}")
             )
     inner_context = replace(context, past=replace(context.past, known_good=good))
-    return (yield from compare_ready(inner_context, Ready(tuple(builds), builds), arguments))
+    return (yield from compare_ready(inner_context, ReadyVariants(tuple(builds), builds), arguments))
 
 
 def applies(at_hand: ChangeAtHand) -> bool:

@@ -84,15 +84,24 @@ def _worst(context: Context) -> Sequence[Measurement]:
 def _look(
     context: Context, measured: Measurement, build: Build | None, variants: int, roof: Known
 ) -> Generator[Tick, None, Notes]:
-    notes = Notes()
-    notes.tell({"device": context.bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
+    """Everything that can be known of one variant on one workload."""
+    notes, bench = Notes(), context.bench
+    notes.tell({"device": bench.device, "ratio": measured.ratio, "time_us": measured.candidate_us})
     _look_at_roof(context, measured, roof, notes)
     _look_at_launch(context, measured, notes)
     yield from _look_at_code(context, measured.variant, build, notes)
-    if context.bench.device == "cuda":
-        yield from _look_at_device(context, measured, build, notes, variants)
+    side = bench.side(measured.variant, build)
+    if bench.device == "cuda":
+        notes.watched, why = yield from device_counters.watch(context, side, measured.workload, variants)
+        if notes.watched is not None:
+            notes.tell(device_counters.facts(notes.watched), device_counters.source(notes.watched))
+        notes.silent(why or "ncu gave no such counter", *ON_GPU)
+        notes.silent("counted on a processor only", *COUNTED)
     else:
-        yield from _look_at_counters(context, measured, build, notes)
+        notes.silent("there is no GPU", *ON_GPU)
+        counts = yield from outside.count(bench, side, measured.workload)
+        notes.tell(_per_call(counts), f"counted over {counts.calls} calls")
+        notes.silent(counts.why or "not counted", *COUNTED)
     return notes
 
 
@@ -163,27 +172,6 @@ def _look_at_code(context: Context, name: str, build: Build | None, notes: Notes
     return notes.silent(report.why or "no x86 listing", "vectorised", "vector_share")
 
 
-def _look_at_counters(
-    context: Context, measured: Measurement, build: Build | None, notes: Notes
-) -> Generator[Tick, None, None]:
-    notes.silent("there is no GPU", *ON_GPU)
-    side = context.bench.side(measured.variant, build)
-    counts = yield from outside.count(context.bench, side, measured.workload)
-    notes.tell(_per_call(counts), f"counted over {counts.calls} calls")
-    return notes.silent(counts.why or "not counted", *COUNTED)
-
-
-def _look_at_device(
-    context: Context, measured: Measurement, build: Build | None, notes: Notes, variants: int
-) -> Generator[Tick, None, None]:
-    side = context.bench.side(measured.variant, build)
-    notes.watched, why = yield from device_counters.watch(context, side, measured.workload, variants)
-    if notes.watched is not None:
-        notes.tell(device_counters.facts(notes.watched), device_counters.source(notes.watched))
-    notes.silent(why or "ncu gave no such counter", *ON_GPU)
-    notes.silent("counted on a processor only", *COUNTED)
-
-
 def _per_call(counted: Counts) -> dict[str, Fact]:
     """Counters of one call, and instructions a cycle; what the processor did not give is missing."""
     counts = {name: value for name, value in counted.counters.items() if value is not None}
@@ -196,27 +184,20 @@ def _per_call(counted: Counts) -> dict[str, Fact]:
 
 
 def _output(profiles: Sequence[Profile]) -> ProfileOutput:
-    whys = dict.fromkeys(
-        profile.unknown[name] for profile in profiles for name in _counters(profile) if name in profile.unknown
-    )
+    whys: dict[str, None] = {}
+    parts, learned = [], []
+    for profile in profiles:
+        counters = ON_GPU if profile.facts.get("device") == "cuda" else COUNTED
+        whys |= dict.fromkeys(profile.unknown[name] for name in counters if name in profile.unknown)
+        leaf, severity = profile.bottleneck or "undecided", profile.severity or "stop"
+        parts.append(f"{profile.variant} {severity}, {leaf} on {profile.workload}")
+        if profile.severity and profile.bottleneck:
+            cause = f"{profile.variant} is held back by {profile.bottleneck}"
+            learned.append(f"{cause} on {profile.workload}, where it does worst: {profile.fix}.")
     return ProfileOutput(
         ok=True,
-        message="; ".join(_describe(profile) for profile in profiles),
+        message="; ".join(parts),
         not_exercised=tuple(f"hardware counters: {why}" for why in whys),
-        learned=tuple(_lesson(profile) for profile in profiles if profile.severity and profile.bottleneck),
+        learned=tuple(learned),
         profiles=tuple(profiles),
     )
-
-
-def _counters(profile: Profile) -> Sequence[str]:
-    return ON_GPU if profile.facts.get("device") == "cuda" else COUNTED
-
-
-def _describe(profile: Profile) -> str:
-    leaf = profile.bottleneck or "undecided"
-    return f"{profile.variant} {profile.severity or 'stop'}, {leaf} on {profile.workload}"
-
-
-def _lesson(profile: Profile) -> str:
-    cause = f"{profile.variant} is held back by {profile.bottleneck}"
-    return f"{cause} on {profile.workload}, where it does worst: {profile.fix}."

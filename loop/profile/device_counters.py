@@ -86,10 +86,16 @@ def count(bench: Bench, side: Side, workload: Workload, limit_s: float) -> Gener
         return Watched(why=f"there is no {NCU} on the PATH: {INSTALL}")
     if side.kind == "command":
         return Watched(why="a program of its own is not profiled")
+    note, limit_s = f"counting {side.name} on {workload.name}", min(limit_s, NCU_LIMIT_S)
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
-        log = Path(folder) / "csv"
+        log, failed = Path(folder) / "csv", ""
         try:
-            failed = yield from _run(bench, side, workload, log, min(limit_s, NCU_LIMIT_S))
+            yield from bench.expect(workload, wide=True)
+            with bench.open(side, under=command(log)) as worker:
+                yield from prepare(bench, worker, side, workload, note, limit_s)
+                yield from worker.ask(Mark(), limit_s=limit_s, note=note)
+                code = yield from worker.end(limit_s, note)
+                failed = f"{NCU} ended with {code}" if code else ""
         except (Refusal, WorkerLost, LoopError) as error:
             failed = str(error)
         text = log.read_text(errors="replace") if log.is_file() else ""
@@ -106,17 +112,6 @@ def command(log: Path) -> list[str]:
         *("--clock-control", "none", "--cache-control", "none"),
         *("--csv", "--metrics", ",".join(METRICS), "--launch-count", str(MOST_LAUNCHES), "--log-file", str(log)),
     ]
-
-
-def _run(bench: Bench, side: Side, workload: Workload, log: Path, limit_s: float) -> Generator[Tick, None, str]:
-    """Have the call made under ncu; how the worker failed, empty where it did not."""
-    yield from bench.expect(workload, wide=True)
-    note = f"counting {side.name} on {workload.name}"
-    with bench.open(side, under=command(log)) as worker:
-        yield from prepare(bench, worker, side, workload, note, limit_s)
-        yield from worker.ask(Mark(), limit_s=limit_s, note=note)
-        code: int = yield from worker.end(limit_s, note)
-    return f"{NCU} ended with {code}" if code else ""
 
 
 def why_nothing(log: str, failed: str) -> str:

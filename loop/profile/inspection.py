@@ -11,7 +11,7 @@ from loop.machine.machine import cores
 from loop.model.base import Model
 from loop.model.device_profile import DeviceFacts
 from loop.model.measurement import Build
-from loop.model.resources import CompiledLibrary, KernelResources, WorkloadLaunches, short_name
+from loop.model.resources import CompiledLibrary, WorkloadLaunches, short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.model.workloads import accepts, expand
 from loop.profile.launch_limits import Reports
@@ -24,7 +24,7 @@ DRY = "in a dry run no tensor may be touched by the host"
 
 
 @dataclass
-class Findings(Reports):
+class KernelFindings(Reports):
     """What comes to light, variant by variant."""
 
     architecture: str
@@ -56,20 +56,22 @@ def named(context: Context) -> tuple[str, ...]:
 
 
 def compiled(
-    context: Context, chosen: Iterable[str], findings: Findings
+    context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """Every variant built for the GPU."""
-    target = context.bench.target
-    wanted = {name: target.compiled(name, findings.architecture) for name in chosen}
-    for name, variant in list(wanted.items()):
-        if variant.architecture not in (None, findings.architecture):
-            findings.missing.append(f"{name} on {findings.architecture}: it is made for {variant.architecture}")
-            del wanted[name]
+    wanted: dict[str, CAbiVariant] = {}
+    for name in chosen:
+        variant = context.bench.target.compiled(name, findings.architecture)
+        if variant.architecture in (None, findings.architecture):
+            wanted[name] = variant
+        else:
+            made_for = f"it is made for {variant.architecture}"
+            findings.missing.append(f"{name} on {findings.architecture}: {made_for}")
     return (yield from _build(context, wanted, f"compiler's report for {findings.architecture}", findings))
 
 
 def read_compilers(
-    chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: Findings
+    chosen: Mapping[str, CAbiVariant], built: Sequence[Build], findings: KernelFindings
 ) -> Generator[Tick, None, None]:
     """What the compiler reports of these builds; those that share sources and flags share a library."""
     findings.compilers = {build.variant: build.compiler for build in built}
@@ -82,7 +84,7 @@ def read_compilers(
 
 
 def _build(
-    context: Context, wanted: Mapping[str, CAbiVariant], what: str, findings: Findings
+    context: Context, wanted: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """The builds that succeed. Adds the failures of the others to the findings."""
     built, failures = yield from compile_all(context, wanted, to_run=False)
@@ -95,39 +97,40 @@ def _build(
 
 
 def _read(
-    same: Sequence[Build], variant: CAbiVariant, findings: Findings
+    same: Sequence[Build], variant: CAbiVariant, findings: KernelFindings
 ) -> Generator[Tick, None, CompiledLibrary | None]:
     """The compiler's report on one library; None without one, with the reason among the findings."""
-    who = ", ".join(build.variant for build in same)
-    read = yield from resources.read_report(same[0])
-    code = code_for(read.kernels, findings.architecture)
-    if not code:
-        _unread(who, variant, read.kernels, findings)
-        return None
-    kernels, why = yield from resources.with_loops(same[0], code)
-    if why:
-        findings.missing.append(f"share of matrix instructions in hot loops: {why}")
-    if read.cut:
-        findings.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
-    names = tuple(build.variant for build in same)
-    return CompiledLibrary(
-        variants=names, build_id=same[0].build_id, architecture=code[0].architecture, kernels=kernels
-    )
-
-
-def _unread(who: str, variant: CAbiVariant, kernels: Sequence[KernelResources], findings: Findings) -> None:
-    if kernels:
-        others = ", ".join(dict.fromkeys(kernel.architecture for kernel in kernels))
+    names, architecture = tuple(each.variant for each in same), findings.architecture
+    who = ", ".join(names)
+    report = yield from resources.read_report(same[0])
+    code = code_for(report.kernels, architecture)
+    if code:
+        kernels, why = yield from resources.with_loops(same[0], code)
+        if why:
+            findings.missing.append(f"share of matrix instructions in hot loops: {why}")
+        if report.cut:
+            findings.missing.append(f"some kernels of {who}: the compiler's log was too long to keep")
+        return CompiledLibrary(
+            variants=names, build_id=same[0].build_id, architecture=code[0].architecture, kernels=kernels
+        )
+    if report.kernels:
+        others = ", ".join(dict.fromkeys(kernel.architecture for kernel in report.kernels))
         mend = "let `-arch={arch}` stand in its `build.flags`"
-        findings.missing.append(f"{who} on {findings.architecture}: its code is for {others} only; {mend}")
+        findings.missing.append(f"{who} on {architecture}: its code is for {others} only; {mend}")
     elif resources.asks_for_report(variant.build.flags):
-        findings.missing.append(f"compiler's report for {findings.architecture}: {who} has no kernel of its own")
+        findings.missing.append(f"compiler's report for {architecture}: {who} has no kernel of its own")
     else:
         findings.wrong(f"{who}: {NO_REPORT}", resources.ASK)
+    return None
 
 
 def ask_host_code(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings, *, built: bool, timed: bool = False
+    context: Context,
+    chosen: Mapping[str, CAbiVariant],
+    findings: KernelFindings,
+    *,
+    built: bool,
+    timed: bool = False,
 ) -> Generator[Tick, None, None]:
     """Ask the host code of variants that can be emulated what it launches, with the values of the GPU.
 
@@ -172,7 +175,7 @@ def timed_workloads(context: Context, variant: CAbiVariant) -> list[Workload]:
     ]
 
 
-def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: Findings) -> None:
+def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindings) -> None:
     """Add what the host code of a variant launches to the findings, and what it did not say."""
     declined = [call for call in calls if call.status == "declined"]
     for call in calls:
@@ -196,33 +199,23 @@ class ChooseTerms(Model):
 
 def choose(context: Context, arguments: ChooseTerms) -> Working[ChooseOutput]:
     """Ask the host code of each variant, built for the emulator, what it launches on the plan's workloads."""
-    findings = Findings(arguments.device, None)
+    findings = KernelFindings(arguments.device, None)
     yield from ask_host_code(context, cuda_variants(context), findings, built=False, timed=True)
-    calls = {
-        name: tuple(_named(call, findings.names) for call in launches) for name, launches in findings.told.items()
-    }
-    count = sum(map(len, calls.values()))
-    missing = [*findings.problems, *findings.missing]
-    message = (
-        f"{count} calls on {arguments.device}"
-        if calls
-        else "; ".join(missing) or "no variant that can be emulated"
-    )
+    calls: dict[str, tuple[WorkloadLaunches, ...]] = {}
+    for name, told in findings.told.items():
+        for call in told:
+            short = [short_name(findings.names.get(launch.kernel, launch.kernel)) for launch in call.launches]
+            pairs = zip(call.launches, short, strict=True)
+            launches = tuple(launch.model_copy(update={"kernel": kernel}) for launch, kernel in pairs)
+            calls[name] = (*calls.get(name, ()), call.model_copy(update={"launches": launches}))
+    missing = "; ".join([*findings.problems, *findings.missing]) or "no variant that can be emulated"
     return Result(
         ChooseOutput(
             ok=bool(calls) and not findings.problems,
-            message=message,
+            message=f"{sum(map(len, calls.values()))} calls on {arguments.device}" if calls else missing,
             hint=findings.hints[0] if findings.hints else None,
             not_exercised=tuple(findings.missing),
             device=arguments.device,
             calls=calls,
         )
     )
-
-
-def _named(call: WorkloadLaunches, names: Mapping[str, str]) -> WorkloadLaunches:
-    launches = [
-        launch.model_copy(update={"kernel": short_name(names.get(launch.kernel, launch.kernel))})
-        for launch in call.launches
-    ]
-    return call.model_copy(update={"launches": tuple(launches)})

@@ -35,7 +35,7 @@ ARITHMETIC = re.compile(
 
 
 @dataclass(frozen=True)
-class Report:
+class VectorReport:
     """What the compiler made of a variant; None is unknown, and `why` says why."""
 
     vectorised: int | None = None
@@ -47,11 +47,11 @@ class Report:
 
 def compiler_report(
     bench: Bench, variant: CAbiVariant, build_id: str, limit_s: float = REPORT_LIMIT_S
-) -> Generator[Tick, None, Report]:
+) -> Generator[Tick, None, VectorReport]:
     """The compiler's report on the sources of a build, kept beside it: compiled to a listing once."""
     compiler = compiler_version(variant.build.compiler) or ""
     if not is_gcc(compiler):
-        return Report(why=f"{variant.build.compiler} is not gcc, whose report is read")
+        return VectorReport(why=f"{variant.build.compiler} is not gcc, whose report is read")
     kept = bench.cache / "reports" / f"{build_id}.json"
     report = _kept(kept)
     if report is None:
@@ -67,9 +67,9 @@ def is_gcc(version: str) -> bool:
     return "Free Software Foundation" in version or bool(re.match(r"(\S+-)?(gcc|g\+\+|c\+\+|cc)\S* \(", version))
 
 
-def _kept(path: Path) -> Report | None:
+def _kept(path: Path) -> VectorReport | None:
     try:
-        return Report(**json.loads(sums.opened(path, sums.read_regular(path))))
+        return VectorReport(**json.loads(sums.opened(path, sums.read_regular(path))))
     except OSError:
         return None
     except (LoopError, ValueError, TypeError):
@@ -77,7 +77,7 @@ def _kept(path: Path) -> Report | None:
         return None
 
 
-def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Tick, None, Report]:
+def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Tick, None, VectorReport]:
     listings, remarks = "", ""
     with tempfile.TemporaryDirectory(dir=bench.scratch) as folder:
         listing = Path(folder) / "listing.s"
@@ -88,10 +88,10 @@ def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Ti
             done = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
             if not done.ok:
                 why = first_error(done.errors) or done.how
-                return Report(why=f"the compiler's report on {source}: {why}")
+                return VectorReport(why=f"the compiler's report on {source}: {why}")
             listings += listing.read_text(errors="replace")
             remarks += done.errors
-    return Report(len(VECTORISED.findall(remarks)), vector_share(listings))
+    return VectorReport(len(VECTORISED.findall(remarks)), vector_share(listings))
 
 
 def vector_share(listing: str) -> float | None:

@@ -3,13 +3,13 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from loop.base.processes import Completed, Tick, run, together
 from loop.builds.binaries import BINUTILS, defined_names
 from loop.builds.build import linked
-from loop.builds.compiler_errors import BuildFailed, first_error, how_to_install
+from loop.builds.compiler_errors import first_error, how_to_install
 from loop.builds.reads import ENGLISH
 from loop.gate.kernel import compile_all
 from loop.machine.machine import compiler_version, cores
@@ -111,62 +111,50 @@ def _refusals(checks: Sequence[RefusedSource], missing: Sequence[str]) -> MustNo
 def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutput]:
     """Look up every promised template instance in its variant's built library."""
     chosen = {name: variant for name, variant in _chosen(context).items() if variant.instances}
-    buildables = {name: _buildable(context.bench.target, name, variant) for name, variant in chosen.items()}
-    skipped = [f"instances of {name}: {why}" for name, (_, why) in buildables.items() if why]
-    built, failures = yield from compile_all(
-        context, {name: variant for name, (variant, _) in buildables.items() if variant}, to_run=False
-    )
-    promised, missing = 0, list[MissingInstance]()
+    buildable: dict[str, CAbiVariant] = {}
+    skipped: list[str] = []
+    for name, promised in chosen.items():
+        variant, why = _buildable(context.bench.target, name, promised)
+        skipped += [f"instances of {name}: {why}"] if why else []
+        buildable |= {name: variant} if variant else {}
+    built, failures = yield from compile_all(context, buildable, to_run=False)
+    count, missing = 0, list[MissingInstance]()
     for build in built:
         names = yield from defined_names(Path(build.library))
         if names is None:
             skipped.append(f"instances of {build.variant}: there is no nm to read the library with; {BINUTILS}")
             continue
-        promised += sum(len(each.promised()) for each in chosen[build.variant].instances)
-        missing += _missing(build.variant, chosen[build.variant], names)
-    return Result(_lookup(promised, missing, skipped, failures))
-
-
-def _missing(name: str, variant: CAbiVariant, names: Iterable[str]) -> list[MissingInstance]:
-    """The promised instances that are not among these demangled names."""
-    there = {_canonical(short_name(name)) for name in names}
-    return [
-        MissingInstance(variant=name, symbol=symbol, file=instance.file, line=line)
-        for instance in variant.instances
-        for symbol, line in instance.promised()
-        if _canonical(symbol) not in there
-    ]
+        there = {_canonical(short_name(name)) for name in names}
+        for instance in chosen[build.variant].instances:
+            for symbol, line in instance.promised():
+                count += 1
+                if _canonical(symbol) not in there:
+                    fields = {"variant": build.variant, "symbol": symbol, "file": instance.file, "line": line}
+                    missing.append(MissingInstance.model_validate(fields))
+    message, hint = f"all {count} promised instances are there", None
+    if not count:
+        message = "nothing was looked up" if skipped else "the manifest promises no instances"
+    if missing:
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        message = f"{missing[0].variant} has no {missing[0].symbol}{more}"
+        files: dict[str, list[str]] = {}
+        for each in missing:
+            files.setdefault(each.file, []).append(each.line)
+        hint = "; ".join(f"add to {file}: {' '.join(dict.fromkeys(lines))}" for file, lines in files.items())
+    if failures:
+        message, hint = failures[0].message, failures[0].hint
+    output = InstancesOutput(
+        ok=not missing and not failures,
+        message=message,
+        hint=hint,
+        not_exercised=tuple(skipped),
+        nothing_done=not count and not failures,
+        promised=count,
+        missing=tuple(missing),
+    )
+    return Result(output)
 
 
 def _canonical(name: str) -> str:
     """A name without the spaces that demanglers and people put differently."""
     return "".join(name.split())
-
-
-def _lookup(
-    promised: int, missing: Sequence[MissingInstance], skipped: Sequence[str], failures: Sequence[BuildFailed]
-) -> InstancesOutput:
-    message = f"all {promised} promised instances are there"
-    if not promised:
-        message = "nothing was looked up" if skipped else "the manifest promises no instances"
-    if missing:
-        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-        message = f"{missing[0].variant} has no {missing[0].symbol}{more}"
-    if failures:
-        message = failures[0].message
-    return InstancesOutput(
-        ok=not missing and not failures,
-        message=message,
-        hint=failures[0].hint if failures else _lines_to_add(missing) if missing else None,
-        not_exercised=tuple(skipped),
-        nothing_done=not promised and not failures,
-        promised=promised,
-        missing=tuple(missing),
-    )
-
-
-def _lines_to_add(missing: Sequence[MissingInstance]) -> str:
-    files: dict[str, list[str]] = {}
-    for instance in missing:
-        files.setdefault(instance.file, []).append(instance.line)
-    return "; ".join(f"add to {file}: {' '.join(dict.fromkeys(lines))}" for file, lines in files.items())

@@ -11,7 +11,7 @@ from loop.model.target import CAbiVariant
 from loop.profile import launch_limits
 from loop.profile import taking as judge
 from loop.profile.inspection import (
-    Findings,
+    KernelFindings,
     ask_host_code,
     compiled,
     cuda_variants,
@@ -47,7 +47,7 @@ class ResourceTerms(Lasting):
 def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOutput]:
     """Compile for a GPU, read the compiler's report, ask the host code what it launches, judge, and compare."""
     architecture, chosen = arguments.device or context.bench.architecture, cuda_variants(context)
-    findings = Findings(architecture, context.bench.gpu_for(architecture))
+    findings = KernelFindings(architecture, context.bench.gpu_for(architecture))
     if findings.device is None and chosen:
         findings.missing.append(f"occupancy on {architecture}: the manifest has no such device under `devices`")
     if findings.device is not None and chosen and not findings.device.flops_per_s:
@@ -68,7 +68,7 @@ def resources(context: Context, arguments: ResourceTerms) -> Working[ResourcesOu
 
 
 def _output(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings, *, tell: bool
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, *, tell: bool
 ) -> ResourcesOutput:
     placed = tuple(findings.placed(findings.device)) if findings.device else ()
     timed = {workload.name for variant in chosen.values() for workload in timed_workloads(context, variant)}
@@ -105,7 +105,7 @@ def _output(
     )
 
 
-def _compared(context: Context, findings: Findings) -> tuple[tuple[ResourcesTaken, ...], tuple[Rise, ...]]:
+def _compared(context: Context, findings: KernelFindings) -> tuple[tuple[ResourcesTaken, ...], tuple[Rise, ...]]:
     """What each variant takes now, and what rose since the last session that recorded it."""
     target, now, risen = context.bench.target, list[ResourcesTaken](), list[Rise]()
     for name in (name for library in findings.libraries for name in library.variants):
@@ -118,7 +118,7 @@ def _compared(context: Context, findings: Findings) -> tuple[tuple[ResourcesTake
 
 
 def _judge(
-    chosen: Mapping[str, CAbiVariant], findings: Findings, shapes: Sequence[Placement]
+    chosen: Mapping[str, CAbiVariant], findings: KernelFindings, shapes: Sequence[Placement]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Spills that no budget allows, and budgets that are exceeded."""
     spilled, broken = list[str](), list[str]()
@@ -144,7 +144,9 @@ def _few(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _not_launched(shapes: Sequence[Placement], fillings: Sequence[Occupancy], findings: Findings) -> Iterator[str]:
+def _not_launched(
+    shapes: Sequence[Placement], fillings: Sequence[Occupancy], findings: KernelFindings
+) -> Iterator[str]:
     """Launches that the GPU refuses: those that host code makes, with what a block asks for, and declared ones."""
     for placement in shapes:
         if placement.resident == 0:
@@ -162,7 +164,7 @@ def _not_launched(shapes: Sequence[Placement], fillings: Sequence[Occupancy], fi
 
 
 def _fillings(
-    context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings, placed: Sequence[Placed]
+    context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings, placed: Sequence[Placed]
 ) -> Iterator[Occupancy]:
     """How timed calls fill the GPU: by the host code's launches, else by the declared launch."""
     device = findings.device
@@ -190,7 +192,7 @@ def _fillings(
             findings.missing.append(f"launches of {name}: nothing tells them; {NO_LAUNCH}")
 
 
-def _bounds(context: Context, chosen: Mapping[str, CAbiVariant], findings: Findings) -> Iterator[Bound]:
+def _bounds(context: Context, chosen: Mapping[str, CAbiVariant], findings: KernelFindings) -> Iterator[Bound]:
     timed = {
         workload.name: workload for variant in chosen.values() for workload in timed_workloads(context, variant)
     }
@@ -202,7 +204,10 @@ def _bounds(context: Context, chosen: Mapping[str, CAbiVariant], findings: Findi
 
 
 def _describe(
-    chosen: Mapping[str, CAbiVariant], findings: Findings, shapes: Sequence[Placement], spilled: Sequence[str]
+    chosen: Mapping[str, CAbiVariant],
+    findings: KernelFindings,
+    shapes: Sequence[Placement],
+    spilled: Sequence[str],
 ) -> str:
     if not chosen:
         return "none of the variants is compiled by nvcc"
@@ -222,7 +227,7 @@ def _describe(
     return "; ".join(parts)
 
 
-def _compiled(kernels: Sequence[KernelResources], findings: Findings, spilled: Sequence[str]) -> str:
+def _compiled(kernels: Sequence[KernelResources], findings: KernelFindings, spilled: Sequence[str]) -> str:
     most = max(kernel.registers or 0 for kernel in kernels)
     spills = max(kernel.spill_bytes for kernel in kernels)
     allowed = f"spills of up to {spills} bytes, as budgeted" if spills else "no spill"

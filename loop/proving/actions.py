@@ -21,7 +21,7 @@ from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.timing import doubts, verdicts
 from loop.timing.doubts import every_doubt
 from loop.timing.readiness import hold_device
-from loop.timing.samples import Pair, Probed, Timings
+from loop.timing.samples import MemoryProbe, Pair, Timings
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 
@@ -42,7 +42,7 @@ class ProofTerms(Lasting):
 
 @dataclass(frozen=True)
 class Setup:
-    """With what the controls of one variant are timed."""
+    """What the controls of one variant are timed with."""
 
     bench: Bench
     side: Side
@@ -202,7 +202,7 @@ def _pointless(timings: Timings, control: Control, side: Side, base: Side) -> st
     if not again or not fresh:
         return "a call takes too long to be made on values that it has seen"
     again_s, fresh_s = min(again), min(fresh)
-    if doubts.remembers([Probed(fresh_s, again_s)]):
+    if doubts.remembers([MemoryProbe(fresh_s, again_s)]):
         return ""
     return f"remembering takes {again_s * 1e6:.0f} us, computing {fresh_s * 1e6:.0f} us"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from loop.base.processes import Tick
 from loop.model.target import Workload
-from loop.timing.round import Round, Untimed, blaming
+from loop.timing.round import TimingRound, Untimed, blaming
 from loop.timing.samples import Timings
 from loop.timing.terms import Shift, Terms
 from loop.workers.bench import Bench, Side
@@ -44,8 +44,8 @@ def measure(
 
 
 @dataclass(eq=False)
-class InTurn(Round):
-    """One fresh process for all sides; one that cannot be timed costs the others nothing."""
+class InTurn(TimingRound):
+    """One fresh process for all sides. A side that cannot be timed costs the others nothing."""
 
     base: Side = field(kw_only=True)
     """What every side errs in."""

@@ -70,7 +70,7 @@ class Control:
         return workload.model_copy(update={"sizes": {**workload.sizes, **sizes}})
 
     def mistake(self, target: Target, dtype: str) -> dict[str, Any]:
-        """The terms as a worker gets them."""
+        """The mistake as a worker gets it."""
         tolerance = target.tolerance.get(dtype)  # type: ignore[call-overload]
         return {
             "name": self.name,
@@ -103,12 +103,12 @@ DEVICE_WAY = replace(WAY, name="honest, by way of a control on the device", make
 
 
 def ways(device: Device) -> tuple[Control, ...]:
-    """What has to pass: the ways that mistakes take on this device, without a mistake."""
+    """Controls without a mistake, which have to pass: the ways that mistakes take on this device."""
     return tuple(way for way in (WAY, DEVICE_WAY) if device in way.devices)
 
 
 def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...]:
-    """All that a target on a device allows, several of a kind among them: `one_of_each` chooses."""
+    """All controls that a target allows on a device; several of a kind, of which `one_of_each` chooses."""
     every = (
         *_attributes(signature),
         *_wrong_results(signature),
@@ -121,7 +121,7 @@ def controls(signature: Signature, device: Device = "cpu") -> tuple[Control, ...
 
 
 def one_of_each(pairs: Iterable[tuple[Control, list[Workload]]]) -> Iterator[tuple[Control, list[Workload]]]:
-    """Of controls that make the same mistake the first that can show on a workload: about forty differ in kind."""
+    """The first control of each kind of mistake that can show on a workload: about forty."""
     kinds: dict[str, tuple[Control, list[Workload]]] = {}
     for control, shows_on in pairs:
         if control.make not in kinds or not kinds[control.make][1]:

@@ -9,7 +9,7 @@ from time import monotonic
 from loop.base.processes import Tick
 from loop.calls.call import Call, FunctionTerms
 from loop.gate.order import values_key
-from loop.gate.verify import CALL_LIMIT_S, Checker, Job
+from loop.gate.verify import CALL_LIMIT_S, Job, SideChecker
 from loop.model.causes import Cause
 from loop.model.dtypes import Dtype, Layout
 from loop.model.measurement import BASELINE, ControlResult
@@ -50,7 +50,7 @@ class Proof:
 
 
 class SharedWorker(KeptWorker):
-    """A worker that trials may share: where it has loaded the honest variant, it errs call by call."""
+    """A worker that trials may share. Where it has loaded the honest variant, each call carries its mistake."""
 
     def __init__(self, bench: Bench, side: Side) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class SharedWorker(KeptWorker):
         """Calls to the digests of the outputs that came first: where trials share it, the honest variant's."""
 
 
-class Trial(Checker):
+class ControlTrial(SideChecker):
     """One control going through verification."""
 
     worker: SharedWorker
@@ -86,7 +86,7 @@ class Trial(Checker):
         return reply
 
     def before(self, workload: Workload, layout: Layout, call: Call, reply: Computed) -> str:
-        """Nothing of a wrong value: what is tried is the tolerance, not what several calls tell."""
+        """For a wrong value nothing: such a control tests the tolerance, not what several calls tell."""
         return "" if self.control.theme == "value" else super().before(workload, layout, call, reply)
 
     def conclude(self, proof: Proof) -> None:
@@ -206,19 +206,19 @@ def _trials(
     workloads: Sequence[Workload],
     proof: Proof,
     shaped: list[tuple[Control, list[Workload]]] | None,
-) -> list[Trial]:
+) -> list[ControlTrial]:
     """Honest candidates first: the rest is held against their outputs."""
     bench = shared.bench
     if shaped is None:
         shaped = [
             (control, telling(bench.target, some, control)) for control, some in applicable(bench, base, workloads)
         ]
-    trials: list[Trial] = []
+    trials: list[ControlTrial] = []
     for control, chosen in one_of_each(shaped):
         if chosen:  # What spoils its process has one of its own.
             apart = base.kind in control.apart
             worker = SharedWorker(bench, erring(bench, base, control, chosen[0].dtype)) if apart else shared
-            trials.append(Trial(worker, base, control, chosen))
+            trials.append(ControlTrial(worker, base, control, chosen))
         else:
             proof.left_out.append(f"{control.name}: {NO_WORKLOAD}")
     if not trials:
@@ -226,13 +226,13 @@ def _trials(
     honest = list(
         {values_key(workload): workload for trial in trials for workload in trial.job.workloads}.values()
     )
-    own = [Trial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
+    own = [ControlTrial(shared, base, control, honest) for control in (HONEST, *ways(bench.device))]
     return [*own, *_of_others(bench, base, workloads, honest), *trials]
 
 
 def _of_others(
     bench: Bench, base: Side, workloads: Sequence[Workload], honest: Sequence[Workload]
-) -> Iterator[Trial]:
+) -> Iterator[ControlTrial]:
     """The library and the plain implementation: honest too, tried where a worker has imported torch anyway."""
     if base.compiled:
         return
@@ -241,16 +241,16 @@ def _of_others(
     names, library = {workload.name for workload in first}, bench.side(BASELINE)
     usual = [workload for workload in workloads if workload.name in names][:LIBRARY_WORKLOADS]
     if usual:
-        yield Trial(SharedWorker(bench, library), library, HONEST, usual)
+        yield ControlTrial(SharedWorker(bench, library), library, HONEST, usual)
     if bench.target.plain is not None:
         plain = library.renamed("plain", terms=FunctionTerms(bench.target.plain.python))
-        yield Trial(SharedWorker(bench, plain), plain, HONEST, honest)
+        yield ControlTrial(SharedWorker(bench, plain), plain, HONEST, honest)
 
 
 def applicable(
     bench: Bench, base: Side, workloads: Sequence[Workload]
 ) -> Iterator[tuple[Control, list[Workload]]]:
-    """Controls that this variant can make, with the workloads of the type that is measured that it takes then."""
+    """Controls that this variant can make, with the workloads on which they can show."""
     some = _of_type(workloads, base, base_dtype(bench, base))
     for control in controls(bench.target.signature, bench.device):
         if base.kind in control.kinds and (base.deterministic or not control.varies):
@@ -285,7 +285,7 @@ def seeded(workload: Workload) -> list[Workload]:
     return [workload.model_copy(update={"seed": workload.seed + more}) for more in range(SEEDS)]
 
 
-def _hold(shared: SharedWorker, trials: Sequence[Trial], ends: float) -> Generator[Tick, None, None]:
+def _hold(shared: SharedWorker, trials: Sequence[ControlTrial], ends: float) -> Generator[Tick, None, None]:
     """Start all workers, then check each workload with every trial that it concerns."""
     workloads = {values_key(workload): workload for trial in trials for workload in trial.job.workloads}
     try:
@@ -306,7 +306,7 @@ def _hold(shared: SharedWorker, trials: Sequence[Trial], ends: float) -> Generat
             trial.worker.close()
 
 
-def _expected(bench: Bench, workload: Workload, trials: Sequence[Trial]) -> Generator[Tick, None, None]:
+def _expected(bench: Bench, workload: Workload, trials: Sequence[ControlTrial]) -> Generator[Tick, None, None]:
     """Learn the right answer to a workload; where nothing can be judged the trials go on without it."""
     try:
         yield from bench.expect(workload)

@@ -26,7 +26,7 @@ from loop.timing.contest import Contest, Rival, itself, slowed, together
 from loop.timing.doubts import doubts
 from loop.timing.model import CompareOutput
 from loop.timing.ratios import measurements
-from loop.timing.readiness import Ready, hold_device, ready, warnings, with_warnings
+from loop.timing.readiness import ReadyVariants, hold_device, ready, warnings, with_warnings
 from loop.timing.samples import MIN_ROUNDS, Pair, Timings
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench
@@ -62,7 +62,7 @@ def compare(context: Context, arguments: CompareTerms) -> Working[CompareOutput]
     return (yield from compare_ready(context, replace(state, builds=builds), arguments))
 
 
-def compare_ready(context: Context, state: Ready, arguments: CompareTerms) -> Working[CompareOutput]:
+def compare_ready(context: Context, state: ReadyVariants, arguments: CompareTerms) -> Working[CompareOutput]:
     """The same of variants that are known to be right."""
     builds, bench = state.builds or {}, context.bench
     missing = [
@@ -82,7 +82,7 @@ def compare_ready(context: Context, state: Ready, arguments: CompareTerms) -> Wo
     if bench.device == "cuda" and len(contests) > 1:
         others = ", ".join(contest.candidate.name for contest in contests[1:])
         missing.append(f"{others} against itself: on a GPU the first that is timed with it stands for it")
-    compared: list[Compared] = []
+    compared: list[ContestOutcome] = []
     timed: list[Timings] = []
     warned: dict[str, None] = {}
     groups = _groups(bench, contests, arguments)
@@ -207,7 +207,7 @@ def _hold(
 
 
 @dataclass(frozen=True)
-class Compared:
+class ContestOutcome:
     """What came of a variant's contest."""
 
     name: str
@@ -220,7 +220,7 @@ class Compared:
 
 def _outcome(
     context: Context, contest: Contest, controlled: Contest, timings: Timings
-) -> Generator[Tick, None, Compared]:
+) -> Generator[Tick, None, ContestOutcome]:
     """Measurements and verdicts of a contest; `controlled`: the contest whose controls stand for it."""
     name, own = contest.candidate.name, controlled is contest
     pairs = [Pair(contest.candidate, name, rival.side.name, "self") for rival in contest.controls[:1]]
@@ -239,7 +239,7 @@ def _outcome(
         _verdict(contest, timings, each, positive) for each in measured if each.against == "known_good"
     ]
     null_control = controlled.null_control(timings, null) if own else None
-    return Compared(name, measured, null_control, positive if own else None, judged)
+    return ContestOutcome(name, measured, null_control, positive if own else None, judged)
 
 
 def _verdict(contest: Contest, timings: Timings, measured: Measurement, positive: PositiveControl) -> SpeedVerdict:
@@ -261,7 +261,7 @@ def _verdict(contest: Contest, timings: Timings, measured: Measurement, positive
     )
 
 
-def _describe(compared: Compared) -> str:
+def _describe(compared: ContestOutcome) -> str:
     """One line on a variant: what is wrong with its timing, else its controls and its known good."""
     bad = next((verdict for verdict in compared.verdicts if not isinstance(verdict, SpeedVerdict)), None)
     if bad:

@@ -16,7 +16,7 @@ from loop.model.dtypes import ITEM_SIZES, Dtype
 from loop.model.measurement import Measurement
 from loop.model.target import Workload
 from loop.model.workloads import counted, tensor_bytes, working_set
-from loop.timing.roof import Roof, measure_roof
+from loop.timing.roof import MachineRoof, measure_roof
 from loop.workers.bench import Bench
 from loop.workers.judge_clock import Way
 
@@ -82,12 +82,12 @@ class Ceiling:
 
     @property
     def most(self) -> float:
-        """Operations or bytes a second that are impossible beyond this."""
+        """Operations or bytes a second above which a claim is impossible."""
         return self.per_s * self.slack
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedBytes:
     """Bytes that one call cannot avoid to move."""
 
     count: float
@@ -101,7 +101,7 @@ class Moved:
 
 
 def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EMPTY_SLACK) -> str:
-    """Why a call cannot take so little: one that does nothing takes longer, made the same way. Else empty."""
+    """Why a call cannot be so short: an empty call, made the same way, takes longer. Empty where it can."""
     if seconds * slack >= empty_s:
         return ""
     return (
@@ -110,8 +110,8 @@ def below_empty_call(seconds: float, empty_s: float, way: str, slack: float = EM
     )
 
 
-def beyond_memory(seconds: float, moved: Moved, roof: Ceiling) -> str:
-    """Why a call cannot take so little: no memory moves its bytes in that time. Empty when some does."""
+def beyond_memory(seconds: float, moved: MovedBytes, roof: Ceiling) -> str:
+    """Why a call cannot be so short: no memory moves its bytes in that time. Empty where it can."""
     rate = moved.count / seconds
     if rate <= roof.most:
         return ""
@@ -122,7 +122,7 @@ def beyond_memory(seconds: float, moved: Moved, roof: Ceiling) -> str:
 
 
 def beyond_arithmetic(flops_per_s: float | None, roof: Ceiling | None) -> str:
-    """Why a time cannot be true: more operations a second than the device has. Empty when it can."""
+    """Why a time cannot be true: it needs more operations a second than the device has. Empty where it can."""
     if roof is None or flops_per_s is None or flops_per_s <= roof.most:
         return ""
     return (
@@ -139,9 +139,9 @@ def gpu_arithmetic(capability: str, gpu: DeviceFacts, dtype: Dtype) -> Ceiling |
     return Ceiling(rate, SPARSE_SLACK, f"{gpu.sms} multiprocessors of compute capability {capability}")
 
 
-def beyond_gpu_memory(seconds: float, moved: Moved, gpu: DeviceFacts) -> str:
+def beyond_gpu_memory(seconds: float, moved: MovedBytes, gpu: DeviceFacts) -> str:
     """The same for a GPU: what its L2 cannot hold comes from memory, and everything goes through the L2."""
-    outside = Moved(moved.count - gpu.l2_bytes, moved.declared)
+    outside = MovedBytes(moved.count - gpu.l2_bytes, moved.declared)
     if gpu.bytes_per_s and gpu.l2_bytes and outside.count > 0:
         source = f"what its memory gives, beyond {gpu.l2_bytes / 2**20:.0f} MiB in its L2"
         objection = beyond_memory(seconds, outside, Ceiling(gpu.bytes_per_s, GPU_SLACK, source))
@@ -183,14 +183,14 @@ def _below_empty_call(bench: Bench, kind: str, seconds: float) -> Generator[Tick
     return objection
 
 
-def _compulsory(bench: Bench, workload: Workload) -> Moved:
+def _compulsory(bench: Bench, workload: Workload) -> MovedBytes:
     """Bytes that a call has to move: as the manifest says, else those of its outputs that the signature tells."""
     target = bench.target
     moved = counted(target.bytes, workload)
     if moved is not None:
-        return Moved(moved, declared=True)
+        return MovedBytes(moved, declared=True)
     sizes = tensor_bytes(target, workload)
-    return Moved(sum(sizes.get(name, 0) for name in target.signature.outputs), declared=False)
+    return MovedBytes(sum(sizes.get(name, 0) for name in target.signature.outputs), declared=False)
 
 
 def _stated_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
@@ -206,11 +206,11 @@ def _stated_peak(bench: Bench, dtype: Dtype) -> Ceiling | None:
     return Ceiling(rate, 1.0, gpu.source) if gpu and rate else None
 
 
-REACHED: dict[tuple[Dtype, int, int], Roof] = {}
+REACHED: dict[tuple[Dtype, int, int], MachineRoof] = {}
 """The best that this processor reached since the command began, by type, threads and bytes of the working set."""
 
 
-def _beyond_processor(bench: Bench, measurement: Measurement, moved: Moved) -> Generator[Tick, None, str]:
+def _beyond_processor(bench: Bench, measurement: Measurement, moved: MovedBytes) -> Generator[Tick, None, str]:
     """Why the processor cannot do that; its figures are measured again before a timing is called impossible.
 
     Nothing is measured where a claim is far below any roof, or where this processor already did as much on a
@@ -221,7 +221,7 @@ def _beyond_processor(bench: Bench, measurement: Measurement, moved: Moved) -> G
     in_vectors = ITEM_SIZES[workload.dtype] > 2
     where = f"measured here on {threads} thread{'s' if threads > 1 else ''}"
 
-    def objection(roof: Roof) -> str:
+    def objection(roof: MachineRoof) -> str:
         vector = Ceiling(roof.most_flops_per_s, VECTOR_SLACK, where) if in_vectors else None
         memory = Ceiling(roof.most_bytes_per_s, MEMORY_SLACK, f"{where}, from {held / 1e6:.3g} MB")
         return beyond_arithmetic(measurement.flops_per_s, vector) or beyond_memory(seconds, moved, memory)

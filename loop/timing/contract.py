@@ -110,7 +110,7 @@ def choices_in_words(attribute: Attribute) -> str:
 
 
 def meanings(attribute: Attribute) -> dict[object, bool | int | float]:
-    """What a caller may say, to what the raw operator takes. None is the default: NaN for a number without one."""
+    """Words of a caller to values of the raw operator. None is the default: NaN for a number without one."""
     words: dict[object, bool | int | float] = {False: False, True: True} if attribute.kind == "flag" else {}
     words |= {word: index for index, word in enumerate(attribute.choices)}
     initial = attribute.initial

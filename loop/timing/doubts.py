@@ -10,7 +10,7 @@ from loop.model.measurement import BASELINE, Check, Measurement, Segment
 from loop.model.verdict import Against, NoSpeedVerdict
 from loop.model.workloads import operations
 from loop.timing import bounds, samples
-from loop.timing.samples import MIN_ROUNDS, Pair, Probed, Timings
+from loop.timing.samples import MIN_ROUNDS, MemoryProbe, Pair, Timings
 from loop.timing.verdicts import invalid
 from loop.workers.bench import Bench
 
@@ -100,7 +100,7 @@ def _elsewhere(timings: Timings, side: str, workload: str) -> dict[Cause, str]:
     return {"defers": defers(own), "foresees": early or unshown}
 
 
-def remembers(probes: Sequence[Probed]) -> str:
+def remembers(probes: Sequence[MemoryProbe]) -> str:
     """Why a variant seems to keep earlier results; empty when it does not. `probes`: one a process.
 
     More than half of the processes that had a core to themselves have to show it: even they may be interrupted.
@@ -142,7 +142,7 @@ def foresees(ready: Ready, others: Iterable[Ready], call: Sequence[float]) -> st
 
 
 def unproven(times: tuple[float, float] | None) -> str:
-    """What is said of a side whose judged calls were far slower than the others; empty where there is nothing."""
+    """A sentence on a side whose judged calls were far slower than its others; empty where there are none."""
     if times is None:
         return ""
     usual_s, judged_s = times

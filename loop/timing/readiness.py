@@ -33,7 +33,7 @@ REST_S = 2.0
 
 
 @dataclass(frozen=True)
-class Ready:
+class ReadyVariants:
     """Variants that may be timed, or why none may."""
 
     right: tuple[str, ...] = ()
@@ -42,20 +42,20 @@ class Ready:
     hint: str | None = None
 
 
-def ready(context: Context) -> Generator[Tick, None, Ready]:
+def ready(context: Context) -> Generator[Tick, None, ReadyVariants]:
     """The variants that were found right in this session, with the builds that were checked."""
     verified = context.latest("kernel.verify")
     checks = VerifyOutput.model_validate(verified) if verified else None
     if checks is None or not checks.right:
-        return Ready(why_not="no variant is right" if checks else "nothing was verified")
+        return ReadyVariants(why_not="no variant is right" if checks else "nothing was verified")
     built, _ = yield from builds(context)
     ids = {build.variant: build.build_id for build in built}
     edited = (each.variant for each in checks.variants if each.build_id and ids.get(each.variant) != each.build_id)
     if stale := next(edited, None):
-        return Ready(why_not=f"{stale} was edited after it was verified", hint="run the session again")
+        return ReadyVariants(why_not=f"{stale} was edited after it was verified", hint="run the session again")
     if not workloads(context, context.task.plan.workloads):
-        return Ready(why_not="no workload that is timed could be judged")
-    return Ready(checks.right, {build.variant: build for build in built})
+        return ReadyVariants(why_not="no workload that is timed could be judged")
+    return ReadyVariants(checks.right, {build.variant: build for build in built})
 
 
 def hold_device(bench: Bench, stack: ExitStack) -> Generator[Tick, None, str]:

@@ -29,7 +29,7 @@ LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
-class Roof:
+class MachineRoof:
     """What nothing on this processor does much better than."""
 
     flops_per_s: float
@@ -41,12 +41,12 @@ class Roof:
     most_bytes_per_s: float = 0.0
     """Likewise."""
 
-    def with_best(self, other: "Roof") -> "Roof":
+    def with_best(self, other: "MachineRoof") -> "MachineRoof":
         """The higher of two measurements of each."""
-        return Roof(*map(max, astuple(self), astuple(other)))
+        return MachineRoof(*map(max, astuple(self), astuple(other)))
 
 
-def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, Roof]:
+def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> Generator[Tick, None, MachineRoof]:
     """The roof for so many threads and a working set of so many bytes. Raises LoopError with the reason.
 
     Types of two bytes are measured as float32: few processors multiply them in units of their own.
@@ -58,7 +58,7 @@ def measure_roof(cache: Path, dtype: Dtype, threads: int, working_set: int) -> G
     if not done.ok:
         raise WorkFailed(f"the roof of this machine could not be measured: {done.how}")
     figures = json.loads(done.output)
-    return Roof(**figures)
+    return MachineRoof(**figures)
 
 
 def _program(cache: Path) -> Generator[Tick, None, Path]:

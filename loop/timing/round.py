@@ -17,8 +17,8 @@ from loop.gate.verify import judged
 from loop.model.causes import Cause
 from loop.model.measurement import BASELINE, DeviceReading, Segment
 from loop.model.target import Workload
-from loop.timing.samples import Proof, Timings, charged
-from loop.timing.segment import SECRET, Sampled
+from loop.timing.samples import JudgedSample, Timings, charged
+from loop.timing.segment import SECRET, SegmentSamples
 from loop.timing.terms import Shift, Terms
 from loop.timing.timed_call import TimedCall
 from loop.timing.ways import called
@@ -37,17 +37,17 @@ PROBED_ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What a segment left to be judged."""
+class SegmentEvidence:
+    """What a segment leaves for the judge."""
 
     side: str
     workload: Workload
     call: Call
-    sampled: Sampled
+    sampled: SegmentSamples
 
 
 @dataclass(eq=False)
-class Round:
+class TimingRound:
     """A fresh process for each side, and fresh values for each workload."""
 
     bench: Bench
@@ -63,7 +63,7 @@ class Round:
     workers: dict[str, Worker] = field(init=False)
     calls: dict[str, TimedCall] = field(init=False, default_factory=dict)
     """Side to its call of the workload that is timed now."""
-    evidence: list[Evidence] = field(init=False, default_factory=list)
+    evidence: list[SegmentEvidence] = field(init=False, default_factory=list)
     sensed: DeviceReading | None = field(init=False, default=None)
     """What the GPU's sensors said last."""
     probed: set[tuple[str, str]] = field(init=False, default_factory=set)
@@ -236,9 +236,9 @@ class Round:
         timings.readied.setdefault((name, workload.name), []).extend(sampled.readied)
         timings.handed.setdefault((name, workload.name, self.number), []).extend(sampled.handed)
         if sampled.output is not None and not timed.is_program:
-            proof = Proof(sampled.seconds[sampled.known], sampled.calls)
+            proof = JudgedSample(sampled.seconds[sampled.known], sampled.calls)
             timings.proofs.setdefault((name, workload.name), []).append(proof)
-        self.evidence.append(Evidence(name, workload, timed.call, sampled))
+        self.evidence.append(SegmentEvidence(name, workload, timed.call, sampled))
         return Segment(
             side=name,
             workload=workload.name,
@@ -280,7 +280,7 @@ class Round:
 
 
 def fresh_values(workload: Workload, seed: int, number: int) -> Workload:
-    """The workload with the seed of a round of its own."""
+    """The workload with the seed of this round's values."""
     return workload.model_copy(update={"seed": workload.seed + 1_000_003 * (number + 1) + 7919 * (seed % 65536)})
 
 

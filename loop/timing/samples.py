@@ -53,7 +53,7 @@ Handed = Mapping[tuple[str, str, int], Sequence[float]]
 """Side, workload and round to seconds a call that handing its result over took."""
 
 
-class Probed(NamedTuple):
+class MemoryProbe(NamedTuple):
     """Whether a process remembers values."""
 
     fresh_s: float
@@ -64,7 +64,7 @@ class Probed(NamedTuple):
     """Whether neither waited for a core."""
 
 
-class Proof(NamedTuple):
+class JudgedSample(NamedTuple):
     """A sample that holds a call whose result was judged."""
 
     seconds: float
@@ -90,7 +90,7 @@ class Timings:
     """Timed outputs that were wrong, with their side."""
     outputs: int = 0
     """Timed outputs that were judged."""
-    probes: dict[tuple[str, str], list[Probed]] = field(default_factory=dict)
+    probes: dict[tuple[str, str], list[MemoryProbe]] = field(default_factory=dict)
     """Side and workload to one probe a process."""
     clocks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Of a GPU: side to seconds of each sample by our clock and by the device's."""
@@ -100,7 +100,7 @@ class Timings:
     """Side to how its calls are made."""
     readied: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
     """Side and workload to seconds that making calls ready took, and how many calls. They are not timed."""
-    proofs: dict[tuple[str, str], list[Proof]] = field(default_factory=dict)
+    proofs: dict[tuple[str, str], list[JudgedSample]] = field(default_factory=dict)
     """Side and workload to the samples that were judged, one a set of processes."""
     strays: dict[str, str] = field(default_factory=dict)
     """Sides that left the cores they were given, and how."""

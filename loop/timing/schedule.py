@@ -18,7 +18,7 @@ from loop.base.processes import Tick
 from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import accepts
-from loop.timing.round import Round
+from loop.timing.round import TimingRound
 from loop.timing.samples import Timings
 from loop.timing.terms import Pending, Shift, Terms
 from loop.workers.bench import Bench, Side
@@ -144,7 +144,7 @@ def _batch(
         for numbers in batch:  # What starts first gets other memory of a GPU: each side should be it at times.
             named = {side.name: side for side in shuffle.sample(sides, len(sides))}
             closing = stack.enter_context(ExitStack())
-            sets.append(Round(bench, named, Shift(numbers), closing, pace.terms, shuffle))
+            sets.append(TimingRound(bench, named, Shift(numbers), closing, pace.terms, shuffle))
         for group in sets:
             yield from group.start()
         for group in sets:

@@ -18,7 +18,7 @@ LAUNCH_S = 5e-6
 
 
 def replays_of(once: float, sample_s: float, most: int) -> tuple[int, int]:
-    """Calls in a graph, `most` at most, and its replays in a sample, where a call takes `once` seconds."""
+    """Calls in a graph, `most` at most, and replays of it in a sample, when one call takes `once` seconds."""
     calls = next((n for n in CALLS if n * once <= sample_s and n <= most), 1)
     return calls, max(1, min(math.ceil(sample_s / (calls * once)), MOST_REPLAYS))
 
@@ -42,7 +42,7 @@ SECRET = random.SystemRandom()
 
 
 @dataclass
-class Sampled:
+class SegmentSamples:
     """What a segment came to."""
 
     calls: int = 1
@@ -77,7 +77,7 @@ class Sampled:
 class Filling:
     """How far a segment has come."""
 
-    sampled: Sampled
+    sampled: SegmentSamples
     seconds: float
     """What its sound samples have to fill."""
     least: int
@@ -121,9 +121,9 @@ class Filling:
 
 
 def begin_filling(
-    sampled: Sampled, seconds: float, once: float, replays: int, *, cold: bool, judged: bool
+    sampled: SegmentSamples, seconds: float, once: float, replays: int, *, cold: bool, judged: bool
 ) -> Filling:
-    """What a segment needs whose calls take `once` seconds; the samples that are looked at are drawn."""
+    """What a segment needs when a call takes `once` seconds. The judged sample is drawn at random."""
     most = COLD_SAMPLES if cold else MAX_SAMPLES
     least = 1 if once > SLOW_CALL_S else MIN_SAMPLES
     expected = max(least, min(int(seconds / (sampled.calls * replays * once)), most))
@@ -132,7 +132,7 @@ def begin_filling(
 
 @dataclass
 class WarmUp:
-    """What calls before a segment came to, and whether it is known how long one takes."""
+    """Calls before a segment, until it is known how long one takes."""
 
     seconds: float
     """For which they are made at least."""

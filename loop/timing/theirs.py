@@ -100,7 +100,7 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judgin
 
 
 def two(task: ForeignTask, name: str, finished: Sequence[Finished], verdict: Verdict) -> Both:
-    """Ours from the steps so far, beside theirs."""
+    """Our verdict from the steps so far, beside theirs."""
     outputs = outputs_of(finished, MeasureOutput)
     ratios = [
         measurement.ratio
@@ -130,22 +130,22 @@ HEADS = ("answer", "ours", "theirs", "agree")
 
 def line(both: Both) -> tuple[str, ...]:
     """Two verdicts as a row below `HEADS`."""
-    same = {True: "yes", False: "no", None: ""}[both.same]
     ratio = f", {times(both.ratio)}" if both.ratio is not None else ""
     speedup = f", {times(both.theirs.speedup)}" if both.theirs.speedup is not None else ""
+    same = {True: "yes", False: "no", None: ""}[both.same]
     return both.answer, both.ours + ratio, both.theirs.status + speedup, same
 
 
-def reasons(both: Sequence[Both]) -> Iterator[str]:
+def reasons(every: Sequence[Both]) -> Iterator[str]:
     """Below the table: why each side says what it says, and what may be behind a disagreement."""
     whys: dict[tuple[str, str], list[str]] = {}
-    for each in both:
-        for side, why in (("ours", each.ours_why), ("theirs", each.theirs.why)):
+    for both in every:
+        for side, why in (("ours", both.ours_why), ("theirs", both.theirs.why)):
             if why:
-                whys.setdefault((side, why), []).append(each.answer)
+                whys.setdefault((side, why), []).append(both.answer)
     for (side, why), names in whys.items():
-        yield f"{'all' if len(names) == len(both) > 1 else ', '.join(names)}: {side}: {why}"
-    yield from (f"{each.answer}: may be behind it: {cause}" for each in both for cause in each.causes)
+        yield f"{'all' if len(names) == len(every) > 1 else ', '.join(names)}: {side}: {why}"
+    yield from (f"{both.answer}: may be behind it: {cause}" for both in every for cause in both.causes)
 
 
 def section(output: TheirsOutput) -> Section:

@@ -18,7 +18,7 @@ from loop.calls.call import Call, LibraryTerms, step_of
 from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE
 from loop.calls.waits import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
-from loop.timing.samples import Probed, disturbed
+from loop.timing.samples import MemoryProbe, disturbed
 from loop.timing.segment import (
     GPU_PROBED_S,
     GPU_SAMPLE_S,
@@ -29,7 +29,7 @@ from loop.timing.segment import (
     WARM_UP_CALLS,
     WARM_UP_S,
     Filling,
-    Sampled,
+    SegmentSamples,
     WarmUp,
     begin_filling,
     replays_of,
@@ -44,7 +44,7 @@ Windows = list[tuple[int, ...]]
 
 
 class Grid:
-    """Where windows into each input may begin; of a generator all inputs of a call are of the same draw."""
+    """Where windows into each input may begin. All inputs that a generator makes for a call are of one draw."""
 
     def __init__(self, call: Call, device: Device, draw: random.Random) -> None:
         self.call, self.draw = call, draw
@@ -76,7 +76,7 @@ class Grid:
 
     @contextmanager
     def only(self, number: int) -> Iterator[None]:
-        """While it lasts, all calls get one draw of few: the first, or so many after it."""
+        """While it lasts, every call gets the same draw: the first, or the one so many after it."""
         self._only = (self._first + number) % self.call.draws if self.is_few else None
         try:
             yield
@@ -188,38 +188,33 @@ class TimedCall:
         self.peak_bytes = reply.peak_bytes
         self.orders = Orders(self.worker, limit_s, note)
 
-    def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, Sampled]:
+    def segment(self, seconds: float, *, cold: bool, judged: bool) -> Generator[Tick, None, SegmentSamples]:
         """Samples until they fill so many seconds, three at least.
 
         One of them, drawn beforehand from those that are expected, holds the call whose answer is known where it
         is `judged`: no early or late call is safe, and a process that met the values twice could know them.
         """
-        sampled, waits = Sampled(), Waits(self.worker.child.process.pid)
+        sampled, waits = SegmentSamples(), Waits(self.worker.child.process.pid)
         seconds = min(seconds, GPU_SEGMENT_S) if self.replays else seconds
         self.orders.begin()
         try:
             with self.orders.aside():
-                yield from self._fill(sampled, waits, seconds, cold=cold, judged=judged)
+                if self.is_program:
+                    yield from self._run_program(sampled, waits)
+                else:
+                    once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
+                    yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
+                    calls = sampled.calls = self._calls_at_once(once, cold=cold)
+                    filling = begin_filling(sampled, seconds, once, self._replays, cold=cold, judged=judged)
+                    while filling.goes_on:
+                        now = filling.made == filling.place or (filling.late and self._soon())
+                        yield from self._sample(filling, waits, calls, known=filling.to_judge and now, cold=cold)
         finally:
             waits.close()
         reply = yield from self.orders.end()
         sampled.broken = list(reply.broken)
         sampled.writes += [*self.arena.strays(), *reply.writes]
         return sampled
-
-    def _fill(
-        self, sampled: Sampled, waits: Waits, seconds: float, *, cold: bool, judged: bool
-    ) -> Generator[Tick, None, None]:
-        if self.is_program:
-            yield from self._run_program(sampled, waits)
-            return
-        once = yield from self._warm_up(waits, 0.0 if cold else min(WARM_UP_S, seconds))
-        yield from self._see_memory(waits, self._calls_at_once(once, cold=cold))
-        calls = sampled.calls = self._calls_at_once(once, cold=cold)
-        filling = begin_filling(sampled, seconds, once, self._replays, cold=cold, judged=judged)
-        while filling.goes_on:
-            now = filling.made == filling.place or (filling.late and self._soon())
-            yield from self._sample(filling, waits, calls, known=filling.to_judge and now, cold=cold)
 
     def _sample(
         self, filling: Filling, waits: Waits, calls: int, *, known: bool, cold: bool
@@ -256,21 +251,22 @@ class TimedCall:
     def _see_memory(self, waits: Waits, calls: int) -> Generator[Tick, None, None]:
         """Check once whether the variant returns the same buffer for every call of a sample.
 
-        If it does, a sample is one call from then on, because later calls overwrite earlier results.
+        If it does, a sample is one call from then on, because later calls overwrite earlier results. Then results
+        of calls on other inputs begin like the first one, and those of another sample begin otherwise.
         """
         if self.one_memory is not None or not self.returns or calls == 1:
             return
-        first, later = yield from self._results(waits, calls)
-        self.one_memory = first in later and first != (yield from self._results(waits, calls))[0]
-
-    def _results(self, waits: Waits, calls: int) -> Generator[Tick, None, tuple[bytes, set[bytes]]]:
-        """How the first result begins, and how the results of calls on other inputs begin."""
-        windows = self._windows(calls)
-        yield from self._ready(windows, self.grid.turns(None), cold=False)
-        yield from self._timed(waits, calls)
-        yield from self.orders.give(GIVE)
-        begins = [self.arena.output(number)[:COMPARED_BYTES] for number in range(calls)]
-        return begins[0], {text for window, text in zip(windows, begins, strict=True) if window != windows[0]}
+        samples = []
+        for _ in range(2):
+            windows = self._windows(calls)
+            yield from self._ready(windows, self.grid.turns(None), cold=False)
+            yield from self._timed(waits, calls)
+            yield from self.orders.give(GIVE)
+            begins = [self.arena.output(number)[:COMPARED_BYTES] for number in range(calls)]
+            samples.append((windows, begins))
+        (windows, begins), (_, others) = samples
+        later = {text for window, text in zip(windows, begins, strict=True) if window != windows[0]}
+        self.one_memory = begins[0] in later and begins[0] != others[0]
 
     def _soon(self) -> bool:
         """True once in `GIVEN` times, at random."""
@@ -280,7 +276,7 @@ class TimedCall:
         """How often one order makes the ready calls. On a host once: a second pass would meet known values."""
         return self._replays if self.arena.words[CAPTURED] else 1
 
-    def _note(self, sampled: Sampled, whole: float, waited: float | None, calls: int) -> None:
+    def _note(self, sampled: SegmentSamples, whole: float, waited: float | None, calls: int) -> None:
         if self.replays:
             own_s = self.arena.words[OWN_NS] / 1e9
             if not disturbed(whole, waited):
@@ -291,7 +287,7 @@ class TimedCall:
             sampled.waited.append(waited / calls)
 
     def _hand_over(
-        self, sampled: Sampled, calls: int, chosen: int | None, *, bring: bool
+        self, sampled: SegmentSamples, calls: int, chosen: int | None, *, bring: bool
     ) -> Generator[Tick, None, float]:
         """Have results handed over; look at the judged call and at the inputs while the worker stands still.
 
@@ -350,7 +346,7 @@ class TimedCall:
         calls, self._replays = replays_of(once, replayed_s, most)
         return calls
 
-    def _run_program(self, sampled: Sampled, waits: Waits) -> Generator[Tick, None, None]:
+    def _run_program(self, sampled: SegmentSamples, waits: Waits) -> Generator[Tick, None, None]:
         """A program's samples: by its own clock where it has one, else of its whole runs."""
         self.arena.poison(1)
         for number in range(MIN_SAMPLES):
@@ -361,7 +357,7 @@ class TimedCall:
                 yield from self.orders.give(GIVE)
                 sampled.output = self.arena.output(0)
 
-    def probe(self) -> Generator[Tick, None, Probed | None]:
+    def probe(self) -> Generator[Tick, None, MemoryProbe | None]:
         """Shortest seconds of a call on unseen values, and on seen ones; None for a program and for a slow call.
 
         Nothing but the values tells the two apart: both find inputs just written, an output just poisoned and the
@@ -370,7 +366,7 @@ class TimedCall:
         """
         if self.is_program:
             return None
-        waits, drawn = Waits(self.worker.child.process.pid), list[Probed]()
+        waits, drawn = Waits(self.worker.child.process.pid), list[MemoryProbe]()
         self.orders.begin()
         try:
             with self.orders.aside():
@@ -380,20 +376,20 @@ class TimedCall:
                 self._replays = 1  # A second pass would be on values that were seen.
                 for number in range(0 if once > SLOW_CALL_S else 1 + PROBES):
                     with self.grid.only(number):
-                        drawn.append((yield from self._probe(waits, calls)))
+                        windows, turns = self._windows(calls), self.grid.turns(None)
+                        samples: list[tuple[float, bool]] = []
+                        for _ in range(PROBE_CALLS):
+                            yield from self._ready(windows, turns, cold=False)
+                            whole, waited = yield from self._timed(waits, calls)
+                            clean = bool(self.replays) or not disturbed(whole, waited)
+                            samples.append((self._own(whole) / calls, clean))
+                        (fresh_s, first), (again_s, second) = samples[:2]
+                        drawn.append(MemoryProbe(fresh_s, again_s, first and second))
         finally:
             waits.close()
         yield from self.orders.end()
         some = [probe for probe in drawn[1:] if probe.clean] or drawn[1:]
-        return Probed(*map(min, zip(*some, strict=True))) if some else None
-
-    def _probe(self, waits: Waits, calls: int) -> Generator[Tick, None, Probed]:
-        windows, turns, samples = self._windows(calls), self.grid.turns(None), list[tuple[float, bool]]()
-        for _ in range(PROBE_CALLS):
-            yield from self._ready(windows, turns, cold=False)
-            whole, waited = yield from self._timed(waits, calls)
-            samples.append((self._own(whole) / calls, bool(self.replays) or not disturbed(whole, waited)))
-        return Probed(samples[0][0], samples[1][0], samples[0][1] and samples[1][1])
+        return MemoryProbe(*map(min, zip(*some, strict=True))) if some else None
 
     def _own(self, whole: float) -> float:
         """Seconds of a sample by the device's clock, where there is one; else by ours."""

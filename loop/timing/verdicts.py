@@ -171,7 +171,7 @@ def _share_of_mean(values: Sequence[float]) -> float:
 
 
 def allowance(variance: float) -> float:
-    """What the margin is moved by where blocks share a variance: missed in 1 of 1,000 cases."""
+    """How far the margin moves where blocks share a variance: missed in 1 of 1,000 cases."""
     return 3 * math.sqrt(variance)
 
 

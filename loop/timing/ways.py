@@ -27,7 +27,7 @@ OPERATORS = "loop.pytorch.offered"
 
 
 def as_operator(bench: Bench, side: Side, build: Build) -> Side:
-    """The very build of a side, called as an operator. Raises LoopError for a signature that cannot be one."""
+    """The same build of a side, called as an operator. Raises LoopError for a signature that cannot be one."""
     name, variant = side.name, bench.target.variants[side.name]
     assert isinstance(variant, CAbiVariant)
     contract_of(bench.target, name, variant)

@@ -104,12 +104,6 @@ def test_the_smallest_workload_and_the_rule(name: str, expected: str, rule: str,
 
 
 @pytest.mark.slow
-def test_wrong_rows_are_named_for_every_size(bench: Bench) -> None:
-    """Also of the fresh workloads, in the manifest's words."""
-    assert "query rows from 64 on" == explained(debugged(bench, "late_rows", steps=STEPS[:2])).where
-
-
-@pytest.mark.slow
 def test_what_fails_after_many_calls_keeps_values(bench: Bench) -> None:
     """It is right in a fresh process: no size is to blame."""
     found = debugged(bench, "sometimes")
@@ -120,7 +114,7 @@ def test_what_fails_after_many_calls_keeps_values(bench: Bench) -> None:
     assert "smaller ones fail at times, or only after other calls" == one.note
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_budget_ends_a_search_with_what_it_has(bench: Bench) -> None:
     """Ten workloads are not enough: what is found still fails, and is not called the smallest."""
     context = make_context(bench, "long_keys", checks=CHECKS, budget_s=20.0)

@@ -33,7 +33,7 @@ def seen(folder: Path, cache: Path, variant: str, *edit: str) -> tuple[list[str]
     return right, [one.component for one in checked if one.checks.first_failure], missing
 
 
-@pytest.mark.parametrize("variant", ["cpu", "small"])
+@pytest.mark.parametrize("variant", ["cpu", pytest.param("small", marks=pytest.mark.soak)])
 def test_the_components_of_a_right_kernel_are_right(variant: str, tmp_path: Path, build_cache: Path) -> None:
     """All of them, on tiles that are masked, split, turned around and wide."""
     assert (list(PARTS), [], []) == seen(tmp_path, build_cache, variant)

@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from loop.debug.rules import FRESH, LEAST, Case, Search
+from loop.debug.rules import FRESH, LEAST, Case, RuleSearch
 
 WORDS: Case = {"dtype": "float32", "values": "normal", "scale": 1.0, "inputs": "contiguous", "causal": False}
 TWO = [(64, 64), (64, 256), (1, 8), (1, 100), (7, 8), (7, 100), (33, 8), (33, 101), (16, 2048)]
 Kernel = Callable[[Mapping[str, int]], bool]
 
 
-def search(wrong: Kernel, sizes: Sequence[tuple[int, int]] = TWO, seed: int = 0) -> Search:
+def search(wrong: Kernel, sizes: Sequence[tuple[int, int]] = TWO, seed: int = 0) -> RuleSearch:
     """A search that begins with kernels of sizes N and D, with and without `causal`."""
     cases = [
         {**WORDS, "N": n, "D": d, "causal": causal} for (n, d), causal in itertools.product(sizes, (False, True))
     ]
     tried = [(case, wrong(case)) for case in cases]
     most = {"N": 128, "D": 4096}
-    return Search(tried, most, {"causal": (False, True)}, lambda case: True, random.Random(seed))
+    return RuleSearch(tried, most, {"causal": (False, True)}, lambda case: True, random.Random(seed))
 
 
-def walked(found: Search, wrong: Kernel, most: int = 60) -> int:
+def walked(found: RuleSearch, wrong: Kernel, most: int = 60) -> int:
     """Have a search try so many cases at most; how many it tried."""
     for number in range(most):
         case = found.next()

@@ -63,7 +63,7 @@ def test_a_failing_gate_is_answered_by_its_cause(folder: Path) -> None:
     assert rule < then < report.index("Smallest workload") < report.index("<summary>Evidence")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_command_that_is_printed_shows_the_failure(folder: Path) -> None:
     """A workload by its sizes, verified alone; the same seed gives the same values."""
     words = ["--workloads", "B=1 Sq=1 D=1 Sk=2 dtype=float32", "--seed", "3", "--json"]

@@ -14,7 +14,7 @@ from loop.model.measurement import VariantChecks
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.timing import schedule
-from loop.timing.round import Round
+from loop.timing.round import TimingRound
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from loop.workers.program import START_LIMIT_S, WorkerLost
@@ -90,16 +90,16 @@ def test_what_crashes_while_it_is_timed_is_named(bench: Bench) -> None:
 def test_the_processes_of_a_round_end_with_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU each holds memory from its first call on. One set serves two of the three rounds."""
     living: list[int] = []
-    one_round = Round.time
+    one_round = TimingRound.time
 
-    def counted(self: Round, *arguments: object) -> object:
+    def counted(self: TimingRound, *arguments: object) -> object:
         living.append(sum(worker.child.code is None for worker in opened))
         return one_round(self, *arguments)  # type: ignore[arg-type]
 
     opened: list[Worker] = []
     start = Bench.open
     monkeypatch.setattr(Bench, "open", lambda *words: opened.append(worker := start(*words)) or worker)
-    monkeypatch.setattr(Round, "time", counted)
+    monkeypatch.setattr(TimingRound, "time", counted)
     (right,) = make_sides(bench, "right")
     sides = [right, right.renamed("again")]
     finish(schedule.measure(bench, sides, some(bench, "timed"), Terms(3, 60.0, 1, 1e-3)))

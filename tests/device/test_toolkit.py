@@ -9,7 +9,7 @@ from loop.base.processes import finish
 from loop.gate import environment, kernel, toolkit
 from loop.gate.model import TorchOutput
 from loop.profile import inspection
-from loop.profile.inspection import Findings
+from loop.profile.inspection import KernelFindings
 from loop.steps.context import NoArguments
 from tests.device.fakes import FakeGpu, FakeMachine, fake_bench, fake_target
 from tests.projects import loop
@@ -38,7 +38,7 @@ def test_code_that_the_driver_cannot_run_is_not_compiled(old_driver: FakeMachine
         assert str(output.hint).startswith(MEND)
         assert [] == old_driver.compiled
         assert ("torch",) == kernel.usable(context, finish(kernel.builds(context))[0])
-        findings = Findings("sm_90", None)
+        findings = KernelFindings("sm_90", None)
         finish(inspection.compiled(context, {"right"}, findings))
         assert len(old_driver.compiled) == 2
 

@@ -78,9 +78,9 @@ def test_a_process_ends_with_the_last_workload_of_its_side(
     """Those of many sides would fill a GPU."""
     bench = replace(shared, target=write_task(folder, "model"), _nursery=shared.nursery)
     seen: list[str] = []
-    check, close = verification.Checker.check, KeptWorker.close
+    check, close = verification.SideChecker.check, KeptWorker.close
     monkeypatch.setattr(
-        verification.Checker, "check", lambda one, workload: seen.append(one.side.name) or check(one, workload)
+        verification.SideChecker, "check", lambda one, workload: seen.append(one.side.name) or check(one, workload)
     )
     monkeypatch.setattr(KeptWorker, "close", lambda one: seen.append(f"end of {one.side.name}") or close(one))
     first, second, *_ = bench.target.variants

@@ -64,17 +64,17 @@ def test_work_left_on_another_stream_has_to_be_seen_twice(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, times: int, status: str
 ) -> None:
     """A clock tells it, and a machine that was held up between two readings looks alike once."""
-    said, compute = [], verification.Checker._compute
+    said, compute = [], verification.SideChecker._compute
 
     def late(
-        checker: verification.Checker, workload: Workload, layout: Layout, *, once: bool = False
+        checker: verification.SideChecker, workload: Workload, layout: Layout, *, once: bool = False
     ) -> Generator[Tick, None, Check]:
         if workload.name == SMALL and layout == "contiguous" and len(said) < times:
             said.append(workload.name)
             raise Refusal(No("work went on for 33 ms on another stream", cause="left work"))
         return (yield from compute(checker, workload, layout, once=once))
 
-    monkeypatch.setattr(verification.Checker, "_compute", late)
+    monkeypatch.setattr(verification.SideChecker, "_compute", late)
     assert statuses(check(bench, "strides"))[SMALL] == status
 
 

@@ -13,7 +13,7 @@ from loop.workers.bench import Bench
 from tests.targets import build_one
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_scalar_variant_has_nothing_to_hide(build_cache: Path, tmp_path: Path) -> None:
     """Right on a few shapes, and neither sanitizer has a word to say."""
     bundled = project(None, tmp_path)

@@ -20,7 +20,7 @@ from loop.profile import device_counters
 from loop.profile.actions import ProfileTerms
 from loop.profile.model import ParallelismOutput, ProfileOutput
 from loop.steps.context import Context, Task
-from loop.timing.roof import Roof
+from loop.timing.roof import MachineRoof
 from loop.workers.bench import Bench
 from tests import tiny_cuda
 from tests.fake_tools import FakeTool
@@ -102,7 +102,7 @@ def reaching(**rates: float) -> Any:
 
     def measured(*_: Any) -> Any:
         yield from ()
-        return Roof(**rates)
+        return MachineRoof(**rates)
 
     return measured
 

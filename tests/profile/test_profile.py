@@ -13,7 +13,7 @@ from loop.calls.counters import Counters, reason
 from loop.model.target import CAbiVariant
 from loop.model.workloads import expand
 from loop.profile import profile
-from loop.profile.profile import Report, compiler_report, count, vector_share
+from loop.profile.profile import VectorReport, compiler_report, count, vector_share
 from loop.workers.bench import Bench
 from loop.workers.worker_messages import CountCalls, Counts, Prepare
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
@@ -38,11 +38,11 @@ def small(tmp_path: Path, build_cache: Path) -> Iterator[Bench]:
         yield made
 
 
-def report(bench: Bench, name: str, build_id: str = "abc") -> Report:
+def report(bench: Bench, name: str, build_id: str = "abc") -> VectorReport:
     """The compiler's report on a variant."""
     variant = bench.target.variants[name]
     assert isinstance(variant, CAbiVariant)
-    found: Report = finish(compiler_report(bench, variant, build_id))
+    found: VectorReport = finish(compiler_report(bench, variant, build_id))
     return found
 
 

@@ -185,7 +185,7 @@ def test_a_gate_that_is_too_wide_is_told_so(tmp_path: Path, build_cache: Path) -
     assert output.message.startswith(f"killed {output.killed} of {output.total}; survived: ")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_what_no_input_of_the_target_tells_is_reported_and_fails_nothing(
     tmp_path: Path, build_cache: Path
 ) -> None:

@@ -18,7 +18,7 @@ from loop.steps.context import Result
 from loop.timing import against_known_good, schedule, verdicts
 from loop.timing.against_known_good import CompareTerms, compare
 from loop.timing.model import CompareOutput
-from loop.timing.samples import Probed, Timings
+from loop.timing.samples import MemoryProbe, Timings
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from tests.makers import make_check, make_finished
@@ -202,7 +202,7 @@ def slow_clock(timings: Timings) -> None:
 
 def good_memory(timings: Timings) -> None:
     """A call that was much quicker on values it had just seen."""
-    timings.probes["right", SMALL] = [Probed(1e-3, 1e-5)]
+    timings.probes["right", SMALL] = [MemoryProbe(1e-3, 1e-5)]
 
 
 @pytest.mark.parametrize(

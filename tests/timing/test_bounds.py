@@ -5,7 +5,7 @@ import pytest
 from loop.model.dtypes import Dtype
 from loop.timing.bounds import (
     Ceiling,
-    Moved,
+    MovedBytes,
     below_empty_call,
     beyond_arithmetic,
     beyond_gpu_memory,
@@ -34,9 +34,9 @@ REACHED = (
 MEASURED = Ceiling(10 * GB, 2.0, "measured here on 1 thread, from 4 MB")
 
 
-def moved(megabytes: float, *, declared: bool = True) -> Moved:
+def moved(megabytes: float, *, declared: bool = True) -> MovedBytes:
     """So many million bytes, which the manifest declares."""
-    return Moved(megabytes * 1e6, declared)
+    return MovedBytes(megabytes * 1e6, declared)
 
 
 def test_a_call_shorter_than_an_empty_one_is_not() -> None:

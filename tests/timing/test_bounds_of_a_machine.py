@@ -14,7 +14,7 @@ from loop.model.dtypes import Dtype
 from loop.model.measurement import Measurement
 from loop.timing import bounds
 from loop.timing.bounds import impossible
-from loop.timing.roof import Roof, measure_roof
+from loop.timing.roof import MachineRoof, measure_roof
 from loop.workers.bench import Bench
 from tests.makers import make_measurement, make_workload
 from tests.targets import compiled, open_bench, write_target
@@ -74,7 +74,7 @@ def test_more_operations_than_the_vector_units_do_are_impossible(bench: Bench) -
 
 def test_a_roof_that_was_measured_badly_accuses_nobody(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A low figure is measured again; the highest of several counts."""
-    low, high = Roof(1e9, 1e9, 1e9, 1e9), Roof(1e12, 1e12, 1e12, 1e12)
+    low, high = MachineRoof(1e9, 1e9, 1e9, 1e9), MachineRoof(1e12, 1e12, 1e12, 1e12)
     figures = iter([low, low, low, high])
 
     def measured(*_: object) -> Iterator[None]:

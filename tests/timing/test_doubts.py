@@ -5,7 +5,7 @@ import pytest
 from loop.model.measurement import BASELINE
 from loop.timing import doubts
 from loop.timing.doubts import clock_lies, remembers, wrong_while_timed
-from loop.timing.samples import Probed, Timings
+from loop.timing.samples import MemoryProbe, Timings
 from loop.timing.verdicts import invalid
 from tests.makers import make_check
 
@@ -35,31 +35,35 @@ US, MS = 1e-6, 1e-3
 )
 def test_what_the_cache_and_noise_explain_is_no_memory(probes: list[tuple[float, float]]) -> None:
     """Twice as quick and microseconds less, in most processes: else nothing is said."""
-    assert "" == remembers([Probed(*times) for times in probes])
+    assert "" == remembers([MemoryProbe(*times) for times in probes])
 
 
 def test_a_variant_that_is_quicker_on_what_it_has_seen_remembers() -> None:
     """The lesser difference of two processes is told."""
-    said = remembers([Probed(900 * US, 20 * US), Probed(50 * US, 10 * US)])
+    said = remembers([MemoryProbe(900 * US, 20 * US), MemoryProbe(50 * US, 10 * US)])
     assert "it remembers results: 50.0 us on values it had not seen, 10.0 us on the same again" == said
 
 
 def test_a_process_that_was_interrupted_hides_no_memory() -> None:
     """Two of three show it: the one in which the second call took longer is no excuse."""
-    said = remembers([Probed(900 * US, 20 * US), Probed(4564 * US, 7931 * US), Probed(50 * US, 10 * US)])
+    said = remembers(
+        [MemoryProbe(900 * US, 20 * US), MemoryProbe(4564 * US, 7931 * US), MemoryProbe(50 * US, 10 * US)]
+    )
     assert said.startswith("it remembers results: 50.0 us")
 
 
-@pytest.mark.parametrize("others", [[], [Probed(20 * US, 19 * US, clean=False)]], ids=["alone", "one as quick"])
-def test_processes_that_waited_accuse_only_together(others: list[Probed]) -> None:
+@pytest.mark.parametrize(
+    "others", [[], [MemoryProbe(20 * US, 19 * US, clean=False)]], ids=["alone", "one as quick"]
+)
+def test_processes_that_waited_accuse_only_together(others: list[MemoryProbe]) -> None:
     """Where every process waited for a core, each has to show it."""
-    waited = [Probed(1880 * US, 624 * US, clean=False)] * 2
+    waited = [MemoryProbe(1880 * US, 624 * US, clean=False)] * 2
     assert bool(others) != bool(remembers([*waited, *others]))
 
 
 def test_a_variant_is_not_accused_of_what_its_baseline_shows_too() -> None:
     """Then the machine is the cause, or the baseline; neither is the variant's."""
-    quick = [Probed(900 * US, 20 * US)] * 3
+    quick = [MemoryProbe(900 * US, 20 * US)] * 3
     timings = Timings(probes={(BASELINE, "w"): quick, ("new", "w"): quick, ("new", "other"): quick})
     found = doubts._noticed(timings, "baseline", {"new": "new"}, {})
     assert [("new", "other")] == [(one.variant, one.workload) for one in found]

@@ -6,7 +6,7 @@ from loop.model.measurement import DeviceReading, Segment
 from loop.timing.doubts import _elsewhere, defers, unproven
 from loop.timing.samples import (
     Drop,
-    Proof,
+    JudgedSample,
     Timings,
     charged,
     counted,
@@ -172,15 +172,15 @@ def test_what_is_computed_in_its_place_is_never_charged() -> None:
     ("proofs", "found"),
     [
         ([], None),
-        ([Proof(1e-3, 1)], (1e-6, 1e-3)),
-        ([Proof(1e-3, 1), Proof(2e-3, 1)], (1e-6, 1e-3)),
-        ([Proof(1e-3, 1), Proof(2e-6, 1)], None),
-        ([Proof(15e-6, 1)], None),
-        ([Proof(15e-6, 100)], (1e-6, 15e-6)),
+        ([JudgedSample(1e-3, 1)], (1e-6, 1e-3)),
+        ([JudgedSample(1e-3, 1), JudgedSample(2e-3, 1)], (1e-6, 1e-3)),
+        ([JudgedSample(1e-3, 1), JudgedSample(2e-6, 1)], None),
+        ([JudgedSample(15e-6, 1)], None),
+        ([JudgedSample(15e-6, 100)], (1e-6, 15e-6)),
     ],
 )
 def test_a_right_result_vouches_for_calls_as_quick_as_its_own(
-    proofs: list[Proof], found: tuple[float, float] | None
+    proofs: list[JudgedSample], found: tuple[float, float] | None
 ) -> None:
     """One quick call is enough, and a few microseconds are the clock's; who was never judged is not doubted."""
     timings = Timings(segments=[make_segment((1e-6,) * 5)], proofs={("new", "w"): proofs})
@@ -193,5 +193,7 @@ def test_a_right_result_vouches_for_calls_as_quick_as_its_own(
 def test_slow_proofs_accuse_nobody_on_a_busy_machine(waited: float, *, accused: bool) -> None:
     """Where other programs disturb the baseline too, slow calls are the machine's."""
     library = make_segment((1e-6,) * 5, (waited,) * 5, side="baseline")
-    timings = Timings(segments=[library, make_segment((1e-6,) * 5)], proofs={("new", "w"): [Proof(1e-3, 1)]})
+    timings = Timings(
+        segments=[library, make_segment((1e-6,) * 5)], proofs={("new", "w"): [JudgedSample(1e-3, 1)]}
+    )
     assert accused == bool(_elsewhere(timings, "new", "w")["foresees"])
