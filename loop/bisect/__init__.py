@@ -2,7 +2,7 @@
 
 Begin in `search`: what to observe next, and when the answer is known. It is pure: it knows commits by number and
 never measures. It follows from the journal alone, so an interrupted search goes on from what it kept.
-- `latency` and `runs` say what observations mean: log ratios of pairs, or runs that pass or fail (`evidence`).
+- `latency` and `runs` say what observations mean: log ratios of pairs, or runs that pass or fail.
 - `candidates` lists the commits. Those whose builds read the same are one kernel.
 - `gate` asks first whether the bad end is slower or wrong today, and on which workloads.
 - `hunt` runs one search from its first try to its answer, and goes into the merge that is to blame. `command` and

@@ -72,21 +72,21 @@ def _wrong(context: Context, *, emulated: bool) -> Iterator[Regression]:
     latest = context.latest("kernel.emulate" if emulated else "kernel.verify")
     checked = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
     size = partial(operations, context.bench.target)
-    for one in checked:
-        failed = {check.workload.name: check.workload for check in one.checks if not check.passed}
+    for variant in checked:
+        failed = {check.workload.name: check.workload for check in variant.checks if not check.passed}
         if failed:
             places = sorted(failed.values(), key=size)
-            yield Regression(one.variant, "correctness", tuple(places[:PLACES]), emulated)
+            yield Regression(variant.variant, "correctness", tuple(places[:PLACES]), emulated)
 
 
 def _slower(context: Context) -> Iterator[Regression]:
     latest = context.latest("kernel.compare")
     verdicts = CompareOutput.model_validate(latest, strict=False).verdicts if latest else ()
-    found: dict[str, list[str]] = {}
-    for one in verdicts:
-        if isinstance(one, SpeedVerdict) and one.against == "known_good" and one.verdict == "slower":
-            found.setdefault(one.variant, []).append(one.workload)
-    for variant, names in found.items():
+    slower: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if isinstance(verdict, SpeedVerdict) and verdict.against == "known_good" and verdict.verdict == "slower":
+            slower.setdefault(verdict.variant, []).append(verdict.workload)
+    for variant, names in slower.items():
         yield Regression(variant, "latency", tuple(w for w in _workloads(context) if w.name in names))
 
 
@@ -94,7 +94,7 @@ def _risen(context: Context) -> Iterator[Regression]:
     latest = context.latest("kernel.resources")
     if latest:
         output = ResourcesOutput.model_validate(latest, strict=False)
-        for variant in dict.fromkeys(one.variant for one in output.risen):
+        for variant in dict.fromkeys(kernel.variant for kernel in output.risen):
             yield Regression(variant, "resources", architecture=output.device)
 
 
@@ -102,15 +102,15 @@ def _workloads(context: Context, *, emulated: bool = False) -> list[Workload]:
     """Everything that is verified, by a GPU's types where it is emulated."""
     sets = [*context.task.plan.workloads, *extra_sets(context), *other_sets(context)]
     every = distinct(workloads(context, sets, device="cuda" if emulated else None))
-    return [one for one in every if not (emulated and too_much(context.bench.target, one))]
+    return [workload for workload in every if not (emulated and too_much(context.bench.target, workload))]
 
 
-def lines(context: Context, one: Regression) -> tuple[list[Line], str]:
+def lines(context: Context, regression: Regression) -> tuple[list[Line], str]:
     """Lines of commits from where it was good to the checkout, the shortest first; why there is none."""
-    if not isinstance(context.bench.target.variants.get(one.variant), CAbiVariant):
+    if not isinstance(context.bench.target.variants.get(regression.variant), CAbiVariant):
         return [], "commits of compiled variants alone are built; `loop bisect --probe exit -- COMMAND` takes any"
-    ends, uncommitted = _good_ends(context, one)
-    found: list[Line] = []
+    ends, uncommitted = _good_ends(context, regression)
+    ready: list[Line] = []
     why = "the sources of the sessions that found it good were not committed" if uncommitted and not ends else ""
     for commit in ends:
         try:
@@ -118,33 +118,35 @@ def lines(context: Context, one: Regression) -> tuple[list[Line], str]:
         except LoopError as error:
             why = why or error.message
             continue
-        found += [line] if line.candidates else []
-        if len(found) == ENDS:
+        ready += [line] if line.candidates else []
+        if len(ready) == ENDS:
             break
-    return found, why or "no earlier session found it good"
+    return ready, why or "no earlier session found it good"
 
 
-def _good_ends(context: Context, one: Regression) -> tuple[list[str], bool]:
+def _good_ends(context: Context, regression: Regression) -> tuple[list[str], bool]:
     """Commits at which it was good, or on which a checkout stood that was, the last first; whether one was good.
 
     What was not committed then may have made it good: a search tries its good end first.
     """
     nvcc = context.task.machine.nvcc
     bad = wrong_builds(context.past.sessions)
-    good = [row for row in reversed(context.past.sessions) if was_good(row, one, nvcc)]
-    good = [row for row in good if one.metric == "resources" or not row.has_build(one.variant, bad)]
+    good = [row for row in reversed(context.past.sessions) if was_good(row, regression, nvcc)]
+    good = [row for row in good if regression.metric == "resources" or not row.has_build(regression.variant, bad)]
     ends = [row.commit or row.base for row in good]
-    known = context.past.known_good.get(one.variant) if one.metric == "latency" else None
+    known = context.past.known_good.get(regression.variant) if regression.metric == "latency" else None
     commits = dict.fromkeys(commit for commit in (known.commit if known else None, *ends) if commit)
     return list(commits), bool(good or known)
 
 
-def was_good(row: SessionRow, one: Regression, nvcc: str | None) -> bool:
+def was_good(row: SessionRow, regression: Regression, nvcc: str | None) -> bool:
     """Whether a session found the variant good, in what is the matter with it now; `nvcc`: today's release."""
-    if one.metric == "resources":
-        return (one.variant, one.architecture) in row.resources and row.environment.cuda == nvcc
-    timed = one.metric == "correctness" or (row.status == "passed" and one.variant not in row.regressed)
-    return timed and was_right(row, one.variant, emulated=one.emulated)
+    if regression.metric == "resources":
+        return (regression.variant, regression.architecture) in row.resources and row.environment.cuda == nvcc
+    timed = regression.metric == "correctness" or (
+        row.status == "passed" and regression.variant not in row.regressed
+    )
+    return timed and was_right(row, regression.variant, emulated=regression.emulated)
 
 
 def was_right(row: SessionRow, variant: str, *, emulated: bool) -> bool:
@@ -169,16 +171,16 @@ class Searched(Model):
 
 def bisect(context: Context, arguments: Searched) -> Working[BisectOutput]:
     """Search from where the first variant that regressed was good to the checkout, for the commit that did it."""
-    found = regressions(context)
+    regressed = regressions(context)
     missing: list[str] = []
     hint = None
-    for place, one in enumerate(found):
-        ends, why = lines(context, one)
+    for place, regression in enumerate(regressed):
+        ends, why = lines(context, regression)
         if ends:
-            rest = [f"a search for why {other.what}: one at a time" for other in found[place + 1 :]]
-            return (yield from _searched(context, one, ends, [*missing, *rest], arguments.width))
-        missing.append(f"a search for why {one.what}: {why}")
-        hint = hint or f"name a good revision: {_command(context, one, 'REV')}"
+            rest = [f"a search for why {other.what}: one at a time" for other in regressed[place + 1 :]]
+            return (yield from _searched(context, regression, ends, [*missing, *rest], arguments.width))
+        missing.append(f"a search for why {regression.what}: {why}")
+        hint = hint or f"name a good revision: {_command(context, regression, 'REV')}"
     message = missing[0] if missing else "nothing has regressed"
     nothing = BisectOutput(
         ok=True, message=message, hint=hint, not_exercised=tuple(missing), nothing_done=bool(missing)
@@ -187,57 +189,64 @@ def bisect(context: Context, arguments: Searched) -> Working[BisectOutput]:
 
 
 def _searched(
-    context: Context, one: Regression, ends: Sequence[Line], missing: Sequence[str], width: int
+    context: Context, regression: Regression, ends: Sequence[Line], missing: Sequence[str], width: int
 ) -> Working[BisectOutput]:
     """The answer from the last good end; from one before it, where what fails failed there already."""
     begun, ran = time.monotonic(), list[JobRun]()
     try:
         for line in ends:
-            answer = yield from _in_time(_search(context, one, line, width, ran), context, one, line, begun)
+            answer = yield from _in_time(
+                _search(context, regression, line, width, ran), context, regression, line, begun
+            )
             if answer.outcome in ANSWERS or line.ends[-1].commit in answer.skipped:
                 break
     except LoopError as error:
         failed = BisectOutput(ok=False, message=error.message, hint=error.hint, not_exercised=tuple(missing))
         return Result(failed.model_copy(update={"jobs": tuple(ran)}))
-    return Result(_output(context, one, answer, missing).model_copy(update={"jobs": tuple(ran)}))
+    return Result(_output(context, regression, answer, missing).model_copy(update={"jobs": tuple(ran)}))
 
 
 def _in_time(
-    working: Generator[Tick, None, BisectAnswer], context: Context, one: Regression, line: Line, begun: float
+    working: Generator[Tick, None, BisectAnswer],
+    context: Context,
+    regression: Regression,
+    line: Line,
+    begun: float,
 ) -> Generator[Tick, None, BisectAnswer]:
     """The same; raises WorkFailed when the step's time is over, with the command that goes on."""
 
     def see(tick: Tick) -> Tick:
         if time.monotonic() - begun > context.budget_s:
             raise WorkFailed(
-                f"{one.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
-                hint=f"it goes on with: {_command(context, one, line.good.short)}",
+                f"{regression.what}: no commit named within {context.budget_s:g} s; what was observed is kept",
+                hint=f"it goes on with: {_command(context, regression, line.good.short)}",
             )
         return tick
 
     return watching(working, see)
 
 
-def _command(context: Context, one: Regression, good: str) -> str:
-    signature, words = context.bench.target.signature, ["--variant", one.variant, "--metric", one.metric]
-    words += [word for w in one.workloads for word in ("--workloads", spelled(entry_of(signature, w)))]
+def _command(context: Context, regression: Regression, good: str) -> str:
+    signature = context.bench.target.signature
+    words = ["--variant", regression.variant, "--metric", regression.metric]
+    words += [word for w in regression.workloads for word in ("--workloads", spelled(entry_of(signature, w)))]
     return context.command("bisect", *words, "--seed", str(context.task.seed), "--good", good)
 
 
 def _search(
-    context: Context, one: Regression, line: Line, width: int, ran: list[JobRun]
+    context: Context, regression: Regression, line: Line, width: int, ran: list[JobRun]
 ) -> Generator[Tick, None, BisectAnswer]:
-    campaign, metric = context.task.campaign, one.metric
+    campaign, metric = context.task.campaign, regression.metric
     with ExitStack() as stack:
         if campaign.executor and metric != "resources":
             terms = ProbeTask(
-                variant=one.variant,
+                variant=regression.variant,
                 metric=metric,
-                emulated=one.emulated,
-                compiler=compiler_of(context.bench.target, one.variant, emulated=one.emulated),
+                emulated=regression.emulated,
+                compiler=compiler_of(context.bench.target, regression.variant, emulated=regression.emulated),
                 device=context.bench.device,
                 threads=context.bench.threads,
-                workloads=one.workloads,
+                workloads=regression.workloads,
                 seed=context.task.seed,
                 candidate=line.candidates[-1],
                 against=line.good,
@@ -248,13 +257,21 @@ def _search(
             return (yield from stack.enter_context(jobs).run())
         trees = stack.enter_context(own_trees(line, "session", width))
         hunt = kernel_hunt(
-            context.bench, line, trees, one.variant, one.metric, one.workloads, context.task.seed,
-            emulated=one.emulated,
-        )  # fmt: skip
+            context.bench,
+            line,
+            trees,
+            regression.variant,
+            regression.metric,
+            regression.workloads,
+            context.task.seed,
+            emulated=regression.emulated,
+        )
         return (yield from hunt.run())
 
 
-def _output(context: Context, one: Regression, answer: BisectAnswer, missing: Sequence[str]) -> BisectOutput:
+def _output(
+    context: Context, regression: Regression, answer: BisectAnswer, missing: Sequence[str]
+) -> BisectOutput:
     names = ", ".join(f"{culprit.short} ({culprit.subject})" for culprit in (*answer.culprits, *answer.range))
     what = f"{answer.outcome.replace('_', ' ')} {names}".strip()
     log = ""
@@ -263,11 +280,11 @@ def _output(context: Context, one: Regression, answer: BisectAnswer, missing: Se
         write_atomic(Path(log), answer.log)
     return BisectOutput(
         ok=answer.outcome in ("culprit", "several", "no_regression"),
-        message=f"{one.variant}, {one.metric}: {what}; {answer.why}",
+        message=f"{regression.variant}, {regression.metric}: {what}; {answer.why}",
         not_exercised=tuple(missing),
-        learned=(f"{one.variant} regressed with {names}.",) if answer.culprits else (),
-        variant=one.variant,
-        metric=one.metric,
+        learned=(f"{regression.variant} regressed with {names}.",) if answer.culprits else (),
+        variant=regression.variant,
+        metric=regression.metric,
         answer=answer,
         log=log,
     )

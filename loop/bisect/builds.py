@@ -129,13 +129,13 @@ class Builder:
         if not self.made and self.good is not None and self._missing([self.good]):
             yield from self._build(self.good, self.trees[0])
             missing = self._missing(needed)
-        more = [one for one in self._missing(ahead) if one not in missing]
+        more = [candidate for candidate in self._missing(ahead) if candidate not in missing]
         beside = [*missing, *more][: len(self.trees)]
         rest = missing[len(self.trees) :]
-        jobs = [self._build(one, tree) for one, tree in zip(beside, self.trees, strict=False)]
+        jobs = [self._build(candidate, tree) for candidate, tree in zip(beside, self.trees, strict=False)]
         yield from together(jobs, len(jobs))
-        for one in rest:
-            yield from self._build(one, self.trees[0])
+        for candidate in rest:
+            yield from self._build(candidate, self.trees[0])
 
     @property
     def _limit(self) -> float:
@@ -145,8 +145,12 @@ class Builder:
 
     def _missing(self, wanted: Sequence[Candidate]) -> list[Candidate]:
         """Those that were not tried; of several with one tree the first."""
-        keys = {self._key(one): one for one in reversed(wanted)}
-        return [one for key, one in reversed(keys.items()) if key not in self.made and key not in self.broken]
+        keys = {self._key(candidate): candidate for candidate in reversed(wanted)}
+        return [
+            candidate
+            for key, candidate in reversed(keys.items())
+            if key not in self.made and key not in self.broken
+        ]
 
     def _build(self, candidate: Candidate, tree: Tree) -> Generator[Tick, None, None]:
         """Build a candidate in a worktree, or note why that cannot be done."""
@@ -160,7 +164,7 @@ class Builder:
         folder = self._place(candidate, tree)
         variant = self._recipe(folder)
         try:
-            made = yield from build.build(
+            library = yield from build.build(
                 self.variant,
                 variant,
                 folder,
@@ -177,9 +181,9 @@ class Builder:
                 raise WorkFailed(failed.message, failed.hint) from failed
             lacks = tree.lacks() if candidate.commit != UNCOMMITTED else ""
             raise Untestable("; ".join(filter(None, (f"does not build: {failed.message}", lacks)))) from failed
-        self.compiled += not made.cached
+        self.compiled += not library.cached
         self._note(variant, folder)
-        return made
+        return library
 
     def _note(self, variant: Buildable, folder: Path) -> None:
         """Remember what a build read; of links also where they lead."""
@@ -208,9 +212,9 @@ class Builder:
                 path.write_bytes(manifest())
                 try:
                     target = read_file(path, Target).value
-                    told = target.model_dump(mode="json", include={"tuning", "devices"})
+                    terms = target.model_dump(mode="json", include={"tuning", "devices"})
                     variant = target.variants[self.variant].model_dump(mode="json", exclude={"title"})
-                    self.recipes[blob] = json.dumps([told, variant], sort_keys=True)
+                    self.recipes[blob] = json.dumps([terms, variant], sort_keys=True)
                 except (LoopError, KeyError):
                     self.recipes[blob] = blob
         return self.recipes[blob]

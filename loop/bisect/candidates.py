@@ -51,9 +51,9 @@ class Line:
         """The good end and every candidate: index 0 is the good end."""
         return (self.good, *self.candidates)
 
-    def before(self, one: Candidate) -> Candidate:
+    def before(self, candidate: Candidate) -> Candidate:
         """The good end or candidate before a candidate."""
-        return self.ends[self.ends.index(one) - 1]
+        return self.ends[self.ends.index(candidate) - 1]
 
     @property
     def groups(self) -> list[int]:
@@ -123,8 +123,8 @@ def earlier(line: Line) -> Line | None:
 
 def with_branches(line: Line, run: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """A run of the line's commits, oldest first, with all that the merges among them brought."""
-    committed = [one for one in run if one.commit != UNCOMMITTED]
-    if not any(one.merge for one in committed):
+    committed = [candidate for candidate in run if candidate.commit != UNCOMMITTED]
+    if not any(candidate.merge for candidate in committed):
         return tuple(run)
     brought = history.between(line.top, (line.before(run[0]).commit, *line.known), committed[-1].commit)
     return (*_candidates(line.folder, line.top, brought, whole=line.whole), *run[len(committed) :])
@@ -134,20 +134,20 @@ def _candidates(folder: Path, top: Path, commits: Sequence[Commit], *, whole: bo
     """Commits as candidates."""
     inside = os.path.relpath(folder.resolve(), top)
     place = "" if inside == "." else inside
-    names = [name for one in commits for name in (one.hash, *one.parents[:1])]
+    names = [name for commit in commits for name in (commit.hash, *commit.parents[:1])]
     trees = history.trees_of(top, place, names)
-    told = history.trees_of(top, "", names) if whole and place else trees
+    whole_trees = history.trees_of(top, "", names) if whole and place else trees
     return [
         Candidate(
-            commit=one.hash,
-            subject=one.subject,
-            author=one.author,
-            when=one.when,
-            merge=one.merge,
-            touches=not one.parents or trees[one.hash] != trees[one.parents[0]],
-            tree=content_hash(told[one.hash]),
+            commit=commit.hash,
+            subject=commit.subject,
+            author=commit.author,
+            when=commit.when,
+            merge=commit.merge,
+            touches=not commit.parents or trees[commit.hash] != trees[commit.parents[0]],
+            tree=content_hash(whole_trees[commit.hash]),
         )
-        for one in commits
+        for commit in commits
     ]
 
 
@@ -193,18 +193,18 @@ def kernels(line: Line, builder: Builder) -> tuple[str, ...]:
     Until something was built, and of a commit that does not build, that is the folder's tree.
     """
     if not builder.read or builder.untold:
-        return tuple(one.tree for one in line.ends)
-    held, found = Held(), list[str]()
+        return tuple(candidate.tree for candidate in line.ends)
+    held, names = Held(), list[str]()
     manifest = _path(line, MANIFEST)
     counts = {manifest, *_with_folders(_path(line, name) for name in builder.read)}
-    for one, changed in zip(line.ends, _changes(line), strict=True):
+    for candidate, changed in zip(line.ends, _changes(line), strict=True):
         held |= {path: changed[path] for path in changed.keys() & counts}
         blob = held.get(manifest, "")
-        recipe = builder.recipe_of(functools.partial(_text, line, one.commit, blob), blob) if blob else ""
+        recipe = builder.recipe_of(functools.partial(_text, line, candidate.commit, blob), blob) if blob else ""
         rest = sorted((path, what) for path, what in held.items() if what and path != manifest)
         name = content_hash([recipe, *(text for row in rest for text in row)])
-        found.append(one.tree if builder.fails(one) else name)
-    return tuple(found)
+        names.append(candidate.tree if builder.fails(candidate) else name)
+    return tuple(names)
 
 
 def _path(line: Line, name: str) -> str:
@@ -214,12 +214,12 @@ def _path(line: Line, name: str) -> str:
 
 def _with_folders(paths: Iterable[str]) -> set[str]:
     """Paths and all folders that they lie in: one of these may be a submodule, or a link."""
-    found: set[str] = set()
+    whole: set[str] = set()
     for path in paths:
-        while path not in found and path not in ("", "/"):
-            found.add(path)
+        while path not in whole and path not in ("", "/"):
+            whole.add(path)
             path = os.path.dirname(path)
-    return found
+    return whole
 
 
 def sources(line: Line, builder: Builder) -> list[str]:
@@ -237,7 +237,7 @@ def _text(line: Line, commit: str, blob: str) -> bytes:
 
 def _changes(line: Line) -> Iterable[Mapping[str, str]]:
     """What the good end holds, and what each candidate has in its place."""
-    committed = tuple(one.commit for one in line.ends if one.commit != UNCOMMITTED)
+    committed = tuple(candidate.commit for candidate in line.ends if candidate.commit != UNCOMMITTED)
     changes = _committed(line.top, committed)
     return changes if len(committed) == len(line.ends) else (*changes, dict(line.edited))
 

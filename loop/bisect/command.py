@@ -163,20 +163,22 @@ def _judged(
     """Workloads of these sets that the variant takes, and the target's sets with others that it takes."""
     takes, dtype = target.variants[variant], target.dtypes[device]
     chosen = expand(target, sets, dtype, seed)
-    judged = tuple(one for one in chosen if accepts(takes, one)) or chosen
-    judged = tuple(one for one in judged if not (emulated and too_much(target, one)))
-    names = {one.name for one in judged}
+    judged = tuple(workload for workload in chosen if accepts(takes, workload)) or chosen
+    judged = tuple(workload for workload in judged if not (emulated and too_much(target, workload)))
+    names = {workload.name for workload in judged}
     others = {
-        name: [one for one in expand(target, [name], dtype, seed) if one.name not in names]
+        name: [workload for workload in expand(target, [name], dtype, seed) if workload.name not in names]
         for name in target.workloads
     }
-    return judged, tuple(name for name, more in others.items() if any(accepts(takes, one) for one in more))
+    return judged, tuple(
+        name for name, more in others.items() if any(accepts(takes, workload) for workload in more)
+    )
 
 
 def _resources(request: BisectRequest, setting: Setting, device: Device, stack: ExitStack) -> Hunt:
     """A search for what made its kernels take more."""
-    made = {n: one for n, one in setting.target.variants.items() if isinstance(one, CAbiVariant)}
-    chosen = [n for n, one in made.items() if made_by_nvcc(one.build) and request.variant in (n, None)]
+    compiled = {n: variant for n, variant in setting.target.variants.items() if isinstance(variant, CAbiVariant)}
+    chosen = [n for n, variant in compiled.items() if made_by_nvcc(variant.build) and request.variant in (n, None)]
     if len(chosen) != 1:
         raise UsageError("resources are those of one variant that nvcc compiles", hint="--variant NAME")
     bench = stack.enter_context(open_bench(setting, device, choose_threads(request.threads)))
@@ -184,7 +186,7 @@ def _resources(request: BisectRequest, setting: Setting, device: Device, stack: 
     return resource_hunt(bench, line, stack.enter_context(own_trees(line, "trial", request.width)), chosen[0])
 
 
-def line_of(request: BisectRequest, setting: Setting, one: Regression) -> Line:
+def line_of(request: BisectRequest, setting: Setting, regression: Regression) -> Line:
     """The line from the good revision, or from the last session that found the variant good at another commit.
 
     Raises LoopError where there is none.
@@ -193,13 +195,15 @@ def line_of(request: BisectRequest, setting: Setting, one: Regression) -> Line:
     if request.good:
         return read_line(folder, request.good, request.bad)
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK, target=setting.target.name)
-    good = [row for row in rows if was_good(row, one, machine().nvcc)]
+    good = [row for row in rows if was_good(row, regression, machine().nvcc)]
     ends = (row.commit or row.base for row in reversed(good))
-    for commit in dict.fromkeys(one for one in ends if one):
+    for commit in dict.fromkeys(filter(None, ends)):
         with contextlib.suppress(LoopError):
             return read_line(folder, commit, request.bad)
-    why = f"no good revision to begin from, and no session found {one.variant} good at another commit"
-    raise UsageError(why, hint=f"loop bisect --variant {one.variant} --metric {one.metric} --good REV")
+    why = f"no good revision to begin from, and no session found {regression.variant} good at another commit"
+    raise UsageError(
+        why, hint=f"loop bisect --variant {regression.variant} --metric {regression.metric} --good REV"
+    )
 
 
 def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> str:
@@ -207,7 +211,7 @@ def choose_variant(request: BisectRequest, setting: Setting, device: Device) -> 
     named = [request.variant] if request.variant else ()
     there = choose_variants(named, setting.target, device) or choose_emulated(named, setting.target, device)
     every = setting.target.variants
-    compiled, python = ([n for n in there if isinstance(every[n], one)] for one in (CAbiVariant, PythonVariant))
+    compiled, python = ([n for n in there if isinstance(every[n], kind)] for kind in (CAbiVariant, PythonVariant))
     built = compiled or python
     if len(built) != 1:
         what = f"several ({', '.join(built)})" if built else "none"
@@ -252,7 +256,7 @@ def where_you_stand(line: Line, tree: Worktree) -> Worktree:
 
 def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAnswer:
     """Search to the end, saying how it stands. Raises Stopped when it is interrupted or out of time."""
-    begun, shown, told = time.monotonic(), 0, False
+    begun, shown, announced = time.monotonic(), 0, False
     with contextlib.closing(hunt.run()) as working, flagged():
         while True:
             check()
@@ -264,9 +268,9 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
                 raise failure.then("run the same command again: it goes on") from failure
             passed = time.monotonic() - begun
             screen.status(f"  {tick.note} ({seconds_text(passed)})")
-            if hunt.builder is not None and hunt.builder.read and not told and len(hunt.builder.made) > 1:
+            if hunt.builder is not None and hunt.builder.read and not announced and len(hunt.builder.made) > 1:
                 screen.say(changing(hunt))
-                told = True
+                announced = True
             while shown < len(hunt.probes):
                 shown += 1
                 screen.say(standing(shown, hunt.probes[shown - 1], passed))
@@ -276,9 +280,9 @@ def follow(hunt: Hunt, budget_minutes: float | None, screen: Screen) -> BisectAn
 
 def standing(number: int, last: Probe, passed: float) -> str:
     """A line after each probe: what it said, and how much has been done."""
-    said = last.reason if last.status != "measured" else ", ".join(f"{value:+.3g}" for value in last.values[:4])
+    what = last.reason if last.status != "measured" else ", ".join(f"{value:+.3g}" for value in last.values[:4])
     more = f" and {len(last.values) - 4} more" if len(last.values) > 4 else ""
-    return f"  {number}: {last.commit[:12]} {last.status} {said}{more} ({last.why}; {seconds_text(passed)})"
+    return f"  {number}: {last.commit[:12]} {last.status} {what}{more} ({last.why}; {seconds_text(passed)})"
 
 
 def announce(line: Line) -> str:
@@ -324,7 +328,7 @@ def next_step(answer: BisectAnswer, request: BisectRequest, hunt: Hunt) -> str:
     if hunt.prober.hangs and request.probe == "number":
         return f"search for what hangs: --probe exit -- {shlex.join(request.command)}"
     if answer.outcome == "range":
-        if any(one.commit in answer.skipped for one in answer.range):
+        if any(commit.commit in answer.skipped for commit in answer.range):
             return "mend what keeps the skipped ones from being tried, or read them: git show COMMIT"
         return "read them: git show COMMIT; a probe that builds each in several layouts tells them apart"
     if answer.outcome == "inconclusive":
@@ -349,5 +353,5 @@ class Bisected(Printed, BisectAnswer):
 
 def as_json(answer: BisectAnswer) -> dict[str, Any]:
     """What `--json` prints."""
-    told: dict[str, Any] = plain(Bisected(**dict(answer)))
-    return told
+    document: dict[str, Any] = plain(Bisected(**dict(answer)))
+    return document

@@ -3,39 +3,29 @@
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from loop.base.processes import Tick
 from loop.bisect.candidates import Line
+from loop.bisect.probe_job import Spread
 from loop.bisect.trying import (
-    OTHER,
     TRIED,
     CorrectnessProbe,
     LatencyProbe,
+    Logs,
     ProbeMemory,
-    Question,
-    logs_of,
+    gate_decision,
     mean_of,
     memory_of,
 )
-from loop.model.bisect import UNCOMMITTED, Candidate, Probe
-from loop.model.target import Workload
+from loop.model.bisect import UNCOMMITTED, Probe
 from loop.model.workloads import operations
 from loop.timing import verdicts
-from loop.timing.samples import Timings
-from loop.timing.terms import Terms
 
-LIMIT_S = 120.0
-"""No block is begun later."""
-CLIP = 0.08
-"""A block that is further off counts as if it were just there: on a busy machine some are off by half, which says
-nothing of a kernel."""
 WHY = "gate: "
 """Before the name of a workload, in the table of probes."""
-Logs = Mapping[str, Sequence[float]]
-"""Workload to one log(time of the bad end / time of the good one) a block."""
 
 
 @dataclass(frozen=True)
@@ -52,83 +42,6 @@ class Ruling:
     """What it rests on: one a workload."""
 
 
-class Ends(Protocol):
-    """What times both ends for the gate."""
-
-    workloads: Sequence[Workload]
-    """Those in question; after the ruling those on which the bad end is slower."""
-
-    def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
-        """Blocks of each workload, until each has a verdict. Raises Untestable."""
-        ...
-
-    @property
-    def compiled(self) -> int:
-        """Builds that were made."""
-        ...
-
-
-@dataclass
-class OnDevice:
-    """Both ends, timed on this machine's device."""
-
-    prober: LatencyProbe
-    decided: set[str] = field(default_factory=set)
-    """Workloads on which no more is to be observed."""
-
-    @property
-    def workloads(self) -> Sequence[Workload]:
-        """Those of the prober."""
-        return self.prober.workloads
-
-    @workloads.setter
-    def workloads(self, chosen: Sequence[Workload]) -> None:
-        self.prober.workloads = chosen
-
-    @property
-    def compiled(self) -> int:
-        """Builds that were not in the cache."""
-        return self.prober.builder.compiled
-
-    def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
-        """Blocks of fresh process pairs."""
-        sides = yield from self.prober.sides(Question(bad, 0, good))
-        terms = Terms(verdicts.MAX_BLOCKS, LIMIT_S, self.prober.seed)
-        timings = yield from self.prober.timed(sides, terms, self._pending)
-        return {one.name: logs_of(timings, one) for one in self.workloads}
-
-    def _pending(self, timings: Timings) -> Mapping[str, Sequence[str]]:
-        """Both sides on every workload that is not decided."""
-        return {one.name: (OTHER, TRIED) for one in self.workloads if not self._decide(timings, one)}
-
-    def _decide(self, timings: Timings, workload: Workload) -> bool:
-        if workload.name not in self.decided:
-            found = _decision(logs_of(timings, workload), len(self.workloads))
-            if found.verdict != "inconclusive":
-                self.decided.add(workload.name)
-        return workload.name in self.decided
-
-
-class Gate(Protocol):
-    """Says before a search whether there is anything to search for, and on which workloads it shows."""
-
-    def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
-        """The ruling. From then on the search uses those workloads only on which the bad end is worse.
-
-        Raises Untestable where an end cannot be judged.
-        """
-        ...
-
-    def memory(self) -> ProbeMemory:
-        """Where a search on the workloads in question keeps what it observes."""
-        ...
-
-    @property
-    def compiled(self) -> int:
-        """Builds that were made."""
-        ...
-
-
 @dataclass
 class SpeedGate:
     """Decides before a search for a slower kernel whether there is one to search for, and where it shows.
@@ -137,79 +50,70 @@ class SpeedGate:
     no search can: that has to allow for what builds of the same source differ by, too.
     """
 
-    timer: Ends
+    timer: LatencyProbe | Spread
     question: tuple[str, ...]
     """What else the observations of the search depend on, for its memory."""
 
-    @property
-    def compiled(self) -> int:
-        """Builds that were made."""
-        return self.timer.compiled
-
     def memory(self) -> ProbeMemory:
         """Where a search on the workloads in question keeps what it observes."""
-        return memory_of("latency", *self.question, *(one.name for one in self.timer.workloads))
+        return memory_of("latency", *self.question, *(workload.name for workload in self.timer.workloads))
 
     def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
         """The ruling. The search goes on from its blocks, on those workloads only on which the bad end is slower.
 
         Raises Untestable where an end cannot be built, or is wrong.
         """
-        kept = memory_of("gate", *self.question, *(one.name for one in self.timer.workloads))
+        kept = memory_of("gate", *self.question, *(workload.name for workload in self.timer.workloads))
         logs = self._remembered(kept, line)
         if logs is None:
             logs = yield from self.timer.ends(line.ends[-1], line.good)
             for name, values in logs.items():
                 kept.keep(_probe(line, name, values, workload=name))
-        found = ruling(logs)
-        if found.slower:
-            self.timer.workloads = [one for one in self.timer.workloads if one.name in found.slower]
+        decided = ruling(logs)
+        if decided.slower:
+            self.timer.workloads = [
+                workload for workload in self.timer.workloads if workload.name in decided.slower
+            ]
             memory = self.memory()
             if not memory.probes():
-                memory.keep(_probe(line, found.why, mean_of([logs[name] for name in found.slower])))
-        return replace(found, probes=tuple(_probe(line, name, values) for name, values in logs.items()))
+                memory.keep(_probe(line, decided.why, mean_of([logs[name] for name in decided.slower])))
+        return replace(decided, probes=tuple(_probe(line, name, values) for name, values in logs.items()))
 
     def _remembered(self, kept: ProbeMemory, line: Line) -> Logs | None:
         """The blocks of an earlier search between these ends."""
         bad = line.ends[-1].commit
-        ours = [one for one in kept.probes() if (one.commit, one.against) == (bad, line.good.commit)]
-        logs = {one.workload: one.values for one in ours}
-        whole = all(logs.get(one.name) for one in self.timer.workloads)
+        probes = [probe for probe in kept.probes() if (probe.commit, probe.against) == (bad, line.good.commit)]
+        logs = {probe.workload: probe.values for probe in probes}
+        whole = all(logs.get(workload.name) for workload in self.timer.workloads)
         return logs if whole and bad != UNCOMMITTED else None
 
 
 def ruling(logs: Logs) -> Ruling:
     """What the blocks say. Workloads that stay open are judged together, by their mean."""
-    found = {name: _decision(values, len(logs)) for name, values in logs.items()}
-    slower = tuple(name for name, one in found.items() if one.verdict == "slower")
+    decisions = {name: gate_decision(values, len(logs)) for name, values in logs.items()}
+    slower = tuple(name for name, decision in decisions.items() if decision.verdict == "slower")
     if slower:
         return Ruling("search", f"slower on {len(slower)} of {len(logs)} workloads", slower)
-    open_ = tuple(name for name, one in found.items() if one.verdict == "inconclusive")
-    together = _decision(mean_of([logs[name] for name in open_]), 1) if open_ else None
+    open_ = tuple(name for name, decision in decisions.items() if decision.verdict == "inconclusive")
+    together = gate_decision(mean_of([logs[name] for name in open_]), 1) if open_ else None
     if together and together.verdict == "slower":
         return Ruling("search", f"slower in the mean of {len(open_)} of {len(logs)} workloads", open_)
     if together and together.verdict == "inconclusive":
         many = f"{len(open_)} of {len(logs)} workloads"
         why = f"the gate cannot tell whether the bad end is slower on {many}: {together.reason}"
         return Ruling("inconclusive", why)
-    return _nothing(found, open_)
+    return _nothing(decisions, open_)
 
 
-def _nothing(found: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> Ruling:
+def _nothing(decisions: Mapping[str, verdicts.Decision], open_: Sequence[str]) -> Ruling:
     """Why there is nothing to search."""
-    faster = sum(one.verdict == "faster" for one in found.values())
-    same = len(found) - faster - len(open_)
-    parts = [f"within {verdicts.SAME:.0%} of the good one on {same} of {len(found)} workloads"] if same else []
+    faster = sum(decision.verdict == "faster" for decision in decisions.values())
+    same = len(decisions) - faster - len(open_)
+    parts = [f"within {verdicts.SAME:.0%} of the good one on {same} of {len(decisions)} workloads"] if same else []
     parts += [f"within {verdicts.SAME:.0%} of it in the mean of {len(open_)}"] if open_ else []
     parts += [f"faster on {faster} (are they swapped?)"] if faster else []
     why = f"not reproduced: by the gate the bad end is {', '.join(parts)}"
     return Ruling("no_regression", why, swapped=faster > 0)
-
-
-def _decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
-    """The gate's rule, which has faster as above 0."""
-    far = verdicts.far_off([-value for value in logs], verdicts.needed_evidence(workloads))
-    return far or verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
 
 
 def _probe(line: Line, why: str, values: Sequence[float], workload: str = "") -> Probe:
@@ -236,12 +140,7 @@ class FailingGate:
 
     def memory(self) -> ProbeMemory:
         """Where a search on the workloads in question keeps what it observes."""
-        return memory_of("correctness", *self.question, *(one.name for one in self.prober.workloads))
-
-    @property
-    def compiled(self) -> int:
-        """Builds that were not in the cache."""
-        return self.prober.builder.compiled
+        return memory_of("correctness", *self.question, *(workload.name for workload in self.prober.workloads))
 
     def passed(self, line: Line) -> Generator[Tick, None, Ruling]:
         """The ruling. A bad end that is right each time is no regression.
@@ -251,17 +150,20 @@ class FailingGate:
         bad, begun, passes = line.ends[-1], time.monotonic(), 0
         side = yield from self.prober.side(TRIED, bad)
         while passes < PASSES and (passes == 0 or time.monotonic() - begun < PASSES_S):
-            found = yield from self.prober.checks(side, passes, enough=passes > 0)
-            failed = {check.workload.name: check.workload for check in found.checks if not check.passed}
+            verified = yield from self.prober.checks(side, passes, enough=passes > 0)
+            failed = {check.workload.name: check.workload for check in verified.checks if not check.passed}
             if failed:
                 size = partial(operations, self.prober.bench.target)
                 self.prober.workloads = sorted(failed.values(), key=size)[:PLACES]
-                return Ruling("search", f"wrong on {len(failed)} of {len(found.checks)} checks")
-            if not found.right:
+                return Ruling("search", f"wrong on {len(failed)} of {len(verified.checks)} checks")
+            if not verified.right:
                 return Ruling("search", "the variant takes none of these workloads")
             passes += 1
         often = "once" if passes == 1 else f"{passes} times over"
         why = f"right on all {len(self.prober.workloads)} workloads, {often}"
         fields = {"commit": bad.commit, "against": line.good.commit, "why": f"{WHY}{why}", "status": "measured"}
-        seen = Probe.model_validate({**fields, "values": (1.0,) * passes}, strict=False)
-        return Ruling("no_regression", f"not reproduced: the bad end is {why}", probes=(seen,))
+        probe = Probe.model_validate({**fields, "values": (1.0,) * passes}, strict=False)
+        return Ruling("no_regression", f"not reproduced: the bad end is {why}", probes=(probe,))
+
+
+Gate = SpeedGate | FailingGate

@@ -13,7 +13,7 @@ from loop.bisect.gate import Gate
 from loop.bisect.latency import PART
 from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Metric, Outcome, Problem, Try, read
 from loop.bisect.search import next_tries
-from loop.bisect.trying import Observed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
+from loop.bisect.trying import Probed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
 from loop.repository import history
 from loop.repository.git import look_at_bytes, shown
@@ -85,7 +85,7 @@ class Hunt:
     def kernels(self) -> tuple[str, ...]:
         """Of the good end and each candidate what tells its kernel from others."""
         if self.builder is None:
-            return tuple(one.tree for one in self.line.ends)
+            return tuple(candidate.tree for candidate in self.line.ends)
         return kernels(self.line, self.builder)
 
     def _unchanged(self, builder: Builder) -> str:
@@ -106,8 +106,8 @@ class Hunt:
         if ruling.outcome == "search":
             return None
         self.probes += ruling.probes
-        told = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
-        return told.model_copy(update={"builds": gate.compiled})
+        answer = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
+        return answer.model_copy(update={"builds": self.builder.compiled if self.builder else 0})
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
         """Where merges are to blame, the commits of their branches that are; a merge where none is alone."""
@@ -151,9 +151,9 @@ class Hunt:
             "range": run,
             "posterior": last.posterior if alone else {**answer.posterior, **last.posterior},
             "ratio": last.ratio if alone else answer.ratio,
-            "probes": tuple(probe for one in every for probe in one.probes),
-            "builds": sum(one.builds for one in every),
-            "skipped": {commit: why for one in every for commit, why in one.skipped.items()},
+            "probes": tuple(probe for part in every for probe in part.probes),
+            "builds": sum(part.builds for part in every),
+            "skipped": {commit: why for part in every for commit, why in part.skipped.items()},
             "difference": "\n".join(self._differences(blamed)),
         }
         return answer.model_copy(update=fields)
@@ -162,7 +162,7 @@ class Hunt:
         self, merge: Candidate, branches: Sequence[BisectAnswer]
     ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
         """Culprits and range where no branch has one: the merge itself, or anything that it brought."""
-        if any(one.outcome == "inconclusive" for one in branches):
+        if any(branch.outcome == "inconclusive" for branch in branches):
             return (), with_branches(self.line, (merge,))
         return (merge,), ()
 
@@ -170,17 +170,21 @@ class Hunt:
     def problem(self) -> Problem:
         """What the rules are asked."""
         pairs = zip(self.line.ends, self.kernels, strict=True)
-        commits = tuple(Commit(self._weight(one), kernel, one.short) for one, kernel in pairs)
-        return Problem(commits, self.metric)
+        commits = tuple(Commit(self._weight(candidate), kernel, candidate.short) for candidate, kernel in pairs)
+        return Problem(commits, self.metric, told=not self.line.whole)
 
-    def _weight(self, one: Candidate) -> float:
-        if one.commit in self.line.innocent:
+    def _weight(self, candidate: Candidate) -> float:
+        if candidate.commit in self.line.innocent:
             return 0.0
-        return TOUCHED if one.touches or self.builder is not None else 1.0
+        return TOUCHED if candidate.touches or self.builder is not None else 1.0
 
     def _remember(self) -> None:
         """What was observed before of these very commits; what was lost is asked for again."""
-        places = {one.commit: number for number, one in enumerate(self.line.ends) if one.commit != UNCOMMITTED}
+        places = {
+            candidate.commit: number
+            for number, candidate in enumerate(self.line.ends)
+            if candidate.commit != UNCOMMITTED
+        }
         for probe in self.memory.probes():
             if probe.status != "lost" and probe.commit in places and probe.against in places:
                 against = places[probe.against]
@@ -196,15 +200,15 @@ class Hunt:
         wanted = next_tries(self.problem, self.journal, self.width if self.many is not None else 1)
         if self.many is None or self.metric == "correctness" or isinstance(wanted, Conclusion):
             return wanted
-        return [replace(one, batch=max(one.batch, JOB_PAIRS)) for one in wanted]
+        return [replace(attempt, batch=max(attempt.batch, JOB_PAIRS)) for attempt in wanted]
 
     def _tried(self, wanted: Sequence[Try]) -> Generator[Tick, None, None]:
         """Ask for these at the same time, and keep what counts, with signs of life that say how the search stands.
 
         Raises MachineFailure where the machine failed meanwhile.
         """
-        questions, gauge = [self._question(one, wanted) for one in wanted], Gauge(Folders.of())
-        names = ", ".join(dict.fromkeys(one.candidate.short for one in questions))
+        questions, gauge = [self._question(attempt, wanted) for attempt in wanted], Gauge(Folders.of())
+        names = ", ".join(dict.fromkeys(attempt.candidate.short for attempt in questions))
         standing = f"probe {len(self.probes) + 1}, {names}: {wanted[0].why}"
 
         def see(tick: Tick) -> Tick:
@@ -213,12 +217,12 @@ class Hunt:
             return Tick(f"{standing}; {tick.note}")
 
         many = self.many or side_by_side([self.prober])
-        seen = yield from watching(many(questions), see)
-        bad = any(one.status != "measured" or 0.0 in one.values for one in seen)
-        failure = gauge.failure(bad=bad, text="; ".join(one.reason for one in seen if one.reason))
+        answers = yield from watching(many(questions), see)
+        bad = any(answer.status != "measured" or 0.0 in answer.values for answer in answers)
+        failure = gauge.failure(bad=bad, text="; ".join(answer.reason for answer in answers if answer.reason))
         if failure is not None:  # It says nothing of the commits, and is not remembered.
             raise failure
-        pairs = list(zip(wanted, seen, strict=True))
+        pairs = list(zip(wanted, answers, strict=True))
         for asked, outcome in [pair for pair in pairs if pair[1].status != "lost"] or pairs[:1]:
             probe = self._probe(asked, outcome)
             self.memory.keep(probe)
@@ -233,34 +237,34 @@ class Hunt:
             ahead=() if len(beside) > 1 else self._ahead(),
         )
 
-    def _probe(self, wanted: Try, seen: Observed) -> Probe:
+    def _probe(self, wanted: Try, answer: Probed) -> Probe:
         """What is kept of a try."""
         fields = {
             "commit": self.line.ends[wanted.commit].commit,
             "against": self.line.ends[wanted.against].commit,
             "why": wanted.why,
-            "status": seen.status,
-            "values": seen.values,
-            "reason": seen.reason,
+            "status": answer.status,
+            "values": answer.values,
+            "reason": answer.reason,
             "claim": wanted.claim,
-            "seconds": seen.seconds,
+            "seconds": answer.seconds,
         }
         return Probe.model_validate(fields, strict=False)
 
     def _ahead(self) -> list[Candidate]:
         """Builds that may be asked for next."""
         tries = next_tries(self.problem, self.journal, 1 + self.width)
-        return [] if isinstance(tries, Conclusion) else [self.line.ends[one.commit] for one in tries]
+        return [] if isinstance(tries, Conclusion) else [self.line.ends[attempt.commit] for attempt in tries]
 
     def _told(self, concluded: Conclusion) -> BisectAnswer:
         """The rules' answer in commits."""
-        ends, found = self.line.ends, concluded.found
-        self.steps = {ends[one.first].commit: one.step for one in found}
+        ends, culprits_found = self.line.ends, concluded.found
+        self.steps = {ends[one.first].commit: one.step for one in culprits_found}
         culprits = tuple(ends[index] for index in concluded.culprits)
         broken = {probe.commit: probe.reason for probe in self.probes if probe.status == "broken"}
         run = concluded.range
         first = (*concluded.culprits, *(run or ()), len(ends))[0]
-        seen = read(self.problem, self.journal)
+        observations = read(self.problem, self.journal)
         return BisectAnswer(
             outcome=concluded.outcome,
             why="; ".join(filter(None, (concluded.why, self.prober.remark))),
@@ -268,9 +272,9 @@ class Hunt:
             culprits=culprits,
             range=with_branches(self.line, ends[run[0] : run[1] + 1]) if run else (),
             posterior={ends[i].commit: share for i, share in enumerate(concluded.shares) if share >= SHOWN},
-            ratio=math.exp(-found[0].step) if found and self.metric == "latency" else None,
+            ratio=math.exp(-culprits_found[0].step) if culprits_found and self.metric == "latency" else None,
             probes=tuple(self.probes),
-            builds=len(seen.built) + len(seen.broken),
+            builds=len(observations.built) + len(observations.broken),
             skipped=broken,
             log=bisect_log(self.line, first, broken, certain=concluded.outcome == "culprit"),
             sets=self.sets,
@@ -282,23 +286,23 @@ class Hunt:
 
     def _differences(self, culprits: Sequence[Candidate]) -> Iterator[str]:
         """What each culprit changed in the kernel's sources."""
-        for one in culprits:
-            if one.commit == UNCOMMITTED:
+        for culprit in culprits:
+            if culprit.commit == UNCOMMITTED:
                 words = ("diff", "--no-ext-diff", "--no-color", "HEAD", "--", ".")
                 yield shown(look_at_bytes(self.line.folder, *words))
             else:
-                yield history.difference(self.line.folder, f"{one.commit}^", one.commit)
+                yield history.difference(self.line.folder, f"{culprit.commit}^", culprit.commit)
 
 
 def _why_merged(answer: BisectAnswer, merge: Candidate, branches: Sequence[BisectAnswer]) -> str:
     last = branches[-1]
     if last.culprits or last.range:
         return f"{last.why}; it came with the merge {merge.short} ({merge.subject})"
-    said = "; ".join(f"{one.outcome.replace('_', ' ')}, {one.why}" for one in branches)
-    return f"{answer.why}; on the branch that it merges: {said}"
+    results = "; ".join(f"{branch.outcome.replace('_', ' ')}, {branch.why}" for branch in branches)
+    return f"{answer.why}; on the branch that it merges: {results}"
 
 
-def _outcome_of(probe: Probe | Observed) -> Outcome:
+def _outcome_of(probe: Probe | Probed) -> Outcome:
     if probe.status == "measured":
         return probe.values
     return Broken(probe.reason) if probe.status == "broken" else Lost(probe.reason)
@@ -314,19 +318,19 @@ def bisect_log(line: Line, first_bad: int, skipped: Mapping[str, str], *, certai
 
 
 def _lines(line: Line, first_bad: int, skipped: Mapping[str, str], *, certain: bool) -> Iterator[str]:
-    known = [(number, one) for number, one in enumerate(line.ends) if one.commit != UNCOMMITTED]
+    known = [(number, candidate) for number, candidate in enumerate(line.ends) if candidate.commit != UNCOMMITTED]
     last, bad = known[-1]
     yield "git bisect start --first-parent"
     yield from _said("bad", bad)
     yield from _said("good", line.good)
-    for number, one in known[1:last]:
-        word = "skip" if one.commit in skipped else "bad" if number >= first_bad else "good"
+    for number, candidate in known[1:last]:
+        word = "skip" if candidate.commit in skipped else "bad" if number >= first_bad else "good"
         if word == "skip" or number in (first_bad - 1, first_bad):
-            yield from _said(word, one)
+            yield from _said(word, candidate)
     if certain and first_bad < len(line.ends) and line.ends[first_bad].commit != UNCOMMITTED:
         yield f"# first bad commit: [{line.ends[first_bad].commit}] {line.ends[first_bad].subject}"
 
 
-def _said(word: str, one: Candidate) -> Iterator[str]:
-    yield f"# {word}: [{one.commit}] {one.subject}"
-    yield f"git bisect {word} {one.commit}"
+def _said(word: str, candidate: Candidate) -> Iterator[str]:
+    yield f"# {word}: [{candidate.commit}] {candidate.subject}"
+    yield f"git bisect {word} {candidate.commit}"

@@ -13,7 +13,7 @@ import psutil
 from loop.base.places import state_folder
 from loop.bisect.builds import Builder
 from loop.bisect.candidates import Line
-from loop.bisect.gate import FailingGate, OnDevice, SpeedGate
+from loop.bisect.gate import FailingGate, SpeedGate
 from loop.bisect.hunt import Hunt
 from loop.bisect.model import SearchMetric
 from loop.bisect.probe_job import KEPT, PREFIX, ProbeTask, Spread
@@ -58,7 +58,7 @@ def kernel_hunt(
             line, prober, failing.memory(), metric, gate=failing, device=bench, width=len(trees), builder=builder
         )
     timer = LatencyProbe(bench, builder, workloads, seed)
-    gate = SpeedGate(OnDevice(timer), question)
+    gate = SpeedGate(timer, question)
     return Hunt(line, timer, gate.memory(), metric, gate=gate, builder=builder, device=bench, width=len(trees))
 
 
@@ -69,7 +69,7 @@ def spread_hunt(
 
     `staging`: an empty folder. Ratios of one search are of one kind of device; the first answer says which.
     """
-    metric, names = terms.metric, [one.name for one in terms.workloads]
+    metric, names = terms.metric, [workload.name for workload in terms.workloads]
     jobs = Spread(functools.partial(all_done, executor), line.folder, staging, terms, terms.workloads, ran)
     question = (str(line.folder), terms.variant, "jobs", terms.device, str(terms.threads))
     if metric == "correctness":
@@ -117,8 +117,8 @@ def own_tree(line: Line, name: str) -> Iterator[Worktree]:
         owner = left.name.split("-")[1]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(left, ignore_errors=True)
-    made = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}-{name}", line.good.commit)
+    tree = worktree.make_at(line.folder, root / f"bisect-{os.getpid()}-{name}", line.good.commit)
     try:
-        yield made
+        yield tree
     finally:
-        worktree.remove(made)
+        worktree.remove(tree)

@@ -19,14 +19,13 @@ from typing import Any
 
 from loop.base.ratios import significant
 from loop.base.stats import clipped, median
-from loop.bisect.evidence import Evidence, Word
-from loop.bisect.model import Conclusion, Key, Observations, Problem, Try
+from loop.bisect.model import Conclusion, Key, Observations, Try, Word
 from loop.model.bisect import Claim
 from loop.timing.verdicts import MARGIN, e_value
 
 NOISES = (0.0005, 0.001, 0.002, 0.0035, 0.005, 0.007, 0.01, 0.014, 0.02, 0.03, 0.05, 0.1)
 """Values of tau that are considered."""
-TYPICAL, SPREAD = 0.009, 0.8
+TYPICAL, SPREAD = 0.006, 1.0
 """tau before anything is known: the median, and the standard deviation of its logarithm."""
 SIZE = 0.05
 """Half of all steps are larger, before anything is known of one."""
@@ -44,6 +43,9 @@ BATCH_MOST = 24
 """Pairs at a time."""
 BESIDE = 6
 """Builds on each side of the step that show how far builds differ, before a range is the answer."""
+CLEAR, UNTOLD = 5.0, 0.009
+"""Where neighbours may be one binary, a step is at least so many times what builds differ by, and that is supposed
+to be so much."""
 PART = 0.15
 """A further culprit brings at least this share of the whole step."""
 ABOVE, BELOW = 0.3, 0.5
@@ -67,11 +69,11 @@ class Unit:
     variance: float
 
 
-class Latencies(Evidence):
-    """Log ratios of pairs, commit by commit."""
+class Latencies:
+    """Log ratios of pairs, commit by commit. `low` and `high` are two positions that differ."""
 
-    def __init__(self, problem: Problem, seen: Observations) -> None:
-        super().__init__(problem, seen)
+    def __init__(self, observations: Observations) -> None:
+        self.seen = observations
         self.fit = functools.cache(self._fit)
         self.units = functools.cache(self._units)
 
@@ -97,24 +99,24 @@ class Latencies(Evidence):
     @functools.cached_property
     def noise(self) -> tuple[float, int]:
         """Variance of one pair about its build's mean, and the degrees of freedom of that."""
-        series = [values for values in self.values.values() if len(values) > 1]
-        freedom = sum(len(values) - 1 for values in series)
-        squares = math.fsum((value - fmean(values)) ** 2 for values in series for value in values)
+        series = [(sum(values) / len(values), values) for values in self.values.values() if len(values) > 1]
+        freedom = sum(len(values) - 1 for _, values in series)
+        squares = sum((value - mean) ** 2 for mean, values in series for value in values)
         return max(squares / freedom if freedom else 0.0, 1e-12), freedom
 
     def _units(self, low: int, high: int) -> list[Unit]:
         """The builds of a stretch."""
         variance, freedom = self.noise
         variance *= 1 + 4 / max(freedom, 1)  # Few pairs know their noise badly.
-        found = [
+        units = [
             Unit(at, len(values), fmean(values), variance / len(values))
             for at, values in sorted(self.values.items())
             if low <= at <= high and at > 0
         ]
-        return [Unit(0, 0, 0.0, 0.0), *found] if low == 0 else found
+        return [Unit(0, 0, 0.0, 0.0), *units] if low == 0 else units
 
-    def _fit(self, low: int, high: int) -> tuple[list[float], list[float], float]:
-        """The score of each gap, the share of each noise of `NOISES`, and the probability of no step."""
+    def _fit(self, low: int, high: int) -> tuple[list[float], list[float], float, float]:
+        """The score of each gap, the share of each noise of `NOISES`, the probability of no step, and the step."""
         import numpy as np
 
         units = self.units(low, high)
@@ -144,7 +146,8 @@ class Latencies(Evidence):
         best = np.logaddexp.reduce(each)
         odds = best - math.log(spans.sum()) - np.logaddexp.reduce((prior + level(whole))[:, 0])
         doubt = 1 / (1 + (1 - NO_STEP) / NO_STEP * math.exp(min(float(odds), 700.0)))
-        return scores.tolist(), np.exp(each - best).tolist(), doubt
+        shares = np.exp(gaps + np.log(spans) - best)
+        return scores.tolist(), np.exp(each - best).tolist(), doubt, float((shares * step).sum())
 
     def tau(self, low: int, high: int) -> float:
         """What builds differ by on their own, the mean of what it may be."""
@@ -164,7 +167,7 @@ class Latencies(Evidence):
         ends = [end for end in (low, high) if end]
         for end in ends:
             if (missing := ENDS_FIRST - self.seen.count(end)) > 0:
-                return self.look(end, missing, "end: does the difference show today?")
+                return self.seen.look(end, missing, "end: does the difference show today?")
         step, error = self.whole(low, high)
         count = min(map(self.seen.count, ends))
         begun = any(low < at < high for at in self.values)
@@ -176,29 +179,33 @@ class Latencies(Evidence):
         entire = (low, high) == (0, self.seen.positions.last)
         least = math.log1p(MARGIN) if entire else PART * abs(self.whole(0, self.seen.positions.last)[0])
         if count >= ENDS_LEAST and step + NONE_Z * error < least:
-            said = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least):.1%}"
-            return Conclusion("no_regression", f"not reproduced: {said}: {TODAY}")
+            size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least):.1%}"
+            return Conclusion("no_regression", f"not reproduced: {size}: {TODAY}")
         if count >= ENDS_MOST:
             sd = math.sqrt(self.noise[0])
             hidden = step + NONE_Z * error
             return Conclusion("inconclusive", f"too noisy: pairs scatter by {sd:.1%}, {hidden:.1%} may be hidden")
         fewer = min(ends, key=self.seen.count)
-        return self.look(fewer, 1 + count // 8, f"end: the difference shows with z = {step / error:.1f}")
+        return self.seen.look(fewer, 1 + count // 8, f"end: the difference shows with z = {step / error:.1f}")
 
     def scores(self, low: int, high: int) -> tuple[Sequence[int], Sequence[float]]:
         """See above."""
         return [unit.position for unit in self.units(low, high)], self.fit(low, high)[0]
 
     def doubt(self, low: int, high: int) -> float:
-        """Whether what is seen is the scatter of builds."""
-        return self.fit(low, high)[2]
+        """Whether what is seen is the scatter of builds. Of builds that may be one binary, several tell no more
+        than one does: there the step has to be far above that scatter."""
+        _, _, doubt, step = self.fit(low, high)
+        noise = min(UNTOLD, math.sqrt(self.noise[0]))  # A number that never scatters has no layouts either.
+        clear = self.seen.problem.told or step >= CLEAR * max(noise, self.tau(low, high))
+        return doubt if clear else max(doubt, 0.5)
 
     def batch(self, low: int, high: int, position: int, *, sure: bool) -> int:
         """A third of what decides between both levels; of a build that has told what it can, none."""
         variance, tau, count = self.noise[0], self.tau(low, high), self.seen.count(position)
         if count >= WORN_LEAST and variance / count < (0.5 if sure else 1.5) * tau**2:
             return 0
-        step = max(self.whole(low, high)[0], 1e-6)
+        step = max(self.fit(low, high)[3], 1e-6)
         wanted = 9 * variance / step**2
         return min(max(1, math.ceil(wanted / 3), count // 4), BATCH_MOST)
 
@@ -227,7 +234,7 @@ class Latencies(Evidence):
                 looks.append((len(known), fresh[0]))
         if not looks:
             return None
-        return self.look(min(looks)[1], batch, "neighbour: what do builds differ by on their own?")
+        return self.seen.look(min(looks)[1], batch, "neighbour: what do builds differ by on their own?")
 
     def certain(self, parent: int, suspect: int) -> Try | bool:
         """Fresh pairs are always asked for."""
@@ -235,7 +242,7 @@ class Latencies(Evidence):
 
     def claim(self, low: int, high: int, number: int) -> Claim:
         """The culprit is slower than its parent by a share of the whole step."""
-        return Claim(number=number, step=self.whole(low, high)[0], sd=math.sqrt(self.noise[0]))
+        return Claim(number=number, step=max(self.fit(low, high)[3], 1e-6), sd=math.sqrt(self.noise[0]))
 
     def word(self, key: Key) -> tuple[Word, float]:
         """What the pairs say, once there are enough of them."""
@@ -256,9 +263,9 @@ class Latencies(Evidence):
         """More pairs of culprit and parent."""
         culprit, parent, _ = key
         count = len(self.seen.fresh(key, culprit))
-        names = f"{self.name(culprit)} slower than {self.name(parent)}"
+        names = f"{self.seen.name(culprit)} slower than {self.seen.name(parent)}"
         why = f"confirm: is {names} by over {math.expm1(ABOVE * claim.step):.1%}?"
-        wanted = self.look(culprit, max(FIRST_PAIRS - count, 1 + count // 8), why)
+        wanted = self.seen.look(culprit, max(FIRST_PAIRS - count, 1 + count // 8), why)
         return Try(wanted.commit, wanted.batch, why, self.seen.positions.shown(parent), claim)
 
     def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:

@@ -12,6 +12,8 @@ from loop.model.bisect import Claim
 Metric = Literal["latency", "correctness"]
 SearchMetric = Literal["latency", "correctness", "resources"]
 """What is asked of a kernel's commits. Resources are told by runs that pass or fail, as correctness is."""
+Word = Literal["confirmed", "failed", "open"]
+"""What a confirmation says so far."""
 Key = tuple[int, int, int]
 """A confirmation: position of the culprit and of its parent, and the number of its claim."""
 
@@ -56,13 +58,15 @@ class Problem:
     commits: tuple[Commit, ...]
     """Oldest first; the first is the good end, the last the bad one."""
     metric: Metric = "latency"
+    told: bool = True
+    """Whether commits of unlike groups are unlike binaries; else several neighbours may be the same one."""
 
     @functools.cached_property
     def positions(self) -> Positions:
         """The history as positions. Nothing can have changed between two commits that are alike."""
         opened = [0] * (len(self.commits) + 1)
-        for one, other in self._alike():
-            opened[one] += 1
+        for first_alike, other in self._alike():
+            opened[first_alike] += 1
             opened[other] -= 1
         inside = [0, *accumulate(opened[:-1])][: len(self.commits)]
         begins = [index == 0 or inside[index] == 0 for index in range(len(self.commits))]
@@ -155,12 +159,14 @@ class Conclusion:
     @property
     def culprits(self) -> tuple[int, ...]:
         """Indices of the commits that are blamed, each confirmed."""
-        return tuple(one.first for one in self.found if one.first == one.last)
+        return tuple(culprit.first for culprit in self.found if culprit.first == culprit.last)
 
     @property
     def range(self) -> tuple[int, int] | None:
         """First and last of commits that cannot be told apart, where there are some."""
-        return next(((one.first, one.last) for one in self.found if one.first != one.last), None)
+        return next(
+            ((culprit.first, culprit.last) for culprit in self.found if culprit.first != culprit.last), None
+        )
 
 
 @dataclass
@@ -176,7 +182,7 @@ class Confirmation:
 class Observations:
     """What the journal says, by position."""
 
-    positions: Positions
+    problem: Problem
     values: dict[int, list[float]] = field(default_factory=dict)
     """Observations of the search."""
     confirmations: dict[Key, Confirmation] = field(default_factory=dict)
@@ -190,14 +196,27 @@ class Observations:
     """Why the last one was."""
     observations: int = 0
 
+    @property
+    def positions(self) -> Positions:
+        """Those of the problem."""
+        return self.problem.positions
+
+    def look(self, position: int, batch: int, why: str) -> Try:
+        """A try that observes a position."""
+        return Try(self.positions.shown(position), batch, why)
+
+    def name(self, position: int) -> str:
+        """The commit of a position, for people."""
+        return self.problem.commits[self.positions.shown(position)].name
+
     def count(self, position: int) -> int:
         """Observations of the search at a position."""
         return len(self.values.get(position, ()))
 
     def fresh(self, key: Key, position: int) -> list[float]:
         """What a confirmation has observed of a position."""
-        made = self.confirmations.get(key)
-        return made.values.get(position, []) if made else []
+        confirmation = self.confirmations.get(key)
+        return confirmation.values.get(position, []) if confirmation else []
 
 
 def read(problem: Problem, journal: Sequence[Asked]) -> Observations:
@@ -205,27 +224,27 @@ def read(problem: Problem, journal: Sequence[Asked]) -> Observations:
 
     Ratios to another commit than the good end come from a search with other ends: they say nothing here.
     """
-    seen, place = Observations(problem.positions), problem.positions.place
+    observations, place = Observations(problem), problem.positions.place
     for line in journal:
         asked, outcome = line.asked, line.outcome
         if not isinstance(outcome, Broken | Lost):
             outcome = [float(value) for value in outcome if math.isfinite(value)] or Lost("no value came")
         if isinstance(outcome, Lost):
-            seen.lost, seen.reason = seen.lost + 1, outcome.reason
+            observations.lost, observations.reason = observations.lost + 1, outcome.reason
             continue
-        seen.lost, seen.reason = 0, ""
+        observations.lost, observations.reason = 0, ""
         position, against = place[asked.commit], place[asked.against]
         if isinstance(outcome, Broken):
-            seen.broken[position] = outcome.reason
+            observations.broken[position] = outcome.reason
             continue
-        seen.built |= {position, against}
+        observations.built |= {position, against}
         if asked.claim is not None:  # Either side of a confirmation may be the one that was observed.
             key = max(position, against), min(position, against), asked.claim.number
-            kept = seen.confirmations.setdefault(key, Confirmation(asked.claim)).values
+            kept = observations.confirmations.setdefault(key, Confirmation(asked.claim)).values
         elif problem.metric == "correctness" or against == 0:
-            kept = seen.values
+            kept = observations.values
         else:
             continue
-        seen.observations += len(outcome)
+        observations.observations += len(outcome)
         kept.setdefault(position, []).extend(outcome)
-    return seen
+    return observations

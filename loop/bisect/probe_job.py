@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from loop.base.documents.files import to_json
 from loop.base.documents.sums import read_sealed, write_sealed
@@ -19,11 +19,10 @@ from loop.base.interrupts import flagged
 from loop.base.processes import Tick, finish
 from loop.base.screen import Screen
 from loop.bisect.builds import Builder, Exported, Untestable
-from loop.bisect.gate import Logs, OnDevice
-from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Observed, Question, Tries, observed
+from loop.bisect.trying import CorrectnessProbe, LatencyProbe, Logs, Probed, Question, Tries, observed
 from loop.jobs.folder import Job, JobFolder, hashes, identity, prepare
 from loop.jobs.groups import group_of
-from loop.model.base import Model, Printed
+from loop.model.base import Model
 from loop.model.bisect import UNCOMMITTED, Candidate
 from loop.model.dtypes import Device
 from loop.model.jobs import JobRun
@@ -84,19 +83,6 @@ def compiler_of(target: Target, name: str, *, emulated: bool) -> str:
     return variant.build.compiler if isinstance(variant, CAbiVariant) else ""
 
 
-class Probed(Printed):
-    """What a probe found."""
-
-    status: Literal["measured", "broken", "lost"]
-    """As of a probe."""
-    values: tuple[float, ...] = ()
-    """Log ratios, one a pair; or 1 for right and 0 for wrong."""
-    reason: str = ""
-    """Why it is broken or lost."""
-    logs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    """Workload to log ratios, where the gate asked."""
-
-
 def show(task: Path, screen: Screen) -> int:
     """`loop job run probes/3.json`: try a commit, print what was observed as JSON; the exit code."""
     try:
@@ -112,31 +98,26 @@ def show(task: Path, screen: Screen) -> int:
             bench, [Exported(root), Exported(root)], asked.variant, BUILD_LIMIT_S, emulated=asked.emulated
         )
         finish(hold_device(bench, stack))
-        found = _found(asked, bench, builder)
-    screen.data(to_json(found, None))
+        answer = _found(asked, bench, builder)
+    screen.data(to_json(answer, None))
     return 0
 
 
 def _found(asked: ProbeTask, bench: Bench, builder: Builder) -> Probed:
     """What is observed here."""
-    if asked.metric == "correctness":
-        prober = CorrectnessProbe(bench, builder, asked.workloads, asked.seed)
-        return _told(finish(observed(prober.tried(asked.question))))
-    timer = LatencyProbe(bench, builder, asked.workloads, asked.seed)
-    if asked.count:
-        return _told(finish(observed(timer.tried(asked.question))))
+    kind = CorrectnessProbe if asked.metric == "correctness" else LatencyProbe
+    prober = kind(bench, builder, asked.workloads, asked.seed)
     logs: dict[str, tuple[float, ...]] = {}
 
-    def ends() -> Tries:
-        found = yield from OnDevice(timer).ends(asked.candidate, asked.against)
-        logs.update((name, tuple(values)) for name, values in found.items())
+    def tries() -> Tries:
+        if asked.count or not isinstance(prober, LatencyProbe):
+            return (yield from prober.tried(asked.question))
+        blocks = yield from prober.ends(asked.candidate, asked.against)
+        logs.update((name, tuple(values)) for name, values in blocks.items())
         return ()
 
-    return _told(finish(observed(ends()))).model_copy(update={"logs": logs})
-
-
-def _told(found: Observed) -> Probed:
-    return Probed(status=found.status, values=found.values, reason=found.reason)
+    answer: Probed = finish(observed(tries()))
+    return answer.model_copy(update={"logs": logs})
 
 
 @dataclass
@@ -161,44 +142,35 @@ class Spread:
     hangs = False
     made = 0
 
-    @property
-    def compiled(self) -> int:
-        """Unknown: other machines have caches of their own."""
-        return 0
-
     def tried(self, asked: Question) -> Tries:
         """One question, as the only one of its round."""
-        (found,) = yield from self.many([asked])
-        if found.status == "broken":
-            raise Untestable(found.reason)
-        return found.values
-
-    def many(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Observed]]:
-        """All of a round at the same time."""
-        answers = yield from self._answers(questions)
-        return [Observed(one.status, one.values, one.reason) for one in answers]
+        (answer,) = yield from self.many([asked])
+        if answer.status == "broken":
+            raise Untestable(answer.reason)
+        return answer.values
 
     def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
         """One job times both ends. Raises Untestable."""
-        (found,) = yield from self._answers([Question(bad, 0, good)])
-        if found.status != "measured":
-            raise Untestable(found.reason)
-        return found.logs
+        (answer,) = yield from self.many([Question(bad, 0, good)])
+        if answer.status != "measured":
+            raise Untestable(answer.reason)
+        return answer.logs
 
-    def _answers(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
-        jobs = [self._job(one) for one in questions]
+    def many(self, questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
+        """The answers to all of a round, at the same time."""
+        jobs = [self._job(question) for question in questions]
         yield from self.run(jobs)
         self.ran += [job.ran for job in jobs]
         return [self._comparable(job, _answer(job)) for job in jobs]
 
-    def _comparable(self, job: JobFolder, found: Probed) -> Probed:
+    def _comparable(self, job: JobFolder, answer: Probed) -> Probed:
         """The answer; of a latency on devices of another group it is lost."""
-        if found.status == "lost" or self.terms.metric == "correctness" or job.where is None:
-            return found
+        if answer.status == "lost" or self.terms.metric == "correctness" or job.where is None:
+            return answer
         group = group_of(job.where)
         self.group = self.group or group
         why = f"job {job.id} ran on {group}, and this search is about {self.group}"
-        return found if group == self.group else Probed(status="lost", reason=why)
+        return answer if group == self.group else Probed(status="lost", reason=why)
 
     def _job(self, question: Question) -> JobFolder:
         """The job of a question, in this search alone: another day the devices may be others."""
@@ -217,19 +189,19 @@ class Spread:
         write_sealed(path, task)
         folders = [self._written(question.candidate), self._written(question.against), self._today()]
         files = [path, *(file for folder in dict.fromkeys(folders) for file in sorted(folder.rglob("*")))]
-        told = hashes(self.staging, files)
+        digests = hashes(self.staging, files)
         words, on_cpu = ("job", "run", str(path.relative_to(self.staging))), task.device == "cpu"
         job = Job(
-            id=PREFIX + identity(words, told, within=str(self.staging)),
+            id=PREFIX + identity(words, digests, within=str(self.staging)),
             words=words,
             title=f"bisect: try {question.candidate.short} beside {question.against.short}",
-            files=told,
+            files=digests,
             needs_gpu=not on_cpu,
             alone=on_cpu and task.metric == "latency",
             programs=(task.compiler,) if task.compiler else (),
             ttl_s=TTL_S,
         )
-        return prepare(job, self.staging, [self.staging / name for name in told])
+        return prepare(job, self.staging, [self.staging / name for name in digests])
 
     def _written(self, candidate: Candidate) -> Path:
         """The files of a commit."""

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from statistics import fmean
 
-from loop.bisect.evidence import Evidence, Word
-from loop.bisect.model import Conclusion, Key, Try
+from loop.bisect.model import Conclusion, Key, Observations, Try, Word
 from loop.model.bisect import Claim
 
 Beta = tuple[float, float]
@@ -37,8 +36,11 @@ LEAST = 0.02
 DRIFTED = "so it is good today: what failed before may have come from the machine, the compiler or the inputs"
 
 
-class Runs(Evidence):
-    """Runs, commit by commit; 1 where one passed."""
+class Runs:
+    """Runs, commit by commit; 1 where one passed. `low` and `high` are two positions that differ."""
+
+    def __init__(self, observations: Observations) -> None:
+        self.seen = observations
 
     def runs(self, position: int) -> Sequence[float]:
         """Those of a position."""
@@ -53,7 +55,7 @@ class Runs(Evidence):
         """Run both until the bad one evidently fails more often."""
         for end in (high, low):
             if (missing := TWICE - self.seen.count(end)) > 0:
-                return self.look(end, missing, "end: does it fail today, and does the good end pass?")
+                return self.seen.look(end, missing, "end: does it fail today, and does the good end pass?")
         good, bad = self.runs(low), self.runs(high)
         plain = self.plain(low, high)
         if (plain and all(good) and not any(bad)) or runs_evidence(bad, good, (0.5, 0.05)) >= NEEDED:
@@ -75,7 +77,7 @@ class Runs(Evidence):
             end, why = high, "end: it passed so far, does it fail at times?"
         else:
             end, why = min((high, low), key=self.seen.count), "end: it does not always fail, how often does it?"
-        return self.look(end, TWICE + self.seen.count(end) // 8, why)
+        return self.seen.look(end, TWICE + self.seen.count(end) // 8, why)
 
     def counts(self, low: int, high: int) -> tuple[list[int], list[int], list[int]]:
         """Positions with runs, and before each of them, and after the last, the failures and passes so far."""
@@ -115,13 +117,25 @@ class Runs(Evidence):
         rate = max(self.rates(low, high)[0], LEAST)
         return 0 if count >= MOST else min(max(TWICE, math.ceil(1 / rate), count // 4), 16)
 
+    def doubt(self, low: int, high: int) -> float:
+        """Builds do not fail for where their code lies."""
+        return 0.0
+
+    def apart(self, low: int, high: int) -> int | None:
+        """Failure rates between those of both ends are not looked for."""
+        return None
+
+    def beside(self, low: int, high: int, sides: tuple[int, int]) -> Try | None:
+        """Neighbours tell nothing more."""
+        return None
+
     def certain(self, parent: int, suspect: int) -> Try | bool:
         """Consistent results need no confirmation, but suspect and parent some runs more."""
         if not self.plain(0, self.seen.positions.last):
             return False
         for at in (parent, suspect):
             if self.seen.count(at) < ALIKE:
-                return self.look(at, ALIKE - self.seen.count(at), "does it always do the same?")
+                return self.seen.look(at, ALIKE - self.seen.count(at), "does it always do the same?")
         return True
 
     def claim(self, low: int, high: int, number: int) -> Claim:
@@ -141,8 +155,8 @@ class Runs(Evidence):
     def confirm(self, key: Key, claim: Claim) -> Try:
         """More runs of culprit and parent, in turn."""
         tried, other = sorted(key[:2], key=lambda position: len(self.seen.fresh(key, position)))
-        why = f"confirm: does {self.name(key[0])} fail more often than {self.name(key[1])}?"
-        wanted = self.look(tried, 4, why)
+        why = f"confirm: does {self.seen.name(key[0])} fail more often than {self.seen.name(key[1])}?"
+        wanted = self.seen.look(tried, 4, why)
         return Try(wanted.commit, 4, why, self.seen.positions.shown(other), claim)
 
     def step(self, low: int, high: int, key: Key) -> tuple[float, bool]:

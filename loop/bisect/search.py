@@ -20,14 +20,13 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Literal
 
-from loop.bisect.evidence import Evidence
 from loop.bisect.latency import Latencies
 from loop.bisect.model import Asked, Conclusion, Culprit, Key, Observations, Problem, Try, read
 from loop.bisect.runs import Runs
 
 LEANING, DECIDED = 0.05, 0.01
 """Share of the other side below which the search goes on past a commit; below which its side is decided."""
-NAMED = 0.98
+NAMED = 0.99
 """Confidence at which a single commit is confirmed, and then named."""
 HELD = 0.97
 """Confidence of a range."""
@@ -45,6 +44,9 @@ OBSERVED_MOST = 3000
 """Observations after which the search gives up."""
 
 
+Evidence = Latencies | Runs
+
+
 @dataclass(frozen=True)
 class _Answer:
     """What is known of a stretch of history."""
@@ -57,13 +59,17 @@ class _Answer:
 
 def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
     """The next try, or the answer, after what the journal says."""
-    seen = read(problem, journal)
-    evidence = evidence_of(problem, seen)
-    stop = _nothing(seen)
-    found = _Answer(seen.positions.prior, stop=stop) if stop else _solve(evidence, 0, seen.positions.last)
-    if isinstance(found, Try) and (stop := _enough(seen)):
-        found = _Answer(seen.positions.prior, stop=stop)
-    return found if isinstance(found, Try) else _concluded(evidence, found)
+    observations = read(problem, journal)
+    evidence = Latencies(observations) if problem.metric == "latency" else Runs(observations)
+    stop = _nothing(observations)
+    move = (
+        _Answer(observations.positions.prior, stop=stop)
+        if stop
+        else _solve(evidence, 0, observations.positions.last)
+    )
+    if isinstance(move, Try) and (stop := _enough(observations)):
+        move = _Answer(observations.positions.prior, stop=stop)
+    return move if isinstance(move, Try) else _concluded(evidence, move)
 
 
 def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[Try, ...] | Conclusion:
@@ -71,11 +77,11 @@ def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[
     first = next_move(problem, journal)
     if isinstance(first, Conclusion):
         return first
-    seen = read(problem, journal)
-    last, position = seen.positions.last, seen.positions.place[first.commit]
-    if first.claim is not None or (seen.count(position) and position != last):
+    observations = read(problem, journal)
+    last, position = observations.positions.last, observations.positions.place[first.commit]
+    if first.claim is not None or (observations.count(position) and position != last):
         return (first,)
-    known = {0, last, *seen.values}
+    known = {0, last, *observations.values}
     low = max((at for at in known if at < position), default=0)
     high = min((at for at in known if at > position), default=position)
     stretches, chosen = [(low, position), (position, high)], [position]
@@ -84,32 +90,27 @@ def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[
         if len(chosen) >= width or len(stretches) > 8 * width:
             break
         if start < middle < end:
-            chosen += [middle] if middle not in seen.broken and middle not in chosen else []
+            chosen += [middle] if middle not in observations.broken and middle not in chosen else []
             stretches += [(start, middle), (middle, end)]
-    return (first, *(replace(first, commit=seen.positions.shown(at)) for at in chosen[1:]))
+    return (first, *(replace(first, commit=observations.positions.shown(at)) for at in chosen[1:]))
 
 
-def evidence_of(problem: Problem, seen: Observations) -> Evidence:
-    """What is known of what is observed."""
-    return Latencies(problem, seen) if problem.metric == "latency" else Runs(problem, seen)
-
-
-def _nothing(seen: Observations) -> Conclusion | None:
+def _nothing(observations: Observations) -> Conclusion | None:
     """Why there is nothing to search, if so."""
-    if seen.positions.last == 0:
+    if observations.positions.last == 0:
         return Conclusion("no_regression", "not in the code: both ends are the same")
-    for end, name in ((0, "good"), (seen.positions.last, "bad")):
-        if end in seen.broken:
-            return Conclusion("inconclusive", f"the {name} end cannot be tested: {seen.broken[end]}")
+    for end, name in ((0, "good"), (observations.positions.last, "bad")):
+        if end in observations.broken:
+            return Conclusion("inconclusive", f"the {name} end cannot be tested: {observations.broken[end]}")
     return None
 
 
-def _enough(seen: Observations) -> Conclusion | None:
+def _enough(observations: Observations) -> Conclusion | None:
     """Why nothing more is tried, if so."""
-    if seen.lost >= LOST_MOST:
-        return Conclusion("inconclusive", f"{seen.lost} tries in a row were lost: {seen.reason}")
-    if seen.observations >= OBSERVED_MOST:
-        return Conclusion("inconclusive", f"no answer after {seen.observations} observations")
+    if observations.lost >= LOST_MOST:
+        return Conclusion("inconclusive", f"{observations.lost} tries in a row were lost: {observations.reason}")
+    if observations.observations >= OBSERVED_MOST:
+        return Conclusion("inconclusive", f"no answer after {observations.observations} observations")
     return None
 
 
@@ -120,18 +121,18 @@ def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
     if ends is not None:
         return ends if isinstance(ends, Try) else _Answer(nowhere, stop=ends)
     failed = list[Key]()
-    for key, made in evidence.seen.confirmations.items():
+    for key, confirmation in evidence.seen.confirmations.items():
         if low <= key[1] and key[0] <= high:
             word, strength = evidence.word(key)
             if word == "open" and evidence.seen.broken.keys().isdisjoint(key[:2]):
-                return evidence.confirm(key, made.claim)
+                return evidence.confirm(key, confirmation.claim)
             if word == "confirmed":
                 return _blame(evidence, low, high, key, strength)
             failed.append(key)
     if (middle := evidence.apart(low, high)) is not None:
         return _both(evidence, [(low, middle), (middle, high)], _Answer(nowhere))
     if len(failed) >= SUSPECTS:
-        why = f"{len(failed)} suspects were not confirmed, the last one {evidence.name(failed[-1][0])}"
+        why = f"{len(failed)} suspects were not confirmed, the last one {evidence.seen.name(failed[-1][0])}"
         return _Answer(nowhere, stop=Conclusion("inconclusive", why))
     return _narrow(evidence, low, high, failed)
 
@@ -162,20 +163,22 @@ def _both(evidence: Evidence, stretches: Sequence[tuple[int, int]], answer: _Ans
             more = _solve(evidence, low, high)
             if isinstance(more, Try):
                 return more
-            found = tuple(sorted(answer.found + more.found, key=lambda culprit: culprit.first))
+            culprits = tuple(sorted(answer.found + more.found, key=lambda culprit: culprit.first))
             shares = tuple(map(max, answer.shares, more.shares)) if more.found else answer.shares
-            answer = _Answer(shares, found, answer.stop or more.stop)
+            answer = _Answer(shares, culprits, answer.stop or more.stop)
     return answer
 
 
 def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> Try | _Answer:
     """Search between two ends that differ, until the step lies between two neighbours."""
-    seen = evidence.seen
+    observations = evidence.seen
     shares = _shares(evidence, low, high, failed)
     below = list(accumulate(shares))
     """Share of a step at a position or before it, by position: how surely the position is slow."""
     observed = [
-        at for at in range(low, high + 1) if (seen.count(at) or at in (low, high)) and at not in seen.broken
+        at
+        for at in range(low, high + 1)
+        if (observations.count(at) or at in (low, high)) and at not in observations.broken
     ]
     for other in (LEANING, DECIDED):
         good = max(at for at in observed if below[at] <= other or at == low)
@@ -183,15 +186,15 @@ def _narrow(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> T
         inside = [at for at in observed if good < at < bad]
         for at in sorted(inside, key=lambda at: abs(below[at] - 0.5)):
             if batch := evidence.batch(low, high, at, sure=other == DECIDED):
-                return evidence.look(at, batch, f"again: {below[at]:.0%} that it regressed")
-        fresh = [at for at in range(good + 1, bad) if at not in seen.broken and not seen.count(at)]
+                return evidence.seen.look(at, batch, f"again: {below[at]:.0%} that it regressed")
+        fresh = [at for at in range(good + 1, bad) if at not in observations.broken and not observations.count(at)]
         if fresh and (other == LEANING or bad - good <= WIDEST):
-            broken = [at for at in seen.broken if good < at < bad]
+            broken = [at for at in observations.broken if good < at < bad]
             away = {at: min((abs(at - other) for other in broken), default=1) for at in fresh}
             reach = min(3 ** max(len(broken) - 1, 0), max(away.values()))  # Broken commits lie together: jump.
             at = min((at for at in fresh if away[at] >= reach), key=lambda at: (abs(below[at] - 0.5), at))
             batch = max(evidence.batch(low, high, at, sure=False), 1)
-            return evidence.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
+            return evidence.seen.look(at, batch, f"probe: {below[at]:.0%} that it regressed")
     return _accuse(evidence, low, high, shares, failed)
 
 
@@ -199,8 +202,8 @@ def _accuse(
     evidence: Evidence, low: int, high: int, shares: Sequence[float], failed: Sequence[Key]
 ) -> Try | _Answer:
     """Confirm the suspect. Where no commit is clearly above the noise between builds: a range, or nobody."""
-    seen = evidence.seen
-    testable = [at for at in range(low, high + 1) if at not in seen.broken]
+    observations = evidence.seen
+    testable = [at for at in range(low, high + 1) if at not in observations.broken]
     upper = list(accumulate(shares))
     parent, suspect = max(pairwise(testable), key=lambda pair: upper[pair[1]] - upper[pair[0]])
     confidence, doubt = upper[suspect] - upper[parent], evidence.doubt(low, high)
@@ -209,7 +212,9 @@ def _accuse(
             return wanted
         first, last = _shortest(testable, upper, HELD)
         if doubt > DOUBT or last - first > min(max((high - low) // 4, 5), WIDEST):
-            why = f"no step is clear of the noise between builds: {evidence.name(suspect)} with {confidence:.0%}"
+            why = (
+                f"no step is clear of the noise between builds: {observations.name(suspect)} with {confidence:.0%}"
+            )
             return _Answer(shares, stop=Conclusion("no_regression" if doubt > 0.5 else "inconclusive", why))
         parent, suspect = first, last
     certain = evidence.certain(parent, suspect)
@@ -217,7 +222,7 @@ def _accuse(
         return certain
     if certain:
         odds = min(confidence / max(1 - confidence, 1e-9), 1e6)
-        return _Answer(shares, (_culprit(seen, (suspect, parent, 0), odds, 1.0),))
+        return _Answer(shares, (_culprit(observations, (suspect, parent, 0), odds, 1.0),))
     number = 1 + len(failed)
     return evidence.confirm((suspect, parent, number), evidence.claim(low, high, number))
 
@@ -229,8 +234,8 @@ def _shares(evidence: Evidence, low: int, high: int, failed: Sequence[Key]) -> l
     best = max(scores)
     weights = [0.0] * len(prior)
     for (start, end), score in zip(pairwise(positions), scores, strict=True):
-        for at in range(start + 1, end + 1):
-            weights[at] = max(prior[at], 1e-12) * math.exp(max(score - best, -700.0))
+        share = math.exp(max(score - best, -700.0))
+        weights[start + 1 : end + 1] = [share * max(weight, 1e-12) for weight in prior[start + 1 : end + 1]]
     for culprit, parent, _ in failed:
         weights[parent + 1 : culprit + 1] = [DENIED * value for value in weights[parent + 1 : culprit + 1]]
     total = math.fsum(weights)
@@ -243,10 +248,10 @@ def _shortest(testable: Sequence[int], upper: Sequence[float], held: float) -> t
     return min(run for run in runs if -run[1] >= held - 1e-9)[2:]
 
 
-def _culprit(seen: Observations, key: Key, evidence: float, step: float) -> Culprit:
+def _culprit(observations: Observations, key: Key, evidence: float, step: float) -> Culprit:
     """The commits of which one made the step; those that cannot have are left out."""
     culprit, parent, _ = key
-    at = seen.positions
+    at = observations.positions
     possible = [position for position in range(parent + 1, culprit + 1) if at.prior[position] > 0] or [culprit]
     return Culprit(at.first[possible[0]], at.first[possible[-1]], evidence, step)
 
@@ -259,17 +264,17 @@ def _concluded(evidence: Evidence, answer: _Answer) -> Conclusion:
         shares[first] = answer.shares[position]
     if not answer.found:
         return replace(answer.stop or Conclusion("inconclusive", "nothing was found"), shares=tuple(shares))
-    one = answer.found[0]
+    culprit = answer.found[0]
     outcome: Literal["several", "range", "culprit"]
-    outcome = "several" if len(answer.found) > 1 else "culprit" if one.first == one.last else "range"
-    why = "; ".join(_words(evidence, answer, found) for found in answer.found)
+    outcome = "several" if len(answer.found) > 1 else "culprit" if culprit.first == culprit.last else "range"
+    why = "; ".join(_words(evidence, answer, blamed) for blamed in answer.found)
     return Conclusion(outcome, why, tuple(shares), answer.found)
 
 
 def _words(evidence: Evidence, answer: _Answer, culprit: Culprit) -> str:
     """A culprit, and what is known of it."""
     step = f"{evidence.said(culprit.step)}, evidence {culprit.evidence:,.0f} to 1"
-    begin, end = (evidence.problem.commits[index].name for index in (culprit.first, culprit.last))
+    begin, end = (evidence.seen.problem.commits[index].name for index in (culprit.first, culprit.last))
     if culprit.first == culprit.last:
         return f"commit {begin}: {step}"
     first, last = (evidence.seen.positions.place[index] for index in (culprit.first, culprit.last))

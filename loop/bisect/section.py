@@ -37,12 +37,14 @@ class Search:
 
 def searches(finished: Sequence[Finished]) -> tuple[Search, ...]:
     """Every search of a session that came to an answer."""
-    outputs = [one for one in outputs_of(finished, BisectOutput) if one.answer is not None]
-    return tuple(_search(one, one.answer) for one in outputs if one.answer)
+    outputs = [output for output in outputs_of(finished, BisectOutput) if output.answer is not None]
+    return tuple(_search(output, output.answer) for output in outputs if output.answer)
 
 
 def _search(output: BisectOutput, answer: BisectAnswer) -> Search:
-    commits = tuple(f"`{one.short}` {one.subject}{one.origin}" for one in answer.culprits or answer.range)
+    commits = tuple(
+        f"`{commit.short}` {commit.subject}{commit.origin}" for commit in answer.culprits or answer.range
+    )
     patch = answer.difference.splitlines()
     shown = tuple(patch[:MOST_LINES])
     more = (f"... {len(patch) - MOST_LINES} more lines",) if len(patch) > MOST_LINES else ()

@@ -3,11 +3,13 @@
 import json
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Literal, Protocol, TypeVar
+
+from pydantic import Field
 
 from loop.base.documents import content_hash, sums, to_json
 from loop.base.errors import LoopError
@@ -15,13 +17,13 @@ from loop.base.places import state_folder
 from loop.base.processes import Tick, together
 from loop.bisect.builds import Builder, Untestable
 from loop.gate.verify import Job, verify
-from loop.model.base import Model
+from loop.model.base import Model, Printed
 from loop.model.bisect import Candidate, Probe
 from loop.model.measurement import Build, VariantChecks
 from loop.model.resources import ResourcesTaken, Rise
 from loop.model.target import Workload
 from loop.profile.taking import budgets_of, look, rises
-from loop.timing import samples, schedule
+from loop.timing import samples, schedule, verdicts
 from loop.timing.samples import Timings
 from loop.timing.terms import Pending, Terms
 from loop.workers.bench import Bench, Side
@@ -29,6 +31,13 @@ from loop.workers.program import Refusal, WorkerLost
 
 OTHER, TRIED = "other", "tried"
 Result = TypeVar("Result")
+Logs = Mapping[str, Sequence[float]]
+"""Workload to one log(time of the bad end / time of the good one) a block."""
+GATE_LIMIT_S = 120.0
+"""The gate begins no block later."""
+CLIP = 0.08
+"""A block that is further off counts as if it were just there: on a busy machine some are off by half, which says
+nothing of a kernel."""
 Tries = Generator[Tick, None, tuple[float, ...]]
 """Yields signs of life, returns the values that were observed. Raises Untestable."""
 
@@ -84,19 +93,22 @@ class Prober(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Observed:
-    """What came of a question."""
+class Probed(Printed):
+    """What came of a question; also the answer of a job."""
 
     status: Literal["measured", "broken", "lost"]
+    """As of a probe."""
     values: tuple[float, ...] = ()
+    """Log ratios, one a pair; or 1 for right and 0 for wrong."""
     reason: str = ""
     """Why it is broken or lost."""
+    logs: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """Workload to log ratios, where the gate asked."""
     seconds: float = 0.0
     """How long it took, building included."""
 
 
-def observed(tries: Tries) -> Generator[Tick, None, Observed]:
+def observed(tries: Tries) -> Generator[Tick, None, Probed]:
     """What comes of a try."""
     begun = time.monotonic()
     status: Literal["measured", "broken", "lost"]
@@ -107,17 +119,17 @@ def observed(tries: Tries) -> Generator[Tick, None, Observed]:
         status, reason = "broken", str(untestable)
     except (WorkerLost, Refusal) as lost:
         status, reason = "lost", str(lost)
-    return Observed(status, values, reason, time.monotonic() - begun)
+    return Probed(status=status, values=values, reason=reason, seconds=time.monotonic() - begun)
 
 
-ProbeMany = Callable[[Sequence[Question]], Generator[Tick, None, list[Observed]]]
+ProbeMany = Callable[[Sequence[Question]], Generator[Tick, None, list[Probed]]]
 """Answers to several questions that are asked at the same time, in order."""
 
 
 def side_by_side(probers: Sequence[Prober]) -> ProbeMany:
     """Each question to a prober of its own: for what does not disturb the others."""
 
-    def many(questions: Sequence[Question]) -> Generator[Tick, None, list[Observed]]:
+    def many(questions: Sequence[Question]) -> Generator[Tick, None, list[Probed]]:
         pairs = zip(probers, questions, strict=False)
         return together([observed(prober.tried(asked)) for prober, asked in pairs], len(probers))
 
@@ -143,18 +155,18 @@ class KernelProbe:
 
     def side(self, name: str, candidate: Candidate) -> Generator[Tick, None, Side]:
         """A candidate as the bench takes it. Raises Untestable where it cannot be built."""
-        made = yield from self.builder.build(candidate)
-        return self.bench.side(self.builder.variant, made, emulated=self.builder.emulated).renamed(name)
+        build = yield from self.builder.build(candidate)
+        return self.bench.side(self.builder.variant, build, emulated=self.builder.emulated).renamed(name)
 
     def checks(self, side: Side, seed: int, *, enough: bool = True) -> Generator[Tick, None, VariantChecks]:
         """What today's gate says of a side on today's workloads, with fresh values by the seed.
 
         `enough`: the first failure ends it.
         """
-        wanted = [one.model_copy(update={"seed": one.seed + seed}) for one in self.workloads]
-        (found,) = yield from verify(self.bench, [Job(side, wanted, layouts=self.layouts, enough=enough)])
-        self.made += len(found.checks)
-        return found
+        wanted = [workload.model_copy(update={"seed": workload.seed + seed}) for workload in self.workloads]
+        (checks,) = yield from verify(self.bench, [Job(side, wanted, layouts=self.layouts, enough=enough)])
+        self.made += len(checks.checks)
+        return checks
 
 
 @dataclass
@@ -166,13 +178,37 @@ class LatencyProbe(KernelProbe):
         sides = yield from self.sides(asked)
         self.seed += 1
         terms = Terms(asked.count, math.inf, self.seed)
-        return pair_values((yield from self.timed(sides, terms)), self.workloads)
+        timings = yield from self.timed(sides, terms)
+        return mean_of([logs_of(timings, workload) for workload in self.workloads])
+
+    def ends(self, bad: Candidate, good: Candidate) -> Generator[Tick, None, Logs]:
+        """Blocks of fresh process pairs of both ends, until each workload has a verdict. Raises Untestable."""
+        sides = yield from self.sides(Question(bad, 0, good))
+        decided = set[str]()
+
+        def pending(timings: Timings) -> Mapping[str, Sequence[str]]:
+            """Both sides on every workload that is not decided."""
+            for workload in self.workloads:
+                if workload.name not in decided:
+                    logs = logs_of(timings, workload)
+                    if gate_decision(logs, len(self.workloads)).verdict != "inconclusive":
+                        decided.add(workload.name)
+            return {workload.name: (OTHER, TRIED) for workload in self.workloads if workload.name not in decided}
+
+        terms = Terms(verdicts.MAX_BLOCKS, GATE_LIMIT_S, self.seed)
+        timings = yield from self.timed(sides, terms, pending)
+        return {workload.name: logs_of(timings, workload) for workload in self.workloads}
 
     def sides(self, asked: Question) -> Generator[Tick, None, list[Side]]:
         """What it is held against and the candidate, built; the candidate is right."""
         yield from self.builder.prepare([asked.candidate, asked.against], asked.ahead)
         tried = yield from self.side(TRIED, asked.candidate)
-        yield from self._right(tried)
+        assert tried.build_id is not None
+        if tried.build_id not in self.checked:
+            self.checked[tried.build_id] = yield from self.checks(tried, 0)
+        failure = self.checked[tried.build_id].first_failure
+        if failure is not None:
+            raise Untestable(f"incorrect, so it has no speed: {failure.message}")
         return [(yield from self.side(OTHER, asked.against)), tried]
 
     def timed(
@@ -191,20 +227,13 @@ class LatencyProbe(KernelProbe):
     @property
     def found_wrong(self) -> bool:
         """Whether a commit was wrong, and so could not be timed."""
-        return any(one.first_failure for one in self.checked.values())
-
-    def _right(self, side: Side) -> Generator[Tick, None, None]:
-        assert side.build_id is not None
-        if side.build_id not in self.checked:
-            self.checked[side.build_id] = yield from self.checks(side, 0)
-        failure = self.checked[side.build_id].first_failure
-        if failure is not None:
-            raise Untestable(f"incorrect, so it has no speed: {failure.message}")
+        return any(checks.first_failure for checks in self.checked.values())
 
 
-def pair_values(timings: Timings, workloads: Sequence[Workload]) -> tuple[float, ...]:
-    """One value a pair of processes: the mean over the workloads of log(time tried / time of the other)."""
-    return mean_of([logs_of(timings, one) for one in workloads])
+def gate_decision(logs: Sequence[float], workloads: int) -> verdicts.Decision:
+    """The gate's verdict on log(time of the bad end / time of the good one); its rule has faster as above 0."""
+    far = verdicts.far_off([-value for value in logs], verdicts.needed_evidence(workloads))
+    return far or verdicts.conclude([min(max(-value, -CLIP), CLIP) for value in logs], workloads)
 
 
 def mean_of(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
@@ -214,7 +243,7 @@ def mean_of(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 def logs_of(timings: Timings, workload: Workload) -> list[float]:
     """One log(time tried / time of the other) a pair of processes, of a workload."""
-    segments = [one for one in timings.segments if one.workload == workload.name]
+    segments = [segment for segment in timings.segments if segment.workload == workload.name]
     return [-value for value in samples.log_ratios(segments, OTHER, TRIED)]
 
 
@@ -231,12 +260,14 @@ class CorrectnessProbe(KernelProbe):
         values: list[float] = []
         for number in range(asked.count):
             try:
-                found = yield from self.checks(side, number)
+                verified = yield from self.checks(side, number)
             except WorkerLost as lost:
                 raise Untestable(str(lost)) from lost
-            if all(check.status in ("unsupported", "not judged") for check in found.checks):
-                raise Untestable(f"takes none of these workloads: {', '.join(one.name for one in self.workloads)}")
-            values.append(0.0 if found.first_failure else 1.0)
+            if all(check.status in ("unsupported", "not judged") for check in verified.checks):
+                raise Untestable(
+                    f"takes none of these workloads: {', '.join(workload.name for workload in self.workloads)}"
+                )
+            values.append(0.0 if verified.first_failure else 1.0)
         return tuple(values)
 
 
@@ -263,13 +294,13 @@ class ResourceProbe:
     @property
     def remark(self) -> str:
         """What rose, from what to what."""
-        return "; ".join(one.text for one in self.rose)
+        return "; ".join(rise.text for rise in self.rose)
 
     def tried(self, asked: Question) -> Tries:
         """1 for what takes no more, 0 for what does: a compiler says the same each time."""
-        wanted = {one.key for one in (yield from self._wanted())}
+        wanted = {rise.key for rise in (yield from self._wanted())}
         risen = yield from self._risen(asked.candidate, asked.ahead)
-        return (0.0 if wanted & {one.key for one in risen} else 1.0,) * asked.count
+        return (0.0 if wanted & {rise.key for rise in risen} else 1.0,) * asked.count
 
     def _wanted(self) -> Generator[Tick, None, tuple[Rise, ...]]:
         """What rose at the bad end: spills, or else what lets a multiprocessor hold fewer warps.
@@ -278,7 +309,7 @@ class ResourceProbe:
         """
         if not self.rose:
             emulator, self.emulator = self.emulator, None
-            self.rose = tuple(one for one in (yield from self._risen(self.bad, ())) if one.spilled)
+            self.rose = tuple(rise for rise in (yield from self._risen(self.bad, ())) if rise.spilled)
             if not self.rose:
                 self.emulator = emulator
                 self.rose = yield from self._risen(self.bad, ())
@@ -292,12 +323,12 @@ class ResourceProbe:
     def _taken(self, candidate: Candidate, ahead: Sequence[Candidate]) -> Generator[Tick, None, ResourcesTaken]:
         key = candidate.tree, self.emulator is not None
         if key not in self.looked:
-            made = yield from _built(self.builder, candidate, ahead)
+            build = yield from _built(self.builder, candidate, ahead)
             emulated = (yield from _built(self.emulator, candidate, ahead)) if self.emulator else None
-            found = yield from look(self.builder.bench, made, emulated, self.builder.architecture, self.calls)
-            if isinstance(found, str):
-                raise Untestable(found)
-            self.looked[key] = found
+            resources = yield from look(self.builder.bench, build, emulated, self.builder.architecture, self.calls)
+            if isinstance(resources, str):
+                raise Untestable(resources)
+            self.looked[key] = resources
         return self.looked[key]
 
 

@@ -117,14 +117,14 @@ class CommandProbe:
         """Both numbers, in a random order, so that no drift hits one side alone."""
         places = [(OTHER, beside, asked.against), (TRIED, self.tree, asked.candidate)]
         self.draw.shuffle(places)
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         for name, tree, candidate in places:
             done = yield from self._run(tree, candidate)
             if done.timed_out:
                 self.hangs = self.hangs or candidate.commit == self.bad.commit
                 raise Untestable(self._killed())
-            found[name] = number_of(done)
-        return math.log(found[TRIED] / found[OTHER])
+            numbers[name] = number_of(done)
+        return math.log(numbers[TRIED] / numbers[OTHER])
 
     def _bad_hangs(self, candidate: Candidate) -> Generator[Tick, None, bool]:
         """Whether it hangs on the bad end, too: then that is the regression."""

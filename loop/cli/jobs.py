@@ -11,6 +11,7 @@ from loop.base.places import project
 from loop.base.remarks import remark
 from loop.base.screen import Screen
 from loop.bisect import probe_job
+from loop.bisect.trying import Probed
 from loop.jobs import folder as jobs
 from loop.jobs.folder import JobFolder
 from loop.jobs.running import run
@@ -30,7 +31,7 @@ class JobAnswer(Printed):
     """What became of it."""
 
 
-JobOrProbe = JobAnswer | probe_job.Probed
+JobOrProbe = JobAnswer | Probed
 """What `loop job run` prints: the second where it tried one commit of a bisection."""
 
 

@@ -75,6 +75,8 @@ LINK_LOCAL = "http://169.254.169.254"
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{8,512}")
 TOKEN_TTL_S = 21600
 NAME_WITHIN_S = 0.5
+FOUND_WITHIN_S = 0.3
+"""A metadata server is a hop away and answers in milliseconds."""
 TAKES_AWAY = ("Preempt", "Terminate", "Redeploy", "Reboot")
 """Scheduled events of Azure after which nothing that runs is left; a freeze passes."""
 
@@ -141,10 +143,10 @@ class Aws:
             if answer.status != 401:
                 return answer
         ttl = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_TTL_S)}
-        given = ask(self.base, "/latest/api/token", ttl, limit_s=limit_s, method="PUT")
-        if given.status != 200 or not TOKEN.fullmatch(given.text.strip()):
-            raise unreadable(self, given)
-        self.token = given.text.strip()
+        token = ask(self.base, "/latest/api/token", ttl, limit_s=limit_s, method="PUT")
+        if token.status != 200 or not TOKEN.fullmatch(token.text.strip()):
+            raise unreadable(self, token)
+        self.token = token.text.strip()
         return self._with_token(path, limit_s)
 
     def _with_token(self, path: str, limit_s: float) -> Reply:
@@ -162,16 +164,16 @@ class Azure:
 
     def here(self, limit_s: float) -> bool:
         """Its server describes a machine under `compute`."""
-        found = _object(self._get("/metadata/instance?api-version=2021-02-01", limit_s)) or {}
-        compute = found.get("compute")
+        instance = _object(self._get("/metadata/instance?api-version=2021-02-01", limit_s)) or {}
+        compute = instance.get("compute")
         self.machine = str(compute.get("name", "")) if isinstance(compute, dict) else ""
         return isinstance(compute, dict)
 
     def notice(self, limit_s: float) -> str | None:
         """The first event that takes this machine away. The first call of all may take two minutes, says Azure."""
         answer = self._get("/metadata/scheduledevents?api-version=2020-07-01", limit_s)
-        found = _object(answer) if answer.status == 200 else None
-        events = found.get("Events") if found is not None else None
+        document = _object(answer) if answer.status == 200 else None
+        events = document.get("Events") if document is not None else None
         if not isinstance(events, list):
             raise unreadable(self, answer)
         return next((self._says(event) for event in events if self._concerns(event)), None)
@@ -213,6 +215,18 @@ def make_cloud(name: str) -> Cloud:
     return CLOUDS[name](os.environ.get(f"LOOP_METADATA_{name.upper()}", LINK_LOCAL).rstrip("/"))
 
 
+def terms() -> str:
+    """`gcp spot`, `aws on_demand`; empty where no metadata server says. Asked before a job begins."""
+    for name in CLOUDS:
+        cloud = make_cloud(name)
+        try:
+            if cloud.here(FOUND_WITHIN_S):
+                return f"{name} {'spot' if cloud.spot(FOUND_WITHIN_S) else 'on_demand'}"
+        except NoReply:
+            continue
+    return ""
+
+
 def unreadable(cloud: "Cloud", answer: Reply) -> NoReply:
     """An answer that is none."""
     return NoReply(f"{cloud.base} answers with status {answer.status} and {_word(answer.text)!r}")
@@ -228,10 +242,10 @@ def _one_of(cloud: "Cloud", answer: Reply, words: tuple[str, ...]) -> str:
 
 def _object(answer: Reply) -> dict[str, Any] | None:
     try:
-        found = json.loads(answer.text)
+        document = json.loads(answer.text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _word(value: object) -> str:

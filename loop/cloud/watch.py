@@ -5,12 +5,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from loop.cloud.clouds import CLOUDS, Cloud, NoReply, make_cloud
+from loop.cloud.clouds import CLOUDS, FOUND_WITHIN_S, Cloud, NoReply, make_cloud
 
 CHOICES = ("auto", *CLOUDS, "off")
 """What `--watch-preemption` takes."""
-FOUND_WITHIN_S = 0.3
-"""A metadata server is a hop away and answers in milliseconds."""
 ANSWER_WITHIN_S = 2.0
 """Longest time for one answer of a server that is there."""
 POLL_S = 1.0

@@ -41,22 +41,22 @@ def _kernelbench_steps(asked: Asked, folder: Path) -> list[Step]:
     assert asked.evaluator is not None
     result = folder / "result.json"
     backend = "triton" if "triton" in python_text.read_module(asked.answer).imports else "cuda"
-    given = (str(asked.task.path), str(asked.answer), str(result), backend)
+    words = (str(asked.task.path), str(asked.answer), str(result), backend)
     path = {"PYTHONPATH": str(asked.evaluator / "src")}
-    return [Step((asked.python, "-c", KERNELBENCH_DRIVER, *given), folder, result, environment=path)]
+    return [Step((asked.python, "-c", KERNELBENCH_DRIVER, *words), folder, result, environment=path)]
 
 
 def _kernelbench_read(done: Done) -> Verdict:
     """Right where it compiled and every trial agreed."""
-    found = json.loads(done[-1][2])
-    if not isinstance(found, dict):
-        return Verdict(status="failed", why="its evaluator gave no result: it asks to try again", result=found)
-    if not found.get("compiled") or not found.get("correctness"):
-        what = "wrong answer" if found.get("compiled") else "does not compile"
-        return Verdict(status="wrong", why=what, result=found)
-    times = found.get("ref_runtime", -1), found.get("runtime", -1)
+    report = json.loads(done[-1][2])
+    if not isinstance(report, dict):
+        return Verdict(status="failed", why="its evaluator gave no result: it asks to try again", result=report)
+    if not report.get("compiled") or not report.get("correctness"):
+        what = "wrong answer" if report.get("compiled") else "does not compile"
+        return Verdict(status="wrong", why=what, result=report)
+    times = report.get("ref_runtime", -1), report.get("runtime", -1)
     speedup = times[0] / times[1] if all(time > 0 for time in times) else None
-    return Verdict(status="right", result=found, speedup=speedup)
+    return Verdict(status="right", result=report, speedup=speedup)
 
 
 def _gpumode_steps(asked: Asked, folder: Path) -> list[Step]:
@@ -120,25 +120,25 @@ def _sol_steps(asked: Asked, folder: Path) -> list[Step]:
     assert asked.evaluator is not None
     result = folder / "traces.jsonl"
     start = (asked.python, "-c", "from sol_execbench.cli import cli; cli()")
-    given = (str(asked.task.path), "--solution", str(asked.answer), "-o", str(result))
-    return [Step((*start, *given), folder, result, environment={"PYTHONPATH": str(asked.evaluator / "src")})]
+    words = (str(asked.task.path), "--solution", str(asked.answer), "-o", str(result))
+    return [Step((*start, *words), folder, result, environment={"PYTHONPATH": str(asked.evaluator / "src")})]
 
 
 def _trace_steps(asked: Asked, folder: Path) -> list[Step]:
     """A root of its own with copies of definition, workloads and answer: results are written there."""
     assert asked.evaluator is not None
-    root, theirs = folder / "root", flashinfer.root_of(asked.task.path)
+    root, dataset = folder / "root", flashinfer.root_of(asked.task.path)
     for path in asked.task.files:
-        if flashinfer.SOLUTIONS not in path.relative_to(theirs).parts:
-            (root / path.relative_to(theirs)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, root / path.relative_to(theirs))
-            if asked.cases and flashinfer.WORKLOADS in path.relative_to(theirs).parts:
+        if flashinfer.SOLUTIONS not in path.relative_to(dataset).parts:
+            (root / path.relative_to(dataset)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / path.relative_to(dataset))
+            if asked.cases and flashinfer.WORKLOADS in path.relative_to(dataset).parts:
                 lines = [line for line in path.read_text().splitlines() if line.strip()]
-                (root / path.relative_to(theirs)).write_text("\n".join(few(lines, asked.cases)) + "\n")
+                (root / path.relative_to(dataset)).write_text("\n".join(few(lines, asked.cases)) + "\n")
     (root / flashinfer.SOLUTIONS).mkdir(parents=True)
     shutil.copyfile(asked.answer, root / flashinfer.SOLUTIONS / "answer.json")
-    if (theirs / "blob").is_dir():
-        (root / "blob").symlink_to(theirs / "blob")
+    if (dataset / "blob").is_dir():
+        (root / "blob").symlink_to(dataset / "blob")
     result = folder / "traces.jsonl"
     start = (asked.python, "-c", "from flashinfer_bench.cli.main import cli; cli()", "run", "--local", str(root))
     command = ("/bin/sh", "-c", THEN_TRACES, "sh", str(root / "traces"), str(result), *start)
@@ -147,17 +147,17 @@ def _trace_steps(asked: Asked, folder: Path) -> list[Step]:
 
 def _traces_read(done: Done) -> Verdict:
     """Right where every workload passed; the speed-up is the geometric mean of those that it gives."""
-    found = [json.loads(line) for line in done[-1][2].splitlines() if line.strip()]
-    if not found:
+    traces = [json.loads(line) for line in done[-1][2].splitlines() if line.strip()]
+    if not traces:
         return Verdict(status="failed", why="its evaluator wrote no trace")
-    evaluations = [trace.get("evaluation") or {} for trace in found]
+    evaluations = [trace.get("evaluation") or {} for trace in traces]
     failed = [str(evaluation.get("status")) for evaluation in evaluations if evaluation.get("status") != "PASSED"]
     if failed:
-        return Verdict(status="wrong", why=f"{len(failed)} of {len(found)} workloads: {failed[0]}", result=found)
+        return Verdict(status="wrong", why=f"{len(failed)} of {len(traces)} workloads: {failed[0]}", result=traces)
     factors = [(evaluation.get("performance") or {}).get("speedup_factor") for evaluation in evaluations]
     timed = [factor for factor in factors if isinstance(factor, int | float) and factor > 0]
     speedup = math.exp(sum(map(math.log, timed)) / len(timed)) if timed else None
-    return Verdict(status="right", result=found, speedup=speedup)
+    return Verdict(status="right", result=traces, speedup=speedup)
 
 
 EVALUATORS = {

@@ -86,8 +86,8 @@ def load_sol(path: Path, why: str) -> ForeignTask:
         raise python_text.mistake(lines, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION}")
     loaded = list(read_lines(lines, Workload))
     solutions = sorted(folder.glob("solution*.json"))
-    found = [(workload, document, index, lines) for index, (workload, document) in enumerate(loaded)]
-    return _task(DIALECTS[SOL], why, folder, folder / DEFINITION, found, solutions, folder)
+    workloads = [(workload, document, index, lines) for index, (workload, document) in enumerate(loaded)]
+    return _task(DIALECTS[SOL], why, folder, folder / DEFINITION, workloads, solutions, folder)
 
 
 def load_trace(path: Path, why: str) -> ForeignTask:
@@ -133,8 +133,8 @@ def _task(
     _check(dialect, definition, document, file)
     module = _reference(definition, document, file)
     answers = [read_json(path, Solution)[0] for path in solutions]
-    for one, answer in zip(solutions, answers, strict=True):
-        check_sources(answer, one)
+    for file_of_answer, answer in zip(solutions, answers, strict=True):
+        check_sources(answer, file_of_answer)
     cases = tuple(_case(definition, *workload) for workload in loaded)
     data = {root / origin.path for workload, *_ in loaded for origin in workload.inputs.values() if origin.path}
     specs = (*definition.inputs.values(), *definition.outputs.values())

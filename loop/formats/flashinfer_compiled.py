@@ -79,14 +79,14 @@ def unit(definition: Definition, solution: Solution, source: str, scalars: Mappi
     """The translation unit; `source`: the file of the entry point as it includes it; `scalars`: by input."""
     _, _, function = solution.spec.entry_point.partition("::")
     tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
-    given = [_literal(scalars[name]) if name in scalars else f"in_{name}" for name in definition.inputs]
+    arguments = [_literal(scalars[name]) if name in scalars else f"in_{name}" for name in definition.inputs]
     lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
     if solution.spec.destination_passing_style:
         passed = [f"out_{name}" for name in definition.outputs]
         lines += [f"    auto {name} = loop_made::of(outputs[{n}]);" for n, name in enumerate(passed)]
-        call = f"{function}({', '.join([*given, *passed])})"
+        call = f"{function}({', '.join([*arguments, *passed])})"
     else:
-        call = f"loop_made::keep(outputs, {function}({', '.join(given)}))"
+        call = f"loop_made::keep(outputs, {function}({', '.join(arguments)}))"
     on_gpu = is_cuda(solution)
     return UNIT.format(
         name=solution.name.replace("\n", " "),
@@ -115,8 +115,8 @@ def is_cuda(solution: Solution) -> bool:
 
 def recipe(solution: Solution, folder: str) -> dict[str, Any]:
     """Compiler and flags; `folder`: that of the solution's files, from the target's. Raises UsageError."""
-    found = importlib.util.find_spec("torch")
-    torch = Path((found.submodule_search_locations or [""])[0]) if found else Path()
+    spec = importlib.util.find_spec("torch")
+    torch = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
     if not (torch / "include/torch/extension.h").is_file():
         raise UsageError("a solution in C++ or CUDA needs the headers of torch, which are not installed here")
     options = solution.spec.compile_options or {}

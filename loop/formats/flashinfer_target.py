@@ -111,13 +111,13 @@ def _json(value: Any) -> str:
 
 def _sizes(definition: Definition) -> dict[str, int | str]:
     """Axes that no workload names: constants, and formulas in their order."""
-    found: dict[str, int | str] = {}
+    sizes: dict[str, int | str] = {}
     for name, axis in definition.axes.items():
         if isinstance(axis, Constant):
-            found[name] = axis.value
+            sizes[name] = axis.value
         elif isinstance(axis, Computed):
-            found[name] = axis.expression
-    return found
+            sizes[name] = axis.expression
+    return sizes
 
 
 def _dtype(definition: Definition) -> str:

@@ -203,11 +203,11 @@ def load(path: Path, why: str) -> ForeignTask:
 
 def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Path]:
     """The files that the task brings, by their names. Raises DefinitionError for those that are not there."""
-    found, missing = {}, []
+    contents, missing = {}, []
     for index, file in enumerate(manifest.files):
         source = (folder / file.source).resolve()
         if file.source != SUBMISSION and source.is_file():
-            found[file.name] = source
+            contents[file.name] = source
         elif file.source != SUBMISSION:
             got = f"{file.source}, which is not there"
             missing.append(complain(document, ("files", index, "source"), "a file", got))
@@ -215,7 +215,7 @@ def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Pa
         missing.append(complain(document, ("files",), f"one file from {SUBMISSION}", "none"))
     if missing:
         raise DefinitionError(missing)
-    return found
+    return contents
 
 
 def _check(read: Read) -> None:
@@ -234,9 +234,9 @@ def _check(read: Read) -> None:
 
 def _unfit(read: Read, generate: ast.FunctionDef) -> Iterator[Complaint]:
     """Cases that the generator does not take. A rank comes from the judging program."""
-    given = {"rank"} if read.manifest.multi_gpu else set[str]()
+    supplied = {"rank"} if read.manifest.multi_gpu else set[str]()
     known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
-    wanted = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - given
+    wanted = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
     for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
         for index, case in enumerate(cases):
             if set(case) - set(known) or wanted - set(case):
@@ -279,15 +279,15 @@ def _judging(reference: Module | None) -> Judging:
 
 def _allowed(call: ast.Call, reference: Module | None) -> dict[str, float | None]:
     """`rtol` and `atol` of a call; None for what only running it would tell."""
-    names, found = (reference.constants if reference else {}), dict[str, float | None](MATCH)
+    names, allowed = (reference.constants if reference else {}), dict[str, float | None](MATCH)
     for keyword in call.keywords:
         if keyword.arg in MATCH:
             try:
                 value = python_text.evaluate(keyword.value, names)
             except Unknown:
                 value = None
-            found[keyword.arg] = float(value) if isinstance(value, int | float) else None
-    return found
+            allowed[keyword.arg] = float(value) if isinstance(value, int | float) else None
+    return allowed
 
 
 def _assigns(node: ast.Assign, name: str) -> bool:

@@ -103,26 +103,26 @@ def _signature(task: ForeignTask) -> dict[str, Any]:
 
 def _entry(task: ForeignTask, case: Case) -> dict[str, Any]:
     """A case as a workload: without its seed, which loop chooses."""
-    found = {name: value for name, value in case.arguments.items() if name != "seed"}
-    lists = [name for name, value in found.items() if isinstance(value, list | tuple)]
-    wrong = [*lists, *unnamed(list(found))]
+    sizes = {name: value for name, value in case.arguments.items() if name != "seed"}
+    lists = [name for name, value in sizes.items() if isinstance(value, list | tuple)]
+    wrong = [*lists, *unnamed(list(sizes))]
     if wrong:
         raise UsageError(
             f"{task.path}: case {case.name}: {wrong[0]} is no number, word or flag: loop cannot name such a case",
             hint="its own evaluator can judge it",
         )
-    return found
+    return sizes
 
 
 def _kinds(task: ForeignTask) -> dict[str, str]:
     """Each argument of the generator: a size, or a kind of parameter."""
-    found: dict[str, str] = {}
+    kinds: dict[str, str] = {}
     for case in task.cases:
         for name, value in case.arguments.items():
             kind = next(kind for types, kind in KINDS if isinstance(value, types))
-            found[name] = kind if found.get(name, kind) == kind else "number"
-    found.pop("seed", None)
-    return found
+            kinds[name] = kind if kinds.get(name, kind) == kind else "number"
+    kinds.pop("seed", None)
+    return kinds
 
 
 KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (

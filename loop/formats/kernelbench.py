@@ -38,10 +38,10 @@ def claims(path: Path) -> str | None:
         module = python_text.read_module(path)
     except DefinitionError:
         text = path.read_bytes().decode(errors="replace") if path.stat().st_size <= python_text.MOST_BYTES else ""
-        found = [name for name in NAMES if f"def {name}(" in text or f"class {name}(" in text]
+        classes = [name for name in NAMES if f"def {name}(" in text or f"class {name}(" in text]
     else:
-        found = [name for name in NAMES if module.defines(name)]
-    return f"it defines {', '.join(found)}" if len(found) > 1 else None
+        classes = [name for name in NAMES if module.defines(name)]
+    return f"it defines {', '.join(classes)}" if len(classes) > 1 else None
 
 
 def load(path: Path, why: str) -> ForeignTask:
@@ -136,10 +136,10 @@ def _inputs(module: Module) -> tuple[Tensor, ...] | None:
 
 def _draws(module: Module) -> list[int]:
     """Lines of a `forward` that draw from torch's generator."""
-    found = [
+    functions = [
         node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef) and node.name == "forward"
     ]
-    calls = [one for node in found for one in ast.walk(node) if isinstance(one, ast.Call)]
+    calls = [one for node in functions for one in ast.walk(node) if isinstance(one, ast.Call)]
     return sorted({call.lineno for call in calls if ast.unparse(call.func) in DRAWING})
 
 
@@ -156,12 +156,12 @@ def _constant(module: Module) -> list[str]:
 def _parameters(module: Module) -> list[str]:
     """The names that `Model.forward` gives its inputs."""
     model = module.class_of("Model")
-    found = (
+    parameters = (
         [node for node in model.body if isinstance(node, ast.FunctionDef) and node.name == "forward"]
         if model
         else []
     )
-    return [argument.arg for argument in found[0].args.args[1:]] if found else []
+    return [argument.arg for argument in parameters[0].args.args[1:]] if parameters else []
 
 
 def _hints(module: Module, types: tuple[str, ...]) -> Iterator[str]:

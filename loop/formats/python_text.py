@@ -69,8 +69,8 @@ class Module:
 
     def function(self, name: str) -> ast.FunctionDef | None:
         """A function at its top level; the last of that name."""
-        found = [node for node in self.tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
-        return found[-1] if found else None
+        functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+        return functions[-1] if functions else None
 
     def defines(self, name: str) -> bool:
         """Whether a function, a class, an import or an assignment at its top level has that name."""
@@ -106,18 +106,18 @@ class Module:
         last = function.body[-1]
         if not isinstance(last, ast.Return) or last.value is None:
             raise Unknown(name)
-        found = evaluate(last.value, names)
-        return list(found) if isinstance(found, list | tuple) else [found]
+        value = evaluate(last.value, names)
+        return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _imported(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
-            found |= dict.fromkeys(alias.name.split(".")[0] for alias in node.names)
+            names |= dict.fromkeys(alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found[node.module.split(".")[0]] = None
-    return tuple(found)
+            names[node.module.split(".")[0]] = None
+    return tuple(names)
 
 
 def mistake(
@@ -317,7 +317,7 @@ def _bind(target: ast.expr, value: Any, names: dict[str, Any]) -> None:
 
 
 def _targets(node: ast.expr) -> Iterator[str]:
-    return (one.id for one in ast.walk(node) if isinstance(one, ast.Name))
+    return (name.id for name in ast.walk(node) if isinstance(name, ast.Name))
 
 
 def _names(node: ast.stmt) -> set[str]:

@@ -84,19 +84,19 @@ def recognised(path: Path, wanted: str | None = None) -> tuple[Format, str]:
     """The format of a task, and by what it was recognised. Raises UsageError for none, and for two at once."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
-    found = claimed(path, wanted)
-    if not found and ((path / MANIFEST).is_file() or path.name == MANIFEST):
+    claims = claimed(path, wanted)
+    if not claims and ((path / MANIFEST).is_file() or path.name == MANIFEST):
         hint = "`loop kernels verify` says what its inputs cannot show, `loop kernels prove-gate` tries mistakes"
         raise UsageError(f"{path}: a target of loop's own, and no task of another format", hint=hint)
-    if not found:
+    if not claims:
         sought = "; ".join(
             f"{known.title}: {known.looks_for}" for known in FORMATS if wanted in (None, known.name)
         )
         raise UsageError(f"{path}: no task of a known format", hint=f"looked for {sought}")
-    if len(found) > 1:
-        both = " and ".join(f"{one.title} ({why})" for one, why in found)
-        raise UsageError(f"{path}: {both}: two formats at once", hint=f"name one: --format {found[0][0].name}")
-    return found[0]
+    if len(claims) > 1:
+        both = " and ".join(f"{form.title} ({why})" for form, why in claims)
+        raise UsageError(f"{path}: {both}: two formats at once", hint=f"name one: --format {claims[0][0].name}")
+    return claims[0]
 
 
 def claimed(path: Path, wanted: str | None = None) -> list[tuple[Format, str]]:

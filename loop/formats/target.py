@@ -35,7 +35,7 @@ def variants(
     task: ForeignTask, answers: Mapping[str, Path], function: str, called: str = ANSWERS + "/{}.py"
 ) -> dict[str, dict[str, Any]]:
     """Each answer as a variant; `called`: its module. Raises LoopError for one that cannot be judged here."""
-    found = {}
+    variants_made = {}
     for name, path in answers.items():
         module = python_text.read_module(path)
         if not module.defines(function):
@@ -43,9 +43,9 @@ def variants(
                 path, f"`{function}`", "a file without it", hint=f"an answer needs {task.entry}"
             )
         own = [file.stem for file in task.files]
-        found[name] = variant(task, called.format(name), function, f"the answer {path.name}")
-        found[name] |= needs(path, [module], own)
-    return found
+        variants_made[name] = variant(task, called.format(name), function, f"the answer {path.name}")
+        variants_made[name] |= needs(path, [module], own)
+    return variants_made
 
 
 def needs(path: Path, modules: Iterable[Module], own: Iterable[str]) -> dict[str, Any]:

@@ -67,10 +67,10 @@ class Asked:
 Each = TypeVar("Each")
 
 
-def few(found: Sequence[Each], most: int) -> list[Each]:
+def few(items: Sequence[Each], most: int) -> list[Each]:
     """At most so many of them, evenly spread."""
-    number = min(len(found), most)
-    return [found[place * len(found) // number] for place in range(number)]
+    number = min(len(items), most)
+    return [items[place * len(items) // number] for place in range(number)]
 
 
 @dataclass(frozen=True)

@@ -69,14 +69,14 @@ def refuse(task: ForeignTask) -> None:
 
 def _names(files: Iterable[Path]) -> list[str]:
     """A name for each answer, by its file."""
-    found: list[str] = []
+    names: list[str] = []
     for path in files:
         if not path.is_file():
             raise UsageError(f"{path}: no such file", hint="an answer to a task of another format is a file")
         name = re.sub(r"[^a-z0-9_]+", "_", path.stem.lower()).strip("_")[:48]
         name = name if name[:1].isalpha() else f"answer_{name}"
-        found.append(name if name not in found else f"{name}_{len(found)}")
-    return found
+        names.append(name if name not in names else f"{name}_{len(names)}")
+    return names
 
 
 def _link(folder: Path, links: Mapping[str, Path]) -> None:

@@ -57,8 +57,8 @@ def check(name: str) -> None:
 def opened(name: str, width: int) -> Executor:
     """The executor of this name; at most `width` jobs run at a time. Raises UsageError where it cannot work."""
     check(name)
-    made: Executor = _module(name).opened(width)
-    return made
+    executor: Executor = _module(name).opened(width)
+    return executor
 
 
 def _module(name: str) -> Any:
@@ -79,11 +79,13 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
     When it is closed, what still runs is ended. A job that could not be done is not `done`: its state says why.
     """
     open_ = {job.id: job for job in jobs if job.state != "done"}
-    found = dict(open_)
+    waiting = dict(open_)
     try:
         while open_:
-            states = _begun(executor, found)
-            states |= executor.poll([job for id_, job in open_.items() if id_ not in found and id_ not in states])
+            states = _begun(executor, waiting)
+            states |= executor.poll(
+                [job for id_, job in open_.items() if id_ not in waiting and id_ not in states]
+            )
             for id_, state in states.items():
                 if state in (*ENDED, "lost"):
                     _settle(executor, open_, id_, state)
@@ -94,14 +96,14 @@ def all_done(executor: Executor, jobs: Sequence[JobFolder]) -> Generator[Tick, N
             executor.cancel(job)
 
 
-def _begun(executor: Executor, found: dict[str, JobFolder]) -> dict[str, State]:
+def _begun(executor: Executor, waiting: dict[str, JobFolder]) -> dict[str, State]:
     """Submit those of the jobs found that nobody is at any more, and take them out; those that are done by now."""
     done: dict[str, State] = {}
-    for id_, job in tuple(found.items()):
+    for id_, job in tuple(waiting.items()):
         state = job.state
         if state == "running":
             continue
-        del found[id_]
+        del waiting[id_]
         if state == "done":
             done[id_] = state
         else:
@@ -136,11 +138,11 @@ def all_trusted(executor: Executor, jobs: Sequence[JobFolder], group: str = "") 
 def strangers(jobs: Sequence[JobFolder], group: str = "") -> dict[str, str]:
     """UUID to why a device is set aside: it timed something, and is of another group than this or most jobs."""
     ran = {job.id: where for job in jobs if job.job.times and (where := job.where) is not None}
-    found = groups(ran.values())
-    wanted = group or max(found, key=lambda name: len(found[name]), default="")
+    by_group = groups(ran.values())
+    wanted = group or max(by_group, key=lambda name: len(by_group[name]), default="")
     return {
-        one.uuid: f"it is {name}; the others are {wanted}"
-        for name, some in found.items() if name != wanted for one in some
+        device.uuid: f"it is {name}; the others are {wanted}"
+        for name, some in by_group.items() if name != wanted for device in some
     }  # fmt: skip
 
 

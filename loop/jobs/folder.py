@@ -164,13 +164,13 @@ class JobFolder:
         """What the command printed as JSON. Raises WorkFailed where that is not all there."""
         text = read_text(self.path / OUT)
         try:
-            found = json.loads(text)
-            assert isinstance(found, dict)
-            return found
+            document = json.loads(text)
+            assert isinstance(document, dict)
+            return document
         except (ValueError, AssertionError) as error:
-            said = last_line(self.path / TALK) or "nothing"
+            talk = last_line(self.path / TALK) or "nothing"
             what = "it did not begin" if self.refused else "its command printed no result; it said"
-            message = f"job {self.id}: {what}: {said}"
+            message = f"job {self.id}: {what}: {talk}"
             raise WorkFailed(message, hint=f"see {self.path / TALK}") from error
 
     def cancel(self) -> None:
@@ -183,12 +183,12 @@ class JobFolder:
         `given`: folders below `out/` that were there before it began, and stayed there.
         """
         try:
-            told = json.loads(read_text(self.path / MANIFEST))
+            manifest = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
             raise WorkFailed(f"{self.path}: {MANIFEST} is missing or torn", hint="run the job again") from None
-        found = hashes(self.path / MADE)
-        made = [name for name in told if not any(name.startswith(f"{one}/") for one in given)]
-        wrong = sorted(name for name in made if found.get(name) != told[name])
+        digests = hashes(self.path / MADE)
+        names = [name for name in manifest if not any(name.startswith(f"{folder}/") for folder in given)]
+        wrong = sorted(name for name in names if digests.get(name) != manifest[name])
         if wrong:
             message = f"{self.path / MADE}: {wrong[0]} is not what the job made ({len(wrong)} files differ)"
             raise WorkFailed(message, hint="copy it again, or run the job again")
@@ -238,15 +238,15 @@ def identity(words: Sequence[str], files: Mapping[str, str], group: str = "", wi
 def every(parent: Path | None = None) -> list[JobFolder]:
     """All jobs, the oldest first."""
     folder = parent or jobs_folder()
-    found = [path for path in folder.glob("*") if (path / WHAT).is_file()]
-    return [JobFolder(path) for path in sorted(found, key=lambda path: modified(path / WHAT))]
+    paths = [path for path in folder.glob("*") if (path / WHAT).is_file()]
+    return [JobFolder(path) for path in sorted(paths, key=lambda path: modified(path / WHAT))]
 
 
 def forget_old(kept: int, prefix: str = "") -> None:
     """Remove the folders of jobs that have ended, but for the newest; `prefix`: only of ids that begin so."""
-    ended = [one for one in every() if one.id.startswith(prefix) and one.state not in ("queued", "running")]
-    for one in ended[:-kept]:
-        shutil.rmtree(one.path, ignore_errors=True)
+    ended = [job for job in every() if job.id.startswith(prefix) and job.state not in ("queued", "running")]
+    for job in ended[:-kept]:
+        shutil.rmtree(job.path, ignore_errors=True)
 
 
 def hashes(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:

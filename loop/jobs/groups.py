@@ -19,22 +19,22 @@ ASK_LIMIT_S = 60
 @functools.cache
 def devices(*, gpu: bool) -> tuple[Where, ...]:
     """The GPUs of this machine that a CUDA program may use, in its order; its processor where there is none."""
-    found = gpus() if gpu else None
+    detected = gpus() if gpu else None
     known = {"host": platform.node(), "torch": installed("torch") or "", "loop": loop.__version__}
-    if found is None or not found.usable:
+    if detected is None or not detected.usable:
         return (Where(uuid=processor_identity()[:16], **known),)
-    cuda = ".".join(map(str, found.cuda)) if found.cuda else ""
+    cuda = ".".join(map(str, detected.cuda)) if detected.cuda else ""
     limits = _limits()
     return tuple(
         Where(
-            device=one.name,
-            uuid=one.uuid,
-            driver=found.driver or "",
+            device=gpu_here.name,
+            uuid=gpu_here.uuid,
+            driver=detected.driver or "",
             cuda=cuda,
-            **limits.get(one.uuid, {}),
+            **limits.get(gpu_here.uuid, {}),
             **known,
         )
-        for one in found.usable
+        for gpu_here in detected.usable
     )
 
 
@@ -47,12 +47,12 @@ def _limits() -> Mapping[str, Mapping[str, float | int]]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    found: dict[str, dict[str, float | int]] = {}
+    limits: dict[str, dict[str, float | int]] = {}
     for line in done.stdout.splitlines():
         uuid, power, clock = (*(cell.strip() for cell in line.split(",")), "", "")[:3]
-        told = {"power_limit_w": _number(power), "clock_mhz": _number(clock)}
-        found[uuid] = {name: value for name, value in told.items() if value is not None}
-    return found
+        values = {"power_limit_w": _number(power), "clock_mhz": _number(clock)}
+        limits[uuid] = {name: value for name, value in values.items() if value is not None}
+    return limits
 
 
 def _number(text: str) -> float | None:
@@ -74,9 +74,9 @@ def group_of(where: Where) -> str:
 Device = TypeVar("Device", bound=Where)
 
 
-def groups(found: Iterable[Device]) -> dict[str, list[Device]]:
+def groups(places: Iterable[Device]) -> dict[str, list[Device]]:
     """Devices by their group."""
-    made: dict[str, list[Device]] = {}
-    for one in found:
-        made.setdefault(group_of(one), []).append(one)
-    return made
+    by_name: dict[str, list[Device]] = {}
+    for place in places:
+        by_name.setdefault(group_of(place), []).append(place)
+    return by_name

@@ -89,9 +89,9 @@ class Listed:
 
     @property
     def _parts(self) -> Mapping[str, str]:
-        found = ADDRESS.fullmatch(self.host.ssh)
-        assert found is not None
-        return {name: text for name, text in found.groupdict().items() if text}
+        match = ADDRESS.fullmatch(self.host.ssh)
+        assert match is not None
+        return {name: text for name, text in match.groupdict().items() if text}
 
 
 def files(project: Path | None) -> Iterator[Path]:
@@ -106,7 +106,7 @@ def hosts(project: Path | None) -> dict[str, Listed]:
 
     Raises DefinitionError with file, line and column, and UsageError where others could change the user's file.
     """
-    found: dict[str, Listed] = {}
+    listed: dict[str, Listed] = {}
     for path in files(project):
         if path.is_file():
             why = stranger(path) if project is None or path.parent != project else ""
@@ -115,8 +115,8 @@ def hosts(project: Path | None) -> dict[str, Listed]:
                     f"{path}: it names commands, and others can change it: {why}", f"chmod go-w {path}"
                 )
             read = read_file(path, Hosts).value.hosts
-            found |= {name: Listed(name, host, path) for name, host in read.items()}
-    return found
+            listed |= {name: Listed(name, host, path) for name, host in read.items()}
+    return listed
 
 
 def told(project: Path) -> Iterator[str]:
@@ -131,12 +131,12 @@ def told(project: Path) -> Iterator[str]:
         yield from (f"host {name}: {command}" for command in (host.start, host.stop) if command is not None)
 
 
-def choose(found: Mapping[str, Listed], word: str) -> list[Listed]:
+def choose(listed: Mapping[str, Listed], word: str) -> list[Listed]:
     """The machine of that name, else all with that label. Raises UsageError with the nearest name."""
-    chosen = [found[word]] if word in found else [one for one in found.values() if word in one.host.labels]
+    chosen = [listed[word]] if word in listed else [host for host in listed.values() if word in host.host.labels]
     if chosen:
         return chosen
-    if not found:
+    if not listed:
         raise UsageError(f"no host {word!r}: there is no {FILE}", hint=f"write one: {config_folder() / FILE}")
-    known = [*found, *(label for one in found.values() for label in one.host.labels)]
-    raise UsageError(f"no host {word!r}", hint=did_you_mean(word, known) or f"known: {', '.join(found)}")
+    known = [*listed, *(label for host in listed.values() for label in host.host.labels)]
+    raise UsageError(f"no host {word!r}", hint=did_you_mean(word, known) or f"known: {', '.join(listed)}")

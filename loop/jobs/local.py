@@ -52,8 +52,8 @@ def check() -> None:
 
 def opened(width: int) -> "Local":
     """`width` GPUs at most, and as many jobs for processors beside them."""
-    found = devices(gpu=True)
-    slots = [Slot(one, {VISIBLE: one.uuid}) for one in found if one.device != "cpu"][:width]
+    places = devices(gpu=True)
+    slots = [Slot(place, {VISIBLE: place.uuid}) for place in places if place.device != "cpu"][:width]
     return Local([*slots, *(Slot(devices(gpu=False)[0], {}) for _ in range(width))])
 
 
@@ -115,7 +115,9 @@ class Local:
         """End the slots of a device, where another of its kind is left."""
         with self._changed:
             mine = [slot for slot in self.slots if slot.where.uuid == uuid]
-            spare = any(one.where.uuid != uuid and one.gpu == slot.gpu for slot in mine for one in self.slots)
+            spare = any(
+                other.where.uuid != uuid and other.gpu == slot.gpu for slot in mine for other in self.slots
+            )
             for slot in mine if spare else ():
                 slot.aside = True
             self._changed.notify_all()
@@ -174,12 +176,12 @@ class Local:
         return None
 
     def _spare(self, slot: Slot) -> bool:
-        return any(one is not slot and one.gpu == slot.gpu for one in self.slots)
+        return any(other is not slot and other.gpu == slot.gpu for other in self.slots)
 
     def _fits(self, slot: Slot, job: JobFolder) -> bool:
         """Whether a job may begin now: what has to be alone waits for the others, and the others for it."""
         what = job.job
-        gpu = what.needs_gpu and any(one.gpu for one in self.slots)
+        gpu = what.needs_gpu and any(other.gpu for other in self.slots)
         crowded = any(self._running.values()) or (what.alone and self._running)
         return slot.gpu == gpu and not crowded
 

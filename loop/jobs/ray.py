@@ -107,9 +107,9 @@ class Ray:
         self._ended: dict[str, State] = {}
         self._without: float | None = None
         """Since when there is no node for a job."""
-        found = ray.cluster_resources()
-        self._gpu = found.get("GPU", 0) >= 1
-        kinds = {name: count for name, count in found.items() if name.startswith(KIND)}
+        resources = ray.cluster_resources()
+        self._gpu = resources.get("GPU", 0) >= 1
+        kinds = {name: count for name, count in resources.items() if name.startswith(KIND)}
         self._kind = max(kinds, key=lambda name: (kinds[name], name), default="")
 
     def submit(self, job: JobFolder) -> None:
@@ -175,9 +175,9 @@ class Ray:
 
     def _hope(self) -> None:
         """Raise WorkFailed where the cluster has had no node for a job for too long."""
-        found = self.ray.cluster_resources()
+        resources = self.ray.cluster_resources()
         needs = {"GPU" if job.job.needs_gpu and self._gpu else "CPU" for job in self._running.values()}
-        if all(found.get(kind, 0) >= 1 for kind in needs):
+        if all(resources.get(kind, 0) >= 1 for kind in needs):
             self._without = None
             return
         self._without = self._without or time.monotonic()

@@ -115,7 +115,7 @@ class Connection:
 
     @property
     def _ssh(self) -> list[str]:
-        options = [word for one in OPTIONS for word in ("-o", one)]
+        options = [word for option in OPTIONS for word in ("-o", option)]
         port = ["-p", self.listed.port] if self.listed.port else []
         return [*shlex.split(os.environ.get(SSH) or "ssh"), "-T", *options, *port, "-S", str(self._socket)]
 
@@ -124,16 +124,16 @@ class Connection:
         if self._master is not None and self._master.poll() is None and self._socket.exists():
             return
         self.hang_up()
-        with tempfile.TemporaryFile() as said:
-            self._master = _started([*self._ssh, "-M", "-N", self.listed.address], stderr=said)
+        with tempfile.TemporaryFile() as errors:
+            self._master = _started([*self._ssh, "-M", "-N", self.listed.address], stderr=errors)
             end = time.monotonic() + ANSWER_S
             while self._master.poll() is None and not self._socket.exists() and time.monotonic() < end:
                 time.sleep(0.005)
             if self._master.poll() is None and self._socket.exists():
                 return
             self.hang_up()
-            said.seek(0)
-            raise self._refused(said.read(ANSWER_CAP))
+            errors.seek(0)
+            raise self._refused(errors.read(ANSWER_CAP))
 
     def hang_up(self) -> None:
         """End the master; whatever runs through it fails."""
@@ -203,8 +203,8 @@ class Connection:
             raise self._failed(done.stderr)
 
     def _done(self, command: Sequence[str], limit_s: float, given: bytes) -> subprocess.CompletedProcess[bytes]:
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
-            child = _started(command, stdin=subprocess.PIPE, stdout=out, stderr=said)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            child = _started(command, stdin=subprocess.PIPE, stdout=out, stderr=errors)
             try:
                 child.communicate(given, timeout=limit_s)
             except subprocess.TimeoutExpired:
@@ -214,29 +214,29 @@ class Connection:
                 child.kill()
                 child.wait()
             out.seek(0)
-            said.seek(0)
+            errors.seek(0)
             return subprocess.CompletedProcess(
-                command, child.returncode, out.read(2 * ANSWER_CAP), said.read(ANSWER_CAP)
+                command, child.returncode, out.read(2 * ANSWER_CAP), errors.read(ANSWER_CAP)
             )
 
-    def _refused(self, said: bytes) -> MachineFailure | UsageError:
+    def _refused(self, errors: bytes) -> MachineFailure | UsageError:
         """What ssh says of a connection that is not there."""
-        text = said.decode(errors="replace")
-        reason = next(one for one in Reason if one.value in text)
+        text = errors.decode(errors="replace")
+        reason = next(candidate for candidate in Reason if candidate.value in text)
         if reason not in MENDED_BY:
             why = _last_line(text) or "the connection was cut"
             return Unreachable(f"{self.name} cannot be reached: {why}", self._try())
-        told, mend = MENDED_BY[reason]
+        meaning, mend = MENDED_BY[reason]
         forget = FORGET.search(text)
         parts = {"words": shlex.join(self.words), "name": self.name, "path": self.listed.path}
         parts["forget"] = (
             forget[1].strip() if forget else f"ssh-keygen -R {self.listed.address.rpartition('@')[2]}"
         )
-        return UsageError(f"{self.name} cannot be reached: {told}", mend.format(**parts))
+        return UsageError(f"{self.name} cannot be reached: {meaning}", mend.format(**parts))
 
-    def _failed(self, said: bytes) -> MachineFailure | WorkFailed:
+    def _failed(self, errors: bytes) -> MachineFailure | WorkFailed:
         """What a script or a copy says that failed there."""
-        text = said.decode(errors="replace")
+        text = errors.decode(errors="replace")
         if Reason.FULL.value in text:
             return self.full()
         return WorkFailed(f"{self.name}: {_last_line(text) or 'a script failed there'}", self._try())

@@ -84,8 +84,8 @@ def run(
         began, clock = time.time(), time.monotonic()
         env = {**os.environ, **(env or {})}
         code = _run(folder, job, env)
-        told = {"began": began, "seconds": time.monotonic() - clock, "timed": job.times}
-        write_sealed(folder.path / WHERE, known.model_copy(update=told), lasting=lasting)
+        facts = {"began": began, "seconds": time.monotonic() - clock, "timed": job.times}
+        write_sealed(folder.path / WHERE, known.model_copy(update=facts), lasting=lasting)
         return _ended(folder, code, lasting=lasting)
 
 
@@ -114,12 +114,12 @@ def _why_not(folder: JobFolder, job: Job, tries: int) -> str:
     """Why a job is not begun here; empty where it can be."""
     if tries > MOST_TRIES:
         return f"begun {MOST_TRIES} times, and never brought to an end: it is not begun again"
-    found = hashes(folder.path / SRC)
-    wrong = sorted(name for name in job.files if found.get(name) != job.files[name])
+    digests = hashes(folder.path / SRC)
+    wrong = sorted(name for name in job.files if digests.get(name) != job.files[name])
     if wrong:
         why = "a copy was torn, or the folder is not shared"
         return f"{folder.path / SRC / wrong[0]} is not what was submitted: {why}"
-    if missing := [one for one in job.programs if shutil.which(one) is None]:
+    if missing := [program for program in job.programs if shutil.which(program) is None]:
         return f"no {missing[0]} on {platform.node()}"
     free = shutil.disk_usage(folder.path).free
     return f"{folder.path}: {free >> 20} MiB left on {platform.node()}" if free < LEAST_BYTES else ""

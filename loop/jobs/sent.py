@@ -52,9 +52,9 @@ class Sent(Model):
 
     def here(self, text: str, job: str) -> str:
         """A line that was printed there, with the paths of here."""
-        theirs = f"{self.home}/{HOME}"
-        text = text.replace(f"{theirs}/jobs/{job}/{SESSIONS}", self.sessions)
-        return text.replace(f"{theirs}/trees/{self.tree}", self.root) if self.root else text
+        home_there = f"{self.home}/{HOME}"
+        text = text.replace(f"{home_there}/jobs/{job}/{SESSIONS}", self.sessions)
+        return text.replace(f"{home_there}/trees/{self.tree}", self.root) if self.root else text
 
 
 def write(folder: JobFolder, sent: Sent) -> None:
@@ -97,7 +97,7 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
     One that was put there when this was interrupted stays. Raises WorkFailed for any other that is there already:
     only the session that it went on with is replaced, and only where that did not go on here, too.
     """
-    made, root = [], Path(sent.sessions)
+    taken_in, root = [], Path(sent.sessions)
     for session in sorted((folder.path / SESSIONS).glob("*")):
         if not session.is_dir() or session.is_symlink() or not SESSION.fullmatch(session.name):
             continue
@@ -107,7 +107,7 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         order = sealed(json.dumps({"began_ns": int(sent.began * 1e9)}))
         if place.exists():
             if session.name != sent.resumed and read_text(place / ORDER) == order:
-                made.append(place)
+                taken_in.append(place)
                 continue
             if session.name != sent.resumed or not _goes_on(place, session):
                 why = "went on here meanwhile" if session.name == sent.resumed else "is there already"
@@ -123,9 +123,9 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
             place.rename(old)
         fresh.rename(place)
         shutil.rmtree(old, ignore_errors=True)
-        made.append(place)
+        taken_in.append(place)
     shutil.rmtree(folder.path / MADE, ignore_errors=True)
-    return made
+    return taken_in
 
 
 def _goes_on(here: Path, session: Path) -> bool:

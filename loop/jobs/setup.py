@@ -42,12 +42,12 @@ FREE_GB = {"with torch there": 1.0, "without": 12.0}
 
 def contents() -> dict[str, bytes]:
     """Every file of the package, by its path in a wheel."""
-    found = {f"loop/{name}": data for name, data in _below(PACKAGE)}
+    files = {f"loop/{name}": data for name, data in _below(PACKAGE)}
     for name in DATA:
         place = shipped(name)
         inside = {f"/{rest}": data for rest, data in _below(place)} if place.is_dir() else {"": place.read_bytes()}
-        found |= {f"loop/_data/{name}{rest}": data for rest, data in inside.items()}
-    return dict(sorted(found.items()))
+        files |= {f"loop/_data/{name}{rest}": data for rest, data in inside.items()}
+    return dict(sorted(files.items()))
 
 
 def _below(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -69,7 +69,7 @@ def digest(files: Mapping[str, bytes]) -> str:
 def wheel(files: Mapping[str, bytes]) -> tuple[str, bytes]:
     """Name and content of a wheel of these files; the same files make the same wheel."""
     info = f"{NAME}-{__version__}.dist-info"
-    requires = "".join(f"Requires-Dist: {one}\n" for one in _requirements())
+    requires = "".join(f"Requires-Dist: {requirement}\n" for requirement in _requirements())
     about = (
         f"Metadata-Version: 2.1\nName: kernel-loop\nVersion: {__version__}\nRequires-Python: >=3.11\n{requires}"
     )
@@ -83,9 +83,9 @@ def wheel(files: Mapping[str, bytes]) -> tuple[str, bytes]:
     lines = [f"{name},sha256={_hash(data)},{len(data)}" for name, data in whole.items()]
     record = "\n".join([*lines, f"{info}/RECORD,,\n"])
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in {**whole, f"{info}/RECORD": record.encode()}.items():
-            made.writestr(zipfile.ZipInfo(name, EPOCH), data, zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name, EPOCH), data, zipfile.ZIP_DEFLATED)
     return f"{NAME}-{__version__}-py3-none-any.whl", out.getvalue()
 
 
@@ -101,7 +101,7 @@ def _requirements() -> list[str]:
         raise UsageError(
             "this loop was never installed, so nobody says what it needs", "pip install -e ."
         ) from error
-    return [one for one in every if "extra ==" not in one]
+    return [requirement for requirement in every if "extra ==" not in requirement]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Found:
     def version(self) -> tuple[int, ...]:
         """Of its Python."""
         parts = self["python"].split(".")[:2]
-        return tuple(int(one) for one in parts if one.isdigit())
+        return tuple(int(part) for part in parts if part.isdigit())
 
     @property
     def skew_s(self) -> float:
@@ -180,8 +180,8 @@ def refuse_unfit(there: Connection, found: Found) -> None:
     if not found.version:
         raise UsageError(f"{host.name} has no `{python}`", hint=f"name its interpreter: python: in {host.path}")
     if found.version < OLDEST_PYTHON:
-        said = f"`{python}` of {host.name} is Python {found['python']}; loop needs {wanted} or newer"
-        raise UsageError(said, hint=f"name a newer one: python: in {host.path}")
+        why = f"`{python}` of {host.name} is Python {found['python']}; loop needs {wanted} or newer"
+        raise UsageError(why, hint=f"name a newer one: python: in {host.path}")
     for name, package in (("rsync", "rsync"), ("setsid", "util-linux")):
         if not found[name]:
             raise UsageError(f"{host.name} has no {name}", hint=apt.format(package))
@@ -189,8 +189,8 @@ def refuse_unfit(there: Connection, found: Found) -> None:
         raise UsageError(f"`{python}` of {host.name} makes no environments", hint=apt.format("python3-venv"))
     needed = FREE_GB["with torch there" if found["torch"] else "without"]
     if found.free_gb < needed:
-        said = f"{host.name} has {found.free_gb:.1f} GB free in its home; an installation needs {needed:g}"
-        raise UsageError(said, hint=f"free some: ssh {shlex.join(there.words)} 'du -xh --max-depth=1 | sort -h'")
+        why = f"{host.name} has {found.free_gb:.1f} GB free in its home; an installation needs {needed:g}"
+        raise UsageError(why, hint=f"free some: ssh {shlex.join(there.words)} 'du -xh --max-depth=1 | sort -h'")
 
 
 def lacks(there: Connection, found: Found) -> Iterator[str]:

@@ -89,11 +89,11 @@ class Slurm:
 
     def _kinds(self) -> list[list[JobFolder]]:
         """The new jobs, those together that ask for the same."""
-        found: dict[tuple[object, ...], list[JobFolder]] = {}
+        kinds: dict[tuple[object, ...], list[JobFolder]] = {}
         for job in self._new:
             what = job.job
-            found.setdefault((what.needs_gpu, what.alone, what.ttl_s), []).append(job)
-        return list(found.values())
+            kinds.setdefault((what.needs_gpu, what.alone, what.ttl_s), []).append(job)
+        return list(kinds.values())
 
     def _begin(self, jobs: Sequence[JobFolder]) -> None:
         """One array for jobs that ask for the same."""

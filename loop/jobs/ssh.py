@@ -95,9 +95,9 @@ def opened(width: int) -> "Ssh":
 
 
 def _chosen() -> list[Listed]:
-    found = known.hosts(None)
+    listed = known.hosts(None)
     words = [word for word in os.environ.get(CHOSEN, "").split(",") if word]
-    chosen = {one.name: one for word in words or found for one in known.choose(found, word)}
+    chosen = {host.name: host for word in words or listed for host in known.choose(listed, word)}
     if not chosen:
         raise UsageError(f"--executor ssh: no hosts: there is no {FILE}", hint="loop hosts --help")
     return [*chosen.values()]
@@ -111,7 +111,7 @@ def slots(host: Listed) -> list[Mapping[str, str]]:
 def _told(host: Listed, job: JobFolder) -> dict[str, str]:
     """What the machine is told of a job: that its files are allowed here, from where alone jobs are submitted."""
     targets = [job.path / SRC / name for name in job.job.files if name.rpartition("/")[2] == MANIFEST]
-    projects = [Project(one.parent, one.parent, bundled=False) for one in targets]
+    projects = [Project(path.parent, path.parent, bundled=False) for path in targets]
     trusted = tuple(definition_hash(project) for project in projects)
     today = datetime.datetime.now(datetime.UTC).date()
     return {VARIABLE: Hosted(name=host.name, prices=host.host.prices, as_of=today, trusted=trusted).as_text()}
@@ -204,7 +204,7 @@ class Ssh:
             machine.jobs[job.id], machine.folders[job.id] = slot, job
             machine.sending.add(job.id)
 
-    def _take(self, machine: Machine, found: Mapping[str, State]) -> None:
+    def _take(self, machine: Machine, states: Mapping[str, State]) -> None:
         """What was seen there; a machine that stays away loses all its jobs."""
         now = time.monotonic()
         if now - machine.seen >= AWAY_S or (machine.cut is not None and now - machine.cut >= AWAY_S):
@@ -213,8 +213,8 @@ class Ssh:
             machine.away = True
             self._lose(machine, [*machine.jobs])
             return
-        self._ended |= {id_: state for id_, state in found.items() if state in ("done", "failed")}
-        self._lose(machine, [id_ for id_, state in found.items() if state == "lost"])
+        self._ended |= {id_: state for id_, state in states.items() if state in ("done", "failed")}
+        self._lose(machine, [id_ for id_, state in states.items() if state == "lost"])
 
     def _lose(self, machine: Machine, lost: Sequence[str]) -> None:
         """Take jobs from a machine that does not bring them to an end."""
@@ -258,7 +258,7 @@ class Ssh:
         if sum(len(machine.slots) for machine in self._machines) <= len(mine):
             return False
         for machine in mine:
-            machine.slots = [one for one in machine.slots if one != machine.devices[uuid]]
+            machine.slots = [slot for slot in machine.slots if slot != machine.devices[uuid]]
             del machine.devices[uuid]
         return bool(mine)
 
@@ -285,15 +285,15 @@ def _visited(machine: Machine, jobs: Collection[str]) -> Mapping[str, State]:
             _send(machine)
             machine.cut = None
             there = dict.fromkeys((id_ for id_ in jobs if id_ not in machine.sending), (0, 0))
-            found = machine.there.look(there) if there else {}
-            for id_, seen in found.items():
-                if seen.state in ("done", "failed"):
+            looks = machine.there.look(there) if there else {}
+            for id_, look in looks.items():
+                if look.state in ("done", "failed"):
                     machine.back[id_] = _fetched(machine, id_)
             machine.seen = time.monotonic()
         except Unreachable:
             machine.cut = machine.cut or time.monotonic()
             return {}
-    return {id_: seen.state for id_, seen in found.items()}
+    return {id_: look.state for id_, look in looks.items()}
 
 
 def _fetched(machine: Machine, id_: str) -> LoopError | None:
@@ -321,8 +321,8 @@ def _send(machine: Machine) -> None:
             machine.there.cancel(id_)
         machine.ending.discard(id_)
     for id_ in tuple(machine.sending):
-        told = _told(machine.there.connection.listed, machine.folders[id_])
-        machine.there.submit(machine.folders[id_], {**machine.jobs[id_], **told})
+        variables = _told(machine.there.connection.listed, machine.folders[id_])
+        machine.there.submit(machine.folders[id_], {**machine.jobs[id_], **variables})
         machine.sending.discard(id_)
 
 

@@ -33,7 +33,7 @@ LARGEST_FILE = 1 << 30
 LARGEST_KB = 4 << 20
 """KiB of a job's results that are brought back."""
 TERMS = "terms"
-"""File with the cloud and the terms of the machine, as `loop.cloud.terms` prints them."""
+"""File with the cloud and the terms of the machine, as `loop.cloud.clouds` prints them."""
 BRANCHES = "branches.bundle"
 """File with the branches of sessions that were kept there."""
 TREE = "tree"
@@ -75,7 +75,7 @@ cd jobs/@ID@ || exit 1
     exec @PYTHON@ -P -c "from loop.cli import main; main()" job run .' sh @ASKED@ </dev/null >begun 2>&1 &
 }
 """
-ASKED = "import sys, loop.cloud.terms as here; sys.stdout.write(here.terms())"
+ASKED = "import sys, loop.cloud.clouds as here; sys.stdout.write(here.terms())"
 # A session's worktrees there stay known to git, and its branches, which have come back, are those of here.
 SWAP = """
 running=$(busy @TREE@)
@@ -170,12 +170,12 @@ class There:
         before = time.time()
         script = SHELL + _filled(READY, TREE=tree)
         lines = self.connection.run(script).decode(errors="replace").splitlines()
-        home, theirs, free, now, *running = [*lines, "", "", "", ""][: max(4, len(lines))]
+        home, loop_there, free, now, *running = [*lines, "", "", "", ""][: max(4, len(lines))]
         again = f"loop hosts setup {self.name}"
         if not HOMES.fullmatch(home):
             raise WorkFailed(f"{self.name} names no home", again)
-        if theirs != digest(contents()):
-            raise UsageError(f"{self.name} has {'another' if theirs else 'no'} loop", again)
+        if loop_there != digest(contents()):
+            raise UsageError(f"{self.name} has {'another' if loop_there else 'no'} loop", again)
         if running:
             raise Busy(self.name, running[0][:80])
         skew_s = float(now) - (before + time.time()) / 2 if now.isdigit() else 0.0
@@ -246,7 +246,7 @@ class There:
             folder.path,
             most_bytes=LARGEST_FILE,
             only=(MADE, MANIFEST, WHERE, TERMS, *more),
-            but=[f"{MADE}/{one}" for one in given],
+            but=[f"{MADE}/{name}" for name in given],
         )
         self._write_where(folder)
 
@@ -284,19 +284,19 @@ class Busy(Held):
 
 def _filled(script: str, **values: str) -> str:
     """A script with its values, which are put in as they are: none is looked for in another."""
-    return re.sub("@([A-Z]+)@", lambda found: values[found[1]], script)
+    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], script)
 
 
 def _seen(lines: Sequence[str], after: tuple[int, int]) -> Seen:
     """What four lines of a look say; nothing of them is believed without a look at its form."""
-    found = LOOKED.fullmatch(lines[0]) if len(lines) == 4 else None
-    if found is None:
+    match = LOOKED.fullmatch(lines[0]) if len(lines) == 4 else None
+    if match is None:
         raise WorkFailed("the machine answers nonsense", "run the same command again")
     streams = out, talk = [base64.b64decode(line.encode())[:CHUNK] for line in lines[1:3]]
-    sizes = int(found["out"]), int(found["talk"])
+    sizes = int(match["out"]), int(match["talk"])
     more = any(begin + len(data) < size for begin, data, size in zip(after, streams, sizes, strict=True))
-    code = int(found["rc"]) if found["rc"] != "-" else None
-    state, gone = _state(found["state"], code, int(found["age"])), found["state"] == "gone"
+    code = int(match["rc"]) if match["rc"] != "-" else None
+    state, gone = _state(match["state"], code, int(match["age"])), match["state"] == "gone"
     return Seen(state, code, out, talk, more, lines[3], gone, sizes)
 
 

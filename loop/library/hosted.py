@@ -61,7 +61,7 @@ def hosted() -> Hosted | None:
 
 
 def read_terms(text: str) -> tuple[str | None, Terms | None]:
-    """Cloud and terms of a machine, as `loop.cloud.terms` prints them."""
+    """Cloud and terms of a machine, as `loop.cloud.clouds` prints them."""
     cloud, _, word = text.strip().partition(" ")
     terms: dict[str, Terms] = {"spot": "spot", "on_demand": "on_demand"}
     return (cloud, terms[word]) if word in terms and cloud.isalnum() else (None, None)

@@ -48,6 +48,7 @@ PLAIN = (
     Row("", 1024, 0.05, 0.10, share=2),
     Row("", 1024, 0.02, 0.03, share=4),
 )
+FOURTHS = tuple(range(4, 65, 4))
 LAYOUTS = (
     Row("", 64, 0.02, 0.03, 0.005),
     Row("", 64, 0.02, 0.03, 0.01, count=MANY),
@@ -60,6 +61,9 @@ LAYOUTS = (
     Row("", 64, 0.02, 0.10, 0.02),
     Row("", 64, 0.005, 0.03, 0.01),
     Row("offsets of Student's t, 3 degrees", 64, 0.02, 0.03, 0.01, terms=(("layout", heavy),)),
+    Row("binaries of four commits alike, untold", 64, 0.02, 0.03, 0.01, FOURTHS, (("alike", 4),)),
+    Row("binaries of four commits alike, untold", 64, 0.02, 0.05, 0.02, FOURTHS, (("alike", 4),)),
+    Row("binaries of four commits alike, untold", 64, 0.02, 0.10, 0.01, FOURTHS, (("alike", 4),)),
     Row("20 % broken builds", 64, 0.02, 0.03, 0.01, terms=(("broken", 0.2),), share=2),
     Row("step in the first or last two", 64, 0.02, 0.03, 0.01, places=(1, 2, 63, 64), share=2),
     Row("no step", 64, 0.02, 0.0, 0.01, share=2),
@@ -79,17 +83,19 @@ Found = list[tuple[Done, frozenset[int]]]
 """Searches, each with its culprits."""
 
 
+def search_of(row: Row, number: int) -> tuple[Done, frozenset[int]]:
+    """The search through a history of a row, and its culprits."""
+    seed = f"{row.name} {row.last} {row.sd} {row.slowdown} {row.layout_sd} {number}"
+    culprit = random.Random(seed).choice(row.places or range(1, row.last + 1))
+    steps = {culprit: math.log1p(row.slowdown)} if row.slowdown else {}
+    terms = {"layout_sd": row.layout_sd, **dict(row.terms)}
+    history = History(row.last, steps, row.sd, seed, **terms)  # type: ignore[arg-type]
+    return done(problem(row.last, told=history.alike == 1), history.observe), frozenset(steps)
+
+
 def searched(row: Row, share: int) -> Found:
     """Searches through histories of a row."""
-    found: Found = []
-    for number in range(max(row.count // row.share // share, 3)):
-        seed = f"{row.last} {row.sd} {row.slowdown} {number}"
-        culprit = random.Random(seed).choice(row.places or range(1, row.last + 1))
-        steps = {culprit: math.log1p(row.slowdown)} if row.slowdown else {}
-        terms = {"layout_sd": row.layout_sd, **dict(row.terms)}
-        history = History(row.last, steps, row.sd, seed, **terms)  # type: ignore[arg-type]
-        found.append((done(problem(row.last), history.observe), frozenset(steps)))
-    return found
+    return [search_of(row, number) for number in range(max(row.count // row.share // share, 3))]
 
 
 def held(one: Done, truth: frozenset[int]) -> bool:
@@ -138,24 +144,34 @@ def rows_table(rows: tuple[Row, ...]) -> Callable[[int], Iterator[str]]:
 SEVERAL = ((0.15, 0.15), (0.2, 0.1), (0.05, 0.05), (0.1, 0.1, 0.1), (0.3, 0.04), (0.2, -0.1), (-0.2, 0.3))
 
 
+def several_of(slowdowns: tuple[float, ...], number: int) -> tuple[Done, frozenset[int]]:
+    """The search through a history with these steps, in this order; those up are culprits."""
+    rng = random.Random(f"{slowdowns} {number}")
+    places = sorted(rng.sample(range(1, 65), len(slowdowns)))
+    steps = dict(zip(places, map(math.log1p, slowdowns), strict=True))
+    history = History(64, steps, 0.02, f"{slowdowns} {number}")
+    return done(problem(64), history.observe), frozenset(at for at, step in steps.items() if step > 0)
+
+
 def several_table(share: int) -> Iterator[str]:
-    """Several steps in 64 commits, sigma 2 %: those up are culprits. *All*: of them are named."""
+    """Several steps in 64 commits, sigma 2 %. *All*: of them are named."""
     yield f"| Steps | all | {HEAD}"
     yield f"|:--|--:|{RULE}"
     for slowdowns in SEVERAL:
-        found: Found = []
-        for number in range(max(SOME // share, 3)):
-            rng = random.Random(f"{slowdowns} {number}")
-            places = sorted(rng.sample(range(1, 65), len(slowdowns)))
-            steps = dict(zip(places, map(math.log1p, slowdowns), strict=True))
-            history = History(64, steps, 0.02, f"{slowdowns} {number}")
-            culprits = frozenset(at for at, step in steps.items() if step > 0)
-            found.append((done(problem(64), history.observe), culprits))
+        found = [several_of(slowdowns, number) for number in range(max(SOME // share, 3))]
         every = 100 * sum(frozenset(one.answer.culprits) == truth for one, truth in found) / len(found)
         yield f"| {', '.join(f'{step:+.0%}' for step in slowdowns)} | {every:.1f} | {counts(found)} |"
 
 
 RATES = ((0.0, 1.0), (0.0, 0.9), (0.0, 0.5), (0.0, 0.2), (0.05, 0.5))
+
+
+def runs_search(last: int, rates: tuple[float, float], number: int) -> tuple[Done, frozenset[int]]:
+    """The search through a history whose runs fail at these rates before the culprit and from it on."""
+    seed = f"{last} {rates} {number}"
+    culprit = random.Random(seed).randint(1, last)
+    search = done(problem(last, metric="correctness"), runs_of(last, culprit, rates, seed))
+    return search, frozenset({culprit})
 
 
 def runs_table(share: int) -> Iterator[str]:
@@ -164,12 +180,7 @@ def runs_table(share: int) -> Iterator[str]:
     yield f"|--:|--:|--:|{RULE}"
     for last in (64, 1024):
         for rates in RATES:
-            found: Found = []
-            for number in range(max(SOME // share, 3)):
-                seed = f"{last} {rates} {number}"
-                culprit = random.Random(seed).randint(1, last)
-                search = done(problem(last, metric="correctness"), runs_of(last, culprit, rates, seed))
-                found.append((search, frozenset({culprit})))
+            found = [runs_search(last, rates, number) for number in range(max(SOME // share, 3))]
             yield f"| {last} | {rates[0]:g} | {rates[1]:g} | {counts(found)} |"
 
 

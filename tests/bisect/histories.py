@@ -1,11 +1,18 @@
 """Small repositories with a history: a file `speed` whose number a command prints, or a state that it judges."""
 
+import contextlib
+import io
+import json
 import random
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from loop.base.errors import LoopError
+from loop.base.screen import Screen
+from loop.bisect.command import BisectRequest, run_bisect
 from tests.repository.test_reading import git
 
 
@@ -20,6 +27,26 @@ def make_history(folder: Path, values: Sequence[str], broken: Mapping[int, str] 
         for number, value in enumerate(values)
     ]
     return import_history(folder, nodes)
+
+
+def searched(
+    folder: Path, good: str, script: str = "", probe: str | None = "exit", **terms: Any
+) -> tuple[int, dict[str, Any], str]:
+    """Exit code, answer and talk of `loop bisect --json` by a shell script, without a process of its own."""
+    command = ("sh", "-c", script) if script else ()
+    request = BisectRequest(good, target=folder, probe=probe, command=command, json=True, **terms)
+    out, talk = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(talk):
+        try:
+            code = run_bisect(request, Screen())
+        except LoopError as error:
+            return error.exit_code, dict(error.found or {}), f"{error.message}; {error.hint}"
+    return code, json.loads(out.getvalue()), talk.getvalue()
+
+
+def blamed(answer: Mapping[str, Any]) -> list[str]:
+    """Subjects of the commits that an answer names."""
+    return [culprit["subject"] for culprit in answer["culprits"]]
 
 
 @dataclass

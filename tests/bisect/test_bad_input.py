@@ -1,34 +1,18 @@
 """`loop bisect` on what it cannot search, or not whole: what, where, what to do next, and the exit code."""
 
 import contextlib
-import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from loop.base.places import BUNDLED_TARGET, shipped
-from tests.bisect.histories import make_history
-from tests.projects import loop
+from tests.bisect.histories import blamed, make_history, searched
 from tests.repository.test_history import commit
 from tests.repository.test_reading import git
 
 FIELDS = {"schema_version", "outcome", "culprits", "range", "posterior", "probes", "builds"}
 BELOW = 'test "$(cat state)" -lt {}'
-
-
-def asked(
-    folder: Path, good: str, script: str, *words: str, probe: str = "exit"
-) -> tuple[int, dict[str, Any], str]:
-    """Exit code, answer and talk of a search."""
-    options = ("--good", good, "--target", str(folder), "--probe", probe, "--json", *words)
-    done = loop("bisect", *options, "--", "sh", "-c", script)
-    assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
-    assert set(found) >= FIELDS
-    return done.returncode, found, done.stderr
 
 
 @pytest.fixture
@@ -38,11 +22,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome", "code", "probe", "script"),
     [
-        ("culprit", 0, "exit", BELOW.format(5)),
         ("several", 0, "number", "expr 20 + 9 '*' '(' $(cat state) '>' 1 ')' + 9 '*' '(' $(cat state) '>' 4 ')'"),
         ("no_regression", 0, "number", "echo 4"),
         ("range", 1, "exit", f"test $(cat state) != 5 || exit 125; {BELOW.format(5)}"),
@@ -52,50 +34,42 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_each_outcome_has_its_exit_code(folder: Path, outcome: str, code: int, probe: str, script: str) -> None:
     """And the same fields; commits are named where some are to be named."""
-    ended, found, _ = asked(folder, "HEAD~7", script, probe=probe)
+    ended, found, _ = searched(folder, "HEAD~7", script, probe)
     assert (code, outcome, 1) == (ended, found["outcome"], found["schema_version"]), found["why"]
-    count = {"culprit": (1, 0), "several": (2, 0), "range": (0, 2)}.get(outcome, (0, 0))
+    assert set(found) >= FIELDS
+    count = {"several": (2, 0), "range": (0, 2)}.get(outcome, (0, 0))
     assert count == (len(found["culprits"]), len(found["range"])), found["why"]
     assert found["why"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("terms", "said"),
     [
-        (["--good", "side"], ["is no ancestor of", "is that one good?"]),
-        (["--good", "orphan"], ["is no ancestor of", "they have no common history"]),
-        ([], ["no good revision", "loop bisect --good REV"]),
+        ({"good": "side"}, ["is no ancestor of", "is that one good?"]),
+        ({"good": "orphan"}, ["is no ancestor of", "they have no common history"]),
+        ({"good": ""}, ["no good revision", "loop bisect --good REV"]),
         (
-            ["--good", "HEAD", "--bad", "HEAD~3"],
+            {"good": "HEAD", "bad": "HEAD~3"},
             ["is older than good", "they are swapped", "--good HEAD~3 --bad HEAD"],
         ),
+        ({"good": "HEAD"}, ["the same commit"]),
+        ({"good": "nowhere"}, ["nowhere is no commit"]),
+        ({"good": "HEAD~2", "script": ""}, ["no command to run"]),
+        ({"good": "HEAD~2", "probe": "maybe"}, ["unknown probe"]),
     ],
 )
-@pytest.mark.slow
-def test_ends_without_a_line_between_them(folder: Path, words: list[str], said: list[str]) -> None:
-    """Refused, as JSON too, with the two commits and what may have been meant."""
+def test_what_cannot_be_searched_is_refused(folder: Path, terms: dict[str, str], said: list[str]) -> None:
+    """With the reason, what may have been meant, and exit code 2; as JSON too."""
     git(folder, "checkout", "-q", "-b", "side", "HEAD~2")
     commit(folder, "aside", "x", "aside")
     git(folder, "checkout", "-q", "--orphan", "orphan")
     git(folder, "commit", "-q", "-m", "unrelated")
     git(folder, "checkout", "-q", "main")
-    done = loop("bisect", *words, "--target", str(folder), "--probe", "exit", "--json", "--", "true")
-    assert (2, "refused") == (done.returncode, json.loads(done.stdout)["outcome"])
-    for words_said in said:
-        assert words_said in done.stderr
-        assert words_said in json.loads(done.stdout)["why"]
+    code, found, talk = searched(folder, **{"script": "true", **terms})
+    assert (2, "refused") == (code, found["outcome"])
+    assert [] == [text for text in said if text not in talk or text not in found["why"]], talk
 
 
-@pytest.mark.slow
-def test_a_variant_that_does_not_exist_is_named_first() -> None:
-    """Before a good revision is asked for, with the variants that there are."""
-    done = loop("bisect", "--variant", "nope", "--target", str(shipped(BUNDLED_TARGET)))
-    assert 2 == done.returncode
-    assert "no variant 'nope'" in done.stderr
-    assert "there are cpu, " in done.stderr
-
-
-@pytest.mark.slow
 def test_a_merge_under_way_is_refused(folder: Path) -> None:
     """What is in the checkout is nobody's version; nothing of it is touched."""
     git(folder, "checkout", "-q", "-b", "side", "HEAD~2")
@@ -103,14 +77,13 @@ def test_a_merge_under_way_is_refused(folder: Path) -> None:
     with contextlib.suppress(subprocess.CalledProcessError):
         git(folder, "merge", "main")
     before = git(folder, "status", "--porcelain")
-    code, found, said = asked(folder, "HEAD~2", "true")
+    code, found, said = searched(folder, "HEAD~2", "true")
     assert (2, "refused") == (code, found["outcome"])
     assert "in the middle of a merge" in said
     assert "git merge --abort" in said
     assert before == git(folder, "status", "--porcelain") != ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "said"),
     [
@@ -121,10 +94,8 @@ def test_a_merge_under_way_is_refused(folder: Path) -> None:
 )
 def test_what_does_not_show_today(folder: Path, script: str, said: list[str]) -> None:
     """Nobody is blamed where the environment has drifted, or the ends behave the other way round."""
-    code, found, _ = asked(folder, "HEAD~7", script)
+    code, found, talk = searched(folder, "HEAD~7", script)
     assert (0, "no_regression", []) == (code, found["outcome"], found["culprits"])
-    words = ("--good", "HEAD~7", "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
-    talk = loop("bisect", *words).stderr
     assert [] == [text for text in said if text not in talk], talk
 
 
@@ -132,23 +103,22 @@ def test_what_does_not_show_today(folder: Path, script: str, said: list[str]) ->
 def test_every_build_is_broken(folder: Path) -> None:
     """Between the ends: all of them are left. At an end: another one has to be named."""
     script = f"case $(cat state) in 0|7) ;; *) echo no headers >&2; exit 125;; esac; {BELOW.format(4)}"
-    code, found, _ = asked(folder, "HEAD~7", script)
+    code, found, _ = searched(folder, "HEAD~7", script)
     assert (1, "range", 7) == (code, found["outcome"], len(found["range"]))
     assert 6 == len(found["skipped"])
     assert {"exit 125: the command cannot judge it: no headers"} == set(found["skipped"].values())
-    code, found, _ = asked(folder, "HEAD~6", script)
+    code, found, said = searched(folder, "HEAD~6", script)
     assert (1, "inconclusive") == (code, found["outcome"])
     assert "the good end cannot be tested: exit 125" in found["why"]
-    done = loop("bisect", "--good", "HEAD~6", "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
-    assert "next: name another good end, one that can be tried: --good REV" in done.stderr
+    assert "next: name another good end, one that can be tried: --good REV" in said
 
 
 @pytest.mark.slow
 def test_a_commit_that_hangs_is_skipped(folder: Path) -> None:
     """The limit of the command kills it, and what it started; the search goes on."""
     script = f"case $(cat state) in 3|4) sleep 300 & sleep 300;; esac; {BELOW.format(6)}"
-    code, found, _ = asked(folder, "HEAD~7", script, "--probe-limit-s", "2")
-    assert (0, ["commit 6"]) == (code, [one["subject"] for one in found["culprits"]]), found["why"]
+    code, found, _ = searched(folder, "HEAD~7", script, probe_limit_s=2.0)
+    assert (0, ["commit 6"]) == (code, blamed(found)), found["why"]
     assert all(why.startswith("the command hangs: killed after 2 s, 0.") for why in found["skipped"].values())
     assert found["skipped"]
 
@@ -156,57 +126,53 @@ def test_a_commit_that_hangs_is_skipped(folder: Path) -> None:
 def test_a_repository_that_cannot_be_written(folder: Path) -> None:
     """Git has to note a worktree in it: refused, and a copy is named as the way out."""
     (folder / ".git" / "worktrees").write_text("in the way")
-    code, found, said = asked(folder, "HEAD~7", BELOW.format(5))
+    code, found, said = searched(folder, "HEAD~7", BELOW.format(5))
     assert (2, "refused") == (code, found["outcome"])
     assert "git worktree in" in said
     assert f"git clone {folder}" in said
     assert [] == list((Path(os.environ["LOOP_STATE"]) / "worktrees").iterdir())
 
 
-@pytest.mark.slow
 def test_a_program_that_is_missing_is_no_verdict(folder: Path, tmp_path: Path) -> None:
     """Refused where it is missing at the good end, and forgotten; elsewhere that is how the commit fails."""
     script = f"{tmp_path}/tool {BELOW.format(5)}"
-    code, found, said = asked(folder, "HEAD~7", script)
+    code, found, said = searched(folder, "HEAD~7", script)
     assert (2, "refused") == (code, found["outcome"])
     assert "the command cannot be run at the good end" in said
     assert "exit 127" in said
     assert "git worktree add TRY" in said
     (tmp_path / "tool").write_text('#!/bin/sh\nshift\ntest "$1" -lt 5 || exit 127\n')
     (tmp_path / "tool").chmod(0o755)
-    code, found, _ = asked(folder, "HEAD~7", script)
-    assert (0, ["commit 5"]) == (code, [one["subject"] for one in found["culprits"]]), found["why"]
+    code, found, _ = searched(folder, "HEAD~7", script)
+    assert (0, ["commit 5"]) == (code, blamed(found)), found["why"]
 
 
-@pytest.mark.slow
 def test_a_folder_that_was_not_there_yet(folder: Path) -> None:
     """A commit without the target's folder cannot be tried, and says so."""
     (folder / "sub").mkdir()
     commit(folder, "sub", "8", "sub/state")
-    code, found, _ = asked(folder / "sub", "HEAD~1", "true")
+    code, found, _ = searched(folder / "sub", "HEAD~1", "true")
     assert (1, "inconclusive") == (code, found["outcome"])
     assert "it has no folder sub" in found["why"]
 
 
-@pytest.mark.slow
 def test_a_detached_head(folder: Path) -> None:
     """It stays where it is, and is the bad end."""
     git(folder, "checkout", "-q", "--detach", "HEAD~1")
     head = git(folder, "rev-parse", "HEAD")
-    code, found, _ = asked(folder, "HEAD~6", BELOW.format(5))
-    assert (0, ["commit 5"]) == (code, [one["subject"] for one in found["culprits"]])
+    code, found, _ = searched(folder, "HEAD~6", BELOW.format(5))
+    assert (0, ["commit 5"]) == (code, blamed(found))
     assert head == git(folder, "rev-parse", "HEAD")
     assert "" == git(folder, "branch", "--show-current")
 
 
-@pytest.mark.slow
 def test_a_shallow_clone(folder: Path, tmp_path: Path) -> None:
     """Searched as far as it reaches; beyond that it says how to get the rest."""
     oldest, shallow = git(folder, "rev-parse", "HEAD~7"), tmp_path / "shallow"
     git(tmp_path, "clone", "-q", "--depth", "5", f"file://{folder}", str(shallow))
-    code, found, _ = asked(shallow, "HEAD~4", BELOW.format(5))
-    assert (0, ["commit 5"]) == (code, [one["subject"] for one in found["culprits"]])
-    code, found, said = asked(shallow, oldest, BELOW.format(5))
+    code, found, _ = searched(shallow, "HEAD~4", BELOW.format(5))
+    assert (0, ["commit 5"]) == (code, blamed(found))
+    code, found, said = searched(shallow, oldest, BELOW.format(5))
     assert (2, "refused") == (code, found["outcome"])
     assert "git fetch --unshallow" in said
 
@@ -223,13 +189,12 @@ def with_submodule(folder: Path, tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_submodules_hold_what_a_commit_names(with_submodule: Path) -> None:
     """Filled from the checkout's own; a commit whose library is not there is skipped with the reason."""
     script = "test ! -e lib || test $(cat lib/state) -lt 3"
     before = git(with_submodule, "status", "--porcelain"), git(with_submodule, "submodule", "status")
-    code, found, _ = asked(with_submodule, "HEAD~9", script)
-    assert (0, ["library 3"]) == (code, [one["subject"] for one in found["culprits"]]), found["why"]
+    code, found, _ = searched(with_submodule, "HEAD~9", script)
+    assert (0, ["library 3"]) == (code, blamed(found)), found["why"]
     assert before == (git(with_submodule, "status", "--porcelain"), git(with_submodule, "submodule", "status"))
 
 
@@ -238,50 +203,46 @@ def test_a_submodule_that_is_not_checked_out_now(with_submodule: Path, tmp_path:
     """It comes from what git keeps of it; of one that was never fetched it is said how to get it."""
     script = "test ! -e lib || test $(cat lib/state) -lt 3"
     git(with_submodule, "submodule", "--quiet", "deinit", "--force", "lib")
-    code, found, _ = asked(with_submodule, "HEAD~9", script)
-    assert (0, ["library 3"]) == (code, [one["subject"] for one in found["culprits"]]), found["why"]
+    code, found, _ = searched(with_submodule, "HEAD~9", script)
+    assert (0, ["library 3"]) == (code, blamed(found)), found["why"]
     git(tmp_path, "clone", "-q", str(with_submodule), str(tmp_path / "clone"))
-    _, found, _ = asked(tmp_path / "clone", "HEAD~4", "test $(cat lib/state) -lt 3")
+    _, found, _ = searched(tmp_path / "clone", "HEAD~4", "test $(cat lib/state) -lt 3")
     assert f"submodule lib is empty in its worktree: `git -C {tmp_path}/clone submodule update" in found["why"]
 
 
-@pytest.mark.slow
 def test_a_command_runs_where_the_user_stands(with_submodule: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the target lies elsewhere in the repository."""
     commit(with_submodule, "documents", "x", "docs/notes")
     monkeypatch.chdir(with_submodule)
-    code, found, _ = asked(with_submodule / "docs", "HEAD~5", "test $(cat lib/state) -lt 3")
-    assert (0, ["library 3"]) == (code, [one["subject"] for one in found["culprits"]]), found["why"]
+    code, found, _ = searched(with_submodule / "docs", "HEAD~5", "test $(cat lib/state) -lt 3")
+    assert (0, ["library 3"]) == (code, blamed(found)), found["why"]
 
 
-@pytest.mark.slow
 def test_a_submodule_whose_commit_is_missing(with_submodule: Path, tmp_path: Path) -> None:
     """The commits that need it are skipped."""
     missing = "0123456789abcdef0123456789abcdef01234567"
     git(with_submodule, "update-index", "--cacheinfo", f"160000,{missing},lib")
     git(with_submodule, "commit", "-q", "-m", "lost")
-    code, found, _ = asked(with_submodule, "HEAD~3", "true")
+    code, found, _ = searched(with_submodule, "HEAD~3", "true")
     assert (1, "inconclusive") == (code, found["outcome"])
     assert f"its submodule lib is at {missing[:12]}, which is not in {with_submodule}/lib" in found["why"]
     assert "fetch origin" in found["why"]
 
 
-@pytest.mark.slow
 def test_a_worktree_of_the_users_on_a_disk_that_is_away(folder: Path, tmp_path: Path) -> None:
     """Git would forget it by `worktree prune`; loop takes away its own alone."""
     git(folder, "worktree", "add", "-q", "--detach", str(tmp_path / "away"))
     (tmp_path / "away").rename(tmp_path / "unmounted")
-    assert 0 == asked(folder, "HEAD~7", BELOW.format(5))[0]
+    assert 0 == searched(folder, "HEAD~7", BELOW.format(5))[0]
     assert str(tmp_path / "away") in git(folder, "worktree", "list")
     assert 2 == len(git(folder, "worktree", "list").splitlines())
 
 
-@pytest.mark.slow
 def test_a_small_step_of_builds_that_are_alike_is_named(folder: Path) -> None:
     """Nothing scatters, so 3 % stands out; nobody has to say what builds may differ by."""
     script = "expr 1000 + 30 '*' '(' $(cat state) '>' 4 ')'"
-    code, found, _ = asked(folder, "HEAD~7", script, probe="number")
-    assert (0, "culprit", ["commit 5"]) == (code, found["outcome"], [one["subject"] for one in found["culprits"]])
+    code, found, _ = searched(folder, "HEAD~7", script, probe="number")
+    assert (0, "culprit", ["commit 5"]) == (code, found["outcome"], blamed(found))
 
 
 @pytest.mark.slow
@@ -289,7 +250,6 @@ def test_a_step_within_the_scatter_of_builds_is_a_range_or_left_open(folder: Pat
     """Commits differ by 2 % on their own: no single one is named for a step of 3 %, and what to do is said."""
     numbers = "set -- 1000 1021 981 1001 1015 1049 1012 1045"
     script = f"{numbers}; shift $(cat state); echo $1"
-    words = ("--good", "HEAD~7", "--target", str(folder), "--probe", "number", "--", "sh", "-c", script)
-    done = loop("bisect", *words)
-    assert 0 == len([line for line in done.stderr.splitlines() if line.startswith("culprit")])
-    assert "differ" in done.stderr
+    _, found, _ = searched(folder, "HEAD~7", script, "number")
+    assert [] == found["culprits"]
+    assert "builds" in found["why"]

@@ -3,23 +3,22 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from loop.base.places import shipped
 from loop.jobs.folder import every
 from loop.model.change import jobs_of
 from loop.store.sessions import SessionFolder
-from tests.bisect.histories import make_history
+from tests.bisect.histories import blamed, make_history, searched
 from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES
 from tests.projects import KERNEL, kill, loop, make_project, start
 from tests.repository.test_history import commit
 from tests.repository.test_reading import git
-from tests.session.test_run import add_plan
 
 SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 8; again++) {LINE}")
 WRONG = KERNEL.replace("x[i] * (float)", "(i == 7 ? 0 : x[i]) * (float)")
@@ -72,42 +71,29 @@ def test_a_command_that_fails_from_a_commit_on(tmp_path: Path) -> None:
     assert f"# first bad commit: [{commits[14]}]" in git(folder, "bisect", "log")
 
 
-@pytest.mark.slow
 def test_a_second_search_asks_nothing_again(tmp_path: Path) -> None:
     """Everything that was observed is kept."""
     folder = tmp_path / "r"
     commits = make_history(folder, [str(number) for number in range(10)])
     script = f'echo once >> {tmp_path}/asked; test "$(cat state)" -lt 4'
-    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
-    first = bisected(folder, *words)
+    first = searched(folder, commits[0], script)[1]
     asked = (tmp_path / "asked").read_text()
-    assert first[1]["culprits"] == bisected(folder, *words)[1]["culprits"] != []
+    assert first["culprits"] == searched(folder, commits[0], script)[1]["culprits"] != []
     assert asked == (tmp_path / "asked").read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--good", "HEAD", "--probe", "exit", "--", "true"], "the same commit"),
-        (["--good", "HEAD", "--bad", "HEAD~2", "--probe", "exit", "--", "true"], "they are swapped"),
-        (["--good", "nowhere", "--probe", "exit", "--", "true"], "nowhere is no commit"),
-        (["--good", "HEAD~2", "--probe", "exit"], "no command to run"),
-        (["--good", "HEAD~2", "--probe", "maybe", "--", "true"], "unknown probe"),
-        (["--good", "HEAD~2", "--probe", "exit", "--", "no-such-program"], "no-such-program"),
-    ],
-)
-def test_what_cannot_be_searched_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
-    """Exit 2, with the reason; as JSON, too."""
-    folder = tmp_path / "r"
-    make_history(folder, ["a", "b", "c"])
-    split = words.index("--") if "--" in words else len(words)
-    done = loop("bisect", *words[:split], "--target", str(folder), "--json", *words[split:])
-    assert 2 == done.returncode, done.stderr
-    assert said in done.stderr
-    answer = json.loads(done.stdout)
-    assert "refused" == answer["outcome"]
-    assert said in answer["why"]
+def add_plan(folder: Path) -> None:
+    """A plan that verifies, measures and compares as the bundled pattern does, in fewer rounds and seconds."""
+    for kind in ("plans", "patterns"):
+        (folder / kind).mkdir(exist_ok=True)
+    (folder / "plans" / "mine.yaml").write_text(
+        "format: 1\nname: mine\ntitle: Verify and measure\npatterns: [single-compilation-unit, baseline-quickly]\n"
+        "workloads: [small]\nbudget: {minutes: 1}\n"
+    )
+    text = (shipped("patterns") / "baseline-first.yaml").read_text().replace("baseline-first", "baseline-quickly")
+    text = text.replace("number: 1\n", "number: 101\n").replace("{rounds: 9}", "{rounds: 2}")
+    text = text.replace("budget_s: 12", "budget_s: 5").replace("budget_s: 8", "budget_s: 2")
+    (folder / "patterns" / "baseline-quickly.yaml").write_text(text)
 
 
 @pytest.fixture
@@ -147,19 +133,19 @@ def test_a_slower_kernel_names_its_commit(project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_history_that_changes_nothing_blames_nobody(project: Path) -> None:
+def test_a_history_that_changes_nothing_blames_nobody(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate judges its ends, and no commit between them is built; a second time all is known already.
 
     On a machine that is very busy it may be open, so that no more than this can be asked of real clocks.
     """
-    develop(project, {})
-    words = ("--good", "HEAD~8", "--target", str(project), "--threads", "1")
-    code, found = bisected(project, *words)
+    monkeypatch.setattr("loop.bisect.trying.GATE_LIMIT_S", 3.0)
+    develop(project, {}, 3)
+    code, found, _ = searched(project, "HEAD~3", probe=None, threads=1)
     assert (code, found["outcome"]) in ((0, "no_regression"), (1, "inconclusive")), found
     assert ([], []) == (found["culprits"], found["range"])
     assert 2 >= found["builds"]
     assert {git(project, "rev-parse", "HEAD")} == {probe["commit"] for probe in found["probes"]}
-    again = bisected(project, *words)[1]
+    again = searched(project, "HEAD~3", probe=None, threads=1)[1]
     assert (found["why"], found["probes"], 0) == (again["why"], again["probes"], again["builds"])
 
 
@@ -167,12 +153,11 @@ def test_a_history_that_changes_nothing_blames_nobody(project: Path) -> None:
 def test_a_wrong_kernel_names_its_commit_also_when_it_is_none(project: Path) -> None:
     """What is in the checkout alone is a candidate, too."""
     commits = develop(project, {4: WRONG})
-    words = ("--good", "HEAD~8", "--metric", "correctness", "--target", str(project))
-    code, found = bisected(project, *words)
+    code, found, _ = searched(project, "HEAD~8", probe=None, metric="correctness")
     assert (0, [commits[4]]) == (code, [one["commit"] for one in found["culprits"]]), found
     git(project, "reset", "-q", "--hard", commits[3])
     (project / "scale.c").write_text(WRONG)
-    code, found = bisected(project, "--good", "HEAD", *words[2:])
+    code, found, _ = searched(project, "HEAD", probe=None, metric="correctness")
     assert (0, ["uncommitted"]) == (code, [one["commit"] for one in found["culprits"]]), found
     assert "scale.c" in found["culprits"][0]["subject"]
     assert WRONG == (project / "scale.c").read_text()
@@ -201,35 +186,17 @@ def test_a_session_that_finds_a_regression_names_its_commit(
     assert 1 == len(git(project, "worktree", "list").splitlines())
 
 
-@pytest.mark.slow
 def test_a_worktree_that_a_kill_left_behind_is_taken_away(tmp_path: Path) -> None:
     """By the next search."""
     folder = tmp_path / "r"
     commits = make_history(folder, ["1", "2", "3"])
     left = Path(os.environ["LOOP_STATE"]) / "worktrees" / "bisect-999999999-trial"
     git(folder, "worktree", "add", "--detach", str(left), commits[0])
-    words = (
-        "--good",
-        commits[0],
-        "--target",
-        str(folder),
-        "--probe",
-        "exit",
-        "--",
-        "sh",
-        "-c",
-        "test $(cat state) -lt 3",
-    )
-    assert 0 == bisected(folder, *words)[0]
+    assert 0 == searched(folder, commits[0], "test $(cat state) -lt 3")[0]
     assert not left.exists()
-    assert 1 == len(
-        subprocess.run(
-            ["git", "worktree", "list"], cwd=folder, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-    )
+    assert 1 == len(git(folder, "worktree", "list").splitlines())
 
 
-@pytest.mark.slow
 def test_a_merge_is_looked_into(tmp_path: Path) -> None:
     """The commit of the branch is named where it is to blame; the merge where neither side is by itself."""
     folder = tmp_path / "r"
@@ -243,14 +210,13 @@ def test_a_merge_is_looked_into(tmp_path: Path) -> None:
         commit(folder, f"main beside {name}", "x", "right")
     git(folder, "merge", "-q", "--no-ff", "-m", "merge one", "fails")
     script = "test ! -e fails && test ! -e left -o ! -e right"
-    words = ("--good", commits[0], "--target", str(folder), "--probe", "exit", "--", "sh", "-c", script)
-    code, found = bisected(folder, *words)
-    assert (0, ["brings fails"]) == (code, [one["subject"] for one in found["culprits"]]), found
+    code, found, _ = searched(folder, commits[0], script)
+    assert (0, ["brings fails"]) == (code, blamed(found)), found
     assert "it came with the merge" in found["why"]
     git(folder, "reset", "-q", "--hard", "HEAD~1")
     git(folder, "merge", "-q", "--no-ff", "-m", "merge two", "half")
-    code, found = bisected(folder, *words)
-    assert (0, ["merge two"]) == (code, [one["subject"] for one in found["culprits"]]), found
+    code, found, _ = searched(folder, commits[0], script)
+    assert (0, ["merge two"]) == (code, blamed(found)), found
     assert "on the branch that it merges: no regression, its commits are good" in found["why"]
 
 

@@ -9,7 +9,7 @@ from loop.base.documents.sums import write_sealed
 from loop.base.processes import Tick, finish
 from loop.bisect.candidates import Line, read_line
 from loop.bisect.probe_job import ProbeTask, Spread
-from loop.bisect.trying import Observed, Question
+from loop.bisect.trying import Probed, Question
 from loop.jobs import running
 from loop.jobs.folder import JobFolder
 from loop.library.definitions import read_file
@@ -95,7 +95,7 @@ def test_a_job_without_an_answer_says_nothing_of_its_commit(
 
     made = spread(line, tmp_path)
     monkeypatch.setattr(made, "run", gone)
-    found: list[Observed] = finish(made.many([asked(line, 1), asked(line, 1)]))
+    found: list[Probed] = finish(made.many([asked(line, 1), asked(line, 1)]))
     assert ["lost", "lost"] == [one.status for one in found]
     assert found[0].reason != found[1].reason
 

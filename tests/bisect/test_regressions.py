@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -61,9 +61,9 @@ def edit(folder: Path, name: str, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-def right_at(commit: str | None, **fields: object) -> SessionRow:
+def right_at(commit: str | None, **fields: Any) -> SessionRow:
     """A session that passed on that commit."""
-    known = {"variants": ("ours",), "emulated": ("gpu",), "right": ("ours", "gpu"), **fields}
+    known: dict[str, Any] = {"variants": ("ours",), "emulated": ("gpu",), "right": ("ours", "gpu"), **fields}
     return make_row(commit=commit, **known)
 
 

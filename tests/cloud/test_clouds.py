@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from loop.cloud import CLOUDS, Watch, make_cloud
-from loop.cloud.clouds import NoReply, ask
-from loop.cloud.terms import terms
-from loop.cloud.watch import FOUND_WITHIN_S, find
+from loop.cloud.clouds import FOUND_WITHIN_S, Aws, NoReply, ask, terms
+from loop.cloud.watch import find
 from tests.fake_cloud import TROUBLES, FakeCloud, fake_cloud, servers
 
 NAMES = tuple(CLOUDS)
@@ -87,19 +86,19 @@ def test_an_event_of_azure_about_another_machine_is_no_notice(fake: FakeCloud) -
 def test_a_token_of_aws_that_has_expired_is_replaced(fake: FakeCloud) -> None:
     """401 leads to a new one, not to blindness."""
     fake.name, fake.noticed = "aws", True
-    cloud = CLOUDS["aws"](fake.url, token="expired-long-ago")
+    cloud = Aws(fake.url, token="expired-long-ago")
     assert "aws is about to terminate this machine, at 2026-11-21T12:02:00Z" == cloud.notice(LATE_S)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("trouble", TROUBLES)
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "trouble"), [*(("gcp", trouble) for trouble in TROUBLES), ("aws", "500"), ("azure", "garbage")]
+)
 def test_an_answer_that_is_none_is_unknown_not_quiet(name: str, trouble: str, fake: FakeCloud) -> None:
     """Within its bound; a server that says 500 and TRUE is not believed."""
     fake.name, fake.trouble = name, trouble
     begun = time.monotonic()
     with pytest.raises(NoReply):
-        make_cloud(name).notice(0.5)
+        make_cloud(name).notice(0.2)
     assert time.monotonic() - begun < LATE_S
 
 

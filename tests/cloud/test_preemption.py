@@ -1,6 +1,6 @@
 """A cloud takes the machine away while a session runs: a real process, real sockets, real exits.
 
-One random moment a cloud; LOOP_PREEMPTIONS=50 tries as many.
+One random moment; LOOP_PREEMPTIONS=50 tries as many.
 """
 
 import json
@@ -14,19 +14,13 @@ from typing import Any
 
 import pytest
 
-from loop.cloud import CLOUDS
-from tests.fake_cloud import TROUBLES, fake_cloud, servers
+from tests.fake_cloud import fake_cloud, servers
 from tests.projects import LOOP, add_commands, loop, make_project
 
 MOMENTS = int(os.environ.get("LOOP_PREEMPTIONS", "1"))
-COMMANDS = ("echo one; sleep 0.4", "echo two; sleep 0.6; echo done", "echo three; sleep 2")
-LATEST_S = 1.5
-"""Moments are drawn from the first seconds of a session of three and more: a notice is seen within one."""
-
-
-def briefly(name: str, *kept: str) -> Any:
-    """A case; in the short run it is one of a few, for how each is read is tested in the clouds' own room."""
-    return pytest.param(name, marks=() if name in kept else pytest.mark.soak)
+COMMANDS = ("echo one; sleep 0.2", "echo two; sleep 0.2; echo done", "echo three; sleep 1.5")
+LATEST_S = 0.8
+"""Moments are drawn from the beginning of a session of two seconds and more: a notice is seen within one."""
 
 
 @pytest.fixture
@@ -79,20 +73,19 @@ def preempted(folder: Path, flag: Path, after_s: float, **environment: str) -> t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", range(MOMENTS))
-@pytest.mark.parametrize("name", [briefly(name, "gcp") for name in CLOUDS])
 def test_a_preempted_session_is_paused_and_resumed_to_the_same_record(
-    name: str, moment: int, folder: Path, tmp_path: Path
+    moment: int, folder: Path, tmp_path: Path
 ) -> None:
     """Exit 75 with report and reason; what was done stands; in the end nothing tells it from one left in peace."""
     flag = tmp_path / "notice"
-    after_s = random.Random(f"{name} {moment}").uniform(0.0, LATEST_S)
-    with fake_cloud(name, flag=flag) as fake:
+    after_s = random.Random(moment).uniform(0.0, LATEST_S)
+    with fake_cloud("gcp", flag=flag) as fake:
         process, errors = preempted(folder, flag, after_s, **servers(fake))
         session = last(tmp_path)
         assert 75 == process.returncode, f"after {after_s:.2f} s: {errors}"
-        assert f"paused: {name}" in errors
+        assert "paused: gcp" in errors
         assert f"loop run session --resume {session.name}" in errors
-        assert f"is paused: {name}" in (session / "report.md").read_text()
+        assert "is paused: gcp" in (session / "report.md").read_text()
         assert "paused" == json.loads((session / "record.json").read_text())["status"]
         flag.unlink()
         again = run(folder, "--resume", session.name, **servers(fake))
@@ -126,23 +119,12 @@ def test_a_session_that_is_resumed_on_a_doomed_machine_pauses_again(folder: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trouble", [briefly(name, "hang", "garbage") for name in TROUBLES])
-def test_a_metadata_server_that_fails_neither_stops_nor_delays_a_session(
-    trouble: str, folder: Path, tmp_path: Path
-) -> None:
+def test_a_metadata_server_that_hangs_neither_stops_nor_delays_a_session(folder: Path, tmp_path: Path) -> None:
     """It passes; that nothing watched is said where it was to watch."""
-    with fake_cloud("gcp", trouble=trouble) as fake:
+    with fake_cloud("gcp", trouble="hang") as fake:
         done = run(folder, "try", **servers(fake), LOOP_WATCH_PREEMPTION="gcp")
     assert 0 == done.returncode, done.stderr
     assert "preemption watch of gcp: " in (last(tmp_path) / "report.md").read_text()
-
-
-@pytest.mark.slow
-def test_where_there_is_no_cloud_that_is_said(folder: Path, tmp_path: Path) -> None:
-    """In the report, under what was not exercised."""
-    with fake_cloud() as fake:
-        assert 0 == run(folder, "try", **servers(fake)).returncode
-    assert "no metadata server answers" in (last(tmp_path) / "report.md").read_text()
 
 
 @pytest.mark.slow
