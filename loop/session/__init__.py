@@ -9,6 +9,6 @@ against time and money.
 starts at the first step again, and a finished step stands. A step whose output has an `identity` is made again;
 where the identity has changed, nothing after it is reused.
 
-`page` is the report: what its template reads, by name. An action with a `chapter` in the table of actions adds
+`page` is the report: what its template reads, by name. An action with a `section` in the table of actions adds
 it by itself. `summary` is the short form for a comment. `command` is `loop report`.
 """
