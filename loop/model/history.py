@@ -68,23 +68,32 @@ class HistorySession(Model):
         return usd
 
 
-class History(Model):
+class HistorySource(Model):
+    """What the reports of a history say of all its sessions."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    source: str
+    """Where the rows come from."""
+    when: str | None = None
+    """When the sessions took place, as far as it is known; nothing finer is made up."""
+    gpu: dict[str, Any] = Field(default_factory=dict)
+    """The GPU that they were measured on."""
+    rates_stated: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict)
+    """Prices as the reports state them."""
+    stated: list[dict[str, Any]] = Field(default_factory=list)
+    """Figures that the reports state besides the rows; the rows are believed."""
+    decisions: list[dict[str, Any]] = Field(default_factory=list)
+    """Decisions as they were taken."""
+
+
+class History(HistorySource):
     """A recorded history."""
 
     format: Literal[1]
     """Format number of this file."""
-    source: str
-    """Where the rows come from."""
-    gpu: dict[str, Any] = Field(default_factory=dict)
-    """The GPU they were measured on."""
-    rates_stated: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(default_factory=dict)
-    """Prices as the reports state them."""
-    when: str | None = None
-    """When the sessions took place, as far as it is known; nothing finer is made up."""
     sessions: Annotated[tuple[HistorySession, ...], Field(min_length=1)]
     """The sessions, in order."""
-    stated: list[dict[str, Any]] = Field(default_factory=list)
-    """Figures that the reports state besides the rows; the rows are believed."""
     mentioned: tuple[str, ...] = ()
     """Sessions that the reports name without figures."""
     debugging_build_minutes: dict[str, Minutes | None] = Field(default_factory=dict)
@@ -97,8 +106,6 @@ class History(Model):
     """Target and actual seconds of the steps, by session."""
     measurements: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     """Latencies and errors, by session."""
-    decisions: list[dict[str, Any]] = Field(default_factory=list)
-    """Decisions as they were taken."""
 
 
 def by_hand(environment: HistoryEnvironment) -> bool:
@@ -106,29 +113,17 @@ def by_hand(environment: HistoryEnvironment) -> bool:
     return not environment.how.startswith("pattern")
 
 
-class RecordedSession(Model):
+class RecordedSession(HistorySource):
     """One session of a recorded history, as it is kept in a session folder: its raw rows."""
 
-    format: Literal[1] = 1
-    """Format number."""
     id: str
     """Name of the folder."""
     history: str
     """Hash of the history's source: sessions of one history belong together."""
     position: Annotated[int, Field(ge=1)]
     """Its place in the history, from 1. There is no clock: order is all that is known."""
-    source: str
-    """Where the rows come from."""
-    when: str | None = None
-    """When the sessions of the history took place, as far as it is known."""
-    gpu: dict[str, Any] = Field(default_factory=dict)
-    """The GPU it was measured on."""
-    rates_stated: dict[str, float] = Field(default_factory=dict)
-    """Prices as the reports state them."""
     row: HistorySession
     """The session itself."""
-    stated: list[dict[str, Any]] = Field(default_factory=list)
-    """What its reports state besides."""
     patterns: dict[str, Minutes] = Field(default_factory=dict)
     """Minutes of the patterns that its report names by number, by their name."""
     debugging_build_minutes: float | None = None
@@ -139,5 +134,3 @@ class RecordedSession(Model):
     """Target and actual seconds of its steps."""
     measurements: list[dict[str, Any]] = Field(default_factory=list)
     """Latencies and errors."""
-    decisions: list[dict[str, Any]] = Field(default_factory=list)
-    """Decisions as they were taken."""

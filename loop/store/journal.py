@@ -26,20 +26,11 @@ class Journal:
         self._lines = [line for line, _ in chain]
         self._sum = chain[-1][1] if chain else ""
         try:
-            self._cut_torn_tail()
+            if path.exists():  # Drop what a kill left of an unfinished last line: the next one starts on its own.
+                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise unwritable(path, error) from error
-
-    def _cut_torn_tail(self) -> None:
-        """Drop what a kill left of an unfinished last line, so that the next one starts on its own."""
-        if not self.path.exists():
-            return
-        data = self.path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            with self.path.open("r+b") as file:
-                file.truncate(len(whole))
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -51,25 +42,20 @@ class Journal:
         line = Line(seq=len(self._lines) + 1, at=datetime.datetime.now(datetime.UTC), event=event)
         data = sums.sealed(to_text(line), self._sum).encode()
         try:
-            self._write(data + b"\n")
+            size, rest = self._file.seek(0, os.SEEK_END), memoryview(data + b"\n")
+            try:
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+                os.fsync(self._file.fileno())
+            except BaseException:  # Leave nothing of it there: a later line must start on its own.
+                with contextlib.suppress(OSError):
+                    self._file.truncate(size)
+                raise
         except OSError as error:
             raise unwritable(self.path, error) from error
         self._sum = sums.parted(data, self._sum)[1]
         self._lines.append(line)
         return line
-
-    def _write(self, data: bytes) -> None:
-        """Put `data` on disk, or leave nothing of it there: a later line must start on its own."""
-        size = self._file.seek(0, os.SEEK_END)
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
-            os.fsync(self._file.fileno())
-        except BaseException:
-            with contextlib.suppress(OSError):
-                self._file.truncate(size)
-            raise
 
     def close(self) -> None:
         """Close the file."""
@@ -90,15 +76,15 @@ def read(path: Path) -> list[Line]:
 def whole_lines(path: Path) -> tuple[list[Line], str]:
     """The lines before any damage, and what the damage is; raises LoopError only where nothing can be read."""
     lines: list[Line] = []
-    chain = _chain(path, _parts(path))
+    rows = _rows(path)
     try:
-        lines.extend(line for line, _ in chain)
+        lines.extend(line for line, _ in _chain(path, rows))
     except LoopError as error:
         return lines, error.message
     return lines, ""
 
 
-def _parts(path: Path) -> list[bytes]:
+def _rows(path: Path) -> list[bytes]:
     """Its lines, and last what a kill left of one: empty as a rule."""
     try:
         return sums.read_regular(path).split(b"\n")
@@ -108,14 +94,14 @@ def _parts(path: Path) -> list[bytes]:
         raise WorkFailed(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _chain(path: Path, parts: Sequence[bytes] | None = None) -> Iterator[tuple[Line, str]]:
+def _chain(path: Path, rows: Sequence[bytes] | None = None) -> Iterator[tuple[Line, str]]:
     """Line by line, each with the checksum that the next one continues: none can be changed, left out or moved."""
     before = ""
-    *rows, torn = (_parts(path) if parts is None else parts) or [b""]
-    for number, part in enumerate(rows, start=1):
+    *rows, torn = (_rows(path) if rows is None else rows) or [b""]
+    for number, row in enumerate(rows, start=1):
         what = f"{path}:{number}: damaged journal line"
         hint = f"the {number - 1} lines before it are whole; move the session aside, or cut the file there"
-        text, before, whole = sums.parted(part, before)
+        text, before, whole = sums.parted(row, before)
         try:
             fields = json.loads(text)
             outer = {name: fields.pop(name) for name in ("format", "seq", "at")}
@@ -146,24 +132,14 @@ def finished(lines: Iterable[Line]) -> tuple[Finished, ...]:
 
 def open_step(lines: Iterable[Line]) -> Started | None:
     """The step that was begun and never ended, if there is one."""
-    last: Started | None = None
-    for line in lines:
-        if isinstance(line.event, Started):
-            last = line.event
-        elif isinstance(line.event, Finished):
-            last = None
-    return last
+    events = [line.event for line in lines if isinstance(line.event, Started | Finished)]
+    return events[-1] if events and isinstance(events[-1], Started) else None
 
 
 def last_closed(lines: Iterable[Line]) -> Closed | None:
     """How the session was closed; None while it is open, or was killed."""
-    last: Closed | None = None
-    for line in lines:
-        if isinstance(line.event, Closed):
-            last = line.event
-        elif isinstance(line.event, Opened):
-            last = None
-    return last
+    events = [line.event for line in lines if isinstance(line.event, Closed | Opened)]
+    return events[-1] if events and isinstance(events[-1], Closed) else None
 
 
 def unwritable(path: Path, error: OSError) -> LoopError:

@@ -93,9 +93,9 @@ def _others(head: SessionHead, steps: Sequence[Finished]) -> Iterator[Outcome]:
 
 def _builds(steps: Sequence[Finished]) -> tuple[dict[str, str], set[str]]:
     """Variant to its last build, and the builds that are copies of Python files: no judgement is of these."""
-    made = [build for step in steps for build in step.output.get("builds", ())]
-    copies = {build["build_id"] for build in made if not build.get("compiled", True)}
-    return {build["variant"]: build["build_id"] for build in made}, copies
+    builds = [build for step in steps for build in step.output.get("builds", ())]
+    copies = {build["build_id"] for build in builds if not build.get("compiled", True)}
+    return {build["variant"]: build["build_id"] for build in builds}, copies
 
 
 class Passed(NamedTuple):

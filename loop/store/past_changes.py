@@ -40,7 +40,7 @@ def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
     There is one for each variant of a session: its last verification counts.
     """
     same = (head.target, head.target_folder, head.device)
-    found = []
+    attempts = []
     for folder, then, steps in _earlier(
         root, head, lambda then: (then.target, then.target_folder, then.device) == same
     ):
@@ -54,7 +54,7 @@ def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
         }
         for variant, checks in checked.items():
             failure = checks.first_failure
-            found.append(
+            attempts.append(
                 EarlierTry(
                     session=folder.id,
                     variant=variant,
@@ -66,7 +66,7 @@ def tries(root: Path, head: SessionHead) -> tuple[EarlierTry, ...]:
                     smallest=smallest.get(variant, ""),
                 )
             )
-    return tuple(found)
+    return tuple(attempts)
 
 
 def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
@@ -75,7 +75,7 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
     A build that any check of any session found wrong is none. Its workloads may have been others: a known good is
     checked on today's before it is compared.
     """
-    found: dict[str, KnownGood] = {}
+    good: dict[str, KnownGood] = {}
     bad = wrong_builds(index.rows(root, target=head.target))
     for folder, _, steps in _earlier(root, head, lambda then: _ground(then) == _ground(head)):
         try:
@@ -88,13 +88,13 @@ def known_good(root: Path, head: SessionHead) -> dict[str, KnownGood]:
         revision = record.head.revision
         for checks in (checks for output in outputs_of(steps, VerifyOutput) for checks in output.variants):
             if checks.right and checks.build_id and (checks.variant, checks.build_id, "") not in bad:
-                found[checks.variant] = KnownGood(
+                good[checks.variant] = KnownGood(
                     session=folder.id,
                     build_id=checks.build_id,
                     commit=None if revision.dirty else revision.commit,
                     branch=revision.branch,
                 )
-    return found
+    return good
 
 
 def _ground(head: SessionHead) -> tuple[object, ...]:
@@ -126,10 +126,10 @@ def known_resources(
 
     Only sessions at a commit and with the same release of nvcc count.
     """
-    found: dict[tuple[str, str], KnownResources] = {}
+    known: dict[tuple[str, str], KnownResources] = {}
     chosen = {*head.variants, *head.emulated}
     for row in reversed([row for row in rows if row.started is None or row.started < head.started]):
-        new = {key for key in row.resources if key[0] in chosen and key not in found}
+        new = {key for key in row.resources if key[0] in chosen and key not in known}
         if not new or row.commit is None or row.environment.cuda != head.machine.nvcc:
             continue
         try:
@@ -139,10 +139,10 @@ def known_resources(
             continue
         outputs = [step.output for step in steps if step.action == RESOURCES]
         for fields in (fields for output in outputs for fields in output.get("taken", ())):
-            taken = ResourcesTaken.model_validate(fields, strict=False)
-            if (taken.variant, taken.device) in new:
-                found[taken.variant, taken.device] = KnownResources(session=row.id, taken=taken)
-    return found
+            resources = ResourcesTaken.model_validate(fields, strict=False)
+            if (resources.variant, resources.device) in new:
+                known[resources.variant, resources.device] = KnownResources(session=row.id, taken=resources)
+    return known
 
 
 def environment(head: SessionHead) -> tuple[object, ...]:
@@ -175,7 +175,7 @@ def lost_ideas(root: Path, head: SessionHead) -> tuple[LostIdea, ...]:
 
 def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
     """Searches of earlier sessions in this environment, oldest first."""
-    found = []
+    past = []
     for folder, _, steps in _earlier(root, head, lambda then: environment(then) == environment(head)):
         tried = {run: decision.tried for run, decision in by_run(steps, DecisionOutput)}
         back = {run: change.reason for run, change in tried.items() if change and change.outcome == "reverted"}
@@ -184,5 +184,5 @@ def searches(root: Path, head: SessionHead) -> tuple[PastSearch, ...]:
                 search = PastSearch(
                     session=folder.id, ground=output.ground, trials=output.trials, taken_back=back.get(run, "")
                 )
-                found.append(search)
-    return tuple(found)
+                past.append(search)
+    return tuple(past)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loop.base.documents import write_atomic
+from loop.base.documents import sums, write_atomic
 from loop.machine.machine import machine
 from loop.store.journal import NAME as JOURNAL
 from loop.store.sessions import HEAD, RECORD
@@ -85,13 +85,23 @@ def make_session(root: Path, source: Original, at: datetime.datetime, chance: ra
     slow = chance.lognormvariate(0, 0.3)
     failed, ended = chance.random() < 1 / 8, chance.random() > 1 / 40
     lines = list(_lines(source.lines, at, slow, failed, chance))
-    (folder / HEAD).write_text(json.dumps(head))
+    sums.write_sealed(folder / HEAD, _unsealed(head))
     if not ended:
         lines = lines[: len(lines) // 2]
-    (folder / JOURNAL).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = ""
+    with (folder / JOURNAL).open("w") as journal:
+        for line in lines:
+            text = sums.sealed(json.dumps(_unsealed(line), ensure_ascii=False), before)
+            before = sums.parted(text.encode(), before)[1]
+            journal.write(text + "\n")
     if ended:
-        (folder / RECORD).write_text(json.dumps(_record(source.record, head, slow, failed)))
+        sums.write_sealed(folder / RECORD, _unsealed(_record(source.record, head, slow, failed)))
     return folder
+
+
+def _unsealed(fields: dict[str, Any]) -> dict[str, Any]:
+    """Without the checksum of the session that was varied."""
+    return {name: value for name, value in fields.items() if name != "sum"}
 
 
 def _head(head: Fields, name: str, at: datetime.datetime, plan: str, chance: random.Random) -> Fields:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.screen import Screen
 from loop.cli import comparing as comparison
@@ -134,6 +135,6 @@ def test_a_commit_that_no_command_line_takes_is_said(project: Path, commit: str,
     fields = json.loads(path.read_text())
     fields["revision"]["commit"] = commit
     del fields["sum"]
-    path.write_text(json.dumps(fields))
+    sums.write_sealed(path, fields)
     add(project)
     assert f"not known: {shown} is no commit" in told(project, first, "last")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from loop.base.documents import sums
 from tests.bisect.histories import make_history
 from tests.faults.world import (
     BUILD,
@@ -49,7 +50,7 @@ def _session(world: World, **environment: str) -> Running:
 
 def _untrusted(folder: Path) -> World:
     world = make_world(folder)
-    (folder / "state" / "trusted.json").write_text(json.dumps({"/somewhere/else": "0" * 64}))
+    sums.write_sealed(folder / "state" / "trusted.json", {"/somewhere/else": "0" * 64})
     return world
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from loop.base.documents import to_json
+from loop.base.documents import sums
 from loop.base.errors import LoopError
 from loop.base.places import Project
 from loop.base.processes import name_of
@@ -150,7 +150,7 @@ def allow(world: World) -> None:
     """Write down what `loop trust` would: that the project's definitions were seen."""
     (world.folder / "state").mkdir(exist_ok=True)
     digest = definition_hash(Project(world.target.resolve(), world.sessions, bundled=False))
-    (world.folder / "state" / "trusted.json").write_text(to_json({str(world.target.resolve()): digest}))
+    sums.write_sealed(world.folder / "state" / "trusted.json", {str(world.target.resolve()): digest})
 
 
 def write_plan(target: Path, name: str, steps: list[str]) -> None:
