@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-coverage bench-scale bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults bench-report help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -55,10 +55,10 @@ types: $(VENV)/.tools  ## strict types
 
 check: lint types test-all  ## everything that has to hold before a commit; layers and docs are tests
 
-schema: $(VENV)/.made  ## write the JSON Schemas anew
+schema: $(VENV)/.made  ## write loop/schema after a change of a model; `pip install` writes it too
 	$(BIN)/loop patterns schema --write
 
-docs: $(VENV)/.tools  ## write the reference anew from the code
+docs: $(VENV)/.tools  ## write docs/reference from the code
 	$(BIN)/python -m tests.docs reference
 
 docs-check: $(VENV)/.tools  ## run the tutorial and the sessions of the pictures, and hold the pages against them
@@ -101,12 +101,6 @@ MINUTES ?= 10
 bench-optimize-gpu: $(VENV)/.tools  ## a campaign on a GPU, and its last figure again in fresh sessions: MINUTES=10
 	$(BIN)/python -m tests.bench.optimize_gpu --minutes $(MINUTES)
 
-bench-scale: $(VENV)/.tools  ## many jobs on many machines, with machines killed (a quarter of an hour); writes tests/bench/SCALE.md
-	$(BIN)/python -m tests.bench.scale  # --only ray: this section alone
-
-bench-store: $(VENV)/.tools  ## list and total 10,000 sessions; writes tests/bench/STORE.md
-	$(BIN)/python -m tests.bench.store
-
 FORMATS = $(foreach one,KERNELBENCH GPUMODE FLASHINFER SOL,$(if $($(one)),--$(shell echo $(one) | tr A-Z a-z) $($(one))))
 
 bench-formats: $(VENV)/.tools  ## read checkouts of tasks in other formats: KERNELBENCH=path GPUMODE=path FLASHINFER= SOL=
@@ -116,16 +110,10 @@ JUDGED ?=
 bench-formats-judged: $(VENV)/.tools  ## judge answers to a sample of their tasks twice (hours; goes on where it ended): KERNELBENCH=path ... JUDGED="--device cuda"
 	$(BIN)/python -m tests.bench.formats_judged $(FORMATS) $(JUDGED)
 
-bench-report: $(VENV)/.tools  ## what a report of 500 records costs to render; writes tests/bench/REPORT.md
-	$(BIN)/python -m tests.bench.report
-
 bench-gate: $(VENV)/.tools  ## how often the gate is wrong: mistakes, right variants, one against itself and made slower (an hour)
 	$(BIN)/python -m tests.bench.gate_corpus
 	$(BIN)/python -m tests.bench.honest
 	$(BIN)/python -m tests.bench.gate
-
-bench-coverage: $(VENV)/.tools  ## wrong and right kernels of twelve functions by every door (two hours); writes tests/bench/COVERAGE.md
-	$(BIN)/python -m tests.bench.coverage
 
 bench-causes: $(VENV)/.tools  ## mistakes in the bundled kernels: is the cause named? writes tests/bench/CAUSES.md (ten minutes)
 	$(BIN)/python -m tests.bench.causes

@@ -12,7 +12,7 @@ from tests.targets import ENTRIES, compiled, external, importable, open_bench, w
 
 ROOT = Path(__file__).resolve().parent.parent
 WATCHED = ("loop", "patterns", "kernels", "sessions", "templates", "tests")
-IGNORED = ("__pycache__",)
+IGNORED = ("__pycache__", "schema")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

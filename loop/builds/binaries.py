@@ -30,21 +30,18 @@ DISASSEMBLERS = "`pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm`, or pu
 
 def demangle(symbols: Sequence[str]) -> Generator[Tick, None, dict[str, str]]:
     """Symbol to its name in C++; to itself where there is no c++filt."""
-    plain = {symbol: _own(symbol) for symbol in symbols}
+    plain = {}
+    for symbol in symbols:
+        prefix = STATIC.match(symbol)
+        plain[symbol] = symbol[prefix.end() + int(prefix[1]) + 1 :] if prefix else symbol
     if not symbols or shutil.which("c++filt") is None:
         return plain
-    found: list[str] = []
+    names: list[str] = []
     for first in range(0, len(symbols), NAMES_AT_A_TIME):
         some = [plain[symbol] for symbol in symbols[first : first + NAMES_AT_A_TIME]]
         done = yield from run(["c++filt", *some], limit_s=LIMIT_S, note="reading names")
-        found += done.output.splitlines()
-    return dict(zip(symbols, found, strict=True)) if len(found) == len(symbols) else plain
-
-
-def _own(symbol: str) -> str:
-    """A symbol without the prefix that nvcc puts before those of internal linkage."""
-    found = STATIC.match(symbol)
-    return symbol[found.end() + int(found[1]) + 1 :] if found else symbol
+        names += done.output.splitlines()
+    return dict(zip(symbols, names, strict=True)) if len(names) == len(symbols) else plain
 
 
 def defined_names(library: Path) -> Generator[Tick, None, tuple[str, ...] | None]:
@@ -100,7 +97,7 @@ def _packaged(name: str) -> Path | None:
     return None
 
 
-def same_code(one: Path, other: Path, ids: tuple[str, str] = ("", "")) -> bool:
+def same_code(first: Path, second: Path, ids: tuple[str, str] = ("", "")) -> bool:
     """Whether two libraries are the same bytes without symbol tables, debug sections and the linker's own id.
 
     `ids`: the build ids that they carry, where these differ. Raises OSError or subprocess.SubprocessError where
@@ -108,7 +105,7 @@ def same_code(one: Path, other: Path, ids: tuple[str, str] = ("", "")) -> bool:
     """
     with tempfile.TemporaryDirectory() as scratch:
         bare = [Path(scratch) / name for name in ("one", "other")]
-        for library, into in zip((one, other), bare, strict=True):
+        for library, into in zip((first, second), bare, strict=True):
             command = ["objcopy", "--strip-all", "--remove-section=.note.gnu.build-id", str(library), str(into)]
             subprocess.run(command, check=True, capture_output=True, timeout=LIMIT_S)
         read = [path.read_bytes().replace(id_.encode(), b"") for path, id_ in zip(bare, ids, strict=True)]
@@ -163,7 +160,7 @@ def hot_loops(
 ) -> Generator[Tick, None, dict[str, HotLoop] | None]:
     """Mangled name of each kernel with such a loop to the loop; None where the library cannot be read.
 
-    What was found stays beside the library: machine code is read once, in seconds.
+    The result is kept beside the library, because reading machine code takes seconds.
     """
     kept = library.parent / f"loops-{architecture}.json"
     known = _kept(kept)
@@ -173,14 +170,14 @@ def hot_loops(
     text = yield from whole_output(command, "reading machine code", str(tools.nvdisasm.parent))
     if text is None:
         return None
-    found = loops_of(text.splitlines())
+    loops = loops_of(text.splitlines())
     with contextlib.suppress(LoopError):  # A cache that cannot be written costs time, no more.
-        sums.write_sealed(kept, Loops(loops=found))
-    return found
+        sums.write_sealed(kept, Loops(loops=loops))
+    return loops
 
 
 def _kept(path: Path) -> dict[str, HotLoop] | None:
-    """What stands there; None where nothing does, or where it is damaged: it is worked out again."""
+    """The stored loops; None where there are none, or where the file is damaged."""
     try:
         return dict(sums.read_sealed(Loops, path).loops)
     except OSError:
@@ -191,27 +188,27 @@ def _kept(path: Path) -> dict[str, HotLoop] | None:
 
 
 def loops_of(lines: Iterable[str]) -> dict[str, HotLoop]:
-    """The same, from what `cuobjdump -sass` printed."""
+    """Mangled name of each kernel to its hot loop, from the output of `cuobjdump -sass`."""
     codes: dict[str, Code] = {}
     code = Code()
     for line in lines:
         if function := FUNCTION.match(line):
             code = codes[function[1]] = Code()
-        elif found := INSTRUCTION.match(line):
-            code.add(int(found[1], 16), found[2], found[3])
+        elif match := INSTRUCTION.match(line):
+            code.add(int(match[1], 16), match[2], match[3])
     return {name: loop for name, code in codes.items() if (loop := _hot(code))}
 
 
 def _hot(code: Code) -> HotLoop | None:
-    """Of the innermost loops the one with most matrix instructions; of equals the shorter, which masks nothing."""
+    """The innermost loop with most matrix instructions; of equals the shorter one, which masks nothing."""
     loops = set(code.loops())
-    innermost = [one for one in loops if not any(_inside(other, one) for other in loops)]
-    found = [
+    innermost = [
+        (first, last)
+        for first, last in loops
+        if not any((a, b) != (first, last) and first <= a and b <= last for a, b in loops)
+    ]
+    candidates = [
         HotLoop(instructions=last - first + 1, tensor=sum(code.tensor[first : last + 1]))
         for first, last in innermost
     ]
-    return max(found, key=lambda one: (one.tensor, -one.instructions), default=None)
-
-
-def _inside(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one != other and other[0] <= one[0] and one[1] <= other[1]
+    return max(candidates, key=lambda loop: (loop.tensor, -loop.instructions), default=None)

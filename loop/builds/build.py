@@ -1,8 +1,8 @@
 """From sources to a shared library that carries the hash of all that it was built from.
 
 Preprocessor, assembler, linker and loader list the files that they read (`reads`). The build id is a hash of those
-contents, of the recipe and of the processor that -march=native stands for. A cached build is used as long as each
-of those files is what it was (`known_builds`).
+contents, of the recipe and of the processor that -march=native stands for. A cached build is used while all these
+files are unchanged (`known_builds`).
 """
 
 import os
@@ -28,10 +28,10 @@ from loop.workers.bench import Bench
 
 SCAN_LIMIT_S = 60.0
 TRIES = 3
-"""How often a build is begun again because its files change while it works."""
+"""Attempts at a build whose files change while it runs."""
 FRAMEWORK = re.compile(r"(?:^|/)(?:torch|ATen|c10|pybind11|tensorflow)/")
 PLACES = frozenset({"HOME", "TMPDIR", "PATH", "PYTHONPATH", "LC_ALL"})
-"""Variables that are no part of an id, because they only tell where programs are: what those read is known."""
+"""Variables that are no part of an id: they say where programs are, and what those read is listed."""
 THIS_COMMAND = secrets.token_hex(16)
 """Part of the id of a build that only this process may use."""
 
@@ -41,20 +41,20 @@ Buildable = CAbiVariant | PythonVariant
 
 
 def buildable(bench: Bench, names: Iterable[str]) -> dict[str, Buildable]:
-    """Those of the named variants that are built of files of the target's folder, for the GPU at hand."""
-    found: dict[str, Buildable] = {}
+    """The named variants that are built from files of the target's folder, for the GPU at hand."""
+    chosen: dict[str, Buildable] = {}
     for name in names:
         variant = bench.target.variants[name]
         if isinstance(variant, CAbiVariant):
-            found |= bench.compiled([name])
+            chosen |= bench.compiled([name])
         elif isinstance(variant, PythonVariant) and python_builds.files_of([variant.module], bench.folder):
-            found[name] = variant
-    return found
+            chosen[name] = variant
+    return chosen
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What a variant would be built from, by what its preprocessor says."""
+    """What a variant would be built from, as its preprocessor lists it."""
 
     identity: str
     """Hash of these files, the recipe and the compiler's version. A build id covers more."""
@@ -70,17 +70,14 @@ def scan(variant: Buildable, folder: Path, include: Path) -> Generator[Tick, Non
     """Ask the compiler what it would read. Raises BuildFailed when a source or header is missing."""
     if isinstance(variant, PythonVariant):
         mine = python_builds.files_of([variant.module], folder)
-        return Sources(hash_files((folder / one for one in mine), folder), (), 0, mine, mine)
-    files = yield from _files_read(variant, folder, include)
-    headers = tuple(file for file in files if FRAMEWORK.search(file))
-    inside = {os.path.relpath(folder / file, folder) for file in files}
-    own = tuple(sorted(name for name in inside if not name.startswith("..")))
-    return Sources(_identity(variant, folder, files), headers, len(variant.sources), own, tuple(files))
-
-
-def _files_read(variant: CAbiVariant, folder: Path, include: Path) -> Generator[Tick, None, list[str]]:
-    """Every file that the compiler reads."""
-    _need_compiler(variant.build.compiler)
+        return Sources(hash_files((folder / file for file in mine), folder), (), 0, mine, mine)
+    compiler = variant.build.compiler
+    version = compiler_version(compiler)
+    if version is None and shutil.which(compiler) is not None:
+        raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
+    if version is None:
+        missing = f"{compiler}: no such compiler on the PATH"
+        raise BuildFailed(missing, how_to_install(compiler), "", no_compiler=True)
     for source in variant.sources:
         if not (folder / source).is_file():
             raise BuildFailed(f"{source}: no such source file", f"it is named in {folder / 'target.yaml'}", "")
@@ -88,51 +85,50 @@ def _files_read(variant: CAbiVariant, folder: Path, include: Path) -> Generator[
     done = yield from run(command, cwd=folder, limit_s=SCAN_LIMIT_S, env=ENGLISH, note="reading the sources")
     if not done.ok:
         raise failure(done, "read")
-    return sorted(set(dependencies(done.output)))
-
-
-def _identity(variant: CAbiVariant, folder: Path, files: Iterable[str]) -> str:
-    """Hash of contents, names, recipe and compiler; where the folder lies does not matter."""
-    pairs = []
+    files = sorted(set(dependencies(done.output)))
+    contents: list[tuple[str, str]] = []
+    own: set[str] = set()
     for file in files:
         path = folder / file
-        name = os.path.relpath(path, folder) if path.is_relative_to(folder) else path.name
-        pairs.append((name, content_hash(path.read_bytes())))
-    version = compiler_version(variant.build.compiler) or ""
-    words = [text for pair in sorted(pairs) for text in pair]
-    return content_hash("\0".join([*words, *_recipe(variant, folder), version]))[:32]
+        name = os.path.relpath(path, folder)
+        own |= set() if name.startswith("..") else {name}
+        contents.append((name if path.is_relative_to(folder) else path.name, content_hash(path.read_bytes())))
+    words = [text for pair in sorted(contents) for text in pair]
+    identity = content_hash("\0".join([*words, *_recipe(variant, folder), version]))[:32]
+    headers = tuple(file for file in files if FRAMEWORK.search(file))
+    return Sources(identity, headers, len(variant.sources), tuple(sorted(own)), tuple(files))
 
 
 def _recipe(variant: CAbiVariant, folder: Path) -> list[str]:
-    """What is asked of the compiler, whatever the files hold."""
+    """Compiler, flags, sources, and the processor where flags say `native`."""
     flags = variant.build.flags
-    said = [*flags, *named_by(flags, folder).values()]
-    native = processor_identity() if any("native" in text for text in said) else ""
+    words = [*flags, *named_by(flags, folder).values()]
+    native = processor_identity() if any("native" in text for text in words) else ""
     return [variant.build.compiler, *flags, *variant.sources, native]
 
 
 def seen_environment() -> dict[str, str]:
-    """What a compiler sees of our environment."""
+    """The variables of our environment that change what a compiler makes."""
     return {name: value for name, value in {**environment(), **ENGLISH}.items() if name in SEEN}
 
 
 def question(variant: CAbiVariant, folder: Path, include: Path) -> str:
-    """Hash of what is asked of the compiler and of its environment: for each there are builds, one a content."""
-    seen = sorted((name, value) for name, value in seen_environment().items() if name != "TMPDIR")
-    return content_hash([*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in seen)])[
-        :32
-    ]
+    """Hash of recipe and environment. One question has several builds, one for each content of the files."""
+    visible = sorted((name, value) for name, value in seen_environment().items() if name != "TMPDIR")
+    return content_hash(
+        [*_recipe(variant, folder), str(include), *(f"{name}={value}" for name, value in visible)]
+    )[:32]
 
 
 def find(name: str, variant: CAbiVariant, folder: Path, *, cache: Path, include: Path) -> Build | None:
-    """The cached build of exactly what is there now, if it is whole."""
+    """The cached build of the files as they are now, if it is undamaged."""
     known = known_builds.find(question(variant, folder, include), folder, cache)
     stored = known_builds.stored(known, cache) if known else None
     return _build(name, variant, known, *stored, cached=True) if known and stored else None
 
 
 def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
-    """The cached build with that id, whatever its sources are now, if it still loads what it loaded then."""
+    """The cached build with that id, if it still loads the same libraries. Its sources may have changed."""
     if (copied := python_builds.find_id(variant_name, build_id, cache)) is not None:
         return copied
     places = (cache / build_id, *sorted(cache.glob(f"{build_id}-*")))
@@ -151,9 +147,9 @@ def find_id(variant_name: str, build_id: str, cache: Path) -> Build | None:
 
 
 def files_read(variant: Buildable, folder: Path, *, cache: Path, include: Path) -> tuple[str, ...] | None:
-    """What the build of what is there now rests on, by path from the folder; also where a rival would be found.
+    """Files that the current build read, and paths where another file would be found first, from the folder.
 
-    None where there is no such build, or more may be in it.
+    None where there is no such build, or where it may have read more.
     """
     if isinstance(variant, PythonVariant):
         return python_builds.files_of([variant.module], folder)
@@ -171,7 +167,7 @@ def ground(
     include: Path,
     limit_s: float,
 ) -> Generator[Tick, None, str]:
-    """Hash of what a build rests on, `but` for some flags: the same for every value that these may have.
+    """Hash of what a build read, without the flags in `but`: equal for all values of these flags.
 
     Raises BuildFailed as `build` does.
     """
@@ -209,7 +205,8 @@ def build(
     stored = known_builds.stored(known, cache) if known else None
     if known and stored:
         return _build(name, variant, known, *stored, cached=True)
-    damaged = _damaged(cache / known.build_id) if known else ""
+    damaged = known and (cache / known.build_id).exists() and not known_builds.whole(cache / known.build_id)
+    note = "the cached build was damaged: not what was recorded; built again" if damaged else ""
     sources = yield from scan(variant, folder, include)
     for _ in range(TRIES):
         try:
@@ -218,15 +215,9 @@ def build(
             last = str(changed)
             continue
         known_builds.keep(asked, known, cache)
-        made = _build(name, variant, known, place, record, cached=False)
-        return made.model_copy(update={"note": damaged or made.note})
+        ready = _build(name, variant, known, place, record, cached=False)
+        return ready.model_copy(update={"note": note or ready.note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")
-
-
-def _damaged(entry: Path) -> str:
-    """What to say of a build that is not whole any more; empty where it is, or is gone."""
-    gone = known_builds.whole(entry) or not entry.exists()
-    return "" if gone else "the cached build was damaged: not what was recorded; built again"
 
 
 def _build(
@@ -248,17 +239,18 @@ def _build(
 def _compile(
     variant: CAbiVariant, folder: Path, sources: Sources, cache: Path, include: Path, limit_s: float
 ) -> Generator[Tick, None, tuple[KnownBuild, Path, known_builds.Record]]:
-    """Compile once, with an id that stands for the one that is known only afterwards. Raises reads.Changed.
+    """Compile once, with a stand-in of the id, which is only known afterwards. Raises reads.Changed.
 
-    The linker hashes what stands in, so it does not say where the folder lies: two clones make the same library.
+    The stand-in depends on contents alone, so the linker's own hash is the same in two clones.
     """
     stand_in, compiler = sources.identity, variant.build.compiler
     before = {file: reads.fact_of(str(folder / file)).content for file in sources.read}
-    with known_builds.new_folder(cache) as made:
-        scratch = made / "scratch"
+    with known_builds.new_folder(cache) as place:
+        scratch = place / "scratch"
         scratch.mkdir()
-        command = [*_base(variant, include), *_shared(variant.build), f'-DLOOP_BUILD_ID="{stand_in}"']
-        command += [*variant.sources, *linked(variant.build), "-o", str(made / LIBRARY)]
+        shared = ["-shared", "-Xcompiler", "-fPIC"] if Path(compiler).name == "nvcc" else ["-shared", "-fPIC"]
+        command = [*_base(variant, include), *shared, f'-DLOOP_BUILD_ID="{stand_in}"']
+        command += [*variant.sources, *linked(variant.build), "-o", str(place / LIBRARY)]
         begun, lists = time.monotonic(), reads.lists(variant, scratch)
         while True:
             words = [*command, *(word for flags in lists.values() for word in flags)]
@@ -270,57 +262,43 @@ def _compile(
             lists = {option: flags for option, flags in lists.items() if option not in refused}
         if not done.ok:
             raise failure(done, "compile")
-        if not (made / LIBRARY).is_file():
+        if not (place / LIBRARY).is_file():
             raise BuildFailed(
                 f"{compiler} ended well and wrote no library", "see what it does with `-o`", done.errors
             )
         seconds = time.monotonic() - begun
-        known = yield from _known_build(variant, folder, include, sources, made, lists)
+        known = yield from _known_build(variant, folder, include, sources, place, lists)
         for file, content in before.items():
-            if known.facts[reads.named(file, folder, made) or ""].content != content:
+            if known.facts[reads.named(file, folder, place) or ""].content != content:
                 raise reads.Changed(file)
-        (made / LOG).write_text(done.errors)
+        (place / LOG).write_text(done.errors)
         shutil.rmtree(scratch)
         version = compiler_version(compiler) or ""
-        known, record = known_builds.finished(made, known, stand_in, command, seconds, version)
-        return known, known_builds.move_into_place(made, known, cache), record
+        known, record = known_builds.finished(place, known, stand_in, command, seconds, version)
+        return known, known_builds.move_into_place(place, known, cache), record
 
 
 def _known_build(
-    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, made: Path, lists: Iterable[str]
+    variant: CAbiVariant, folder: Path, include: Path, sources: Sources, place: Path, lists: Iterable[str]
 ) -> Generator[Tick, None, KnownBuild]:
-    """What the library in `made` was built from, and its id. `lists`: what its tools wrote lists of."""
+    """What the library in `place` was built from, and its id. `lists`: options whose lists were written."""
     programs = yield from reads.programs(variant, folder)
-    loading = yield from reads.loaded(made / LIBRARY)
+    loading = yield from reads.loaded(place / LIBRARY)
     rivals = reads.rivals(variant, sources.read, folder, include, loading or ())
     named = reads.named_by_flags(variant, folder)
-    paths = [*sources.read, *reads.read_lists(made / "scratch"), *named, *programs, *rivals]
-    facts = reads.facts_of(paths, folder, made)
-    loads = reads.facts_of(loading or (), Path.cwd(), made)
+    paths = [*sources.read, *reads.read_lists(place / "scratch"), *named, *programs, *rivals]
+    facts = reads.facts_of(paths, folder, place)
+    loads = reads.facts_of(loading or (), Path.cwd(), place)
     unknown = [] if loading is not None else ["this system does not say which libraries it loads"]
-    unknown += reads.unknowns(variant, facts, folder, made / LIBRARY, lists)
+    unknown += reads.unknowns(variant, facts, folder, place / LIBRARY, lists)
     known = KnownBuild("", "", facts, loads, tuple(dict.fromkeys(unknown)), sources.framework_headers)
     return replace(known, build_id=_build_id(variant, folder, include, known))
 
 
 def linked(recipe: BuildRecipe) -> list[str]:
-    """Libraries among the flags: the linker wants them after what uses them."""
+    """Libraries among the flags: they have to follow the sources on the command line."""
     return [flag for flag in recipe.flags if flag.startswith("-l") or flag.endswith((".a", ".so"))]
 
 
 def _base(variant: CAbiVariant, include: Path) -> list[str]:
     return [variant.build.compiler, *variant.build.flags, f"-I{include}"]
-
-
-def _shared(recipe: BuildRecipe) -> list[str]:
-    if Path(recipe.compiler).name == "nvcc":
-        return ["-shared", "-Xcompiler", "-fPIC"]
-    return ["-shared", "-fPIC"]
-
-
-def _need_compiler(compiler: str) -> None:
-    if compiler_version(compiler) is not None:
-        return
-    if shutil.which(compiler) is not None:
-        raise BuildFailed(f"{compiler} is there and does not run", f"see what `{compiler} --version` says", "")
-    raise BuildFailed(f"{compiler}: no such compiler on the PATH", how_to_install(compiler), "", no_compiler=True)

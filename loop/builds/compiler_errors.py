@@ -49,6 +49,7 @@ def how_to_install(compiler: str) -> str:
 
 
 def failure(done: Completed, what: str) -> BuildFailed:
+    """How a compiler failed. `what` it was asked to do with the sources: read, compile."""
     if done.timed_out:
         return BuildFailed(
             f"the compiler was {done.how}", "raise `limit_s` of the step, or simplify the source", done.errors
@@ -57,15 +58,9 @@ def failure(done: Completed, what: str) -> BuildFailed:
     message = first or f"{done.command[0]} could not {what} the sources ({done.how})"
     if done.code < 0 or done.code == 127:
         message = f"{done.command[0]}: {done.how}"
-    return BuildFailed(message[:LONGEST], _mend(done.errors), done.errors)
-
-
-def _mend(errors: str) -> str:
-    """What to do about a compiler's error."""
-    for words, hint in REMEDIES.items():
-        if words in errors:
-            return hint
-    return "mend the line named above, then run the same command again"
+    hints = [hint for words, hint in REMEDIES.items() if words in done.errors]
+    hint = next(iter(hints), "mend the line named above, then run the same command again")
+    return BuildFailed(message[:LONGEST], hint, done.errors)
 
 
 def first_error(log: str) -> str | None:
@@ -73,9 +68,9 @@ def first_error(log: str) -> str | None:
     for line in log.splitlines():
         match = DIAGNOSTIC.match(line) or NVCC_DIAGNOSTIC.match(line)
         if match:
-            found = match.groupdict()
-            column = f":{found['column']}" if found.get("column") else ""
-            return f"{found['file']}:{found['line']}{column}: {found['text']}"
+            parts = match.groupdict()
+            column = f":{parts['column']}" if parts.get("column") else ""
+            return f"{parts['file']}:{parts['line']}{column}: {parts['text']}"
         linker = line.startswith(("/usr/bin/ld:", "ld:", "collect2:")) and ": in function" not in line
         if linker or line.startswith("nvcc fatal") or "undefined reference" in line:
             return line.strip()

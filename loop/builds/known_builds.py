@@ -1,8 +1,8 @@
-"""The cache of builds: a folder a build, and for each question to the compiler the builds that are known.
+"""The cache of builds: one folder for each build, and for each question the builds that answer it.
 
-`<build id>/` holds a library with its record. `questions/<question>/<build id>.json` holds what that library was
-built from: it is used as long as all of that is as it was. A build of which something cannot be known is kept by
-this process alone.
+A question is a recipe in an environment. `<build id>/` holds a library with its record.
+`questions/<question>/<build id>.json` holds what that library was built from. It is used while all of that is
+unchanged. If a build may have read more than was listed, only this process uses it.
 """
 
 import json
@@ -60,24 +60,24 @@ class KnownBuild:
 
 
 OURS: dict[tuple[str, Path], dict[str, KnownBuild]] = {}
-"""Question and cache, to the builds that only this process may use."""
+"""Question and cache to the builds that only this process may use."""
 
 
 def find(question: str, folder: Path, cache: Path) -> KnownBuild | None:
-    """The build that holds for what is in `folder` now, whether or not its library is still there."""
+    """The build of the files in `folder` as they are, whether or not its library is still there."""
     every = (*OURS.get((question, cache), {}).values(), *_stored(cache / QUESTIONS / question))
     return next((known for known in every if known.holds(folder)), None)
 
 
 def _stored(place: Path) -> Iterator[KnownBuild]:
-    """What is stored of a question, the latest first; one that is damaged does not count."""
+    """The builds stored for a question, the latest first, without damaged ones."""
     for path in _by_age(place):
         try:
             yield _read(path)
-        except OSError:  # Gone meanwhile, or somebody else's, which is said.
+        except OSError:  # Removed meanwhile, or another user's.
             continue
         except (ValueError, KeyError, TypeError, IndexError, LoopError):
-            remark(f"{path} is damaged: what it tells of a build is not used, and that is made again")
+            remark(f"{path} is damaged: the build is made again")
 
 
 def _by_age(place: Path) -> list[Path]:
@@ -91,19 +91,19 @@ def _read(path: Path) -> KnownBuild:
     if why := stranger(path):
         remark(f"{path} is not used: {why}")
         raise PermissionError(why)
-    found = json.loads(sums.opened(path, sums.read_regular(path)))
+    fields = json.loads(sums.opened(path, sums.read_regular(path)))
     return KnownBuild(
         path.stem,
-        found["library"],
-        reads.read_back(found["facts"]),
-        reads.read_back(found["loads"]),
+        fields["library"],
+        reads.read_back(fields["facts"]),
+        reads.read_back(fields["loads"]),
         (),
-        tuple(found["framework_headers"]),
+        tuple(fields["framework_headers"]),
     )
 
 
 def keep(question: str, known: KnownBuild, cache: Path) -> None:
-    """Remember a build: on disk, or in this process where something of it cannot be known."""
+    """Remember a build: on disk, or only in this process where it may have read more than is listed."""
     if known.unknown:
         OURS.setdefault((question, cache), {})[known.build_id] = known
         return
@@ -124,18 +124,18 @@ def keep(question: str, known: KnownBuild, cache: Path) -> None:
 
 
 def whole(folder: Path) -> Record | None:
-    """The record of a finished build, if it is that build's and its library is the one that was recorded."""
+    """The record of a finished build, if it belongs there and the library matches its hash."""
     if why := stranger(folder / LIBRARY) or stranger(folder / RECORD):
         remark(f"{folder} is not used: {why}")
         return None
     try:
         record: Record = json.loads(sums.opened(folder, (folder / RECORD).read_bytes()))
-        found = (record["build_id"], record["sha256"], record["format"])
+        actual = (record["build_id"], record["sha256"], record["format"])
         expected = (folder.name.partition("-")[0], content_hash((folder / LIBRARY).read_bytes()), FORMAT)
         complete = Record.__annotations__.keys() <= record.keys()
     except (OSError, ValueError, KeyError, TypeError, LoopError):
         return None
-    return record if found == expected and complete else None
+    return record if actual == expected and complete else None
 
 
 def places(build_id: str, sha256: str, cache: Path) -> tuple[Path, Path]:
@@ -147,24 +147,24 @@ def places(build_id: str, sha256: str, cache: Path) -> tuple[Path, Path]:
 
 
 def stored(known: KnownBuild, cache: Path) -> tuple[Path, Record] | None:
-    """The folder and the record of a known build's library, if it is whole and the one that was meant."""
-    found = ((place, whole(place)) for place in places(known.build_id, known.library, cache))
-    return next(((p, record) for p, record in found if record and record["sha256"] == known.library), None)
+    """The folder and the record of a known build's library, if it is undamaged."""
+    records = ((place, whole(place)) for place in places(known.build_id, known.library, cache))
+    return next(((p, record) for p, record in records if record and record["sha256"] == known.library), None)
 
 
 @contextmanager
 def new_folder(cache: Path) -> Iterator[Path]:
-    """A folder of the cache to build in; also gone when a kill left one, once somebody else builds.
+    """A folder of the cache to build in. The next build removes what a killed one left.
 
     Raises LoopError where the cache cannot be written.
     """
     with ExitStack() as stack:
         try:
             cache.mkdir(parents=True, exist_ok=True)
-            made = stack.enter_context(own_folder(cache, ".making-"))
+            folder = stack.enter_context(own_folder(cache, ".making-"))
         except OSError as error:
             raise _unusable(cache, error) from error
-        yield made
+        yield folder
 
 
 def _unusable(cache: Path, error: OSError) -> LoopError:
@@ -175,11 +175,11 @@ def _unusable(cache: Path, error: OSError) -> LoopError:
 
 
 def finished(
-    made: Path, known: KnownBuild, stand_in: str, command: list[str], seconds: float, compiler: str
+    folder: Path, known: KnownBuild, stand_in: str, command: list[str], seconds: float, compiler: str
 ) -> tuple[KnownBuild, Record]:
-    """Give the library in `made` its id, in place of what stood in for it, and write its record."""
-    data = (made / LIBRARY).read_bytes().replace(stand_in.encode(), known.build_id.encode())
-    (made / LIBRARY).write_bytes(data)
+    """Replace the stand-in in the library by its build id, and write its record."""
+    data = (folder / LIBRARY).read_bytes().replace(stand_in.encode(), known.build_id.encode())
+    (folder / LIBRARY).write_bytes(data)
     record: Record = {
         "format": FORMAT,
         "build_id": known.build_id,
@@ -189,14 +189,14 @@ def finished(
         "command": [word.replace(stand_in, known.build_id) for word in command],
         "loads": reads.listed({os.path.join(Path.cwd(), name): fact for name, fact in known.loads.items()}),
     }
-    (made / RECORD).write_text(sums.sealed(to_json(record)))
+    (folder / RECORD).write_text(sums.sealed(to_json(record)))
     return replace(known, library=record["sha256"]), record
 
 
-def move_into_place(made: Path, known: KnownBuild, cache: Path) -> Path:
-    """Rename into the cache, beside another library of the same id; the folder where it is then.
+def move_into_place(folder: Path, known: KnownBuild, cache: Path) -> Path:
+    """Rename into the cache, beside another library of the same id; returns the final folder.
 
-    When another session was quicker with the same bytes, its work stands.
+    If another session was quicker with the same bytes, its folder stays.
     """
     there = stored(known, cache)
     if there:
@@ -207,7 +207,7 @@ def move_into_place(made: Path, known: KnownBuild, cache: Path) -> Path:
         try:
             if place.exists():
                 place.rename(doomed / "old")
-            made.rename(place)
+            folder.rename(place)
         except OSError:
             there = stored(known, cache)
             if not there:

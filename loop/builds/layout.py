@@ -1,4 +1,4 @@
-"""Do two builds differ in nothing but where their code lies? Then one that is faster is so by luck."""
+"""Do two builds differ only in where their code lies? Then a difference in speed is luck."""
 
 import re
 import subprocess
@@ -27,12 +27,11 @@ SECTION = re.compile(r"\s+\d+ (\S+)\s+([0-9a-f]+) ")
 Alike = Literal["the same", "moved"]
 
 
-def alike(one: Build, other: Build) -> Alike | None:
-    """In what two builds are alike: comments and names aside, or layout too; None where they differ, or nobody can
-    tell."""
-    paths, ids = (Path(one.library), Path(other.library)), (one.build_id, other.build_id)
+def alike(first: Build, second: Build) -> Alike | None:
+    """`the same` but for comments and names, or only `moved`; None where they differ or cannot be read."""
+    paths, ids = (Path(first.library), Path(second.library)), (first.build_id, second.build_id)
     try:
-        if not one.compiled:
+        if not first.compiled:
             same, moved = same_statements(*paths), same_statements(*paths, in_order=False)
         else:
             same = same_code(*paths, ids)
@@ -42,16 +41,16 @@ def alike(one: Build, other: Build) -> Alike | None:
     return "the same" if same else "moved" if moved else None
 
 
-def same_functions(one: Path, other: Path, ids: tuple[str, str]) -> bool:
-    """Whether each function of the one is in the other, or the other way round, and the data are the same.
+def same_functions(first: Path, second: Path, ids: tuple[str, str]) -> bool:
+    """Whether one library has every function of the other, and the data are the same.
 
     Functions in another order, padding between and within them, and functions that nothing calls do not count.
     `ids`: the build ids that they carry. Raises OSError or subprocess.SubprocessError where they cannot be read.
     """
-    mine, theirs = (Counter(_functions(library)) for library in (one, other))
-    if not mine or (mine - theirs and theirs - mine):
+    before, after = (Counter(_functions(library)) for library in (first, second))
+    if not before or (before - after and after - before):
         return False
-    return _data(one, ids[0]) == _data(other, ids[1])
+    return _data(first, ids[0]) == _data(second, ids[1])
 
 
 def _functions(library: Path) -> Iterator[str]:
@@ -59,8 +58,8 @@ def _functions(library: Path) -> Iterator[str]:
     body: list[tuple[str, str]] = []
     text = _printed("objdump", "-d", "-j", ".text", "--no-show-raw-insn", str(library))
     for line in [*text.splitlines(), "0 <end>:"]:
-        if found := INSTRUCTION.match(line):
-            body.append((found[1], found[2].strip()))
+        if match := INSTRUCTION.match(line):
+            body.append((match[1], match[2].strip()))
         elif FUNCTION.match(line) and body:
             yield _without_addresses(body)
             body = []
@@ -75,10 +74,10 @@ def _without_addresses(body: list[tuple[str, str]]) -> str:
         if not FILLER.match(text):
             kept.append(text)
 
-    def target(found: re.Match[str]) -> str:
-        if found[1] in number:
-            return f"@{number[found[1]]}"
-        return "<data>" if found[3] else f"<{found[2]}>"
+    def target(match: re.Match[str]) -> str:
+        if match[1] in number:
+            return f"@{number[match[1]]}"
+        return "<data>" if match[3] else f"<{match[2]}>"
 
     return "\n".join(PLACE.sub(target, re.sub(r"-?0x[0-9a-f]+\(%rip\)", "(%rip)", text)) for text in kept)
 

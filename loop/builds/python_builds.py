@@ -1,6 +1,6 @@
-"""What a build is for a Python variant: a copy of the files it is made of, under the hash of what they hold.
+"""The build of a Python variant: a copy of its files, under the hash of their contents.
 
-What it is made of is read from the text: nothing runs. It is loaded from that copy, so an edit of the target's
+The files are found by reading the source; nothing runs. The worker loads the copy, so an edit of the target's
 folder changes nothing that is being judged, and two versions of one module can be timed side by side.
 """
 
@@ -29,20 +29,20 @@ DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def files_of(modules: Iterable[str], folder: Path) -> tuple[str, ...]:
-    """Files of a folder that these modules are made of, by their path from there; none of installed packages.
+    """Files of a folder that these modules use, as relative paths; none of installed packages.
 
-    Those that they import, wherever the import stands; those that a text in them names; and what these do in turn.
+    These are files that they import anywhere, files that a string in them names, and so on in turn.
     """
     names = list(modules)
     places = list(dict.fromkeys(["", *(os.path.dirname(name) for name in names if name.endswith(".py"))]))
     waiting = [file for name in names for file in _of_module(name, places, folder)]
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     while waiting:
         file = os.path.normpath(waiting.pop())
-        if file not in found:
-            found[file] = None
+        if file not in files:
+            files[file] = None
             waiting += _read_by(file, places, folder)
-    return tuple(sorted(found))
+    return tuple(sorted(files))
 
 
 def _of_module(name: str, places: Iterable[str], folder: Path) -> list[str]:
@@ -54,7 +54,7 @@ def _of_module(name: str, places: Iterable[str], folder: Path) -> list[str]:
         path = place
         for part in name.split("."):
             path = os.path.join(path, part)
-            files += [one for one in (f"{path}.py", f"{path}/__init__.py") if _is_file(folder, one)]
+            files += [file for file in (f"{path}.py", f"{path}/__init__.py") if _is_file(folder, file)]
         if files:
             return files
     return []
@@ -70,7 +70,7 @@ def _is_file(folder: Path, name: str) -> bool:
 
 
 def _read_by(file: str, places: Iterable[str], folder: Path) -> Iterator[str]:
-    """The files of the folder that one of them imports or names."""
+    """The files of the folder that a file imports or names."""
     here = os.path.dirname(file)
     if not file.endswith(".py"):
         texts = QUOTED.findall((folder / file).read_text(errors="replace"))
@@ -80,7 +80,7 @@ def _read_by(file: str, places: Iterable[str], folder: Path) -> Iterator[str]:
             up = os.path.join(here, *[".."] * (level - 1))
             yield from _of_module(name, [up] if level else [*places, here], folder)
         texts = [
-            one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
         ]
     named = (os.path.join(place, text) for text in texts if text for place in (here, ""))
     yield from (name for name in named if _is_file(folder, name))
@@ -90,10 +90,10 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Modules that may be imported, each with how many packages up it is looked for; 0: anywhere."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((one.name, 0) for one in node.names)
+            yield from ((alias.name, 0) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             words = [node.module] if node.module else []
-            yield from ((".".join([*words, one.name]), node.level) for one in node.names)
+            yield from ((".".join([*words, alias.name]), node.level) for alias in node.names)
 
 
 def _parsed(path: Path) -> ast.Module:
@@ -172,26 +172,26 @@ def _build(name: str, build_id: str, cache: Path, files: int, *, cached: bool) -
 def _copy(contents: dict[str, bytes], build_id: str, cache: Path) -> None:
     """Write the copy; what stands in its place is damaged, and goes."""
     place = cache / build_id
-    with new_folder(cache) as made, own_folder(cache, ".old-") as doomed:
+    with new_folder(cache) as folder, own_folder(cache, ".old-") as doomed:
         for file, content in contents.items():
-            path = made / SOURCES / file
+            path = folder / SOURCES / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         try:
             if place.exists():
                 place.rename(doomed / "old")
-            made.rename(place)
+            folder.rename(place)
         except OSError:
             if find_id("", build_id, cache) is None:  # Else another session was quicker.
                 raise
 
 
-def same_statements(one: Path, other: Path, *, in_order: bool = True) -> bool:
+def same_statements(first: Path, second: Path, *, in_order: bool = True) -> bool:
     """Whether two copies hold the same statements: no comment, docstring or spacing counts.
 
     Not `in_order`: functions and classes may stand in another order.
     """
-    return _forms(one, in_order) == _forms(other, in_order)
+    return _forms(first, in_order) == _forms(second, in_order)
 
 
 def _forms(copied: Path, in_order: bool) -> dict[str, object]:
@@ -212,19 +212,19 @@ def _form(path: Path, in_order: bool) -> object:
 
 
 def _sorted(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Functions and classes by their names, then the rest as it was; as it was where two have one name."""
-    defined = {one.name: one for one in body if isinstance(one, DEFINED)}
-    rest = [one for one in body if not isinstance(one, DEFINED)]
+    """Functions and classes sorted by name, then the rest; unchanged where two have one name."""
+    defined = {statement.name: statement for statement in body if isinstance(statement, DEFINED)}
+    rest = [statement for statement in body if not isinstance(statement, DEFINED)]
     return [defined[name] for name in sorted(defined)] + rest if len(defined) + len(rest) == len(body) else body
 
 
 def imports(package: str, files: Iterable[str], folder: Path) -> bool:
     """Whether one of these files imports a package."""
-    found = (
+    names = (
         name
         for file in files
         if file.endswith(".py")
         for name, level in _imports(_parsed(folder / file))
         if not level
     )
-    return any(name.partition(".")[0] == package for name in found)
+    return any(name.partition(".")[0] == package for name in names)

@@ -1,11 +1,15 @@
-"""What a build rests on: the files that the toolchain lists, and places where another file would be found first.
+"""What a build read: the files that the toolchain lists, and paths where another file would be found first.
 
-The preprocessor lists sources and headers (`-M`), the assembler what `.incbin` and `.include` name (`--MD`), the
-linker objects, archives and scripts (`--dependency-file`), and `ldd` the libraries that are loaded. Flags name
-more files. A header or library that appears earlier on a search path of the flags or the environment is seen, too;
-one that appears on a path of the compiler's own is not: `loop clean --cache` builds anew then.
+- The preprocessor lists sources and headers (`-M`).
+- The assembler lists what `.incbin` and `.include` name (`--MD`).
+- The linker lists objects, archives and scripts (`--dependency-file`).
+- `ldd` lists the libraries that are loaded.
+- Flags name more files.
 
-A fact is what one path was. It still holds where stat(2) says the same, or where the content is the same.
+A header or library that appears earlier on a search path of the flags or the environment is noticed. One that
+appears on the compiler's own path is not: use `loop clean --cache` then.
+
+A fact is what one path was. It holds while stat(2) or the content says the same.
 """
 
 import functools
@@ -23,14 +27,14 @@ from loop.library.response_files import named_by
 from loop.model.target import CAbiVariant
 
 NOTHING, OTHER = "nothing", "other"
-"""Contents of what is not there, and of what is no file."""
+"""Content of a missing path, and of a path that is no regular file."""
 SEEN = (
     "PATH", "HOME", "TMPDIR", "LC_ALL", "TZ", "PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH",
     "CPLUS_INCLUDE_PATH", "CUDA_HOME", "CUDA_PATH",
 )  # fmt: skip
 """Variables that change what a compiler makes."""
 ENGLISH = {"LC_ALL": "C"}
-"""Environment of a tool whose messages are to be read here."""
+"""Environment of a tool whose messages `loop` reads."""
 HEADERS, LIBRARIES, PROGRAMS = ("-I", "-iquote", "-isystem", "-idirafter"), ("-L",), ("-B",)
 """Flags that name folders in which headers, libraries and programs of the toolchain are looked for."""
 TOOLS = ("cc1plus", "as", "ld")
@@ -56,58 +60,49 @@ class Fact(NamedTuple):
 
 
 Facts = Mapping[str, Fact]
-"""By path: relative to the variant's folder where it lies there or was named so."""
+"""By path, relative to the variant's folder where possible."""
 
 
 class Changed(Exception):
-    """A file changed while it was compiled: nobody knows which of its contents went in."""
+    """A file changed while it was compiled, so it is unknown which content was read."""
 
 
 def signature(path: str) -> Signature:
     """What stat(2) says of a path; None where there is nothing."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return [found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev]
+    return [status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
 
 
 def fact_of(path: str) -> Fact:
     """What a path is now."""
     now = signature(path)
-    return Fact(NOTHING if now is None else _content(path, now), now)
-
-
-def _content(path: str, now: list[int]) -> str:
-    return _digest(path, tuple(now)) if stat.S_ISREG(now[0]) else OTHER
+    return Fact(NOTHING if now is None else content_of(path, tuple(now)), now)
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _digest(path: str, now: tuple[int, ...]) -> str:
-    """Hash of a file's bytes, worked out once for what stat(2) says of it."""
+def content_of(path: str, now: tuple[int, ...]) -> str:
+    """Hash of a file's bytes, computed once for each result of stat(2); `other` for what is no file."""
     try:
-        return content_hash(Path(path).read_bytes())
+        return content_hash(Path(path).read_bytes()) if stat.S_ISREG(now[0]) else OTHER
     except OSError:
         return OTHER
 
 
-def forget() -> None:
-    """Work every hash out anew."""
-    _digest.cache_clear()
-
-
-def facts_of(paths: Iterable[str], folder: Path, made: Path) -> dict[str, Fact]:
-    """Facts of what was listed while `made` was built: its own files say nothing."""
-    names = dict.fromkeys(name for path in paths if (name := named(path, folder, made)))
+def facts_of(paths: Iterable[str], folder: Path, output: Path) -> dict[str, Fact]:
+    """Facts of what was listed while `output` was built; its own files do not count."""
+    names = dict.fromkeys(name for path in paths if (name := named(path, folder, output)))
     return {name: fact_of(os.path.join(folder, name)) for name in names}
 
 
-def named(path: str, folder: Path, made: Path) -> str | None:
-    """How a fact calls a path, relative where it lies in the folder; None for our own files and for devices."""
+def named(path: str, folder: Path, output: Path) -> str | None:
+    """The name of a path in facts, relative where it lies in the folder; None for our own files and devices."""
     if not os.path.isabs(path):
         return os.path.normpath(path)
     if path.startswith(("/dev/", "/proc/")) or any(
-        is_below(path, own) for own in (str(made), str(made.resolve()))
+        is_below(path, own) for own in (str(output), str(output.resolve()))
     ):
         return None
     for own in (str(folder), str(folder.resolve())):
@@ -122,11 +117,11 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def hold(facts: Facts, base: Path) -> bool:
-    """Whether everything is as it was; relative paths are looked for in `base`."""
+    """Whether everything is unchanged; relative paths start at `base`."""
     for name, fact in facts.items():
         path = os.path.join(base, name)
         now = signature(path)
-        if now != fact.signature and (NOTHING if now is None else _content(path, now)) != fact.content:
+        if now != fact.signature and (NOTHING if now is None else content_of(path, tuple(now))) != fact.content:
             return False
     return True
 
@@ -136,14 +131,14 @@ def listed(facts: Facts) -> dict[str, list[Any]]:
     return {name: list(fact) for name, fact in facts.items()}
 
 
-def read_back(found: Mapping[str, list[Any]]) -> dict[str, Fact]:
-    """Facts from JSON, those first that change most: files of the folder itself."""
-    names = sorted(found, key=lambda name: (name.startswith("/"), found[name][1] is None))
-    return {name: Fact(*found[name]) for name in names}
+def read_back(stored: Mapping[str, list[Any]]) -> dict[str, Fact]:
+    """Facts from JSON, files of the folder first: these change most often."""
+    names = sorted(stored, key=lambda name: (name.startswith("/"), stored[name][1] is None))
+    return {name: Fact(*stored[name]) for name in names}
 
 
 def identity(facts: Facts, include: Path) -> list[str]:
-    """Names and contents of all that is there, for a hash: wherever the folder and loop's own header lie."""
+    """Names and contents of all existing files, for a hash that does not depend on the folder's place."""
     rows = (
         (name.replace(str(include), "loop", 1) if is_below(name, str(include)) else name, fact.content)
         for name, fact in facts.items()
@@ -180,16 +175,16 @@ def rivals(
     for file in known:
         if not file.startswith("/"):
             names |= {os.fsdecode(name) for name in PERHAPS.findall(_bytes(os.path.join(folder, file)))}
-    found = {os.path.join(place, name) for place in places for name in names}
-    found |= {f"{path}.gch" for path in known if not path.startswith("/")}
+    candidates = {os.path.join(place, name) for place in places for name in names}
+    candidates |= {f"{path}.gch" for path in known if not path.startswith("/")}
     linked = [flag[2:] for flag in flags if flag.startswith("-l")]
     for place in (*_values(flags, LIBRARIES), *_paths("LIBRARY_PATH")):
-        found |= {os.path.join(place, f"lib{name}.{kind}") for name in linked for kind in ("so", "a")}
+        candidates |= {os.path.join(place, f"lib{name}.{kind}") for name in linked for kind in ("so", "a")}
     run_paths = [word for flag in flags if "-rpath" in flag for word in re.split(r"[,=:]", flag) if "/" in word]
     for place in (*run_paths, *_paths("LD_LIBRARY_PATH")):
-        found |= {os.path.join(place, os.path.basename(name)) for name in loads}
-    found |= {os.path.join(place, tool) for place in _values(flags, PROGRAMS) for tool in TOOLS}
-    return found
+        candidates |= {os.path.join(place, os.path.basename(name)) for name in loads}
+    candidates |= {os.path.join(place, tool) for place in _values(flags, PROGRAMS) for tool in TOOLS}
+    return candidates
 
 
 def _values(flags: Iterable[str], names: tuple[str, ...]) -> list[str]:
@@ -217,19 +212,19 @@ def _bytes(path: str) -> bytes:
 def programs(variant: CAbiVariant, folder: Path) -> Generator[Tick, None, list[str]]:
     """The compiler, every place of the PATH before it, and its assembler and linker, as far as it names them."""
     compiler = variant.build.compiler
-    found = [compiler] if "/" in compiler else []
+    paths = [compiler] if "/" in compiler else []
     for place in _paths("PATH") if "/" not in compiler else ():
-        found.append(os.path.join(place, compiler))
-        if os.path.exists(found[-1]):
+        paths.append(os.path.join(place, compiler))
+        if os.path.exists(paths[-1]):
             break
     if Path(compiler).name == "nvcc":
-        return found
+        return paths
     for tool in TOOLS:
         words = [compiler, *variant.build.flags, f"-print-prog-name={tool}"]
         done = yield from run(words, cwd=folder, limit_s=LIMIT_S, env=ENGLISH, note="asking the compiler")
         path = shutil.which(done.output.strip(), path=environment().get("PATH"))
-        found += [path] if done.ok and path else []
-    return found
+        paths += [path] if done.ok and path else []
+    return paths
 
 
 def loaded(library: Path) -> Generator[Tick, None, list[str] | None]:
@@ -243,7 +238,7 @@ def loaded(library: Path) -> Generator[Tick, None, list[str] | None]:
 def unknowns(
     variant: CAbiVariant, facts: Facts, folder: Path, library: Path, asked: Iterable[str]
 ) -> Iterator[str]:
-    """Why a build may be another one the next time although all that it read is the same.
+    """Why a build may differ the next time although all listed files are unchanged.
 
     `asked`: the lists that assembler and linker wrote.
     """

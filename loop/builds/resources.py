@@ -1,4 +1,4 @@
-"""What kernels take, by the compiler's own report: registers, spills, stack and shared memory of each instance.
+"""What kernels use, by the compiler's own report: registers, spills, stack and shared memory of each instance.
 
 nvcc's assembler prints it with `-Xptxas -v`; the build keeps what the compiler printed beside the library.
 """
@@ -57,17 +57,17 @@ class Report:
 
     def take(self, line: str) -> None:
         """Read one line."""
-        if found := ENTRY.match(line):
-            self.architecture, self.entry = found["architecture"], found["symbol"]
+        if match := ENTRY.match(line):
+            self.architecture, self.entry = match["architecture"], match["symbol"]
             self._add(self.entry, entry=True)
-        elif found := FUNCTION.match(line):
-            self.function = found["symbol"]
-        elif found := STACK.match(line):
-            stores, loads = int(found["stores"]), int(found["loads"])
-            self._add(self.function, stack_bytes=int(found["stack"]), spill_stores=stores, spill_loads=loads)
-        elif found := USED.match(line):
+        elif match := FUNCTION.match(line):
+            self.function = match["symbol"]
+        elif match := STACK.match(line):
+            stores, loads = int(match["stores"]), int(match["loads"])
+            self._add(self.function, stack_bytes=int(match["stack"]), spill_stores=stores, spill_loads=loads)
+        elif match := USED.match(line):
             shared = SHARED.search(line)
-            registers = int(found["registers"])
+            registers = int(match["registers"])
             self._add(self.entry, registers=registers, shared_bytes=int(shared[1]) if shared else 0)
 
     def _add(self, symbol: str, **facts: int) -> None:
@@ -80,7 +80,9 @@ class Report:
     @property
     def found(self) -> tuple[KernelResources, ...]:
         """Kernels, and functions they call that have a stack frame or spill."""
-        return tuple(one for one in self.kernels.values() if one.entry or one.stack_bytes or one.spill_bytes)
+        return tuple(
+            kernel for kernel in self.kernels.values() if kernel.entry or kernel.stack_bytes or kernel.spill_bytes
+        )
 
 
 def parse(log: str) -> tuple[KernelResources, ...]:
@@ -101,26 +103,26 @@ class Read:
     """Whether the log was too long to be kept whole, so that kernels may be missing."""
 
 
-def read_report(made: Build) -> Generator[Tick, None, Read]:
+def read_report(build: Build) -> Generator[Tick, None, Read]:
     """What the compiler said when this library was built; names demangled."""
-    path = Path(made.library).parent / LOG
+    path = Path(build.library).parent / LOG
     log = path.read_text(errors="replace") if path.is_file() else ""
     kernels = parse(log)
-    names = yield from demangle([one.symbol for one in kernels])
-    named = tuple(one.model_copy(update={"name": names[one.symbol]}) for one in kernels)
+    names = yield from demangle([kernel.symbol for kernel in kernels])
+    named = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
     return Read(named, bool(CUT.search(log)))
 
 
 def with_loops(
-    made: Build, kernels: Iterable[KernelResources]
+    build: Build, kernels: Iterable[KernelResources]
 ) -> Generator[Tick, None, tuple[tuple[KernelResources, ...], str]]:
-    """The kernels (all of one architecture) with their hot loops, and why those are unknown, where they are."""
+    """The kernels (of one architecture) with their hot loops, and why those are unknown; empty where known."""
     listed = tuple(kernels)
     if not listed:
         return listed, ""
     tools = disassembler()
-    loops = yield from hot_loops(Path(made.library), listed[0].architecture, tools)
+    loops = yield from hot_loops(Path(build.library), listed[0].architecture, tools)
     if loops is None:
-        cannot = f"{tools.cuobjdump} cannot read {made.library}" if tools else "no cuobjdump with nvdisasm"
+        cannot = f"{tools.cuobjdump} cannot read {build.library}" if tools else "no cuobjdump with nvdisasm"
         return listed, f"{cannot}; {DISASSEMBLERS}"
-    return tuple(one.model_copy(update={"loop": loops.get(one.symbol)}) for one in listed), ""
+    return tuple(kernel.model_copy(update={"loop": loops.get(kernel.symbol)}) for kernel in listed), ""

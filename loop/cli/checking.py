@@ -122,17 +122,24 @@ def schema_text(name: str) -> str:
     return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # A definition a line.
 
 
+def write_schemas() -> list[Path]:
+    """Write all JSON Schemas where the bundled files point; their paths."""
+    folder = PACKAGE / "schema"
+    folder.mkdir(exist_ok=True)
+    paths = {name: folder / f"{name}.json" for name in (*SCHEMAS, PRINTED)}
+    for name, path in paths.items():
+        write_atomic(path, schema_text(name))
+    return list(paths.values())
+
+
 def show_schema(name: str, write: bool, screen: Screen) -> int:
-    """Print one JSON Schema, or write all of them where the bundled files point."""
+    """Print one JSON Schema, or write all of them."""
     names = (*SCHEMAS, PRINTED)
     if name not in names:
         raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(names)}")
     if not write:
         screen.data(schema_text(name))
         return ExitCode.OK
-    for each in names:
-        path = PACKAGE / "schema" / f"{each}.json"
-        path.parent.mkdir(exist_ok=True)
-        write_atomic(path, schema_text(each))
+    for path in write_schemas():
         screen.data(str(path))
     return ExitCode.OK

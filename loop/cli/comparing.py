@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import project
 from loop.base.screen import Screen
-from loop.learning import comparison_section as page
-from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison, compare
-from loop.model.base import Printed
+from loop.learning.comparison import LETTERS, ComparedSession, ComparedSpeed, compare, sections
 from loop.model.record import SessionHead, SessionRecord
 from loop.report.sections import print_page
 from loop.repository import history
@@ -19,14 +16,7 @@ from loop.session import recorded
 from loop.store import sessions
 from loop.store.rows import row_of
 
-MOST = len(page.LETTERS)
-
-
-class ComparedSessions(Printed, Comparison):
-    """Sessions beside each other."""
-
-    schema_version: Literal[2] = 2
-    """Number of this schema."""
+MOST = len(LETTERS)
 
 
 def compare_sessions(
@@ -48,10 +38,10 @@ def compare_sessions(
     revisions = [history.revisions(chosen.target, (a.id, b.id), (a.commit, b.commit)) for a, b in pairs]
     comparison = compare(compared, revisions)
     if as_json:
-        screen.data(to_json(ComparedSessions(**dict(comparison))))
+        screen.data(to_json(comparison))
     else:
-        sections = page.sections(comparison, wide=as_markdown)
-        print_page(f"Sessions {', '.join(ids)}", sections, screen, as_markdown=as_markdown)
+        page = sections(comparison, wide=as_markdown)
+        print_page(f"Sessions {', '.join(ids)}", page, screen, as_markdown=as_markdown)
     return ExitCode.OK
 
 

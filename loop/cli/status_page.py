@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from loop.learning.present import ALL_JUDGED
+from loop.learning.next_plan import ALL_JUDGED
 from loop.report import format as say
 from loop.report.sections import Section
 

@@ -115,7 +115,7 @@ def run_pattern(
     result="loop.cli.bench:BenchAnswer",
 )
 def run_step(
-    action: Annotated[str, Argument(help="A name from docs/reference/actions.md.")],
+    action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],
     arguments: Annotated[str, Option("--with", metavar="JSON", help="Its arguments as JSON.")] = "{}",
     target: Target = None,
     device: Device = "auto",

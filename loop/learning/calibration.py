@@ -1,24 +1,18 @@
-"""Do predictions hold? How many times, and how many gains, lay inside the interval that was given before."""
+"""Did predictions hold? In sentences over all sessions, and as the report's table for one."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import NamedTuple
 
 from loop.base.stats import beta_quantile, median
-from loop.learning.durations import LEVEL
+from loop.learning.prediction import judged
 from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
-from loop.model.plan import Predicted
+from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.profile.promised import held, outcomes
-
-RECENT = 40
-"""Predictions that intervals are widened or narrowed by."""
-PRIOR = 12
-"""Predictions that the rule's own widths are worth while few were seen to hold or fail."""
-NARROWEST, WIDEST = 0.4, 5.0
-"""Bounds of the factor."""
+from loop.report import format as say
+from loop.report.markdown import Table, columns, filled
 
 
 class Outcome(NamedTuple):
@@ -31,7 +25,7 @@ class Outcome(NamedTuple):
 
     @property
     def inside(self) -> bool:
-        """Whether it held."""
+        """Whether the prediction held."""
         return self.low <= self.actual <= self.high
 
 
@@ -55,49 +49,48 @@ class Calibration:
         return f"{100 * self.inside / self.count:.0f} % [{100 * self.low:.0f}, {100 * self.high:.0f}]"
 
 
-def judged(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
-    """Prediction and seconds of each session that stored a prediction and ended with its plan."""
-    return [(row.predicted, row.seconds) for row in rows if row.predicted and row.complete and row.seconds > 0]
-
-
 def times(rows: Sequence[SessionRow]) -> list[Outcome]:
     """The times of sessions beside their predictions."""
     return [Outcome(known.low_s, known.seconds, known.high_s, seconds) for known, seconds in judged(rows)]
 
 
-def gains(found: Sequence[GainOutcome]) -> list[Outcome]:
-    """What advice came to, beside the intervals that its rules state."""
-    stated = [(*outcome.promise.stated, outcome.actual) for outcome in found]
-    return [Outcome(low, math.sqrt(low * high), high, actual) for low, high, actual in stated]
+def gains(came: Sequence[GainOutcome]) -> list[Outcome]:
+    """Gains of advice beside the intervals that its rules state."""
+    return [
+        Outcome(low, math.sqrt(low * high), high, gain.actual)
+        for gain in came
+        for low, high in [gain.promise.stated]
+    ]
 
 
-def calibration(found: Sequence[Outcome]) -> Calibration | None:
+def calibration(came: Sequence[Outcome]) -> Calibration | None:
     """How predictions held; None where there were none."""
-    if not found:
+    if not came:
         return None
-    inside = sum(outcome.inside for outcome in found)
-    a, b = inside + 0.5, len(found) - inside + 0.5
-    errors = [abs(math.log(outcome.actual / outcome.expected)) for outcome in found]
-    return Calibration(len(found), inside, beta_quantile(0.05, a, b), beta_quantile(0.95, a, b), median(errors))
+    inside = sum(outcome.inside for outcome in came)
+    a, b = inside + 0.5, len(came) - inside + 0.5
+    errors = [abs(math.log(outcome.actual / outcome.expected)) for outcome in came]
+    return Calibration(len(came), inside, beta_quantile(0.05, a, b), beta_quantile(0.95, a, b), median(errors))
 
 
 def in_words(rows: Sequence[SessionRow]) -> str:
-    """How predictions of time and of gain held, in a sentence each; empty where none has an outcome.
+    """How predictions of time and of gain held, a sentence each; empty where none has an outcome.
 
-    `rows`: oldest first. What the last one made of earlier advice is said in full.
+    `rows`: oldest first. The outcomes of earlier advice in the last session are named one by one.
     """
     sentences = []
-    if found := calibration(times(rows)):
-        many = f"the last {found.count} predicted sessions"
-        count = many if found.count > 1 else "the one predicted session so far"
+    if known := calibration(times(rows)):
+        count = (
+            f"the last {known.count} predicted sessions" if known.count > 1 else "the one predicted session so far"
+        )
         sentences.append(
-            f"Of {count}, {found.inside} took a time inside the 80 % interval: {found.text}; half of the "
-            f"predictions were off by less than {100 * math.expm1(found.error):.0f} %."
+            f"Of {count}, {known.inside} took a time inside the 80 % interval: {known.text}; half of the "
+            f"predictions were off by less than {100 * math.expm1(known.error):.0f} %."
         )
     came = outcomes(rows)
-    if found := calibration(gains(came)):
-        inside = f"{found.inside} lay inside the interval: {found.text}"
-        sentences.append(f"Of {found.count} gains that advice promised, {inside}.")
+    if known := calibration(gains(came)):
+        inside = f"{known.inside} lay inside the interval: {known.text}"
+        sentences.append(f"Of {known.count} gains that advice promised, {inside}.")
     for outcome in came:
         if outcome.session == rows[-1].id and outcome.basis == "later session":
             advice = f"Advice on {outcome.promise.advice} for {outcome.variant} on {outcome.workload}"
@@ -105,24 +98,38 @@ def in_words(rows: Sequence[SessionRow]) -> str:
     return " ".join(sentences)
 
 
-def widening(rows: Sequence[SessionRow]) -> float:
-    """Factor on the half width of the next interval, so that LEVEL of such would have held (split conformal).
+Row = tuple[str, str, str, str, str]
 
-    A score is how far a time was from its prediction, in half widths as they were before widening. While there
-    are few, the scores of a normal distribution stand beside them (Vovk et al., Algorithmic Learning in a Random
-    World, section 2.2, for the rule; the prior scores are ours).
-    """
-    normal = NormalDist()
-    edge = normal.inv_cdf(0.5 + LEVEL / 2)
-    prior = [normal.inv_cdf(0.5 + (k + 0.5) / PRIOR / 2) / edge for k in range(PRIOR)]
-    scores = [
-        abs(math.log(seconds / known.seconds)) / (math.log(known.high_s / known.low_s) / 2 / known.widened)
-        for known, seconds in judged(rows)[-RECENT:]
-        if 0 < known.low_s < known.high_s
+
+def predicted(record: SessionRecord, finished: Sequence[Finished]) -> Table | None:
+    """Predicted beside actual; None for a session that stored no prediction, or did nothing."""
+    known = record.head.predicted
+    if known is None or not finished:
+        return None
+    rows = [
+        _row("The session", (known.seconds, known.low_s, known.high_s), record.seconds, say.seconds),
+        _row("Its cost", (known.usd, known.low_usd, known.high_usd), record.bill.usd, say.usd),
+        *_runs(record, latest_attempts(finished)),
     ]
-    ordered = sorted([*scores, *prior])
-    place = LEVEL * (len(ordered) + 1)
-    below = min(int(place), len(ordered)) - 1
-    above = min(below + 1, len(ordered) - 1)
-    factor = ordered[below] + (place - int(place)) * (ordered[above] - ordered[below])
-    return min(max(factor, NARROWEST), WIDEST)
+    return filled(columns("What", ">Predicted", ">80 % interval", ">Actual", "Held"), rows)
+
+
+def _row(what: str, known: tuple[float, float, float], actual: float, words: Callable[[float], str]) -> Row:
+    middle, low, high = known
+    result = "below" if actual < low else "above" if actual > high else "yes"
+    return what, words(middle), f"{words(low)} to {words(high)}", words(actual), result
+
+
+def _runs(record: SessionRecord, steps: Sequence[Finished]) -> Iterator[Row]:
+    """Each run of a pattern in which every step was done, then those of its steps that were predicted."""
+    for run, name in dict.fromkeys((step.run, step.pattern) for step in steps):
+        planned = record.head.plan.find(name)
+        mine = [step for step in steps if (step.run, step.pattern) == (run, name)]
+        whole = len(mine) == len(planned.pattern.steps)
+        if planned.low_s is not None and planned.high_s is not None and whole:
+            known = planned.seconds, planned.low_s, planned.high_s
+            yield _row(name, known, sum(step.seconds for step in mine), say.seconds)
+        for step in mine:
+            if step.step in planned.step_s and step.status in ("passed", "failed"):
+                seconds = say.seconds(planned.step_s[step.step])
+                yield f"{name}/{step.step}", seconds, "-", say.seconds(step.seconds), "-"

@@ -1,21 +1,33 @@
-"""What may be said of several sessions together. Pure: no clock, no disk.
+"""Sessions beside each other: what may be compared, and the page that shows it.
 
-A ratio was measured against a library beside the candidate, so ratios of one target, device and baseline may stand
-side by side. Latencies may not: they hang on the machine, the day and the hour.
+A ratio was measured against a library beside the candidate, so ratios of one target, device and baseline are
+comparable. Latencies are not: they depend on the machine, the day and the hour.
 """
 
 import datetime
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import Field
 
-from loop.model.base import Model
+from loop.base.stats import geometric_mean
+from loop.model.base import Model, Printed
 from loop.model.change import KeptChange
 from loop.model.money import Charge, Unmeasured
 from loop.model.verdict import Interval, is_vague
+from loop.report import format as say
+from loop.report.markdown import Table, columns, filled
+from loop.report.plain import shortened
+from loop.report.sections import Section
 from loop.repository.history import Revisions
 
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+ROOM = 2
+"""Sessions whose intervals fit beside each other on a terminal."""
+FILES = 10
+"""Changed files that are named."""
+UNKNOWN = "?"
 Moved = Literal["higher", "lower", "within"]
 
 
@@ -106,9 +118,11 @@ class ComparedRow(Model):
     """Whether first and last verdict differ."""
 
 
-class Comparison(Model):
+class Comparison(Printed):
     """Sessions beside each other."""
 
+    schema_version: Literal[2] = 2
+    """Number of this schema."""
     sessions: tuple[ComparedSession, ...]
     """In the order in which they were named."""
     environment: tuple[Difference, ...]
@@ -126,74 +140,204 @@ class Comparison(Model):
 def compare(sessions: Sequence[ComparedSession], revisions: Sequence[Revisions] = ()) -> Comparison:
     """Sessions beside each other, with what may not be compared and why."""
     first = next((session for session in sessions if session.status != "open"), None)
-    apart = {session.id: _apart(first, session) for session in sessions} if first is not None else {}
-    together = {name for name, reason in apart.items() if not reason}
-    refused = [f"ratios of {name}: {reason}" for name, reason in apart.items() if reason]
+    reasons = {session.id: _not_comparable(first, session) for session in sessions} if first is not None else {}
+    refused = [f"ratios of {name}: {reason}" for name, reason in reasons.items() if reason]
+    if first is None:
+        refused = ["ratios: none of these sessions has ended"]
+    facts = {
+        fact: tuple(session.facts.get(fact) for session in sessions)
+        for fact in dict.fromkeys(fact for session in sessions for fact in session.facts)
+    }
+    shown = [session.verdicts if reasons.get(session.id) == "" else {} for session in sessions]
     return Comparison(
         sessions=tuple(sessions),
-        environment=tuple(differences(sessions)),
-        same=_same(sessions),
+        environment=tuple(
+            Difference(fact=fact, values=values) for fact, values in facts.items() if len({*values} - {None}) > 1
+        ),
+        same={
+            fact: str(values[0]) for fact, values in facts.items() if len({*values}) == 1 and values[0] is not None
+        },
         revisions=tuple(revisions),
-        rows=tuple(_rows(sessions, together)),
-        refused=tuple(refused) if first is not None else ("ratios: none of these sessions has ended",),
+        rows=tuple(
+            _row(variant, workload, [verdicts.get(variant, {}).get(workload) for verdicts in shown])
+            for variant in dict.fromkeys(variant for verdicts in shown for variant in verdicts)
+            for workload in dict.fromkeys(name for verdicts in shown for name in verdicts.get(variant, {}))
+        ),
+        refused=tuple(refused),
     )
 
 
-def _apart(first: ComparedSession, other: ComparedSession) -> str:
-    """Why the ratios of a session may not stand beside those of the first; empty where they may."""
+def _not_comparable(first: ComparedSession, other: ComparedSession) -> str:
+    """Why the ratios of a session cannot stand beside those of the first; empty where they can."""
     if other.status == "open":
         return "it has not ended: it has no verdict yet"
     for what in ("target", "device", "baseline"):
-        one, two = getattr(first, what), getattr(other, what)
-        if one != two:
-            return f"another {what}, {two} and not {one}"
+        known, differs = getattr(first, what), getattr(other, what)
+        if known != differs:
+            return f"another {what}, {differs} and not {known}"
     return ""
 
 
-def differences(sessions: Sequence[ComparedSession]) -> Iterator[Difference]:
-    """Facts with more than one known value."""
-    for fact in _facts(sessions):
-        values = tuple(session.facts.get(fact) for session in sessions)
-        if len({value for value in values if value is not None}) > 1:
-            yield Difference(fact=fact, values=values)
-
-
-def _same(sessions: Sequence[ComparedSession]) -> dict[str, str]:
-    values = {fact: {session.facts.get(fact) for session in sessions} for fact in _facts(sessions)}
-    return {fact: str(*known) for fact, known in values.items() if len(known) == 1 and None not in known}
-
-
-def _facts(sessions: Sequence[ComparedSession]) -> list[str]:
-    return list(dict.fromkeys(fact for session in sessions for fact in session.facts))
-
-
-def _rows(sessions: Sequence[ComparedSession], together: set[str]) -> Iterator[ComparedRow]:
-    """Every variant on every workload that one of the sessions has a verdict on."""
-    shown = [session.verdicts if session.id in together else {} for session in sessions]
-    variants = dict.fromkeys(variant for verdicts in shown for variant in verdicts)
-    for variant in variants:
-        mine = [verdicts.get(variant, {}) for verdicts in shown]
-        for workload in dict.fromkeys(name for verdicts in mine for name in verdicts):
-            yield _row(variant, workload, [verdicts.get(workload) for verdicts in mine])
-
-
 def _row(variant: str, workload: str, cells: Sequence[ComparedSpeed | None]) -> ComparedRow:
-    there = [cell for cell in cells if cell is not None]
-    timed = [cell for cell in there if cell.interval is not None and not cell.vague]
-    several = len(timed) > 1
+    verdicts = [cell.verdict for cell in cells if cell is not None]
+    timed = [
+        (cell.ratio, cell.interval) for cell in cells if cell and cell.ratio and cell.interval and not cell.vague
+    ]
+    change: float | None = None
+    moved: Moved | None = None
+    if len(timed) > 1:
+        (first, before), (last, after) = timed[0], timed[-1]
+        change = last / first
+        moved = "higher" if after[0] > before[1] else "lower" if after[1] < before[0] else "within"
     return ComparedRow(
         variant=variant,
         workload=workload,
         cells=tuple(cells),
-        change=(timed[-1].ratio or 1.0) / (timed[0].ratio or 1.0) if several else None,
-        moved=_moved(timed[0], timed[-1]) if several else None,
-        verdict_changed=len(there) > 1 and there[0].verdict != there[-1].verdict,
+        change=change,
+        moved=moved,
+        verdict_changed=len(verdicts) > 1 and verdicts[0] != verdicts[-1],
     )
 
 
-def _moved(first: ComparedSpeed, last: ComparedSpeed) -> Moved:
-    assert first.interval is not None
-    assert last.interval is not None
-    if last.interval[0] > first.interval[1]:
-        return "higher"
-    return "lower" if last.interval[1] < first.interval[0] else "within"
+def sections(page: Comparison, *, wide: bool = False) -> Iterator[Section]:
+    """The page. `wide`: with intervals, however many sessions there are."""
+    sessions = page.sessions
+    rows = []
+    for letter, session in zip(LETTERS, sessions, strict=False):
+        gpu = session.facts.get("GPU") if session.device == "cuda" else None
+        ended = ", ".join(filter(None, (session.status, session.grade)))
+        device = f"{session.device} ({gpu})" if gpu else session.device
+        rows.append((letter, session.id, ended, session.target, device))
+    yield Section("Sessions", table=filled(columns("", "Session", "Ended", "Target", "Device"), rows), wrap=-1)
+    yield Section("Not compared", page.refused)
+    for variant in dict.fromkeys(row.variant for row in page.rows):
+        yield _variant(variant, page, wide or len(sessions) <= ROOM)
+    yield Section("Environment", tuple(_environment(page)))
+    yield Section("Sources", tuple(line for pair in page.revisions for line in _sources(pair, sessions)))
+    yield Section("Cost and time", table=_costs(sessions), after=tuple(_unmeasured(sessions)))
+
+
+def _heads(sessions: Sequence[ComparedSession]) -> list[str]:
+    return [f">{letter}" for letter in LETTERS[: len(sessions)]]
+
+
+def _variant(variant: str, page: Comparison, wide: bool) -> Section:
+    rows = [row for row in page.rows if row.variant == variant]
+    baseline = next(session.baseline for session in page.sessions if session.baseline)
+    words = {"higher": "higher", "lower": "lower", "within": "overlap"}
+    cells = [
+        (
+            row.workload,
+            *(_cell(cell, wide) for cell in row.cells),
+            f"{say.times(row.change)} {words[row.moved]}" if row.change and row.moved else "-",
+        )
+        for row in rows
+    ]
+    kept, after = [], []
+    for place, (letter, session) in enumerate(zip(LETTERS, page.sessions, strict=False)):
+        for change in session.kept:
+            if change.variant == variant:
+                on = "; ".join(
+                    f"{name} {say.ratio(mid, (low, high))}" for name, (low, mid, high) in change.workloads.items()
+                )
+                kept.append(f"{letter} kept a change: {say.gained(change)}{on and f': {on}'}")
+        verdicts = Counter(cell.verdict for row in rows if (cell := row.cells[place]))
+        if verdicts:
+            after.append(f"{letter}: {', '.join(f'{word} on {count}' for word, count in verdicts.most_common())}")
+    for row in rows:
+        if row.verdict_changed:
+            after.append(f"verdict changed on {row.workload}: {' -> '.join(c.verdict for c in row.cells if c)}")
+    for letter, session in zip(LETTERS, page.sessions, strict=False):
+        if variant in session.regressed:
+            after.append(f"{letter}: slower than its known good of then")
+    if any(cell.vague for row in rows for cell in row.cells if cell):
+        after.append(
+            "an interval whose ends differ by more than a factor of 10 says nothing; it is compared with none"
+        )
+    return Section(
+        f"{variant} against {baseline}",
+        table=filled(columns("Workload", *_heads(page.sessions), "Change"), [*cells, *_mean(rows)]),
+        lines=tuple(kept),
+        after=tuple(after),
+    )
+
+
+def _cell(cell: ComparedSpeed | None, wide: bool) -> str:
+    if cell is None:
+        return "-"
+    if cell.ratio is None or cell.interval is None:
+        return cell.verdict
+    if wide:
+        return say.ratio(cell.ratio, cell.interval)
+    return UNKNOWN if cell.vague else say.times(cell.ratio)
+
+
+def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
+    """Geometric means over the workloads with a ratio in every session that has any; none where one is vague."""
+    ratios = [[cell.ratio if cell else None for cell in row.cells] for row in rows]
+    timed = [place for place in range(len(rows[0].cells)) if any(row[place] for row in ratios)]
+    common = [row for row in range(len(rows)) if all(ratios[row][place] for place in timed)]
+    vague = any(cell.vague for row in common for cell in rows[row].cells if cell)
+    if len(common) < 2 or len(timed) < 2 or vague:
+        return []
+    means = {place: geometric_mean([ratios[row][place] or 1.0 for row in common]) for place in timed}
+    cells = [say.times(means[place]) if place in means else "-" for place in range(len(rows[0].cells))]
+    return [(f"geometric mean of {len(common)}", *cells, say.times(means[timed[-1]] / means[timed[0]]))]
+
+
+def _environment(page: Comparison) -> Iterator[str]:
+    for difference in page.environment:
+        pairs = zip(LETTERS, difference.values, strict=False)
+        yield f"{difference.fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"
+    if not page.environment:
+        yield "nothing that is on record differs"
+    if page.same:
+        yield f"the same: {', '.join(f'{fact} {value}' for fact, value in page.same.items())}"
+    if page.environment:
+        yield "a ratio may move because the library or the machine did, and not the kernel"
+
+
+def _sources(revisions: Revisions, sessions: Sequence[ComparedSession]) -> Iterator[str]:
+    letters = {session.id: letter for letter, session in zip(LETTERS, sessions, strict=False)}
+    pair = f"{letters[revisions.older]} to {letters[revisions.newer]}"
+    relations = {
+        "same": "the same commit",
+        "after": f"{say.count(revisions.count, 'commit')} later",
+        "before": f"{say.count(revisions.missing, 'commit')} earlier",
+        "apart": f"on another line: {say.count(revisions.count, 'commit')} of its own, "
+        f"{revisions.missing} not in it",
+        "unknown": f"not known: {revisions.reason}",
+    }
+    yield f"{pair}: {relations[revisions.relation]}"
+    ends = (revisions.older, revisions.newer)
+    dirty = [letters[session.id] for session in sessions if session.dirty and session.id in ends]
+    if dirty:
+        yield f"{pair}: {say.listed(dirty)} had changes that were not committed"
+    for text in revisions.commits:
+        yield f"{pair}: {shortened(text, 100)}"
+    if revisions.count > len(revisions.commits):
+        yield f"{pair}: and {say.count(revisions.count - len(revisions.commits), 'older commit')}"
+    if revisions.files:
+        ranked = sorted(revisions.files.items(), key=lambda item: -sum(item[1]))
+        names = [f"{shortened(name, 100)} (+{added} -{removed})" for name, (added, removed) in ranked[:FILES]]
+        names += [say.count(len(ranked) - FILES, "more file")] if len(ranked) > FILES else []
+        yield f"{pair}: changed: {', '.join(names)}"
+
+
+def _costs(sessions: Sequence[ComparedSession]) -> Table | None:
+    rows = [
+        ("took", *(UNKNOWN if session.seconds is None else say.seconds(session.seconds) for session in sessions)),
+        ("cost", *(UNKNOWN if session.usd is None else say.billed(session.usd) for session in sessions)),
+    ]
+    for resource in dict.fromkeys(charge.resource for session in sessions for charge in session.charges):
+        charges = [[charge.usd for charge in s.charges if charge.resource == resource] for s in sessions]
+        rows.append((f"of it {resource}", *(say.usd(sum(usd)) if usd else UNKNOWN for usd in charges)))
+    return filled(columns("", *_heads(sessions)), rows)
+
+
+def _unmeasured(sessions: Sequence[ComparedSession]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    for letter, session in zip(LETTERS, sessions, strict=False):
+        for missing in session.unmeasured:
+            reasons.setdefault(f"{missing.resource}: {missing.reason}", []).append(letter)
+    return (f"no figure for {reason} ({say.listed(letters)})" for reason, letters in reasons.items())

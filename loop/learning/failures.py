@@ -1,17 +1,29 @@
-"""Where a failure was seen before, and what had changed when it was gone: over rows of the index. Pure."""
+"""Where a failure was seen before, what cured it, and what is kept so that later sessions can tell."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+from loop.base.errors import LoopError
+from loop.base.places import Project
 from loop.learning.durations import FACTS
+from loop.library import targets
 from loop.model.base import Model
+from loop.model.exported import FailedStep
 from loop.model.index import FailureSeen, SessionRow
+from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.report import format as say
+from loop.store import index, snapshots
+from loop.store.fingerprints import of_step
+from loop.store.sessions import RECENT, SessionFolder
 from loop.store.snapshots import Change
 
+REMEMBERED = 2000
+"""Sessions that are searched when a step has failed."""
 LOOKED_AT = 12
-"""Meetings with a failure, the last ones, whose cures are looked for."""
-NAMED = {"cuda": "nvcc", "gpu": "GPU"}
+"""Occurrences of a failure, the last ones, whose cures are looked for."""
+LABELS = {"cuda": "nvcc", "gpu": "GPU"}
 SHOWN = 3
 """Files, or facts, that are named before the rest is counted."""
 HASH = 12
@@ -34,8 +46,8 @@ class Cure(Model):
     @property
     def changed(self) -> tuple[str, ...]:
         """Names of what had changed: `torch`, `sources`."""
-        named = tuple(text.split(" ", 1)[0] for text in self.environment)
-        return (*named, "sources") if self.sources else named
+        facts = tuple(text.split(" ", 1)[0] for text in self.environment)
+        return (*facts, "sources") if self.sources else facts
 
 
 class Memory(Model):
@@ -44,121 +56,169 @@ class Memory(Model):
     sessions: tuple[str, ...]
     """Where, the last first."""
     cures: tuple[Cure, ...] = ()
-    """What cured it, the last first, each session once; of the last meetings alone."""
+    """What cured it, the last first, each session once; of the last occurrences alone."""
 
     @property
     def cure(self) -> Cure | None:
-        """What cured it the last time that anything did."""
+        """The latest cure."""
         return self.cures[0] if self.cures else None
 
     @property
     def suspects(self) -> tuple[tuple[str, int], ...]:
-        """What had changed at its cures, and at how many: most often first, then by the last cure.
+        """What had changed, and at how many cures: most often first, then by the last cure.
 
-        What cures a failure changes at every cure; what merely happened to change at one seldom does at the next.
+        A real cure changes each time; a coincidence seldom repeats.
         """
-        counts = Counter(name for cure in self.cures for name in cure.changed)
-        return tuple(sorted(counts.items(), key=lambda one: -one[1]))
+        return tuple(Counter(name for cure in self.cures for name in cure.changed).most_common())
 
 
 def remembered(rows: Sequence[SessionRow], key: str) -> Memory | None:
     """What earlier sessions (oldest first) say of a signature; None where none has met it."""
-    met = [(index, failure) for index, row in enumerate(rows) for failure in row.failures if failure.key == key]
+    met = [(place, failure) for place, row in enumerate(rows) for failure in row.failures if failure.key == key]
     if not met:
         return None
     cures: dict[str, Cure] = {}
-    for index, failure in met[: -LOOKED_AT - 1 : -1]:
-        if cure := cure_of(rows, index, failure):
+    for place, failure in met[: -LOOKED_AT - 1 : -1]:
+        if cure := _cure_of(rows, place, failure):
             cures.setdefault(cure.session, cure)
-    return Memory(
-        sessions=tuple(dict.fromkeys(rows[index].id for index, _ in reversed(met))), cures=tuple(cures.values())
-    )
+    sessions = dict.fromkeys(rows[place].id for place, _ in reversed(met))
+    return Memory(sessions=tuple(sessions), cures=tuple(cures.values()))
 
 
-def cure_of(rows: Sequence[SessionRow], index: int, failure: FailureSeen) -> Cure | None:
-    """The first session from `index` on that got past a failure of that one: same target, device and variants."""
-    row = rows[index]
+def _cure_of(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
+    """The first session after `place` on the same target, device and variants that got past its failure."""
+    row = rows[place]
     if failure.cured_by == row.id:
         return Cure(failed=row.id, session=row.id)
     variants = {*row.variants, *row.emulated}
-    for later in rows[index + 1 :]:
+    for later in rows[place + 1 :]:
         same = not later.recorded and (later.target, later.device) == (row.target, row.device)
         if same and variants <= {*later.variants, *later.emulated} and _got_past(later, failure):
-            return between(row, later)
+            return _between(row, later)
     return None
 
 
 def _got_past(row: SessionRow, failure: FailureSeen) -> bool:
-    """Whether the step passed; or failed for others, and the variant in question was right."""
-    statuses = [step.status for step in row.steps if (step.pattern, step.step) == (failure.pattern, failure.step)]
-    if "passed" in statuses[-1:]:
-        return True
-    here = {f.subject for f in row.failures if (f.pattern, f.step) == (failure.pattern, failure.step)}
-    others = bool(here) and "" not in here and failure.subject not in here
-    return "failed" in statuses[-1:] and bool(failure.subject) and others
+    """Whether the step passed, or failed for other variants only."""
+    step = (failure.pattern, failure.step)
+    statuses = [run.status for run in row.steps if (run.pattern, run.step) == step]
+    subjects = {other.subject for other in row.failures if (other.pattern, other.step) == step}
+    others_only = bool(failure.subject) and bool(subjects) and not subjects & {"", failure.subject}
+    return statuses[-1:] == ["passed"] or (statuses[-1:] == ["failed"] and others_only)
 
 
-def between(failed: SessionRow, passed: SessionRow) -> Cure:
+def _between(failed: SessionRow, passed: SessionRow) -> Cure:
     """What is on record as having changed from one session to another."""
-    moved = failed.commit and passed.commit and failed.commit != passed.commit
+    pairs = [(LABELS.get(n, n), getattr(failed.environment, n), getattr(passed.environment, n)) for n in FACTS]
+    pairs += [("loop", failed.loop_version, passed.loop_version), ("threads", failed.threads, passed.threads)]
+    commits = (failed.commit, passed.commit) if failed.commit and passed.commit else None
     return Cure(
         failed=failed.id,
         session=passed.id,
-        environment=tuple(_facts(failed, passed)),
-        commits=(failed.commit, passed.commit) if moved and failed.commit and passed.commit else None,
+        environment=tuple(
+            f"{name} {before or 'not there'} -> {after or 'not there'}"
+            for name, before, after in pairs
+            if before != after and (before or after)
+        ),
+        commits=commits if commits and commits[0] != commits[1] else None,
         sources=failed.ground != passed.ground,
     )
 
 
-def _facts(failed: SessionRow, passed: SessionRow) -> Iterator[str]:
-    pairs = [(NAMED.get(n, n), getattr(failed.environment, n), getattr(passed.environment, n)) for n in FACTS]
-    pairs += [("loop", failed.loop_version, passed.loop_version), ("threads", failed.threads, passed.threads)]
-    for name, before, after in pairs:
-        if before != after and (before or after):
-            yield f"{name} {before or 'not there'} -> {after or 'not there'}"
-
-
 def sentence(memory: Memory, change: Change | None = None) -> str:
-    """`seen before: session X (and 2 more); cured in session Y by ...`. `change`: what it changed in files."""
+    """`seen before: session X (and 2 more); cured in session Y by ...`. `change`: the cure's changes in files."""
     more = len(memory.sessions) - 1
-    where = f"seen before: session {memory.sessions[0]}" + (f" (and {more} more)" if more else "")
-    if memory.cure is None:
-        return f"{where}; no session has got past it yet"
-    return f"{where}; {cured(memory.cure, change)}{_usually(memory)}"
+    text = f"seen before: session {memory.sessions[0]}" + (f" (and {more} more)" if more else "")
+    cure = memory.cure
+    if cure is None:
+        return f"{text}; no session has got past it yet"
+    text += "; gone when that was resumed" if cure.session == cure.failed else f"; cured in session {cure.session}"
+    changes = list(_changes(cure, change))
+    text += f" by {'; '.join(changes)}" if changes else ", with nothing changed that is on record"
+    often = [
+        f"{'files of the target' if name == 'sources' else name} at {times}"
+        for name, times in memory.suspects
+        if times > 1
+    ]
+    return text + (f"; of {len(memory.cures)} cures changed: {', '.join(often[:SHOWN])}" if often else "")
 
 
-def _usually(memory: Memory) -> str:
-    """What had changed at several cures: of one alone nothing can be told from what merely changed too."""
-    often = [(name, times) for name, times in memory.suspects if times > 1][:SHOWN]
-    named = ", ".join(
-        f"{'files of the target' if name == 'sources' else name} at {times}" for name, times in often
-    )
-    return f"; of {len(memory.cures)} cures changed: {named}" if named else ""
-
-
-def cured(cure: Cure, change: Change | None = None) -> str:
-    """Which session got past it, and what is on record as having changed."""
-    where = "gone when that was resumed" if cure.session == cure.failed else f"cured in session {cure.session}"
-    changes = list(_changed(cure, change))
-    return f"{where} by {'; '.join(changes)}" if changes else f"{where}, with nothing changed that is on record"
-
-
-def _changed(cure: Cure, change: Change | None) -> Iterator[str]:
+def _changes(cure: Cure, change: Change | None) -> Iterator[str]:
     yield from _first(cure.environment, "more fact")
     if change is not None and change.files:
         lines = [line for line in change.patch.splitlines() if not line.startswith(("+++ ", "--- "))]
-        added, gone = (sum(line.startswith(sign) for line in lines) for sign in "+-")
-        yield ", ".join(_first(change.files, "more file")) + (
-            f" (+{added} -{gone} lines)" if added or gone else ""
-        )
+        added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+        counts = f" (+{added} -{removed} lines)" if added or removed else ""
+        yield ", ".join(_first(change.files, "more file")) + counts
     elif cure.sources:
         yield "other files of the target"
     if cure.commits is not None:
         yield f"commits {cure.commits[0][:HASH]}..{cure.commits[1][:HASH]}"
 
 
-def _first(names: Sequence[str], noun: str) -> Iterator[str]:
+def _first(names: Sequence[str], noun: str) -> list[str]:
     """The first names, and how many more there are."""
-    yield from names[:SHOWN]
-    if len(names) > SHOWN:
-        yield say.count(len(names) - SHOWN, noun)
+    rest = len(names) - SHOWN
+    return [*names[:SHOWN], *([say.count(rest, noun)] if rest > 0 else [])]
+
+
+@dataclass
+class Recall:
+    """The failures of a project's sessions before one of them."""
+
+    project: Project
+    session: str
+    """Id of the session that asks: later ones do not count."""
+
+    @cached_property
+    def rows(self) -> list[SessionRow]:
+        """The last sessions before this one, oldest first."""
+        rows = index.rows(self.project.sessions, last=REMEMBERED)
+        return [row for row in rows if not row.recorded and row.id < self.session]
+
+    def lines(self, record: Finished) -> tuple[str, ...]:
+        """Earlier occurrences of a failed step's errors, a sentence each; empty for any other step."""
+        keys = [failure.key for failure in of_step(record)] if record.status == "failed" else []
+        try:
+            memories = [memory for key in keys if (memory := remembered(self.rows, key)) is not None]
+            return tuple(sentence(memory, change_of(self.project, memory.cure)) for memory in memories)
+        except LoopError as error:
+            return (f"earlier sessions could not be asked: {error.message}",)
+
+    def failed(self, finished: Sequence[Finished]) -> tuple[FailedStep, ...]:
+        """The steps that failed, each with what earlier sessions say of it."""
+        return tuple(
+            FailedStep(
+                step=f"{record.pattern}/{record.step}",
+                message=record.message,
+                signatures=of_step(record),
+                seen_before=self.lines(record),
+            )
+            for record in latest_attempts(finished)
+            if record.status == "failed"
+        )
+
+
+def change_of(project: Project, cure: Cure | None) -> Change | None:
+    """What differs in the target's files between a failure and its cure; None where they were not kept."""
+    if cure is None:
+        return None
+    failed, passed = (SessionFolder(project.sessions / name) for name in (cure.failed, cure.session))
+    before, after = snapshots.every(failed)[:1], snapshots.every(passed)[-1:]
+    return snapshots.change(before[0], after[0]) if before and after else None
+
+
+def keep_sources(project: Project, head: SessionHead, folder: SessionFolder, walked: Sequence[Finished]) -> str:
+    """Keep the target's files where a step failed, or passed that failed before. Returns why it could not."""
+    passed = {(record.pattern, record.step) for record in latest_attempts(walked) if record.status == "passed"}
+    try:
+        keep = any(record.status == "failed" for record in walked) or any(
+            (failure.pattern, failure.step) in passed
+            for row in index.rows(project.sessions, last=RECENT)
+            for failure in row.failures
+        )
+        if keep and targets.ground(project) == head.ground:
+            snapshots.take(folder, head.ground, targets.ground_files(project), project.target)
+    except LoopError as error:
+        return f"the target's files could not be kept for comparison: {error.message}"
+    return ""

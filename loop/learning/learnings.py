@@ -9,10 +9,15 @@ from loop.base.stats import CONFIDENCE, t_quantile
 from loop.gate.model import BuildOutput
 from loop.model.change import kept_runs, standing
 from loop.model.debugging import SmallestOutput
-from loop.model.measurement import Check, Measurement, Mismatch
+from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput, Output, VerifyOutput, outputs_of, read_output
 from loop.model.record import Finished, Status, latest_attempts
 from loop.model.verdict import Verdict
+
+HOPELESS = 0.5
+"""A resolution coarser than this is no measurement."""
+MANY_WORKLOADS = 3
+"""How many are named before the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +32,25 @@ class Findings:
 def collect(finished: Iterable[Finished]) -> Findings:
     """Verdicts, gaps and lessons of all steps, each once, in order, of the target with its kept changes.
 
-    A variant that is incorrect anywhere keeps no verdict on its speed.
+    A variant that is incorrect anywhere keeps no verdict on its speed. A kept change's verdicts replace those on
+    the code before it; its verdict against the build before it is left out, since the known good is another build.
     """
     finished = tuple(finished)
-    outputs = outputs_of(finished, Output)
-    verdicts = list(_standing(finished))
+    records = latest_attempts(finished)
+    changes = kept_runs(records)
+    verdicts: list[Verdict] = []
+    for record in standing(records):
+        output = read_output(record, Output)
+        new = output.verdicts if output else ()
+        if record.run in changes:
+            new = tuple(verdict for verdict in new if verdict.against != "known_good")
+            changed = {verdict.variant for verdict in new if verdict.ratio is not None}
+            verdicts = [old for old in verdicts if old.ratio is not None or old.variant not in changed]
+        verdicts += new
     wrong = {verdict.variant for verdict in verdicts if verdict.verdict in ("incorrect", "invalid")}
     kept = [verdict for verdict in verdicts if verdict.ratio is None or verdict.variant not in wrong]
     last = {(verdict.variant, verdict.workload, verdict.against): verdict for verdict in kept}
+    outputs = outputs_of(finished, Output)
     return Findings(
         verdicts=tuple(last.values()),
         not_exercised=tuple(dict.fromkeys(text for output in outputs for text in output.not_exercised)),
@@ -42,40 +58,17 @@ def collect(finished: Iterable[Finished]) -> Findings:
     )
 
 
-def _standing(finished: Iterable[Finished]) -> Iterator[Verdict]:
-    """Every verdict on what the session leaves behind: a kept change's replace those on what was there.
-
-    What a change is against the build before it is said of the change: the known good is another build.
-    """
-    records = latest_attempts(finished)
-    changes = kept_runs(records)
-    found: list[Verdict] = []
-    for record in standing(records):
-        output = read_output(record, Output)
-        new = output.verdicts if output else ()
-        if record.run in changes:
-            new = tuple(verdict for verdict in new if verdict.against != "known_good")
-            mended = {verdict.variant for verdict in new if verdict.ratio is not None}
-            found = [one for one in found if one.ratio is not None or one.variant not in mended]
-        found += new
-    return iter(found)
-
-
 def session_status(finished: Iterable[Finished], verdicts: Sequence[Verdict]) -> tuple[Status, str]:
     """How the session ended and why, in one line: failed before aborted before paused before passed."""
-    steps = latest_attempts(finished)
     for verdict in verdicts:
         if verdict.verdict in ("incorrect", "invalid"):
             return "failed", f"{verdict.variant} is {verdict.verdict}: {verdict.reason}"
         if verdict.verdict == "slower" and verdict.against == "known_good":
-            beside = [one for one in verdicts if (one.variant, one.against) == (verdict.variant, "known_good")]
-            slower = sum(verdict.verdict == "slower" for verdict in beside)
-            where = f"{slower} of {len(beside)} workloads" if len(beside) > 1 else verdict.workload
+            same = [v.verdict for v in verdicts if (v.variant, v.against) == (verdict.variant, "known_good")]
+            slower = same.count("slower")
+            where = f"{slower} of {len(same)} workloads" if len(same) > 1 else verdict.workload
             return "failed", f"{verdict.variant} is slower than the known good on {where}"
-    return _step_status(steps)
-
-
-def _step_status(steps: Sequence[Finished]) -> tuple[Status, str]:
+    steps = latest_attempts(finished)
     endings: tuple[Status, ...] = ("failed", "aborted", "paused")
     for status in endings:
         for record in steps:
@@ -87,18 +80,13 @@ def _step_status(steps: Sequence[Finished]) -> tuple[Status, str]:
     return ("skipped", "every step was skipped") if steps else ("aborted", "no step has ended")
 
 
-HOPELESS = 0.5
-"""A resolution coarser than this is no measurement."""
-MANY_WORKLOADS = 3
-"""How many are named before the rest is counted."""
-
-
 def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
-    """Concrete sentences from the records, the ones that actions wrote themselves at the end; each once."""
+    """Concrete sentences from the records, then those that actions wrote themselves; each once."""
+    measured = outputs_of(finished, MeasureOutput)
     sentences = [
         *_wrong(outputs_of(finished, VerifyOutput)),
-        *_extremes(outputs_of(finished, MeasureOutput)),
-        *_noise(outputs_of(finished, MeasureOutput)),
+        *_extremes(measured),
+        *_noise(measured),
         *_builds(outputs_of(finished, BuildOutput)),
         *_budgets(finished),
         *collect(finished).learned,
@@ -109,71 +97,48 @@ def learnings(finished: Sequence[Finished]) -> tuple[str, ...]:
 def _wrong(outputs: Iterable[VerifyOutput]) -> Iterator[str]:
     for checks in (checks for output in outputs for checks in output.variants):
         bad = [check for check in checks.checks if not check.passed]
-        if bad:
-            names = [check.workload.name for check in bad]
-            listed = ", ".join(names[:MANY_WORKLOADS]) + (" ..." if len(names) > MANY_WORKLOADS else "")
-            yield f"{checks.variant} is incorrect on {len(bad)} of {len(checks.checks)} workloads: {listed}."
-            yield from _where(checks.variant, bad[0])
-
-
-def _where(variant: str, check: Check) -> Iterator[str]:
-    if check.first is not None and check.worst is not None:
-        yield (
-            f"On {check.workload.name} the first wrong element of {variant} is at {_place(check.first)}, "
-            f"the worst at {_place(check.worst)}."
-        )
-
-
-def _place(mismatch: Mismatch) -> str:
-    return " ".join(f"{name}={index}" for name, index in mismatch.index.items())
+        if not bad:
+            continue
+        names = [check.workload.name for check in bad]
+        listed = ", ".join(names[:MANY_WORKLOADS]) + (" ..." if len(names) > MANY_WORKLOADS else "")
+        yield f"{checks.variant} is incorrect on {len(bad)} of {len(checks.checks)} workloads: {listed}."
+        if bad[0].first is not None and bad[0].worst is not None:
+            first, worst = (
+                " ".join(f"{name}={index}" for name, index in mismatch.index.items())
+                for mismatch in (bad[0].first, bad[0].worst)
+            )
+            yield (
+                f"On {names[0]} the first wrong element of {checks.variant} is at {first}, the worst at {worst}."
+            )
 
 
 def _extremes(outputs: Sequence[MeasureOutput]) -> Iterator[str]:
-    """Best and worst of what was judged: a ratio that noise made is nobody's best."""
-    every = _by_variant(outputs)
-    for variant, measurements in every.items():
-        judged = _judged(outputs, measurements)
-        unjudged = len(measurements) - len(judged)
-        if unjudged:
-            yield f"{variant} could not be judged on {unjudged} of {len(measurements)} workloads."
-        if judged:
-            yield _extreme(variant, judged)
-
-
-def _extreme(variant: str, judged: Sequence[Measurement]) -> str:
-    best = max(judged, key=lambda measurement: measurement.ratio)
-    worst = min(judged, key=lambda measurement: measurement.ratio)
-    if best is worst:
-        return f"{variant} runs at {_ratio(best)} of the baseline's speed on {best.workload.name}."
-    return (
-        f"{variant} does best on {best.workload.name} ({_ratio(best)}) "
-        f"and worst on {worst.workload.name} ({_ratio(worst)})."
-    )
-
-
-def _by_variant(outputs: Iterable[MeasureOutput]) -> dict[str, list[Measurement]]:
-    found: dict[str, list[Measurement]] = {}
-    for one in (
-        measurement
-        for output in outputs
-        for measurement in output.measurements
-        if measurement.against == "baseline"
-    ):
-        found.setdefault(one.variant, []).append(one)
-    return found
-
-
-def _judged(outputs: Iterable[MeasureOutput], measurements: Iterable[Measurement]) -> list[Measurement]:
-    """The measurements that led to a verdict other than `inconclusive`."""
-    known = {
+    """Best and worst workload of each variant. Inconclusive measurements do not count."""
+    conclusive = {
         (verdict.variant, verdict.workload)
         for output in outputs
         for verdict in output.verdicts
         if verdict.against == "baseline" and verdict.verdict in ("faster", "slower", "same")
     }
-    return [
-        measurement for measurement in measurements if (measurement.variant, measurement.workload.name) in known
-    ]
+    every: dict[str, list[Measurement]] = {}
+    for output in outputs:
+        for measurement in output.measurements:
+            if measurement.against == "baseline":
+                every.setdefault(measurement.variant, []).append(measurement)
+    for variant, measurements in every.items():
+        judged = [m for m in measurements if (variant, m.workload.name) in conclusive]
+        if len(judged) < len(measurements):
+            count = len(measurements) - len(judged)
+            yield f"{variant} could not be judged on {count} of {len(measurements)} workloads."
+        if judged:
+            best, worst = (pick(judged, key=lambda measurement: measurement.ratio) for pick in (max, min))
+            if best is worst:
+                yield f"{variant} runs at {_ratio(best)} of the baseline's speed on {best.workload.name}."
+            else:
+                yield (
+                    f"{variant} does best on {best.workload.name} ({_ratio(best)}) "
+                    f"and worst on {worst.workload.name} ({_ratio(worst)})."
+                )
 
 
 def _ratio(measurement: Measurement) -> str:
@@ -220,10 +185,9 @@ def _budgets(finished: Iterable[Finished]) -> Iterator[str]:
     ran = [record for record in latest_attempts(finished) if record.status in ("passed", "failed")]
     late = [record for record in ran if record.over_budget]
     for record in late:
-        times = record.seconds / record.budget_s
         yield (
             f"{record.pattern}/{record.step} took {record.seconds:.1f} s against a budget of "
-            f"{record.budget_s:g} s, {times:.1f} times as long."
+            f"{record.budget_s:g} s, {record.seconds / record.budget_s:.1f} times as long."
         )
     if ran and not late:
         tightest = max(ran, key=lambda record: record.seconds / record.budget_s)
@@ -237,20 +201,18 @@ def _budgets(finished: Iterable[Finished]) -> Iterator[str]:
 def where_to_begin(finished: Sequence[Finished], variant: str | None, files: Sequence[str]) -> str:
     """Where to look for what is wrong with a variant; empty where nothing is wrong.
 
-    From the smallest failing workload on where that was looked for, else from the first. `files`: its sources.
+    Names the smallest failing workload where a step looked for it, else the first. `files`: the variant's sources.
     """
     checked = [checks for output in outputs_of(finished, VerifyOutput) for checks in output.variants]
     failures = [checks.first_failure for checks in checked if checks.variant == variant and checks.first_failure]
-    smallest = [case for output in outputs_of(finished, SmallestOutput) for case in output.smallest]
     if variant is None or not failures:
         return ""
+    smallest = [case for output in outputs_of(finished, SmallestOutput) for case in output.smallest]
+    messages = [case.check.message for case in smallest if case.variant == variant]
     where = f"Look in {', '.join(files)}: " if files else ""
-    for failure in smallest:
-        if failure.variant == variant:
-            return f"{where}{one_line(failure.check.message)}"
-    return f"{where}{one_line(failures[0].message)}"
+    return where + one_line([*messages, failures[0].message][0])
 
 
 def one_line(text: str) -> str:
-    """A proposal's lines after the first are commands: nothing else may begin a line."""
+    """The text on one line: lines of a proposal after the first are commands."""
     return " ".join(text.split()).rstrip(".")

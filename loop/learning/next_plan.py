@@ -1,12 +1,11 @@
 """What should the next session do, and why? What is wrong comes first, then what was not measured, then speed."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from loop.base.ratios import plain_ratio
-from loop.learning.present import Present, never_judged, wrong
 from loop.learning.statistics import PatternStatistics
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
@@ -16,12 +15,79 @@ from loop.model.record import RESUMABLE
 from loop.profile.bottleneck import AHEAD, worth
 from loop.profile.promised import in_words, outcomes, renewed
 from loop.report import format as say
-from loop.store.judgements import StandingFailure, wrong_builds
+from loop.store.judgements import StandingFailure, standing, unjudged, wrong_builds
 
+ALL_JUDGED = "every variant was judged on every set of workloads, on these files, and nothing is wrong"
 LOST = 2
-"""Changes of a variant that were taken back, with none kept since, after which another way is looked for."""
+"""Rejected changes of a variant, with none kept since, after which another way is looked for."""
 ENOUGH = 2
-"""Sessions that measured the same files, after which one that could not judge is not repeated."""
+"""Sessions that measured the same files, after which an inconclusive one is not repeated."""
+SLOW_PLANS = ("optimize", "tune", "bisect", "debug")
+"""Plans that do more than verify: what failed in one of them is verified again by `baseline`."""
+
+
+@dataclass(frozen=True)
+class Present:
+    """The target as it is now."""
+
+    ground: str
+    """Hash of its files."""
+    compiled: Collection[str] = ()
+    """Variants that can be made faster."""
+    tunable: Collection[str] = ()
+    """Those of them for which the target has values to search."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Of its workloads, by name."""
+    declared: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
+    """Variant that this machine can run or emulate, to its sets, to the names of their workloads."""
+    for_gpu: bool = True
+    """Whether any variant is made for a GPU."""
+
+    def failures(self, rows: Sequence[SessionRow]) -> tuple[StandingFailure, ...]:
+        """Checks that its variants failed and have not passed since, the latest first."""
+        names = {name: {w for every in sets.values() for w in every} for name, sets in self.declared.items()}
+        return standing(rows, self.ground, names)
+
+    def by_variant(self, rows: Sequence[SessionRow]) -> dict[str, list[StandingFailure]]:
+        """The same by variant."""
+        grouped: dict[str, list[StandingFailure]] = {}
+        for failure in self.failures(rows):
+            grouped.setdefault(failure.judgement.variant, []).append(failure)
+        return grouped
+
+    def wrong(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
+        """A sentence for each variant that is wrong."""
+        return tuple(wrong(failures) for failures in self.by_variant(rows).values())
+
+    def unjudged(self, rows: Sequence[SessionRow]) -> dict[str, tuple[str, ...]]:
+        """Variant to its sets that no session judged on these files."""
+        return unjudged(rows, self.ground, self.declared)
+
+    def claim(self, rows: Sequence[SessionRow]) -> tuple[str, ...]:
+        """That nothing is wrong, where all was judged; else what is wrong, and what was not judged."""
+        missing = self.unjudged(rows)
+        return (*self.wrong(rows), *([never_judged(missing)] if missing else ())) or (ALL_JUDGED,)
+
+
+def wrong(failures: Sequence[StandingFailure]) -> str:
+    """`fast was wrong in s1 on B1 S65 and 3 more checks (seed 7)`. `failures`: one variant's, the latest first."""
+    first, row, judged = failures[0], failures[0].row, failures[0].judgement
+    same = sum(failure.row.id == row.id for failure in failures) - 1
+    more = f" and {say.count(same, 'more check')}" if same else ""
+    where = [say.count(judged.threads, "thread")] if judged.threads else []
+    where += [f"seed {judged.seed}", *(["emulated"] if judged.emulated else [])]
+    passed = (
+        f"the same sources passed in {first.flaky}: it is flaky, not right"
+        if first.flaky
+        else "no other sources have passed that since"
+    )
+    return f"{judged.variant} was wrong in {row.id} on {first.check}{more} ({', '.join(where)}); {passed}"
+
+
+def never_judged(missing: Mapping[str, Sequence[str]]) -> str:
+    """`not judged on these files: fast on quick and edges; slow on edges (2 of 12 workloads)`."""
+    texts = (f"{name} on {say.listed(sets)}" for name, sets in missing.items())
+    return f"not judged on these files: {'; '.join(texts)}"
 
 
 @dataclass(frozen=True)
@@ -37,13 +103,13 @@ class Idea:
     variant: str | None = None
     """The variant it is about; None for all."""
     resume: str | None = None
-    """The session that is gone on with, instead of a new one."""
+    """The session to resume, instead of a new one."""
     take: KeptChange | None = None
-    """The kept change that is to be taken over before."""
+    """The kept change to take over before."""
     blamed: str = ""
-    """The commit that is to be taken back or mended before."""
+    """The commit to revert or mend before."""
     repeats: StandingFailure | None = None
-    """What failed and is to be run again: with its seed, threads and device."""
+    """The failed check to repeat: with its seed, threads and device."""
 
 
 @dataclass(frozen=True)
@@ -64,81 +130,63 @@ def ideas(
 ) -> tuple[Idea, ...]:
     """What could be done next, the most urgent first; the last one is for where nothing else can be run.
 
-    `rows`: sessions of one target, oldest first. `lost`: changes of a variant that were taken back since the last
-    that was kept.
+    `rows`: sessions of one target, oldest first. `lost`: rejected changes of a variant since the last kept one.
     """
-    there = [row for row in rows if not row.recorded]
-    own = [row for row in there if row.status is not None]
+    own = [row for row in rows if not row.recorded]
+    ended = [row for row in own if row.status is not None]
     tuning = standings.get("tuning")
-    searchable = now.tunable if tuning and tuning.status not in ("doubtful", "retired") else ()
-    unmeasured = tuple(_unmeasured(own, now.ground))
-    found = [
-        *_waiting(own),
-        *_taken_over(own, now.ground),
-        *_incorrect(there, now),
-        *_regressed(own),
-        *_failed(own),
+    tunable = now.tunable if tuning and tuning.status not in ("doubtful", "retired") else ()
+    unmeasured = list(_unmeasured(ended, now.ground))
+    return (
+        *_stopped_or_kept(ended, now.ground),
+        *_incorrect(own, now),
+        *_regressed(ended),
+        *_failed(ended),
         *unmeasured,
-        *_missed(own),
-        *_slow(own, now, lost, searchable),
-        *(() if unmeasured else _unjudged(there, now)),
-    ]
-    return (*found, _nothing(there, now, searchable))
+        *_missed(ended),
+        *_slow(ended, now, lost, tunable),
+        *([] if unmeasured else _unjudged(own, now)),
+        _nothing(own, now, tunable),
+    )
 
 
-def _waiting(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    last = rows[-1:]
-    for row in last:
+def _stopped_or_kept(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
+    """The last session can go on, or it kept changes that are not in these files yet."""
+    for row in rows[-1:]:
         if row.status in RESUMABLE:
             why = f"{row.id} is {row.status}: {row.reason}"
             yield Idea(row.plan, "Go on with the session that stopped", (why,), resume=row.id)
-
-
-def _taken_over(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
-    """What the last session kept is not in these files yet."""
-    for row in rows[-1:]:
         for kept in row.kept if row.ground == ground else ():
-            why = (f"{kept.variant} is {say.gained(kept)}, by {row.id}",)
-            yield Idea("quick", f"Take over the kept change of {kept.variant}, then verify it", why, take=kept)
-
-
-ELSEWHERE = ("optimize", "tune", "bisect", "debug")
-"""Plans that do more than verify: what failed in one of them is verified again by `baseline`."""
+            why = f"{kept.variant} is {say.gained(kept)}, by {row.id}"
+            yield Idea("quick", f"Take over the kept change of {kept.variant}, then verify it", (why,), take=kept)
 
 
 def _incorrect(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
-    """What failed stands until it passes on other sources: the next session runs exactly that again."""
-    failures = now.failures(rows)
-    for variant in dict.fromkeys(failure.judgement.variant for failure in failures):
-        mine = [failure for failure in failures if failure.judgement.variant == variant]
-        yield _mended(variant, mine, rows, now)
+    """A failed check stands until it passes on other sources: the next session repeats exactly that check.
 
-
-def _mended(variant: str, mine: Sequence[StandingFailure], rows: Sequence[SessionRow], now: Present) -> Idea:
-    """How a wrong variant becomes right: by an edit, by taking a commit back, or by finding that commit first."""
-    row, why = mine[0].row, (wrong(mine),)
-    plan = "baseline" if row.plan in ELSEWHERE else row.plan
-    if row.ground != now.ground:
-        objective = f"Files have changed since {variant} was wrong: run again what failed"
-        return Idea(plan, objective, why, variant, repeats=mine[0])
-    if variant in row.blamed:
-        blamed = _blame(variant, row, "wrong")
-        return replace(blamed, why=(*blamed.why, *why), repeats=mine[0])
-    good = _good(variant, rows)
-    if good and row.commit not in (None, good.commit) and not _searched(row):
-        known = f"{good.id} found it right at commit {str(good.commit)[:12]}"
-        return Idea("bisect", f"Find the commit that made {variant} wrong", (*why, known), variant)
-    return Idea(plan, f"Mend {variant}, then run again what failed", why, variant, repeats=mine[0])
-
-
-def _good(variant: str, rows: Sequence[SessionRow]) -> SessionRow | None:
-    """The last session that found a variant right at a commit, of a build that none found wrong."""
+    The way out is an edit, a commit to revert, or a search for that commit.
+    """
     bad = wrong_builds(rows)
-    right = (row for row in reversed(rows) if variant in row.right and row.commit)
-    return next((row for row in right if not row.has_build(variant, bad)), None)
+    for variant, failures in now.by_variant(rows).items():
+        row, why = failures[0].row, (wrong(failures),)
+        plan = "baseline" if row.plan in SLOW_PLANS else row.plan
+        right = (past for past in reversed(rows) if variant in past.right and past.commit)
+        good = next((past for past in right if not past.has_build(variant, bad)), None)
+        if row.ground != now.ground:
+            objective = f"Files have changed since {variant} was wrong: run again what failed"
+            yield Idea(plan, objective, why, variant, repeats=failures[0])
+        elif variant in row.blamed:
+            blamed = _blame(variant, row, "wrong")
+            yield replace(blamed, why=(*blamed.why, *why), repeats=failures[0])
+        elif good and row.commit not in (None, good.commit) and not _searched(row):
+            known = f"{good.id} found it right at commit {str(good.commit)[:12]}"
+            yield Idea("bisect", f"Find the commit that made {variant} wrong", (*why, known), variant)
+        else:
+            yield Idea(plan, f"Mend {variant}, then run again what failed", why, variant, repeats=failures[0])
 
 
 def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+    """A variant was slower than its known good, and no session has measured it since."""
     last = {variant: row for row in rows for variant in (*row.ratios, *row.regressed)}
     for variant, row in last.items():
         if variant not in row.regressed:
@@ -149,17 +197,17 @@ def _regressed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
         elif not _searched(row):
             yield Idea("bisect", f"Find the commit that made {variant} slower", (why,), variant)
         else:
-            found = f"the search in {row.id} named no commit"
-            yield Idea("baseline", f"Measure {variant} again, and win back what it lost", (why, found), variant)
+            searched = f"the search in {row.id} named no commit"
+            yield Idea("baseline", f"Measure {variant} again, and win back what it lost", (why, searched), variant)
 
 
 def _blame(variant: str, row: SessionRow, what: str) -> Idea:
-    """A commit is named: what is left is to take it back or to mend it, and to look again."""
-    why = f"{row.id} named it as the commit that made {variant} {what}"
+    """A commit is named: revert it or mend it, and look again."""
     commit = row.blamed[variant].partition(" ")[0]
     if commit == UNCOMMITTED:
         why = f"{row.id} found that they made {variant} {what}"
         return Idea("quick", "Mend or undo the uncommitted changes, then run it again", (why,), variant)
+    why = f"{row.id} named it as the commit that made {variant} {what}"
     objective = f"Take back or mend {row.blamed[variant]}, then run it again"
     return Idea("quick", objective, (why,), variant, blamed=commit)
 
@@ -169,32 +217,23 @@ def _searched(row: SessionRow) -> bool:
     return any(step.pattern == "git-bisect" and step.status in ("passed", "failed") for step in row.steps)
 
 
-def _missed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
-    """The last session missed its objective, and its plan names another as the answer."""
-    for row in rows[-1:]:
-        if row.missed and row.otherwise and row.otherwise not in {run.pattern for run in row.runs}:
-            why = f"{row.id} missed its objective: {row.missed}"
-            yield Idea(row.otherwise, "Do what the plan names as the answer to a miss", (why,))
-
-
 def _failed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
     """The last session ended with an error: the failure that came most often before."""
-    row = rows[-1] if rows else None
-    if row is None or row.status != "failed" or row.incorrect or row.regressed:
-        return
-    times = {failure.text: _count(rows, failure.key or failure.text) for failure in row.failures}
-    for one in sorted(row.failures, key=lambda one: -times[one.text])[:1]:
-        often = times[one.text]
-        before = f" and {often - 1} before it" if often > 1 else ""
-        why = [f"it failed in {row.id}{before}: {one.message}"]
-        why += [f"what usually cures it: {one.hint}"] if one.hint else []
-        alone = (*row.variants, *row.emulated)
-        variant = alone[0] if len(alone) == 1 else None
-        yield Idea(row.plan, f"Mend {one.pattern}/{one.step} and run again", tuple(why), variant)
-
-
-def _count(rows: Iterable[SessionRow], key: str) -> int:
-    return sum(any(key in (failure.key, failure.text) for failure in row.failures) for row in rows)
+    for row in rows[-1:]:
+        if row.status != "failed" or row.incorrect or row.regressed or not row.failures:
+            continue
+        keys = {failure.text: failure.key or failure.text for failure in row.failures}
+        counts = {
+            signature: sum(any(key in (other.key, other.text) for other in past.failures) for past in rows)
+            for signature, key in keys.items()
+        }
+        failure = max(row.failures, key=lambda failure: counts[failure.text])
+        before = counts[failure.text] - 1
+        why = [f"it failed in {row.id}{f' and {before} before it' if before > 0 else ''}: {failure.message}"]
+        why += [f"what usually cures it: {failure.hint}"] if failure.hint else []
+        variants = (*row.variants, *row.emulated)
+        variant = variants[0] if len(variants) == 1 else None
+        yield Idea(row.plan, f"Mend {failure.pattern}/{failure.step} and run again", tuple(why), variant)
 
 
 def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
@@ -206,45 +245,51 @@ def _unmeasured(rows: Sequence[SessionRow], ground: str) -> Iterator[Idea]:
         yield Idea("baseline", "Verify and measure what has changed", (why,))
 
 
+def _missed(rows: Sequence[SessionRow]) -> Iterator[Idea]:
+    """The last session missed its objective, and its plan names another as the answer."""
+    for row in rows[-1:]:
+        if row.missed and row.otherwise and row.otherwise not in {run.pattern for run in row.runs}:
+            why = f"{row.id} missed its objective: {row.missed}"
+            yield Idea(row.otherwise, "Do what the plan names as the answer to a miss", (why,))
+
+
 def _slow(
     rows: Sequence[SessionRow], now: Present, lost: Mapping[str, int], tunable: Collection[str]
 ) -> Iterator[Idea]:
-    """Compiled variants behind the baseline, what is worth most first; those whose changes kept losing come last.
+    """Compiled variants behind the baseline, the largest saving first; those whose changes kept losing come last.
 
-    What ended on these files once, with nothing kept, is not proposed on them again.
+    A plan that ended on these files with nothing kept is not proposed on them again.
     """
     promised = _promised(rows)
     sure = {name: row for row in rows for name in row.ratios if name not in row.unsure and name in now.compiled}
-    behind = {name: _worth(name, row, now.weights, promised) for name, row in sure.items()}
-    behind = {name: gain for name, gain in behind.items() if gain.ratio < AHEAD}
+    values = {name: _value(name, row, now.weights, promised) for name, row in sure.items()}
+    behind = {name: value for name, value in values.items() if value.ratio < AHEAD}
     for variant in sorted(behind, key=lambda name: (lost.get(name, 0) >= LOST, -behind[name].saved)):
-        best, given_up = behind[variant], lost.get(variant, 0)
-        why = [
-            best.why,
-            f"{variant} ran at {plain_ratio(best.ratio)} of the baseline's speed in {sure[variant].id}",
-        ]
-        if given_up:
-            why.append(f"{given_up} of its changes lost in this environment and are not proposed again")
-        if given_up < LOST and not _ran("optimize", variant, rows, now.ground):
+        value, rejected, row = behind[variant], lost.get(variant, 0), sure[variant]
+        speed = f"{variant} ran at {plain_ratio(value.ratio)} of the baseline's speed in {row.id}"
+        why = [value.why, speed]
+        if rejected:
+            why.append(f"{rejected} of its changes lost in this environment and are not proposed again")
+        if rejected < LOST and not _ran("optimize", variant, rows, now.ground):
             yield Idea("optimize", f"Make {variant} faster", tuple(why), variant)
         elif variant in tunable and not _ran("tune", variant, rows, now.ground):
-            yield _search(variant, *why)
+            yield Idea("tune", f"Search {variant}'s tiles and warps", tuple(why), variant)
 
 
 @dataclass(frozen=True)
-class _Worth:
-    """What making a variant faster is worth, on the workload where that is most."""
+class _Value:
+    """What making a variant faster would save, on the workload where that is most."""
 
     ratio: float
-    """Mean against the baseline, by weight."""
+    """Weighted geometric mean against the baseline."""
     saved: float
     """Share of the time."""
     why: str
 
 
-def _worth(
+def _value(
     variant: str, row: SessionRow, weights: Mapping[str, float], promised: Mapping[tuple[str, str], Promise]
-) -> _Worth:
+) -> _Value:
     speeds = row.speeds.get(variant) or {"its workloads": row.ratios[variant]}
     shares = {name: weights.get(name, 1.0) for name in speeds}
     whole = sum(shares.values())
@@ -255,10 +300,9 @@ def _worth(
         gain = math.sqrt(math.prod(advice.expected)) if advice else max(1.0, AHEAD / ratio)
         source = f"advice on {advice.advice} promises" if advice else f"{AHEAD}x the baseline would be"
         share = shares[name] / whole
-        share_said = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
-        options.append((worth(ratio, share, gain), f"{share_said}, and {source} {say.times(gain)} there"))
-    saved, why = max(options)
-    return _Worth(mean, saved, why)
+        takes = f"{name} {'take' if name == 'its workloads' else 'takes'} {100 * share:.0f} % of the time"
+        options.append((worth(ratio, share, gain), f"{takes}, and {source} {say.times(gain)} there"))
+    return _Value(mean, *max(options))
 
 
 def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
@@ -268,31 +312,26 @@ def _promised(rows: Sequence[SessionRow]) -> dict[tuple[str, str], Promise]:
     return {(promise.variant, promise.workload): renewed(promise.promise, came) for promise in last.values()}
 
 
-def _search(variant: str, *why: str) -> Idea:
-    return Idea("tune", f"Search {variant}'s tiles and warps", why, variant)
-
-
-def _ran(plan: str, variant: str, rows: Iterable[SessionRow], ground: str) -> bool:
+def _ran(plan: str, variant: str, rows: Sequence[SessionRow], ground: str) -> bool:
     """Whether a plan has come to its end on these files."""
-    open_or_paused = (None, *RESUMABLE)
-    ended = (row for row in rows if row.status not in open_or_paused and (row.plan, row.ground) == (plan, ground))
-    return any(variant in (*row.variants, *row.emulated) for row in ended)
+    ended = (row for row in rows if row.status is not None and row.status not in RESUMABLE)
+    return any(
+        (row.plan, row.ground) == (plan, ground) and variant in (*row.variants, *row.emulated) for row in ended
+    )
 
 
 def _unjudged(rows: Sequence[SessionRow], now: Present) -> Iterator[Idea]:
     """What no session judged on these files, unless `baseline` has tried to."""
-    missing = {
-        name: sets for name, sets in now.unjudged(rows).items() if not _ran("baseline", name, rows, now.ground)
-    }
+    every = now.unjudged(rows)
+    missing = {name: sets for name, sets in every.items() if not _ran("baseline", name, rows, now.ground)}
     if missing:
         variant = next(iter(missing)) if len(missing) == 1 else None
-        yield Idea(
-            "baseline", "Judge what no session has judged on these files", (never_judged(missing),), variant
-        )
+        objective = "Judge what no session has judged on these files"
+        yield Idea("baseline", objective, (never_judged(missing),), variant)
 
 
 def _nothing(rows: Sequence[SessionRow], now: Present, tunable: Collection[str]) -> Idea:
-    """Nothing more can be run: what was not tried on these files, then that somebody has to edit."""
+    """Nothing more has to be run: what was not tried on these files, then that somebody has to edit."""
     here = [row for row in rows if row.measured == now.ground]
     measured = [row for row in here if row.ratios]
     if measured and measured[-1].unsure and len(measured) < ENOUGH:
@@ -302,9 +341,10 @@ def _nothing(rows: Sequence[SessionRow], now: Present, tunable: Collection[str])
     if now.for_gpu and "kernels" not in {row.plan for row in here}:
         return Idea("kernels", "Widen the gate, for nothing is left to make faster here", claim)
     timed = {name for row in measured for name in row.ratios}
-    untried = [name for name in timed.intersection(tunable) if not _ran("tune", name, rows, now.ground)]
-    if untried:
-        return _search(min(untried), "its values were not searched on these files; everything else was tried")
+    for name in sorted(timed.intersection(tunable)):
+        if not _ran("tune", name, rows, now.ground):
+            why = "its values were not searched on these files; everything else was tried"
+            return Idea("tune", f"Search {name}'s tiles and warps", (why,), name)
     return Idea("quick", "Nothing is left to do here. After the next edit, verify and measure it", claim)
 
 
@@ -319,7 +359,12 @@ def benefit(
     if idea.take:
         return Benefit("the gain that was measured, in your own files", None, "measured")
     if idea.plan in ("optimize", "tune") and idea.variant:
-        return _faster(idea.variant, rows)
+        promises = [item for item in _promised(rows).items() if item[0][0] == idea.variant]
+        if not promises:
+            return Benefit(f"{idea.variant} faster; no profile has promised how much", None, None)
+        (_, workload), promise = promises[-1]
+        text = f"{idea.variant} faster on {workload}, by advice on {promise.advice}: {in_words(promise)}"
+        return Benefit(text, None, None, promise)
     if not ground_is_new:
         return Benefit("an answer; what is repeated on the same files saves nothing", 0.0, "measured")
     parts = [known for name in chain if (known := standings.get(name)) and known.saved_sessions]
@@ -331,13 +376,3 @@ def benefit(
     )
     names = ", ".join(known.name for known in parts)
     return Benefit(f"{minutes:.1f} minutes that {names} spare, as measured here", minutes, "measured")
-
-
-def _faster(variant: str, rows: Sequence[SessionRow]) -> Benefit:
-    """What the last profile of a variant promised, by what has come of such advice since."""
-    promises = [(workload, promise) for (name, workload), promise in _promised(rows).items() if name == variant]
-    if not promises:
-        return Benefit(f"{variant} faster; no profile has promised how much", None, None)
-    workload, promise = promises[-1]
-    gain = f"{variant} faster on {workload}, by advice on {promise.advice}: {in_words(promise)}"
-    return Benefit(gain, None, None, promise)

@@ -1,17 +1,17 @@
-"""Before a session begins: what its plan will take and cost, from the sessions before it."""
+"""Before a session begins: what its plan will take and cost, and what `--dry-run` prints of it."""
 
 from collections.abc import Sequence
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.screen import Screen, seconds_text, short
-from loop.learning.durations import FACTS, Duration
+from loop.learning.durations import FACTS
 from loop.learning.prediction import MEASURED, Forecast, Work, forecast
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
-from loop.model.index import Environment, SessionRow
+from loop.model.index import Environment
 from loop.model.money import RateCard
-from loop.model.plan import Phase, PlannedPattern, Predicted, ResolvedPlan
+from loop.model.plan import Phase, PlannedPattern, Predicted
 from loop.model.record import SessionHead
 from loop.money.bill import gpu_rate, hourly_usd, no_price, rates_of
 from loop.steps.setting import Setting
@@ -21,12 +21,19 @@ from loop.store import index
 def foresee(head: SessionHead, setting: Setting) -> SessionHead:
     """The head with what its plan is expected to take and to cost."""
     rows = index.rows(setting.project.sessions, last=index.LOOKED_BACK)
-    found = forecast_of(head, rows)
-    plan = ResolvedPlan(
-        plan=head.plan.plan, patterns=tuple(_planned(pattern, found) for pattern in head.plan.patterns)
+    work, plan, card = work_of(head), head.plan, rates(setting.project)
+    reachable = forecast([planned.pattern for planned in plan.patterns], rows, work)
+    listed = forecast([plan.find(name).pattern for name in plan.plan.patterns], rows, work)
+    ai = card.find(card.ai)
+    usd_per_hour = hourly_usd(card, head) + (ai.usd_per_hour if ai else 0.0)
+    least_usd = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in rates_of(card, head.device, head.gpu))
+    patterns = tuple(_planned(planned, reachable) for planned in plan.patterns)
+    return head.model_copy(
+        update={
+            "plan": plan.model_copy(update={"patterns": patterns}),
+            "predicted": listed.priced(usd_per_hour, least_usd),
+        }
     )
-    whole = plan_forecast(head, rows)
-    return head.model_copy(update={"plan": plan, "predicted": priced(whole, rates(setting.project), head)})
 
 
 def work_of(head: SessionHead) -> Work:
@@ -41,31 +48,26 @@ def work_of(head: SessionHead) -> Work:
         place=tuple(getattr(environment, name) for name in FACTS),
         ground=head.ground,
         load=head.machine.load or 0.0,
-        cores=head.machine.cores,
-        bundled=head.target_folder == "bundled",
     )
 
 
-def forecast_of(head: SessionHead, rows: list[SessionRow]) -> Forecast:
-    """Every pattern that the plan could reach, each once."""
-    return forecast([planned.pattern for planned in head.plan.patterns], rows, work_of(head))
-
-
-def plan_forecast(head: SessionHead, rows: list[SessionRow]) -> Forecast:
-    """The patterns that the plan lists, as often as it does."""
-    return forecast([head.plan.find(name).pattern for name in head.plan.plan.patterns], rows, work_of(head))
-
-
-def priced(found: Forecast, card: RateCard, head: SessionHead) -> Predicted:
-    """A forecast with its cost: the GPU, whoever is stated to attend, and AI where the card has its hours."""
-    held = rates_of(card, head.device, head.gpu)
-    ai = card.find(card.ai)
-    least = sum(rate.minimum_s / 3600 * rate.usd_per_hour for rate in held)
-    return found.priced(hourly_usd(card, head) + (ai.usd_per_hour if ai else 0.0), least)
+def _planned(planned: PlannedPattern, known: Forecast) -> PlannedPattern:
+    name = planned.pattern.name
+    duration = known.patterns[name]
+    low, high = duration.interval(widened=known.widened)
+    return planned.model_copy(
+        update={
+            "seconds": duration.seconds,
+            "low_s": low,
+            "high_s": high,
+            "evidence": "measured" if duration.weight >= MEASURED else "prior",
+            "step_s": dict(known.steps[name]),
+        }
+    )
 
 
 def unpriced_gpu(card: RateCard, head: SessionHead) -> str | None:
-    """The GPU that a session would hold and the card has no price of: it is in no predicted cost."""
+    """The GPU that a session would hold and that the card has no price for: no predicted cost includes it."""
     free = head.device != "cuda" or gpu_rate(card, head.gpu) is not None
     return None if free else head.gpu or "a GPU"
 
@@ -79,15 +81,6 @@ def predicted_cost(card: RateCard, head: SessionHead) -> str:
     return f"${known.usd:.2f} (${known.low_usd:.2f} to ${known.high_usd:.2f}){more}"
 
 
-def _planned(planned: PlannedPattern, found: Forecast) -> PlannedPattern:
-    duration: Duration = found.patterns[planned.pattern.name]
-    low, high = duration.interval(widened=found.widened)
-    evidence = "measured" if duration.weight >= MEASURED else "prior"
-    steps = dict(found.steps[planned.pattern.name])
-    known = {"seconds": duration.seconds, "low_s": low, "high_s": high, "evidence": evidence, "step_s": steps}
-    return planned.model_copy(update=known)
-
-
 def expected(head: SessionHead) -> str:
     """The time of a plan, with its interval: `48 s (80 %: 40 s to 60 s)`."""
     known = head.predicted
@@ -97,46 +90,9 @@ def expected(head: SessionHead) -> str:
     return f"{seconds_text(known.seconds)} (80 %: {between})"
 
 
-def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
-    """`--dry-run`: the chain with predicted time and cost; nothing runs."""
-    if as_json:
-        screen.data(to_json(_foreseen(head, unpriced_gpu(card, head))))
-        return ExitCode.OK
-    plan = head.plan
-    screen.prose(f"plan {plan.plan.name}: {plan.plan.title}")
-    screen.prose(f"target {head.target}{named(head.variants)} on {head.device}")
-    if head.emulated:
-        screen.prose(f"under the emulator: {', '.join(head.emulated)}")
-    screen.data("")
-    rows = [_row(place, planned) for place, planned in enumerate(plan.patterns, start=1)]
-    screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
-    screen.data("")
-    for line in plan.plan.aims():
-        screen.prose(line)
-    parts = filter(None, (expected(head), predicted_cost(card, head)))
-    screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.plan.budget.minutes:g} min")
-    if unpriced_gpu(card, head):
-        screen.say(no_price(card, head.gpu))
-    return ExitCode.OK
-
-
 def named(variants: Sequence[str]) -> str:
     """` (cpu, eager)`; nothing where there are none."""
     return f" ({', '.join(variants)})" if variants else ""
-
-
-def _row(place: int, planned: PlannedPattern) -> tuple[str, ...]:
-    steps = ", ".join(step.id for step in planned.pattern.steps)
-    known = planned.low_s is not None and planned.high_s is not None
-    between = f"{short(planned.low_s or 0)}-{short(planned.high_s or 0)}" if known else "-"
-    return (
-        str(place) if planned.planned else "-",
-        planned.pattern.name,
-        short(planned.seconds),
-        between,
-        planned.evidence,
-        steps if planned.planned else f"{steps} (only as an answer)",
-    )
 
 
 class ForeseenPattern(Model):
@@ -147,7 +103,7 @@ class ForeseenPattern(Model):
     planned: bool
     """Whether the plan names it; else it is only reached as an answer."""
     predicted_seconds: float
-    """What it takes, in the middle."""
+    """Median of what it takes."""
     interval_seconds: tuple[float | None, float | None]
     """80 % interval; None where nothing is known."""
     evidence: str
@@ -155,7 +111,7 @@ class ForeseenPattern(Model):
     steps: tuple[str, ...]
     """Its steps."""
     step_seconds: dict[str, float]
-    """What each of them takes, as far as it is known."""
+    """Seconds of those steps that were run before."""
 
 
 class Foreseen(Printed):
@@ -182,34 +138,64 @@ class Foreseen(Printed):
     predicted: Predicted | None
     """Both with their intervals."""
     unpriced_gpu: str | None
-    """A GPU that the rate card has no price of: it is in no cost."""
+    """A GPU that the rate card has no price for: no cost includes it."""
 
-
-def _foreseen(head: SessionHead, unpriced: str | None) -> Foreseen:
-    """What `--dry-run --json` prints."""
-    patterns = tuple(
-        ForeseenPattern(
-            name=planned.pattern.name,
-            planned=planned.planned,
-            predicted_seconds=planned.seconds,
-            interval_seconds=(planned.low_s, planned.high_s),
-            evidence=planned.evidence,
-            steps=tuple(step.id for step in planned.pattern.steps),
-            step_seconds=planned.step_s,
+    @classmethod
+    def of(cls, head: SessionHead, card: RateCard) -> "Foreseen":
+        """What a predicted head says."""
+        known, plan = head.predicted, head.plan.plan
+        return cls(
+            plan=plan.name,
+            success=plan.success,
+            phases=plan.phases,
+            target=head.target,
+            device=head.device,
+            variants=head.variants,
+            patterns=tuple(
+                ForeseenPattern(
+                    name=planned.pattern.name,
+                    planned=planned.planned,
+                    predicted_seconds=planned.seconds,
+                    interval_seconds=(planned.low_s, planned.high_s),
+                    evidence=planned.evidence,
+                    steps=tuple(step.id for step in planned.pattern.steps),
+                    step_seconds=planned.step_s,
+                )
+                for planned in head.plan.patterns
+            ),
+            predicted_seconds=known.seconds if known else head.plan.seconds,
+            predicted_usd=known.usd if known else None,
+            predicted=known,
+            unpriced_gpu=unpriced_gpu(card, head),
         )
-        for planned in head.plan.patterns
-    )
-    known = head.predicted
-    return Foreseen(
-        plan=head.plan.plan.name,
-        success=head.plan.plan.success,
-        phases=head.plan.plan.phases,
-        target=head.target,
-        device=head.device,
-        variants=head.variants,
-        patterns=patterns,
-        predicted_seconds=known.seconds if known else head.plan.seconds,
-        predicted_usd=known.usd if known else None,
-        predicted=known,
-        unpriced_gpu=unpriced,
-    )
+
+
+def show_plan(head: SessionHead, card: RateCard, screen: Screen, *, as_json: bool) -> int:
+    """`--dry-run`: the chain with predicted time and cost; nothing runs."""
+    if as_json:
+        screen.data(to_json(Foreseen.of(head, card)))
+        return ExitCode.OK
+    plan = head.plan.plan
+    screen.prose(f"plan {plan.name}: {plan.title}")
+    screen.prose(f"target {head.target}{named(head.variants)} on {head.device}")
+    if head.emulated:
+        screen.prose(f"under the emulator: {', '.join(head.emulated)}")
+    screen.data("")
+    rows = []
+    for place, planned in enumerate(head.plan.patterns, start=1):
+        steps = ", ".join(step.id for step in planned.pattern.steps)
+        known = planned.low_s is not None and planned.high_s is not None
+        between = f"{short(planned.low_s or 0)}-{short(planned.high_s or 0)}" if known else "-"
+        number, aside = (str(place), "") if planned.planned else ("-", " (only as an answer)")
+        rows.append(
+            (number, planned.pattern.name, short(planned.seconds), between, planned.evidence, steps + aside)
+        )
+    screen.table(("#", "pattern", "predicted", "80 %", "from", "steps"), rows)
+    screen.data("")
+    for line in plan.aims():
+        screen.prose(line)
+    parts = filter(None, (expected(head), predicted_cost(card, head)))
+    screen.prose(f"predicted: {', '.join(parts)}; planned: {plan.budget.minutes:g} min")
+    if unpriced_gpu(card, head):
+        screen.say(no_price(card, head.gpu))
+    return ExitCode.OK

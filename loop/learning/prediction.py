@@ -1,39 +1,44 @@
-"""How long will a plan take, and what will it cost? From the author's estimates at first, then from the sessions.
+"""How long will a plan take? From the authors' estimates at first, then from the sessions.
 
-A run of a pattern counts by how like it is to what is asked: the same variants on the same workloads, the same
-environment, a cache as warm, and how many such runs have come since. What lies far from the others is drawn in,
-so that one disturbed run moves little. The whole is the sum of its patterns, which share what a machine does that
-day. How wide intervals have to be is learned too: from how far earlier sessions were from what was predicted.
+A run of a pattern counts by how like it is to what is asked: the same variants and workloads, the same
+environment, a cache as warm, and how many such runs have come since. Runs far from the others are brought
+nearer, so one disturbed run moves little. Intervals become as wide as earlier predictions were wrong.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import NamedTuple
 
 from loop.base.stats import median
-from loop.learning.calibration import widening
-from loop.learning.durations import FACTS, SPREAD, Duration, alike, expected, place_of, prior, slowed
+from loop.learning.durations import LEVEL, SPREAD, Duration, alike, expected, place_of, slowed
 from loop.model.index import PatternRun, SessionRow
 from loop.model.pattern import Pattern
 from loop.model.plan import Predicted
 from loop.store.index import LOOKED_BACK
 
 FORGET = 0.8
-"""Each later run of the same work makes an earlier one worth so much of what it was."""
+"""Each later run of the same work multiplies the weight of an earlier one by this."""
 OTHER_WORK = 0.1
-"""What a run on other variants or workloads is worth."""
+"""Weight of a run on other variants or workloads."""
 OTHER_CACHE = 0.05
-"""What a run that compiled is worth for one that will not, and the other way round."""
+"""Weight of a run that compiled for one that will not, and the other way round."""
 DRAWN_IN = 2.5
-"""Robust standard deviations from the middle, beyond which a logarithm is drawn in."""
+"""Robust standard deviations from the middle; a logarithm beyond is moved there."""
 SHARED = 0.5
 """Correlation of the logarithms of two patterns' times in one session."""
 MEASURED = 0.5
-"""Runs, by weight, from which on a prediction is called measured."""
+"""Sum of weights from which a prediction is called measured."""
 RECENT = 10
-"""Sessions that show what loop itself takes."""
+"""Sessions that show what loop itself takes between steps."""
+JUDGED = 40
+"""Predictions that widen or narrow the next intervals."""
+PRIOR = 12
+"""Predictions that the rule's own widths are worth."""
+NARROWEST, WIDEST = 0.4, 5.0
+"""Bounds of the factor on a half width."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,11 @@ class Work:
     workloads: frozenset[str]
     threads: int
     place: tuple[str | None, ...]
-    """The environment, in the order of its facts."""
+    """The environment, in the order of FACTS."""
     ground: str = ""
-    """Hash of the target's files: where it was seen before, builds are in the cache."""
+    """Hash of the target's files: where a session ran on them before, builds are in the cache."""
     load: float = 0.0
-    """Other programs for each core; 0 where nobody told."""
-    cores: int = 1
-    bundled: bool = False
-    """Whether the target is the one that ships with loop."""
+    """Other programs for each core."""
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -67,7 +69,7 @@ class Forecast:
 
     whole: Duration
     widened: float
-    """Factor on the half widths of the whole's intervals, from how well earlier ones held."""
+    """Factor on the half widths of intervals."""
     patterns: Mapping[str, Duration]
     steps: Mapping[str, Mapping[str, float]]
     """Seconds of each step that was run before, by pattern."""
@@ -79,17 +81,12 @@ class Forecast:
 
     def priced(self, usd_per_hour: float, least_usd: float = 0.0) -> Predicted:
         """With its cost; `least_usd`: what is charged at least."""
-        low, high = self.interval
-        usd, low_usd, high_usd = (max(least_usd, s / 3600 * usd_per_hour) for s in (self.whole.seconds, low, high))
+        (low, high), middle = self.interval, self.whole.seconds
+        usd, low_usd, high_usd = (max(least_usd, s / 3600 * usd_per_hour) for s in (middle, low, high))
         return Predicted(
-            seconds=self.whole.seconds,
-            low_s=low,
-            high_s=high,
-            widened=self.widened,
-            usd=usd,
-            low_usd=low_usd,
-            high_usd=high_usd,
-        )
+            seconds=middle, low_s=low, high_s=high, widened=self.widened,
+            usd=usd, low_usd=low_usd, high_usd=high_usd,
+        )  # fmt: skip
 
 
 def work_of(row: SessionRow) -> Work:
@@ -110,21 +107,21 @@ def forecast(patterns: Sequence[Pattern], rows: Sequence[SessionRow], work: Work
     """The time of `patterns`, each as often as it is listed. `rows`: earlier sessions, oldest first."""
     recent = [(row, work_of(row)) for row in rows[-LOOKED_BACK:] if not row.recorded]
     runs = {pattern.name: list(_weighted(pattern.name, recent, work)) for pattern in patterns}
-    found = {pattern.name: _of_pattern(pattern, runs[pattern.name], work) for pattern in patterns}
-    whole = together([found[pattern.name] for pattern in patterns])
+    durations = {pattern.name: _of_pattern(pattern, runs[pattern.name], work) for pattern in patterns}
+    whole = together([durations[pattern.name] for pattern in patterns])
     own = [row.own_seconds / slowed(row.load) for row, _ in recent if row.complete]
     between = median(own[-RECENT:]) * slowed(work.load) if own else 0.0  # What loop takes beside the steps.
     total = whole.seconds + between
     return Forecast(
         whole=replace(whole, centre=math.log(total), scale=whole.scale * whole.seconds / total),
         widened=widening(rows),
-        patterns=found,
+        patterns=durations,
         steps={name: _steps(name, mine, work.load) for name, mine in runs.items()},
     )
 
 
 def is_cold(rows: Iterable[tuple[SessionRow, Work]], work: Work) -> bool:
-    """Whether something will be compiled: these files were never built for these variants in this environment."""
+    """Whether something will be compiled: no session built these files for these variants in this environment."""
     return not any(
         past.ground == work.ground
         and past.variants >= work.variants
@@ -140,17 +137,17 @@ class Weighted(NamedTuple):
     row: SessionRow
     run: PatternRun
     weight: float
-    """What it is worth for the work that is asked about."""
+    """What it says about the work that is asked about."""
     slowed: float
-    """How many times as long it took because of other programs; where nobody told, as many as now."""
+    """How many times as long it took because of other programs; where the load is not known, as many as now."""
 
 
 def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work) -> Iterator[Weighted]:
-    """The whole runs of a pattern, the last first, each with what it is worth."""
-    found = [(row, past, run) for row, past in rows for run in row.runs if run.pattern == name and run.whole]
-    compiles, cold = any(run.built for _, _, run in found), is_cold(rows, work)
+    """The whole runs of a pattern, the last first, each with its weight."""
+    whole = [(row, past, run) for row, past in rows for run in row.runs if run.pattern == name and run.whole]
+    compiles, cold = any(run.built for _, _, run in whole), is_cold(rows, work)
     later: Counter[object] = Counter()
-    for row, past, run in reversed(found):
+    for row, past, run in reversed(whole):
         key = (past.kind, past.place, run.built)
         weight = alike(past.place, work.place) * FORGET ** later[key]
         weight *= 1.0 if past.kind == work.kind else OTHER_WORK
@@ -160,39 +157,35 @@ def _weighted(name: str, rows: Sequence[tuple[SessionRow, Work]], work: Work) ->
 
 
 def _of_pattern(pattern: Pattern, runs: Sequence[Weighted], work: Work) -> Duration:
-    """One run of a pattern under the load of now."""
-    nvcc = work.place[FACTS.index("cuda")] is not None
-    seconds, spread = prior(pattern, bundled=work.bundled, cores=work.cores, nvcc=nvcc)
-    idle = expected(
-        seconds, drawn_in([(weighted.run.seconds / weighted.slowed, weighted.weight) for weighted in runs]), spread
-    )
+    """One run of a pattern under the present load."""
+    seconds = drawn_in([(past.run.seconds / past.slowed, past.weight) for past in runs])
+    idle = expected(60 * pattern.estimate.minutes, seconds)
     return replace(idle, centre=idle.centre + math.log(slowed(work.load)))
 
 
 def _steps(pattern: str, runs: Sequence[Weighted], load: float) -> dict[str, float]:
     """Seconds of each step that was run before: the weighted median."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for weighted in runs:
-        for step in weighted.row.steps:
+    seconds: dict[str, list[tuple[float, float]]] = {}
+    for past in runs:
+        for step in past.row.steps:
             if step.pattern == pattern and step.status in ("passed", "failed"):
-                found.setdefault(step.step, []).append((step.seconds / weighted.slowed, weighted.weight))
-    return {name: slowed(load) * weighted_median(pairs) for name, pairs in found.items()}
+                seconds.setdefault(step.step, []).append((step.seconds / past.slowed, past.weight))
+    return {name: slowed(load) * weighted_median(pairs) for name, pairs in seconds.items()}
 
 
 def weighted_median(pairs: Sequence[tuple[float, float]]) -> float:
-    """The value that half of the weight lies below. Raises ValueError on none."""
-    if not pairs:
-        raise ValueError("median of nothing")
+    """The value that half of the weight lies below."""
     half, below = sum(weight for _, weight in pairs) / 2, 0.0
-    for value, weight in sorted(pairs):
+    ordered = sorted(pairs)
+    for value, weight in ordered:
         below += weight
         if below >= half:
             return value
-    return max(value for value, _ in pairs)
+    return ordered[-1][0]
 
 
 def drawn_in(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Pairs of seconds and weight; seconds far from the weighted middle are brought nearer (winsorised)."""
+    """Pairs of seconds and weight, with seconds far from the weighted middle brought nearer (winsorised)."""
     logs = [(math.log(max(seconds, 1e-6)), weight) for seconds, weight in pairs]
     if not logs:
         return []
@@ -203,14 +196,41 @@ def drawn_in(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def together(parts: Sequence[Duration]) -> Duration:
-    """The sum of several times, as if it were log-normal: the medians add up, the spreads by their shares."""
+    """The sum of several times as one log-normal: medians add up, spreads by their shares."""
     total = sum(part.seconds for part in parts)
-    shares = [part.seconds / total for part in parts]
-    alone = sum((share * part.scale) ** 2 for share, part in zip(shares, parts, strict=True))
-    added = sum(share * part.scale for share, part in zip(shares, parts, strict=True))
+    shares = [(part.seconds / total, part) for part in parts]
+    alone = sum((share * part.scale) ** 2 for share, part in shares)
+    added = sum(share * part.scale for share, part in shares)
     return Duration(
         centre=math.log(total),
         scale=math.sqrt((1 - SHARED) * alone + SHARED * added**2),
-        freedom=sum(share * part.freedom for share, part in zip(shares, parts, strict=True)),
-        weight=sum(share * part.weight for share, part in zip(shares, parts, strict=True)),
+        freedom=sum(share * part.freedom for share, part in shares),
+        weight=sum(share * part.weight for share, part in shares),
     )
+
+
+def judged(rows: Sequence[SessionRow]) -> list[tuple[Predicted, float]]:
+    """Prediction and seconds of each session that stored a prediction and ended with its plan."""
+    return [(row.predicted, row.seconds) for row in rows if row.predicted and row.complete and row.seconds > 0]
+
+
+def widening(rows: Sequence[SessionRow]) -> float:
+    """Factor on the next half width with which LEVEL of the earlier intervals would have held (split conformal).
+
+    A score is the distance between time and prediction, in half widths before widening. Scores of a normal
+    distribution stand beside them (Vovk et al., Algorithmic Learning in a Random World, section 2.2; the prior
+    scores are ours).
+    """
+    normal = NormalDist()
+    edge = normal.inv_cdf(0.5 + LEVEL / 2)
+    scores = [normal.inv_cdf(0.5 + (k + 0.5) / PRIOR / 2) / edge for k in range(PRIOR)]
+    for known, seconds in judged(rows)[-JUDGED:]:
+        if 0 < known.low_s < known.high_s:
+            half = math.log(known.high_s / known.low_s) / 2 / known.widened
+            scores.append(abs(math.log(seconds / known.seconds)) / half)
+    scores.sort()
+    rank = LEVEL * (len(scores) + 1)
+    below = min(int(rank), len(scores)) - 1
+    above = min(below + 1, len(scores) - 1)
+    factor = scores[below] + (rank - int(rank)) * (scores[above] - scores[below])
+    return min(max(factor, NARROWEST), WIDEST)

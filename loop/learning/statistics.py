@@ -26,17 +26,15 @@ ENOUGH, FEW = 5.0, 3.0
 BAR, RETIRED = 0.6, 0.5
 """Share of answers that a validated pattern has at least, and below which a pattern is retired."""
 Standing = Literal["proposed", "applied", "validated", "doubtful", "retired"]
-
-
 Run = tuple[PatternRun, float, str]
-"""A run that says something, what it is worth where the last session ran, and its session."""
+"""A run that counts, its weight where the last session ran, and its session."""
 
 
 class Rate(Model):
     """The share of runs that answered: its mean, and the 5 % and 95 % quantiles of Jeffreys' Beta."""
 
     mean: float
-    """In the middle."""
+    """Mean."""
     low: float
     """Lower end of its 90 % interval."""
     high: float
@@ -61,21 +59,21 @@ class PatternStatistics(Model):
     success: Rate | None = None
     """Share of runs that answered; None before the first."""
     seconds: float
-    """What the next run takes: the median."""
+    """Median of what the next run takes."""
     low_s: float
     """Lower end of its 80 % interval."""
     high_s: float
     """Upper end."""
     weight: float = 0.0
-    """How many runs here this is worth."""
+    """Sum of the weights of the timed runs."""
     saved_minutes: float = 0.0
-    """Minutes that it spared, as measured here, summed up."""
+    """Sum of the minutes that it spared, as measured."""
     saved_usd: float = 0.0
     """The same in dollars."""
     saved_sessions: int = 0
     """Sessions in which it spared something."""
     last_used: str | None = None
-    """When it was run last, ISO 8601."""
+    """When it ran last, ISO 8601."""
     last_session: str | None = None
     """In which session."""
     sources: tuple[str, ...] = ()
@@ -83,7 +81,7 @@ class PatternStatistics(Model):
 
     @property
     def applied(self) -> int:
-        """Runs that say something."""
+        """Runs that count."""
         return self.passed + self.found + self.broken
 
 
@@ -96,24 +94,23 @@ def gather(project: Project, patterns: Mapping[str, Read[Pattern]]) -> dict[str,
 def of_patterns(patterns: Mapping[str, Pattern], rows: Sequence[SessionRow]) -> dict[str, PatternStatistics]:
     """The statistics of every pattern that is defined or was ever run. `rows`: oldest first."""
     runs: dict[str, list[Run]] = {name: [] for name in patterns}
-    spared: dict[str, list[Saving]] = {}
+    savings: dict[str, list[Saving]] = {}
     for row in rows:
         weight = alike(place_of(row), place_of(rows[-1]))
         for run in row.runs:
             if run.success is not None:
                 runs.setdefault(run.pattern, []).append((run, weight, row.id))
         for saving in row.savings:
-            spared.setdefault(saving.pattern, []).append(saving)
-    return {name: _of_pattern(name, patterns.get(name), mine, spared.get(name, ())) for name, mine in runs.items()}
+            savings.setdefault(saving.pattern, []).append(saving)
+    return {
+        name: _of_pattern(name, patterns.get(name), mine, savings.get(name, ())) for name, mine in runs.items()
+    }
 
 
 def _of_pattern(
-    name: str, pattern: Pattern | None, runs: Sequence[Run], spared: Sequence[Saving]
+    name: str, pattern: Pattern | None, runs: Sequence[Run], savings: Sequence[Saving]
 ) -> PatternStatistics:
-    """The statistics of one pattern.
-
-    Times are shrunk to the author's estimate; to a minute for a pattern that is not defined any more.
-    """
+    """Times are shrunk to the author's estimate; to a minute for a pattern that is not defined any more."""
     good = sum(weight for run, weight, _ in runs if run.success)
     bad = sum(weight for run, weight, _ in runs if not run.success)
     share = rate(good, bad)
@@ -123,6 +120,7 @@ def _of_pattern(
     passed = sum(run.status == "passed" for run, _, _ in runs)
     answered = sum(bool(run.success) for run, _, _ in runs)
     status, why = _standing(good, bad, share) if runs else ("proposed", "it was never run")
+    started = runs[-1][0].started if runs else None
     return PatternStatistics(
         name=name,
         status=status,
@@ -135,10 +133,10 @@ def _of_pattern(
         low_s=low,
         high_s=high,
         weight=duration.weight,
-        saved_minutes=math.fsum(saving.minutes for saving in spared),
-        saved_usd=math.fsum(saving.usd for saving in spared),
-        saved_sessions=len(spared),
-        last_used=_began(runs[-1][0]) if runs else None,
+        saved_minutes=math.fsum(saving.minutes for saving in savings),
+        saved_usd=math.fsum(saving.usd for saving in savings),
+        saved_sessions=len(savings),
+        last_used=started.astimezone(datetime.UTC).isoformat() if started else None,
         last_session=runs[-1][2] if runs else None,
         sources=tuple(dict.fromkeys(note.session for note in pattern.evidence)) if pattern else (),
     )
@@ -152,8 +150,8 @@ def rate(good: float, bad: float) -> Rate:
 
 def _standing(good: float, bad: float, share: Rate) -> tuple[Standing, str]:
     """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
-    count, percent = good + bad, [100 * value for value in (share.mean, share.low, share.high)]
-    interval = "{:.0f} % [{:.0f}, {:.0f}]".format(*percent)
+    count = good + bad
+    interval = f"{100 * share.mean:.0f} % [{100 * share.low:.0f}, {100 * share.high:.0f}]"
     why = f"{good:.3g} of {count:.3g} runs by weight answered: {interval}"
     if count >= ENOUGH and share.high < RETIRED:
         return "retired", why
@@ -162,27 +160,24 @@ def _standing(good: float, bad: float, share: Rate) -> tuple[Standing, str]:
     return ("validated" if good >= ENOUGH and share.low >= BAR else "applied"), why
 
 
-def _began(run: PatternRun) -> str | None:
-    return run.started.astimezone(datetime.UTC).isoformat() if run.started else None
-
-
-def lines(pattern: PatternStatistics) -> list[str]:
+def lines(known: PatternStatistics) -> list[str]:
     """One pattern's statistics in sentences."""
-    text = [f"{pattern.name} is {pattern.status}: {pattern.why}"]
-    text.append(
-        f"comes from {', '.join(pattern.sources)}" if pattern.sources else "no session is named as its source"
+    sources = ", ".join(known.sources)
+    text = [
+        f"{known.name} is {known.status}: {known.why}",
+        f"comes from {sources}" if sources else "no session is named as its source",
+    ]
+    if known.applied:
+        counts = f"{known.passed} passed, {known.found} found something wrong, {known.broken} broke"
+        text.append(f"run {known.applied} times: {counts}")
+    basis = f"runs worth {known.weight:.3g} here" if known.weight else "its author's estimate alone"
+    between = (
+        f"between {seconds_text(known.low_s)} and {seconds_text(known.high_s)} in {100 * LEVEL:.0f} % of cases"
     )
-    if pattern.applied:
-        counts = f"{pattern.passed} passed, {pattern.found} found something wrong, {pattern.broken} broke"
-        text.append(f"run {pattern.applied} times: {counts}")
-    source = f"runs worth {pattern.weight:.3g} here" if pattern.weight else "its author's estimate alone"
-    between = f"between {seconds_text(pattern.low_s)} and {seconds_text(pattern.high_s)}"
-    cases = f"{between} in {100 * LEVEL:.0f} % of cases"
-    text.append(f"the next run takes {seconds_text(pattern.seconds)}, {cases}, from {source}")
-    if pattern.saved_sessions:
-        sessions = say.count(pattern.saved_sessions, "session")
-        saved = f"{say.minutes(pattern.saved_minutes)}, {say.usd(pattern.saved_usd)}"
-        text.append(f"saved {saved}, as measured in {sessions}")
-    if pattern.last_used:
-        text.append(f"last used {pattern.last_used[:10]}, in {pattern.last_session}")
+    text.append(f"the next run takes {seconds_text(known.seconds)}, {between}, from {basis}")
+    if known.saved_sessions:
+        saved = f"{say.minutes(known.saved_minutes)}, {say.usd(known.saved_usd)}"
+        text.append(f"saved {saved}, as measured in {say.count(known.saved_sessions, 'session')}")
+    if known.last_used:
+        text.append(f"last used {known.last_used[:10]}, in {known.last_session}")
     return text

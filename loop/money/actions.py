@@ -13,7 +13,7 @@ from loop.money.model import Hours, KeepOutput, Options, PivotOutput, Preemption
 from loop.steps.context import Context, NoArguments, Result, Working
 
 SETTLED_WITHIN_S = 1.0
-"""How long the first answer of a metadata server is waited for; the watch goes on all the same."""
+"""Longest wait for a metadata server's first answer; the watch goes on."""
 
 
 def preemption(context: Context, arguments: NoArguments) -> Working[PreemptionOutput]:
@@ -24,13 +24,10 @@ def preemption(context: Context, arguments: NoArguments) -> Working[PreemptionOu
         time.sleep(0.02)
     cloud = watch.cloud if watch else None
     notice = watch.notice.text if watch and watch.notice else ""
-    message = notice or (f"{cloud} is asked every second" if cloud else _unwatched(context))
+    reasons = watch.unwatched() if watch else ()
+    quiet = reasons[0] if reasons else "preemption watch: nothing is watched outside a session"
+    message = notice or (f"{cloud} is asked every second" if cloud else quiet)
     return Result(PreemptionOutput(ok=not notice, message=message, cloud=cloud, notice=notice))
-
-
-def _unwatched(context: Context) -> str:
-    said = context.watch.unwatched() if context.watch else ()
-    return said[0] if said else "preemption watch: nothing is watched outside a session"
 
 
 class KeepTerms(Model):

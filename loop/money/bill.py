@@ -1,4 +1,4 @@
-"""What did a session cost, and what did it spare? Measured use times dated prices; what has no figure is named."""
+"""What did a session cost, and what did it save? Measured use times dated prices; unknown figures are named."""
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,11 +90,8 @@ def charge(used: Used, card: RateCard, today: datetime.date | None = None) -> Ch
     """Every resource, priced or named as unmeasured. `today`: for the age of prices; None looks at no age."""
     priced = [*_machines(used, card), *_ai(used, card)]
     charges = tuple(item for item in priced if isinstance(item, Charge))
-    return Charged(
-        charges=charges,
-        unmeasured=tuple(item for item in priced if isinstance(item, Unmeasured)),
-        notes=tuple(old_prices(charges, card, today)) if today is not None else (),
-    )
+    notes = tuple(old_prices(charges, card, today)) if today is not None else ()
+    return Charged(charges, tuple(item for item in priced if isinstance(item, Unmeasured)), notes)
 
 
 def spared(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving, ...]:
@@ -102,13 +99,13 @@ def spared(finished: Iterable[Finished], usd_per_minute: float) -> tuple[Saving,
 
     Each build counts once a session, and not at all where an earlier attempt of this very session compiled it.
     """
-    seen: set[str] = set()
+    known: set[str] = set()
     cached: dict[str, dict[str, float]] = {}
     for record in finished:
         output = read_output(record, BuildOutput)
         for build in output.builds if output else ():
-            fresh = build.build_id not in seen
-            seen.add(build.build_id)
+            fresh = build.build_id not in known
+            known.add(build.build_id)
             if fresh and build.cached and record.status == "passed":
                 cached.setdefault(record.pattern, {})[build.variant] = build.seconds
     savings = []

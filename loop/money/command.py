@@ -15,7 +15,6 @@ from loop.library.definitions import read_file
 from loop.library.rates import rates
 from loop.library.targets import target as read_target
 from loop.machine.gpus import gpus
-from loop.model.dtypes import Device
 from loop.model.index import SessionRow
 from loop.model.money import HIGHEST_USD_PER_HOUR, RateCard
 from loop.money import keep_or_stop as keeping
@@ -61,7 +60,7 @@ def show_costs(*, target: Path | None, as_json: bool, screen: Screen) -> int:
         rows=tuple(SessionCosts(name=row.id, **dict(totals([row]))) for row in rows),
         spared=spared(rows),
         notes=tuple(notes(rows)),
-        damaged=tuple(DamagedFolder(folder=one.folder, reason=one.reason) for one in damaged),
+        damaged=tuple(DamagedFolder(folder=bad.folder, reason=bad.reason) for bad in damaged),
     )
     if as_json:
         screen.data(to_json(ledger))
@@ -78,7 +77,9 @@ def _charged(session: SessionRow, card: RateCard) -> SessionRow:
     used = Used(seconds=seconds, device=session.device, gpu=session.environment.gpu, hosts=session.hosts)
     charged = charge(used, card.attended(session.attended))
     bill = {"charges": charged.charges, "unmeasured": charged.unmeasured, "notes": (NEVER_CLOSED,)}
-    return session.model_copy(update={"seconds": seconds, "usd": sum(one.usd for one in charged.charges), **bill})
+    return session.model_copy(
+        update={"seconds": seconds, "usd": sum(item.usd for item in charged.charges), **bill}
+    )
 
 
 def totals(sessions: Sequence[SessionRow]) -> Costs:
@@ -240,25 +241,25 @@ def amounts(option: str, text: str) -> tuple[float, float]:
     return low, high
 
 
-def _usd_per_hour(given: float | None, card: RateCard, here: Project) -> float:
-    """Dollars an hour, as given, else the card's of the GPU at hand, or of the last session's where none is.
+def _usd_per_hour(stated: float | None, card: RateCard, here: Project) -> float:
+    """Dollars an hour: as stated, else the card's for the GPU at hand, else for the last session's GPU.
 
-    Raises UsageError where the card's rate is another GPU's: with the prices that it has of this one.
+    Raises UsageError, with the prices that the card has for this GPU, where its rate is another GPU's.
     """
-    if given is None:
+    if stated is None:
         first = gpus().first
         recent = index.rows(here.sessions, last=index.LOOKED_BACK)
-        seen = [row.environment.gpu for row in recent if not row.recorded]
-        gpu = first.name if first else next(filter(None, reversed(seen)), None)
+        past = [row.environment.gpu for row in recent if not row.recorded]
+        gpu = first.name if first else next(filter(None, reversed(past)), None)
         rate = gpu_rate(card, gpu)
         if rate is None:
             raise UsageError(no_price(card, gpu), hint="or state its price: --gpu-usd-per-hour 0.70")
         return rate.usd_per_hour
-    if not (math.isfinite(given) and 0 < given < HIGHEST_USD_PER_HOUR):
+    if not (math.isfinite(stated) and 0 < stated < HIGHEST_USD_PER_HOUR):
         expected = f"a price above 0 and below {HIGHEST_USD_PER_HOUR}"
         hint = "without a price there is no break-even; catalogues write 0 or 700 where nothing is offered"
-        raise UsageError(f"--gpu-usd-per-hour {given:g}: expected {expected}", hint=hint)
-    return given
+        raise UsageError(f"--gpu-usd-per-hour {stated:g}: expected {expected}", hint=hint)
+    return stated
 
 
 def _stop(request: KeepRequest, here: Project, card: RateCard, rate: float) -> StopCost:
@@ -283,9 +284,7 @@ def _restart(request: KeepRequest, here: Project) -> Restart:
         low, high = amounts("--restart-minutes", request.restart_minutes)
         return Restart(low_minutes=low, high_minutes=high)
     rows = _rows(here)
-    devices: tuple[Device, ...] = ("cuda", "cpu")
-    measured = (keeping.restart_of(rows, device) for device in devices)
-    restart = next(filter(None, measured), None)
+    restart = keeping.restart_of(rows, "cuda") or keeping.restart_of(rows, "cpu")
     if restart is None:
         hint = "give what a stop costs (--stop-cost-usd), or how long a restart takes (--restart-minutes)"
         raise UsageError("no restart was measured: in no session was anything compiled and then timed", hint)
@@ -299,12 +298,12 @@ def _rows(here: Project) -> list[SessionRow]:
 
 def pivot(*, options: Path | None, target: Path | None, as_json: bool, screen: Screen) -> int:
     """Stop rules and expected values; the exit code says nothing of which it is."""
-    given = read_file(options, Options).value if options is not None else None
+    choices = read_file(options, Options).value if options is not None else None
     rows = _rows(project(target, Path.cwd()))
     rules = pivoting.stop_rules([row for row in rows if row.device == rows[-1].device])
-    weighed = pivoting.pivot(given, rules)
+    weighed = pivoting.pivot(choices, rules)
     if as_json:
-        screen.data(to_json(Pivoted(question=given.question if given else None, **dict(weighed))))
+        screen.data(to_json(Pivoted(question=choices.question if choices else None, **dict(weighed))))
     else:
         _show(pivot_lines(weighed), screen)
     return ExitCode.OK

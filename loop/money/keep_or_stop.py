@@ -29,12 +29,19 @@ RECENT = 10
 
 def decide(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOrStop:
     """Both sides, the break-even and the decision. `gpu_usd_per_hour` is above 0."""
-    middle = (stop.low_usd + stop.high_usd) / 2
-    low, high = (_end(idle_hours, gpu_usd_per_hour, usd) for usd in (stop.low_usd, stop.high_usd))
+    middle, idle_usd = (stop.low_usd + stop.high_usd) / 2, idle_hours * gpu_usd_per_hour
+    low, high = (
+        End(
+            stop_usd=usd,
+            break_even_hours=usd / gpu_usd_per_hour,
+            decision="stop" if idle_usd > usd * (1 + 1e-9) else "keep",  # Equal within rounding: keep.
+        )
+        for usd in (stop.low_usd, stop.high_usd)
+    )
     return KeepOrStop(
         idle_hours=idle_hours,
         gpu_usd_per_hour=gpu_usd_per_hour,
-        idle_usd=idle_hours * gpu_usd_per_hour,
+        idle_usd=idle_usd,
         stop_usd=middle,
         break_even_hours=middle / gpu_usd_per_hour,
         low=low,
@@ -43,14 +50,8 @@ def decide(idle_hours: float, gpu_usd_per_hour: float, stop: StopCost) -> KeepOr
     )
 
 
-def _end(idle_hours: float, rate: float, stop_usd: float) -> End:
-    """A cent is no reason: equal sides, within rounding, mean to keep."""
-    dearer = idle_hours * rate > stop_usd * (1 + 1e-9)
-    return End(stop_usd=stop_usd, break_even_hours=stop_usd / rate, decision="stop" if dearer else "keep")
-
-
 def agrees(decided: str, weighed: KeepOrStop) -> str:
-    """What the money says of a decision that was taken: whether it agrees, and what the other side would cost."""
+    """Whether the money agrees with a decision, with both sides: `keep: the money agrees (idle $1.00, ...)`."""
     low, high = weighed.low, weighed.high
     stop, even = f"${low.stop_usd:.2f}", f"{low.break_even_hours:.1f}"
     if low.stop_usd != high.stop_usd:
@@ -64,24 +65,18 @@ def stop_cost(
 ) -> StopCost:
     """A stop by its restart: minutes times the rates of the GPU and of whoever waits."""
     per_minute = (gpu_usd_per_hour + waiting_usd_per_hour) / 60
+    low, high, count = f"{restart.low_minutes:.1f}", f"{restart.high_minutes:.1f}", len(restart.sessions)
+    minutes = f"a restart of {low} min" if low == high else f"a restart of {low} to {high} min"
+    where = "a GPU" if restart.device == "cuda" else "a processor: a GPU's restart was not measured"
+    measured = f"measured in {count} cold session{'s' * (count > 1)} on {where}, without boot"
     return StopCost(
         low_usd=restart.low_minutes * per_minute,
         high_usd=restart.high_minutes * per_minute,
-        source=_source(restart),
+        source=f"{minutes}, {measured if restart.device else 'as given'}",
         waiting=waiting,
         waiting_usd_per_hour=waiting_usd_per_hour,
         restart=restart,
     )
-
-
-def _source(restart: Restart) -> str:
-    low, high = f"{restart.low_minutes:.1f}", f"{restart.high_minutes:.1f}"
-    minutes = f"{low} min" if low == high else f"{low} to {high} min"
-    if restart.device is None:
-        return f"a restart of {minutes}, as given"
-    count = len(restart.sessions)
-    where = "a GPU" if restart.device == "cuda" else "a processor: a GPU's restart was not measured"
-    return f"a restart of {minutes}, measured in {count} cold session{'s' * (count > 1)} on {where}, without boot"
 
 
 def who_waits(card: RateCard, waiting: Waiting | None) -> tuple[Waiting, float]:
@@ -109,13 +104,19 @@ def restart_of(
 ) -> Restart | None:
     """The restart as the last cold sessions on a device, and the same GPU, measured it; None where there was none.
 
-    A session is cold where a compiler ran and something was measured: then its environment check, its build, its
-    verification and its measurement are what a stopped machine costs again. `session`, `finished`: the one under
-    way, and its steps.
+    A cold session compiled and measured something: a stopped machine repeats its environment check, its build, its
+    verification and its measurement. `session`, `finished`: the session under way, and its steps.
     """
-    there = [row for row in rows if row.device == device and not row.recorded]
-    seen = [(row, seconds) for row in there if (seconds := restart_s(row)) is not None]
-    cold = [(row.id, seconds) for row, seconds in seen if row.environment.gpu == seen[-1][0].environment.gpu]
+    restarts = []
+    for row in rows:
+        if row.device == device and not row.recorded:
+            built = next((run.seconds for run in row.runs if run.built and run.status == "passed"), None)
+            environment = next((run.seconds for run in row.runs if run.pattern == ENVIRONMENT), 0.0)
+            passed = [step for step in row.steps if step.status == "passed"]
+            good = [next((step.seconds for step in passed if step.step == name), None) for name in GOOD]
+            seconds = total_known([environment, built, *good])
+            restarts += [(row, seconds)] if seconds is not None else []
+    cold = [(row.id, s) for row, s in restarts if row.environment.gpu == restarts[-1][0].environment.gpu]
     own_s = own_restart_s(finished)
     cold = [*cold[-RECENT:], *([(session, own_s)] if own_s is not None else [])]
     if not cold:
@@ -125,17 +126,8 @@ def restart_of(
     return Restart(low_minutes=min(minutes), high_minutes=max(minutes), device=device, sessions=sessions)
 
 
-def restart_s(row: SessionRow) -> float | None:
-    """Seconds from an empty machine to the first good measurement; None where the session did not go that way."""
-    built = next((run.seconds for run in row.runs if run.built and run.status == "passed"), None)
-    environment = next((run.seconds for run in row.runs if run.pattern == ENVIRONMENT), 0.0)
-    passed = [step for step in row.steps if step.status == "passed"]
-    good = [next((step.seconds for step in passed if step.step == name), None) for name in GOOD]
-    return total_known([environment, built, *good])
-
-
 def own_restart_s(finished: Sequence[Finished]) -> float | None:
-    """The same of a session that is under way."""
+    """Seconds from an empty machine to the first good measurement in a session under way; None where not cold."""
     passed = [step for step in latest_attempts(finished) if step.status == "passed"]
     builds = next(((step, output) for step in passed if (output := read_output(step, BuildOutput))), None)
     if builds is None or not builds[1].builds or any(build.cached for build in builds[1].builds):
@@ -168,7 +160,7 @@ def sentence(weighed: KeepOrStop) -> str:
 
 @dataclass(frozen=True)
 class Leaving:
-    """What becomes of a machine whose work is done: the ways with their dollars, and the one that is taken."""
+    """What to do with a machine whose work is done: the options with their dollars, and the decision."""
 
     decision: Literal["keep", "stop"]
     lines: tuple[str, ...]
@@ -177,12 +169,16 @@ class Leaving:
 def leave(
     rate: float, stop: StopCost | None, gap_hours: float | None, planned: tuple[str, float] | None
 ) -> Leaving:
-    """Decide for a machine at `rate` dollars an hour. `gap_hours`: what lies between two sessions as a rule.
+    """Decide for a machine at `rate` dollars an hour. `gap_hours`: the usual time between two sessions.
 
-    `planned`: until when the user needs it, and the hours until then: it is kept. Where nobody knows when it will
-    be needed, or what a restart costs, it is stopped: that it costs money is all that is known.
+    `planned`: until when the user needs it, and the hours until then: it is kept. If the gap or the cost of a
+    restart is unknown, it is stopped, because only its own cost is known.
     """
-    lines = ["A stop it now: " + (_span(stop) if stop else "no restart was measured, so its cost is unknown")]
+    first = "no restart was measured, so its cost is unknown"
+    if stop:
+        low, high = say.usd(stop.low_usd), say.usd(stop.high_usd)
+        first = f"{low if low == high else f'{low} to {high}'} for {stop.source}"
+    lines = [f"A stop it now: {first}"]
     decision: Literal["keep", "stop"] = "stop"
     hours = planned[1] if planned else gap_hours
     if hours is not None:
@@ -196,11 +192,6 @@ def leave(
         even = stop.high_usd / rate
         lines.append(f"C keep it for {hours_text(even)}, then stop it: at most {say.usd(2 * stop.high_usd)}")
     return Leaving(decision, tuple(lines))
-
-
-def _span(stop: StopCost) -> str:
-    low, high = say.usd(stop.low_usd), say.usd(stop.high_usd)
-    return f"{low if low == high else f'{low} to {high}'} for {stop.source}"
 
 
 def gap_hours(rows: Iterable[SessionRow]) -> float | None:

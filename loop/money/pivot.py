@@ -62,33 +62,23 @@ def _range(low: float, high: float) -> str:
 def pivot(options: Options | None, rules: Sequence[StopRule]) -> Pivot:
     """Stop rules and options together."""
     weighed = tuple(weigh(option, options.value_usd) for option in options.options) if options else ()
-    best = _best(weighed)
+    best = None  # Better at its worst than every other option at its best, and than doing nothing.
+    known = [(option, option.expected_usd) for option in weighed if option.expected_usd is not None]
+    for option, (worst, _) in known:
+        if worst > 0 and all(worst > other[1] for rival, other in known if rival is not option):
+            best = option.name
+    met = "; ".join(rule.rule for rule in rules if rule.holds)
+    unknown = any(rule.holds is None for rule in rules)
+    going_on = f"Do not go on as before: {met}." if met else "No stop rule is met" if rules else ""
+    if rules and not met:
+        going_on += ", as far as the records tell." if unknown else "."
     return Pivot(
-        stop=any(rule.holds for rule in rules),
+        stop=bool(met),
         rules=tuple(rules),
         options=weighed,
         best=best,
-        decision=" ".join(filter(None, (_going_on(rules), _choice(weighed, best)))),
+        decision=" ".join(filter(None, (going_on, _choice(weighed, best)))),
     )
-
-
-def _going_on(rules: Sequence[StopRule]) -> str:
-    met = "; ".join(rule.rule for rule in rules if rule.holds)
-    if met:
-        return f"Do not go on as before: {met}."
-    if not rules:
-        return ""
-    unknown = any(rule.holds is None for rule in rules)
-    return "No stop rule is met" + (", as far as the records tell." if unknown else ".")
-
-
-def _best(options: Sequence[OptionValue]) -> str | None:
-    """The option that is better at its worst than every other at its best, and better than to do nothing."""
-    known = [(option, option.expected_usd) for option in options if option.expected_usd is not None]
-    for option, (worst, _) in known:
-        if worst > 0 and all(worst > other[1] for rival, other in known if rival is not option):
-            return option.name
-    return None
 
 
 def _choice(options: Sequence[OptionValue], best: str | None) -> str:
@@ -132,29 +122,21 @@ def no_progress(rows: Sequence[SessionRow]) -> StopRule:
 
 
 def _progress(before: Sequence[SessionRow], now: SessionRow) -> Iterator[str]:
-    """What a session has that none before it had."""
+    """What a session has that none before it had: a pass, a right variant, a ratio beyond noise above its best."""
     if before and before[-1].status == "failed" and now.status == "passed":
         yield "it passes again"
     for variant in now.variants:
         past = [row for row in before if variant in row.variants]
         if past and variant in past[-1].incorrect and _right(now, variant):
             yield f"{variant} is right"
-        if _sure(now, variant):
-            yield from _faster(past, now.ratios[variant], variant)
-
-
-def _faster(past: Sequence[SessionRow], ratio: float, variant: str) -> Iterator[str]:
-    """A ratio above the best before, beyond noise; or the first one that counts."""
-    best = max((row.ratios[variant] for row in past if _sure(row, variant)), default=None)
-    if best is None:
-        yield f"{variant} at {times(ratio)}"
-    elif ratio > best * (1 + MARGIN):
-        yield f"{variant} at {times(ratio)}, its best before was {times(best)}"
-
-
-def _sure(row: SessionRow, variant: str) -> bool:
-    """Whether a session has a ratio of a variant that was judged everywhere."""
-    return variant in row.ratios and variant not in row.unsure
+        if variant not in now.ratios or variant in now.unsure:
+            continue
+        ratio = now.ratios[variant]
+        sure = [row.ratios[variant] for row in past if variant in row.ratios and variant not in row.unsure]
+        if not sure:
+            yield f"{variant} at {times(ratio)}"
+        elif ratio > max(sure) * (1 + MARGIN):
+            yield f"{variant} at {times(ratio)}, its best before was {times(max(sure))}"
 
 
 def _right(row: SessionRow, variant: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from loop.model.money import Bill, Charge, ModelUse, Unmeasured
+from loop.model.money import Bill, ModelUse
 from loop.model.output import outputs_of
 from loop.model.record import Finished
 from loop.money.model import KeepOutput, Pivot, PivotOutput, StopCost, hours_text
@@ -26,22 +26,18 @@ def cost(bill: Bill, seconds: float) -> str:
         sums[charge.resource, charge.basis] = sums.get((charge.resource, charge.basis), 0.0) + charge.usd
     priced = [f"{WHO[resource]} {say.usd(usd)} {basis}" for (resource, basis), usd in sums.items()]
     billed = f"{say.usd(bill.usd)} ({', '.join(priced)})" if priced else "nothing was billed"
-    unknown = [WHO[missing.resource] for missing in bill.unmeasured if _was_used(bill, missing)]
+    used = {"gpu": True, "ai": bill.ai is not None and bool(bill.ai.models)}
+    unknown = [WHO[missing.resource] for missing in bill.unmeasured if used.get(missing.resource)]
     more = f"; {' and '.join(unknown)}: price unknown" if unknown else ""
     silent = bill.ai is not None and bill.ai.usd is None and not bill.ai.models
     more += "; no AI cost stated" if silent else ""
     return f"{billed}{more}" if priced or more else f"{billed}; {say.seconds(seconds)} of this machine"
 
 
-def _was_used(bill: Bill, missing: Unmeasured) -> bool:
-    """Whether something was surely used whose price is not known."""
-    return missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None and bool(bill.ai.models))
-
-
 def roi(bill: Bill) -> str:
     """`ROI -0.61: 1.2 min spared, as measured here, are worth $0.0117`; else what is missing."""
     if bill.roi is not None:
-        spared = say.seconds(60 * sum(one.minutes for one in bill.savings))
+        spared = say.seconds(60 * sum(saving.minutes for saving in bill.savings))
         worth = f"{spared} spared, measured here, are worth {say.usd(bill.saved_usd)}"
         return f"ROI {say.significant(bill.roi)}: {worth}"
     missing = "no time without a pattern was measured here" if bill.usd else "nothing was billed"
@@ -61,25 +57,20 @@ def money(bill: Bill, seconds: float) -> dict[str, Any]:
         "savings": filled(spared, tuple(savings)),
         "line": money_line(bill, seconds),
         "tokens": filled(tokens, tuple(map(_tokens, bill.ai.models if bill.ai else ()))),
-        "remarks": (*_unmeasured(bill), *_notes(bill)),
+        "remarks": tuple(_remarks(bill)),
     }
 
 
 def _charges(bill: Bill) -> Table | None:
     heads = columns("What", "Rate", ">Dollars an hour", ">Used", ">Cost", "Basis")
-    rows = tuple(
-        (WHO[charge.resource], charge.rate, *_by_time(charge), say.usd(charge.usd), charge.basis)
-        for charge in bill.charges
-    )
-    total = (("Sum", "", "", "", say.usd(bill.usd), ""),) if len(rows) > 1 else ()
-    return filled(heads, (*rows, *total))
-
-
-def _by_time(charge: Charge) -> tuple[str, str]:
-    """Dollars an hour and time; dashes for what is not paid by the hour."""
-    if charge.seconds <= 0:
-        return "-", "-"
-    return say.rate(charge.usd / charge.seconds * 3600), say.seconds(charge.seconds)
+    rows = []
+    for charge in bill.charges:
+        hourly, used = "-", "-"  # Not paid by the hour.
+        if charge.seconds > 0:
+            hourly, used = say.rate(charge.usd / charge.seconds * 3600), say.seconds(charge.seconds)
+        rows.append((WHO[charge.resource], charge.rate, hourly, used, say.usd(charge.usd), charge.basis))
+    total = [("Sum", "", "", "", say.usd(bill.usd), "")] if len(rows) > 1 else []
+    return filled(heads, [*rows, *total])
 
 
 def _tokens(use: ModelUse) -> tuple[str, ...]:
@@ -89,7 +80,11 @@ def _tokens(use: ModelUse) -> tuple[str, ...]:
     return use.model, str(use.calls or "-"), *(f"{count:,}" for count in counts), cost
 
 
-def _notes(bill: Bill) -> Iterator[str]:
+def _remarks(bill: Bill) -> Iterator[str]:
+    """Resources that nobody measured or that have no known price, then notes, then the gain of kept changes."""
+    for missing in bill.unmeasured:
+        measured = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
+        yield f"{WHO[missing.resource]}: {missing.reason if measured else f'not measured ({missing.reason})'}"
     yield from bill.notes
     yield from bill.ai.notes if bill.ai else ()
     kept, brought = say.count(bill.gains.accepted, "kept change"), bill.gains.accepted_us
@@ -98,14 +93,6 @@ def _notes(bill: Bill) -> Iterator[str]:
     elif brought:
         a_us = f", {say.usd(bill.usd / brought)} for each microsecond of them" if bill.usd else ""
         yield f"{kept}: {say.latency(brought)} less a call{a_us}"
-
-
-def _unmeasured(bill: Bill) -> Iterator[str]:
-    """Nobody measured it, or nobody knows its price."""
-    for missing in bill.unmeasured:
-        measured = missing.resource == "gpu" or (missing.resource == "ai" and bill.ai is not None)
-        reason = missing.reason if measured else f"not measured ({missing.reason})"
-        yield f"{WHO[missing.resource]}: {reason}"
 
 
 def decisions(finished: Sequence[Finished]) -> tuple[str, ...]:
@@ -123,15 +110,12 @@ def decisions(finished: Sequence[Finished]) -> tuple[str, ...]:
 def sides(stop: StopCost, gpu_usd_per_hour: float) -> Iterator[str]:
     """What idling and a stop cost, and after how long they cost the same."""
     even = (hours_text(usd / gpu_usd_per_hour) for usd in (stop.low_usd, stop.high_usd))
+    waiting = ", while nobody waits" if stop.waiting else ""
+    if stop.waiting in ("agent", "engineer"):
+        waiting = f", while an {stop.waiting} waits at {say.rate(stop.waiting_usd_per_hour)} an hour"
     yield f"Idling: {say.rate(gpu_usd_per_hour)} an hour"
-    yield f"A stop: {span(say.usd(stop.low_usd), say.usd(stop.high_usd))}; {stop.source}{_waiting(stop)}"
+    yield f"A stop: {span(say.usd(stop.low_usd), say.usd(stop.high_usd))}; {stop.source}{waiting}"
     yield f"Break-even: {span(*even)} of idling"
-
-
-def _waiting(stop: StopCost) -> str:
-    if stop.waiting in (None, "nobody"):
-        return ", while nobody waits" if stop.waiting else ""
-    return f", while an {stop.waiting} waits at {say.rate(stop.waiting_usd_per_hour)} an hour"
 
 
 def pivot_lines(weighed: Pivot) -> Iterator[str]:

@@ -5,9 +5,8 @@
     double = operator("right", "my-target")
     y = double(x)
 
-Begin with `operator` below. `registration` declares the operator to PyTorch. Calls reach the kernel in C without
-Python (`c_dispatch`), or in Python where that cannot be had (`python_dispatch`). In the parent this room alone
-imports torch.
+Begin with `operator` below. `registration` declares the operator to PyTorch. PyTorch calls the kernel in C,
+without Python (`c_dispatch`). Where that is not available, a function in Python calls it (`python_dispatch`).
 """
 
 import threading
@@ -31,31 +30,33 @@ from loop.timing.contract import Contract, contract_of, meanings, wrong_value
 
 __all__ = ["Operator", "operator"]
 PLAIN = (bool, int, float, str, type(None))
-"""What attributes usually are; all of it can be looked up."""
+"""Usual types of attribute values; all are hashable."""
 _lock = threading.Lock()
 _operators: dict[tuple[Path, str], "Operator"] = {}
 
 
 class Operator:
-    """A variant to be called on tensors. Forward only: no gradient comes through it."""
+    """A variant that can be called on tensors. Forward only: it has no gradient."""
 
     def __init__(self, contract: Contract, library: KernelLibrary, op: OpOverload, why: str | None) -> None:
         self.contract, self.library = contract, library
         self.op = op
         """The raw overload in `torch.ops`: attributes by position, a choice as its index, NaN for no number."""
         self.raw: Callable[..., Tensor] = getattr(op, "_op", op)
-        """What `op` calls in C++, without its function in Python: for eager calls. `torch.compile` takes `op`."""
+        """The C++ function below `op`, for eager calls. `torch.compile` needs `op` itself."""
         self.dispatch: Dispatch = "python" if why else "c"
-        """How a call reaches the kernel: `c` without Python, `python` where that cannot be had."""
+        """How a call reaches the kernel: `c` without Python, else `python`."""
         self.why = why
-        """Why not without Python."""
+        """Why the dispatch is `python`; None for `c`."""
         self.architecture: str | None = None
-        """What it was built for: `cpu`, or a compute capability; None where nobody said."""
+        """What it was built for: `cpu`, or a compute capability such as `sm_89`; None where unknown."""
         self._count = len(contract.inputs)
-        self._meanings = {name: meanings(one) for name, one in contract.attributes.items()}
+        self._meanings = {name: meanings(attribute) for name, attribute in contract.attributes.items()}
         self._defaults = {name: known[None] for name, known in self._meanings.items()}
-        self._numbers = tuple(name for name, one in contract.attributes.items() if one.kind == "number")
-        self._known = {tuple(one.items()): self._values(one) for one in self._usual()}
+        self._numbers = tuple(
+            name for name, attribute in contract.attributes.items() if attribute.kind == "number"
+        )
+        self._known = {tuple(attribute.items()): self._values(attribute) for attribute in self._usual()}
         self.__doc__ = f"{contract.schema}\n\nOn {contract.device}, {' or '.join(contract.dtypes)}; forward only."
 
     def __call__(self, *tensors: Tensor, **attributes: object) -> Tensor:
@@ -72,49 +73,49 @@ class Operator:
                 raise self._no_tensor(tensors)
         try:
             values = self._known.get(tuple(attributes.items()))
-        except TypeError:  # What cannot be looked up is none of them.
+        except TypeError:  # A value that is not hashable is none of them.
             values = None
         call = self.op if torch.compiler.is_compiling() else self.raw
         output: Tensor = call(*tensors, *(self._values(attributes) if values is None else values))
         return output
 
     def _usual(self) -> Iterator[dict[str, object]]:
-        """Attributes whose values are looked up as a whole: none, or one that is not a number."""
+        """Sets of attributes that are looked up as a whole: none, or one that is not a number."""
         yield {}
         for name, known in self._meanings.items():
-            yield from ({name: said} for said in known if said is not None and name not in self._numbers)
+            yield from ({name: value} for value in known if value is not None and name not in self._numbers)
 
     def _values(self, attributes: dict[str, object]) -> tuple[Any, ...]:
         """Every attribute's number, in the signature's order; raises TypeError or ValueError."""
         values = self._defaults.copy()
-        for name, said in attributes.items():
+        for name, value in attributes.items():
             known = self._meanings.get(name)
-            plain = known is not None and isinstance(said, PLAIN) and said in known
-            values[name] = known[said] if known is not None and plain else self._value(name, said)
+            plain = known is not None and isinstance(value, PLAIN) and value in known
+            values[name] = known[value] if known is not None and plain else self._value(name, value)
         return tuple(values.values())
 
-    def _value(self, name: str, said: object) -> float:
-        """A number that an attribute is given; raises TypeError or ValueError for what is none."""
+    def _value(self, name: str, value: object) -> float:
+        """The number of an attribute's value; raises TypeError or ValueError for a wrong value."""
         if name not in self._meanings:
             there = ", ".join(self._meanings) or "none"
             raise TypeError(f"{self.contract.title}: no attribute {name!r}; there are: {there}")
-        if name in self._numbers and isinstance(said, Real) and not isinstance(said, bool):
-            return float(said)
+        if name in self._numbers and isinstance(value, Real) and not isinstance(value, bool):
+            return float(value)
         try:
-            return self._meanings[name][said]  # A boolean of numpy's is one too.
+            return self._meanings[name][value]  # A boolean of numpy's is one too.
         except (KeyError, TypeError):
-            raise wrong_value(name, self.contract.attributes[name], said) from None
+            raise wrong_value(name, self.contract.attributes[name], value) from None
 
-    def _wrong_count(self, given: Sequence[object]) -> TypeError:
+    def _wrong_count(self, arguments: Sequence[object]) -> TypeError:
         """The error for too many tensors, or too few."""
         inputs, named = ", ".join(self.contract.inputs), ", ".join(self.contract.attributes)
-        more = f"; attributes are given by name: {named}" if named and len(given) > self._count else ""
+        more = f"; attributes are given by name: {named}" if named and len(arguments) > self._count else ""
         tensors = "1 tensor" if self._count == 1 else f"{self._count} tensors"
-        return TypeError(f"{self.contract.title}: expected {tensors} ({inputs}), got {len(given)}{more}")
+        return TypeError(f"{self.contract.title}: expected {tensors} ({inputs}), got {len(arguments)}{more}")
 
-    def _no_tensor(self, given: Sequence[object]) -> TypeError:
+    def _no_tensor(self, arguments: Sequence[object]) -> TypeError:
         """The error for the first of these that is no tensor."""
-        named = zip(self.contract.inputs, given, strict=True)
+        named = zip(self.contract.inputs, arguments, strict=True)
         name, value = next((name, value) for name, value in named if not isinstance(value, Tensor))
         got = "None" if value is None else type(value).__name__
         return TypeError(f"{self.contract.title}: {name}: expected a tensor, got {got}")
@@ -126,11 +127,11 @@ class Operator:
 def operator(variant: str, target: str | Path | None = None, device: str | torch.device | None = None) -> Operator:
     """The operator of a compiled variant: built where it is not in the cache, registered once in a process.
 
-    `target`: a folder with a manifest; default ./target.yaml, else the bundled target. `device`: where it has to
-    run, as in `cpu` or `cuda:1`, by default where the variant does; it is built for that GPU's compute capability.
-    The first call decides: later ones give the same operator, whatever became of the sources.
-    Raises LoopError for a variant that is not there, does not run there, was built for another GPU or does not
-    compile, and for definitions that have not been allowed (`loop trust`).
+    `target`: a folder with a manifest; default ./target.yaml, else the bundled target. `device`: where it runs,
+    such as `cpu` or `cuda:1`; default: where the variant does. It is built for that GPU's compute capability.
+    Later calls return the same operator, even if the sources have changed.
+    Raises LoopError if the variant does not exist, does not run on the device, was built for another GPU or does
+    not compile, and if the definitions are not trusted (`loop trust`).
     """
     try:
         chosen = project(Path(target) if target is not None else None, Path.cwd())
@@ -157,9 +158,9 @@ def _make(chosen: Project, name: str, device: str | torch.device | None) -> Oper
     _check_name(contract, chosen)
     architecture = _architecture(where)
     library = open_library(name, target.compiled(name, architecture), chosen.target)
-    made = Operator(contract, library, declare(contract), give_kernel(contract, library))
-    made.architecture = architecture
-    return made
+    result = Operator(contract, library, declare(contract), give_kernel(contract, library))
+    result.architecture = architecture
+    return result
 
 
 def _compiled(target: Target, name: str) -> CAbiVariant:
@@ -171,7 +172,7 @@ def _compiled(target: Target, name: str) -> CAbiVariant:
         raise UsageError(
             f"variant {name} is of kind {variant.kind}, and an operator is made of a compiled one",
             hint=hint_for(
-                name, {key: one for key, one in target.variants.items() if isinstance(one, CAbiVariant)}
+                name, {key: other for key, other in target.variants.items() if isinstance(other, CAbiVariant)}
             ),
         )
     return variant
@@ -193,15 +194,15 @@ def _elsewhere(name: str, where: torch.device, right: str) -> LoopError:
     return UsageError(f"variant {name} does not run on {where.type}", hint=f"device={right!r}")
 
 
-def _check_place(made: Operator, where: torch.device) -> None:
-    """Raise LoopError where an operator that is there already does not run on a device."""
-    name = made.contract.name
-    if where.type != made.contract.device:
-        raise _elsewhere(name, where, made.contract.device)
+def _check_place(known: Operator, where: torch.device) -> None:
+    """Raise LoopError where a registered operator does not run on a device."""
+    name = known.contract.name
+    if where.type != known.contract.device:
+        raise _elsewhere(name, where, known.contract.device)
     architecture = _architecture(where)
-    if made.architecture not in (None, architecture):
+    if known.architecture not in (None, architecture):
         raise UsageError(
-            f"variant {name} was built for {made.architecture} in this process, and {where} is {architecture}",
+            f"variant {name} was built for {known.architecture} in this process, and {where} is {architecture}",
             hint="an operator is made once: use another process for another kind of GPU",
         )
 

@@ -1,7 +1,7 @@
-"""The kernel of an operator in C: PyTorch calls it without Python, by way of kernels/include/loop_torch.cpp.
+"""The kernel of an operator in C: PyTorch calls it without Python, through kernels/include/loop_torch.cpp.
 
-Where it cannot be had, for want of a compiler or of a PyTorch with these functions, Unavailable says why, and the
-kernel in Python does the same more slowly.
+Without a compiler, or without a PyTorch that has these functions, Unavailable says why. The kernel in Python then
+does the same more slowly.
 """
 
 import ctypes
@@ -39,27 +39,26 @@ _kept: list[object] = []
 
 
 def register(contract: Contract, library: KernelLibrary) -> None:
-    """Put the C kernel under an operator that is declared. Raises Unavailable when that cannot be had here."""
+    """Register the C kernel of a declared operator. Raises Unavailable where that is not possible."""
     if max(len(contract.inputs), len(contract.attributes)) > MOST:
         raise Unavailable(f"it has more than {MOST} inputs or attributes")
-    made = bridge()
-    operator = describe(contract, library)
-    error = made.loop_torch_register(ctypes.byref(operator))
+    c_bridge, operator = bridge(), describe(contract, library)
+    error = c_bridge.loop_torch_register(ctypes.byref(operator))
     if error == NO_SLOT:
         raise Unavailable("too many operators of this process have one already")
     if error:
         raise RuntimeError(f"{contract.title}: PyTorch does not take its kernel (error {error})")
     if library.lend_address:
-        made.loop_torch_lend(ctypes.c_void_p(library.lend_address))
+        c_bridge.loop_torch_lend(ctypes.c_void_p(library.lend_address))
     _kept.extend((operator, library))
 
 
 def bridge() -> ctypes.CDLL:
     """loop_torch.cpp, built, loaded and tried. Raises Unavailable when it cannot be, or does not work."""
-    found = _attempt()
-    if isinstance(found, Unavailable):
-        raise found
-    return found
+    result = _attempt()
+    if isinstance(result, Unavailable):
+        raise result
+    return result
 
 
 @cache
@@ -74,21 +73,21 @@ def _open() -> ctypes.CDLL:
     functions, meanings = shim.functions(), shim.meanings()
     try:
         ready = built("loop_torch", BRIDGE, include_folder())
-        made = ctypes.CDLL(ready.library)
-        check_build_id(made, ready.build_id)
+        library = ctypes.CDLL(ready.library)
+        check_build_id(library, ready.build_id)
     except (LoopError, OSError, Refused) as error:
         raise Unavailable(f"loop_torch.cpp is not to be had: {error}") from error
     make_library: Any = torch.library.Library
     own = make_library(SPACE, "FRAGMENT")
     own.define(PROBE)
     _kept.extend((own, meanings))
-    if made.loop_torch_start(ctypes.byref(functions), ctypes.byref(meanings), SPACE.encode()) or not works():
+    if library.loop_torch_start(ctypes.byref(functions), ctypes.byref(meanings), SPACE.encode()) or not works():
         raise Unavailable(f"the C interface of this PyTorch ({torch.__version__}) is not the one that is known")
-    return made
+    return library
 
 
 def works() -> bool:
-    """Whether arguments arrive at a C kernel as they were given, and a tensor that requires a gradient shows."""
+    """Whether a C kernel receives the arguments of a call, and sees that a tensor requires a gradient."""
     probe = getattr(torch.ops, SPACE).probe.default
     with torch.enable_grad():
         right = [probe(torch.zeros(1, requires_grad=flag), flag, -7, 0.5) for flag in (True, False)]
@@ -98,8 +97,8 @@ def works() -> bool:
 
 def describe(contract: Contract, library: KernelLibrary) -> shim.Operator:
     """The operator as the bridge has to know it."""
-    numbers = shim.type_numbers()
-    made = shim.Operator(
+    numbers, order = shim.type_numbers(), list(contract.inputs)
+    operator = shim.Operator(
         space=contract.space.encode(),
         name=contract.name.encode(),
         title=contract.title.encode(),
@@ -113,38 +112,20 @@ def describe(contract: Contract, library: KernelLibrary) -> shim.Operator:
         only=numbers[contract.only] if contract.only else -1,
     )
     for dtype in contract.dtypes:
-        made.accepted[numbers[dtype]] = 1
-    _place_output(made, contract)
-    _fill_inputs(made, contract)
-    _fill_attributes(made, contract)
-    return made
-
-
-def _place_output(made: shim.Operator, contract: Contract) -> None:
-    order = list(contract.inputs)
+        operator.accepted[numbers[dtype]] = 1
     for axis, dimension in enumerate(contract.output):
         home, place = contract.homes[dimension]
-        made.from_[axis], made.from_axis[axis] = order.index(home), place
-
-
-def _fill_inputs(made: shim.Operator, contract: Contract) -> None:
-    order, numbers = list(contract.inputs), shim.type_numbers()
+        operator.from_[axis], operator.from_axis[axis] = order.index(home), place
     for n, (name, dimensions) in enumerate(contract.inputs.items()):
-        one = made.input[n]
-        one.name, one.dimensions = name.encode(), " ".join(dimensions).encode()
-        one.expects, one.rank = contract.expects(name).encode(), len(dimensions)
-        one.dtype = numbers[contract.types[name]] if name in contract.types else -1
+        tensor = operator.input[n]
+        tensor.name, tensor.dimensions = name.encode(), " ".join(dimensions).encode()
+        tensor.expects, tensor.rank = contract.expects(name).encode(), len(dimensions)
+        tensor.dtype = numbers[contract.types[name]] if name in contract.types else -1
         for axis, dimension in enumerate(dimensions):
             home, place = contract.homes[dimension]
-            one.words[axis] = dimension.encode()
-            one.twin[axis], one.twin_axis[axis] = order.index(home), place
-
-
-def _fill_attributes(made: shim.Operator, contract: Contract) -> None:
+            tensor.words[axis] = dimension.encode()
+            tensor.twin[axis], tensor.twin_axis[axis] = order.index(home), place
     for n, (name, attribute) in enumerate(contract.attributes.items()):
-        made.attribute[n] = shim.Attribute(
-            name.encode(),
-            choices_in_words(attribute).encode(),
-            KINDS.index(attribute.kind),
-            len(attribute.choices),
-        )
+        words, kind = choices_in_words(attribute).encode(), KINDS.index(attribute.kind)
+        operator.attribute[n] = shim.Attribute(name.encode(), words, kind, len(attribute.choices))
+    return operator

@@ -1,4 +1,4 @@
-"""What is wrong with the tensors of a call, in the words of the kernel in C (kernels/include/loop_torch.cpp)."""
+"""Checks of a call's tensors, with the same messages as the kernel in C (kernels/include/loop_torch.cpp)."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -11,7 +11,7 @@ from loop.timing.contract import Contract, choices_in_words
 
 
 class TensorFacts(NamedTuple):
-    """What an operator has to know of a tensor; sizes may be symbols of the compiler's."""
+    """The facts of a tensor that an operator checks; sizes may be symbols of a compiler."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -19,7 +19,7 @@ class TensorFacts(NamedTuple):
 
 
 def see(tensor: Tensor) -> TensorFacts:
-    """What there is to know of a tensor."""
+    """The facts of a tensor."""
     return TensorFacts(tensor.shape, tensor.dtype, tensor.device)
 
 
@@ -28,18 +28,20 @@ def refuse(contract: Contract, words: str) -> NoReturn:
     raise RuntimeError(f"{contract.title}: {words}")
 
 
-def output_of(contract: Contract, seen: Sequence[TensorFacts], *, abstract: bool = False) -> TensorFacts:
+def output_of(contract: Contract, inputs: Sequence[TensorFacts], *, abstract: bool = False) -> TensorFacts:
     """Shape, type and device of the output. Raises RuntimeError that names the first input that is wrong.
 
-    `abstract`: the tensors have no memory, so that they may also be on the meta device.
+    `abstract`: the tensors have no memory and may be on the meta device.
     """
-    tensors = dict(zip(contract.inputs, seen, strict=True))
+    tensors = dict(zip(contract.inputs, inputs, strict=True))
     first, typed = next(iter(tensors)), [name for name in tensors if name not in contract.types]
     for name, tensor in tensors.items():
         _check_device(contract, name, tensor, first, tensors[first], abstract=abstract)
         _check_dtype(contract, name, tensor, typed, tensors)
         _check_sizes(contract, name, tensor, tensors)
-    shape = tuple(tensors[name].shape[axis] for name, axis in (contract.homes[one] for one in contract.output))
+    shape = tuple(
+        tensors[name].shape[axis] for name, axis in (contract.homes[dimension] for dimension in contract.output)
+    )
     own = tensors[typed[0]].dtype if typed else getattr(torch, str(contract.only))
     named = contract.types.get(OUTPUT)
     return TensorFacts(shape, getattr(torch, named) if named else own, tensors[first].device)
@@ -94,7 +96,7 @@ def _check_size(contract: Contract, name: str, dimension: str, home: str, sizes:
 
 
 def check_gradients(contract: Contract, tensors: Sequence[Tensor]) -> None:
-    """Where gradients are recorded, raise RuntimeError for an input whose gradient PyTorch would want to know."""
+    """Raise RuntimeError for an input that requires a gradient. Call it only while gradients are recorded."""
     for name, tensor in zip(contract.inputs, tensors, strict=True):
         if tensor.requires_grad:
             remedy = f"call it under torch.no_grad(), or detach {name}"

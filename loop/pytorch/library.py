@@ -59,10 +59,10 @@ def open_library(name: str, variant: CAbiVariant, folder: Path) -> KernelLibrary
     return loaded(name, variant, built(name, variant, folder))
 
 
-def loaded(name: str, variant: CAbiVariant, made: Build) -> KernelLibrary:
+def loaded(name: str, variant: CAbiVariant, ready: Build) -> KernelLibrary:
     """Load a build of a variant; raises LoopError with the loader's words."""
     try:
-        library = Compiled(LibraryTerms(variant.device, variant.entry, made.library, made.build_id))
+        library = Compiled(LibraryTerms(variant.device, variant.entry, ready.library, ready.build_id))
     except Refused as refused:
         raise WorkFailed(f"{name}: {refused}") from refused
     address = ctypes.cast(library.entry, ctypes.c_void_p).value or 0
@@ -73,8 +73,8 @@ def built(name: str, variant: CAbiVariant, folder: Path) -> Build:
     """The build of a variant, from the cache where it is there. Raises LoopError when it does not compile."""
     cache, include = cache_folder() / "builds", include_folder()
     try:
-        made = finish(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
+        result = finish(build(name, variant, folder, cache=cache, include=include, limit_s=BUILD_LIMIT_S))
     except BuildFailed as failed:
         raise WorkFailed(f"{name}: {failed.message}", hint=failed.hint) from failed
-    assert isinstance(made, Build)
-    return made
+    assert isinstance(result, Build)
+    return result

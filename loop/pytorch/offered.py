@@ -22,10 +22,10 @@ def __getattr__(name: str) -> Operator:
     if OFFERED not in os.environ:
         raise AttributeError(f"{name}: no build is offered here, see {OFFERED}")
     offer = json.loads(Path(os.environ[OFFERED]).read_text())
-    target, made = Target.model_validate(offer["target"]), Build.model_validate(offer["build"])
+    target, build = Target.model_validate(offer["target"]), Build.model_validate(offer["build"])
     variant = target.variants.get(name)
-    if made.variant != name or not isinstance(variant, CAbiVariant):
-        raise AttributeError(f"{name} is not offered here: {made.variant} is")
+    if build.variant != name or not isinstance(variant, CAbiVariant):
+        raise AttributeError(f"{name} is not offered here: {build.variant} is")
     contract = contract_of(target, name, variant)
-    library = loaded(name, variant, made)
+    library = loaded(name, variant, build)
     return Operator(contract, library, declare(contract), give_kernel(contract, library))

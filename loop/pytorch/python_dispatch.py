@@ -42,29 +42,29 @@ class Plan(NamedTuple):
 
 
 def kernel(contract: Contract, library: KernelLibrary) -> Kernel:
-    """What computes a call: tensors, then attributes as numbers, to the output, C order, on the current stream."""
+    """A function of tensors, then attributes as numbers; returns the output in C order, on the current stream."""
     count, entry = len(contract.inputs), library.entry
     remembered = functools.lru_cache(KEPT)(functools.partial(plan, contract))
-    counts = [len(one.choices) or math.inf for one in contract.attributes.values()]
-    chosen = [place for place, one in enumerate(contract.attributes.values()) if one.kind == "choice"]
+    counts = [len(attribute.choices) or math.inf for attribute in contract.attributes.values()]
+    chosen = [place for place, attribute in enumerate(contract.attributes.values()) if attribute.kind == "choice"]
     pack_inputs = struct.Struct(f"P{REST}s" * count).pack
     pack_output = struct.Struct(f"P{REST}s").pack
     pack_numbers = struct.Struct(f"{len(contract.attributes)}d").pack
 
     def run(*arguments: Any) -> Tensor:
         tensors, numbers = arguments[:count], arguments[count:]
-        made = remembered(*[(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
+        layout = remembered(*[(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
         if torch.is_grad_enabled():
             check_gradients(contract, tensors)
         for place in chosen:
             if not 0 <= numbers[place] < counts[place]:
                 refuse_choice(contract, place, numbers[place])
-        output = torch.empty_strided(made.shape, made.strides, dtype=made.dtype, device=made.device)
+        output = torch.empty_strided(layout.shape, layout.strides, dtype=layout.dtype, device=layout.device)
         parts: list[int | bytes] = []
-        for tensor, rest in zip(tensors, made.inputs, strict=True):
+        for tensor, rest in zip(tensors, layout.inputs, strict=True):
             parts += (tensor.data_ptr(), rest)
-        result = pack_output(output.data_ptr(), made.output)
-        error = launch(entry, made.device, pack_inputs(*parts), result, pack_numbers(*numbers))
+        result = pack_output(output.data_ptr(), layout.output)
+        error = launch(entry, layout.device, pack_inputs(*parts), result, pack_numbers(*numbers))
         if error:
             refuse(contract, f"error {error}: {library.explain(error)}")
         return output
@@ -84,7 +84,7 @@ def launch(entry: Callable[..., int], device: torch.device, *arguments: bytes) -
 
 
 def plan(contract: Contract, *layouts: Layout) -> Plan:
-    """What the calls with such inputs have in common. Raises RuntimeError for inputs that do not fit."""
+    """The common part of all calls with such inputs. Raises RuntimeError for inputs that do not fit."""
     output = output_of(contract, [TensorFacts(shape, dtype, device) for shape, _, dtype, device in layouts])
     inputs = tuple(_rest(shape, strides, dtype) for shape, strides, dtype, _ in layouts)
     strides = strides_of(output.shape, "contiguous")

@@ -1,4 +1,4 @@
-"""Operators that are declared to PyTorch: schema, kernel in C or Python, and what a compiler asks about it."""
+"""Declares operators to PyTorch: schema, kernel in C or Python, and the abstract kernel for compilers."""
 
 from functools import cache
 from typing import Any, Literal
@@ -16,14 +16,14 @@ from loop.timing.contract import Contract
 
 Dispatch = Literal["c", "python"]
 TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
-"""It keeps the rules of `opcheck`; a compiler gives it inputs as they lie in eager mode."""
+"""It passes `opcheck`; a compiler has to keep the strides of its inputs."""
 BACKENDS = ("CPU", "CUDA")
-"""Both have the kernel, whatever it runs on: it tells which input is on the wrong one."""
+"""Both get the kernel, because it names an input that is on the wrong device."""
 
 
 @cache
 def space(name: str) -> Any:
-    """A namespace's `torch.library.Library`: what it registers ends with it, so that it lives as long as we do."""
+    """A namespace's `torch.library.Library`. It is kept, because registrations end with it."""
     make_library: Any = Library
     return make_library(name, "FRAGMENT")
 
@@ -37,10 +37,10 @@ def declare(contract: Contract) -> OpOverload:
 
     def abstract(*arguments: Tensor) -> Tensor:
         tensors = arguments[:count]
-        made = output_of(contract, [see(tensor) for tensor in tensors], abstract=True)
+        output = output_of(contract, [see(tensor) for tensor in tensors], abstract=True)
         if torch.is_grad_enabled():
             check_gradients(contract, tensors)
-        return torch.empty(made.shape, dtype=made.dtype, device=made.device)
+        return torch.empty(output.shape, dtype=output.dtype, device=output.device)
 
     register_fake(contract.title, abstract, lib=own)
     op: OpOverload = getattr(getattr(torch.ops, contract.space), contract.name).default

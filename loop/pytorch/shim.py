@@ -133,7 +133,9 @@ def libraries() -> tuple[ctypes.CDLL, ...]:
     """PyTorch's libraries, which are loaded already: its Python module, and by it all that this depends on."""
     folder = Path(torch.__file__).parent / "lib"
     named = [folder / f"lib{name}.so" for name in ("torch_cpu", "c10", "torch_cuda", "c10_cuda")]
-    return tuple(ctypes.CDLL(str(path)) for path in (torch._C.__file__, *(one for one in named if one.is_file())))
+    return tuple(
+        ctypes.CDLL(str(path)) for path in (torch._C.__file__, *(path for path in named if path.is_file()))
+    )
 
 
 def symbol(name: str) -> Any:

@@ -12,7 +12,7 @@ from loop.base.places import shipped
 from loop.base.screen import Screen, table_lines, width
 from loop.debug.section import diagnoses
 from loop.learning import calibration, learnings
-from loop.learning.memory import Recall, failures
+from loop.learning.failures import Recall
 from loop.library.rates import rates
 from loop.model.change import BriefOutput, hosts_of
 from loop.model.exported import ExportedSession, ExportedStep
@@ -240,7 +240,7 @@ def outcome(setting: Setting, record: SessionRecord, folder: SessionFolder) -> d
             ExportedStep(**{name: getattr(step, name) for name in ExportedStep.model_fields})
             for step in latest_attempts(finished)
         ),
-        failures=failures(recall(setting, head.id), finished),
+        failures=recall(setting, head.id).failed(finished),
         diagnoses=diagnoses(head, finished),
         changes=changes_json(finished),
         cost=record.bill,

@@ -10,9 +10,8 @@ from loop.base.errors import LoopError, UsageError
 from loop.gate.emulating import too_much
 from loop.learning import statistics
 from loop.learning.learnings import one_line, where_to_begin
-from loop.learning.next_plan import Benefit, Idea, benefit, ideas
+from loop.learning.next_plan import Benefit, Idea, Present, benefit, ideas, never_judged
 from loop.learning.predicting import foresee
-from loop.learning.present import Present, never_judged
 from loop.learning.statistics import PatternStatistics
 from loop.library import targets
 from loop.library.rates import rates

@@ -12,7 +12,7 @@ from loop.actions import ACTIONS
 from loop.base.stats import geometric_mean
 from loop.bisect.section import searches
 from loop.jobs.groups import groups
-from loop.learning.prediction_section import predicted
+from loop.learning.calibration import predicted
 from loop.model.change import jobs_of
 from loop.model.exported import ExportedSection
 from loop.model.output import MeasureOutput, VerifyOutput, outputs_of, read_output

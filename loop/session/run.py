@@ -15,7 +15,7 @@ from loop.base.interrupts import flagged
 from loop.base.machine_failures import Folders, behind
 from loop.base.places import WORKTREES, cache_folder, refuse_unnamed, state_folder
 from loop.base.screen import Screen
-from loop.learning.memory import keep_sources
+from loop.learning.failures import keep_sources
 from loop.learning.predicting import foresee, show_plan
 from loop.library import targets, trust
 from loop.library.hosted import hosted

@@ -2,30 +2,22 @@
 
 Real sessions of the plan `quick` on a kernel of ten lines. Before each one, up to five programs begin that keep a
 core busy; they end after it. `--sessions 12` is a short run. The figures go to PREDICTION.md.
-
-`python -m tests.bench.prediction priors FOLDER ...` writes `loop/learning/priors.json` from the sessions in these
-folders: each pattern's time, divided by what the load slowed it.
 """
 
 import argparse
-import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from loop.base.stats import geometric_mean
 from loop.learning.calibration import calibration, times
-from loop.learning.durations import FILE, measured, slowed
 from loop.model.index import SessionRow
 from loop.store import index
-from loop.store.sessions import SessionFolder
 from tests.faults.results import machine
 from tests.projects import LOOP, loop, make_project
 
@@ -36,16 +28,10 @@ SETTLE_S = 1.0
 
 
 def main() -> None:
-    """Run the sessions and write the page, or write the priors."""
+    """Run the sessions and write the page."""
     asked = argparse.ArgumentParser()
-    asked.add_argument("what", nargs="?", default="bench", choices=("bench", "priors"))
-    asked.add_argument("folders", nargs="*", type=Path)
     asked.add_argument("--sessions", type=int, default=SESSIONS)
-    given = asked.parse_args()
-    if given.what == "priors":
-        FILE.write_text(json.dumps(priors(given.folders), indent=1) + "\n")
-    else:
-        PAGE.write_text("\n".join(bench(given.sessions)))
+    PAGE.write_text("\n".join(bench(asked.parse_args().sessions)))
 
 
 def bench(count: int) -> list[str]:
@@ -106,29 +92,6 @@ def others(count: int) -> Iterator[None]:
         for one in running:
             one.kill()
             one.wait()
-
-
-def priors(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """What the file holds of other machines, and what these sessions took on theirs."""
-    seconds: dict[tuple[str, bool, int, bool], list[float]] = {}
-    for folder in folders:
-        for row in index.rows(folder):
-            head = SessionFolder(folder / row.id).head()
-            for run in row.runs:
-                if run.whole and row.load is not None and run.success is not False and run.seconds > 0:
-                    key = run.pattern, head.target_folder == "bundled", head.machine.cores, bool(head.machine.nvcc)
-                    seconds.setdefault(key, []).append(run.seconds / slowed(row.load))
-    names = ("pattern", "bundled", "cores", "nvcc")
-    new = [
-        {
-            **dict(zip(names, key, strict=True)),
-            "seconds": round(max(0.001, geometric_mean(mine)), 3),
-            "runs": len(mine),
-        }
-        for key, mine in seconds.items()
-    ]
-    known = [row for row in measured() if tuple(row[name] for name in names) not in seconds]
-    return sorted((*known, *new), key=lambda row: (not row["bundled"], row["cores"], row["nvcc"], row["pattern"]))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -17,7 +19,7 @@ from loop.report.markdown import code, columns, escape
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "docs" / "reference"
-NOTE = "<!-- Generated from the code: `make docs` writes it anew. -->"
+NOTE = "<!-- Generated from the code by `make docs`. -->"
 TITLES = {
     "pattern": "Format of a pattern",
     "plan": "Format of a plan",
@@ -47,16 +49,14 @@ def pages() -> dict[str, str]:
     }
 
 
-def write() -> list[str]:
-    """Write all pages; their names. What is no page any more is removed."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    made = pages()
-    for path in FOLDER.glob("*.md"):
-        if path.name not in made:
-            path.unlink()
-    for name, text in made.items():
-        (FOLDER / name).write_text(text)
-    return list(made)
+def write(folder: Path = FOLDER, texts: Mapping[str, str] | None = None) -> list[str]:
+    """Write all pages into an empty folder; their names."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    texts = pages() if texts is None else texts
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return list(texts)
 
 
 def _page(title: str, lines: Iterator[str]) -> str:

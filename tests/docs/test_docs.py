@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from loop.cli import ALL as DEFINED
 from loop.cli import app
-from loop.cli.checking import PRINTED, SCHEMAS, schema_text
+from loop.cli.checking import schema_text
 from loop.cli.command import FIRST
 from tests.conftest import ROOT
 
@@ -91,27 +91,15 @@ def test_commands_and_options_are_few() -> None:
     assert 20 >= max(len(one.parameters) for one in DEFINED if one.words == "run session")
 
 
-WAYS = {
-    "80": {"COLUMNS": "80"},
-    "120": {"COLUMNS": "120"},
-    "dumb": {"TERM": "dumb"},
-    "no colour": {"NO_COLOR": "1", "TERM": "xterm-256color"},
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.slow
-def test_help_fits_the_terminal_and_has_no_escapes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All commands and groups at 80 and 120 columns, one without colour or a terminal; no types of Python's."""
-    for name, value in WAYS[way].items():
-        monkeypatch.setenv(name, value)
-    room = int(WAYS[way].get("COLUMNS", 80))
-    every = ((), *dict(walk(typer.main.get_command(app))))
-    for words in every if "COLUMNS" in WAYS[way] else ((), ("run", "session")):
+def test_help_fits_the_terminal_and_has_no_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All commands and groups at 80 columns; no types of Python's."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ((), *dict(walk(typer.main.get_command(app)))):
         done = CliRunner().invoke(app, [*words, "-h"])
         assert 0 == done.exit_code, words
         assert [] == re.findall(r"\x1b|<\w.*|.*\bstr\b.*|.*list\[.*|.*None.*", done.output), words
-        assert [] == [line for line in done.output.splitlines() if len(line) > room], words
+        assert [] == [line for line in done.output.splitlines() if len(line) > 80], words
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
@@ -119,12 +107,6 @@ def test_every_option_is_explained(words: tuple[str, ...]) -> None:
     """No option without a sentence."""
     options = [one for one in ALL[words].params if one.param_type_name == "option" and one.name != "help"]
     assert [] == [option.name for option in options if not option.help]
-
-
-@pytest.mark.parametrize("name", [*SCHEMAS, PRINTED])
-def test_stored_schemas_are_those_of_the_models(name: str) -> None:
-    """`make schema` writes them anew."""
-    assert schema_text(name) == (ROOT / "loop" / "schema" / f"{name}.json").read_text()
 
 
 DEFINITIONS = {
@@ -139,7 +121,7 @@ SHIPPED = [(kind, path) for kind, paths in DEFINITIONS.items() for path in paths
 @pytest.mark.parametrize(("kind", "path"), SHIPPED, ids=lambda value: getattr(value, "name", value))
 def test_bundled_definitions_satisfy_the_schema_they_point_at(kind: str, path: Any) -> None:
     """What an editor checks agrees with what the program checks, and the comment leads to the schema."""
-    schema = json.loads((ROOT / "loop" / "schema" / f"{kind}.json").read_text())
+    schema = json.loads(schema_text(kind))
     jsonschema.Draft7Validator.check_schema(schema)
     data = json.loads(json.dumps(yaml.safe_load(path.read_text()), default=str))
     jsonschema.validate(data, schema, cls=jsonschema.Draft7Validator)
@@ -169,5 +151,5 @@ def test_the_architecture_names_files_that_are_there() -> None:
 @pytest.mark.parametrize("text", ["gpu: history-l4", "ai: history-ai"])
 def test_a_card_of_one_line_satisfies_the_schema_too(text: str) -> None:
     """What a project's own card leaves out is the shipped one's."""
-    schema = json.loads((ROOT / "loop" / "schema" / "rates.json").read_text())
+    schema = json.loads(schema_text("rates"))
     jsonschema.validate(yaml.safe_load(f"format: 1\n{text}"), schema, cls=jsonschema.Draft7Validator)

@@ -82,7 +82,7 @@ def _built(way: Way, scene: Scene) -> Build:
 def forget() -> None:
     """What a process knows, and the next one does not."""
     known_builds.OURS.clear()
-    reads.forget()
+    reads.content_of.cache_clear()
     machine.VERSIONS.clear()
     build.THIS_COMMAND = os.urandom(8).hex()
 

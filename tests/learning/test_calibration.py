@@ -5,7 +5,8 @@ import random
 
 import pytest
 
-from loop.learning.calibration import WIDEST, calibration, in_words, judged, times, widening
+from loop.learning.calibration import calibration, in_words, times
+from loop.learning.prediction import WIDEST, judged, widening
 from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, SessionRow
 from loop.model.plan import Predicted

@@ -1,6 +1,6 @@
 """Sessions beside each other on a page: complete, escaped, and narrow enough."""
 
-from loop.learning import comparison_section as page
+from loop.learning import comparison as page
 from loop.learning.comparison import Comparison, compare
 from loop.report.markdown import Table, columns
 from loop.report.plain import one_line, plain, shortened

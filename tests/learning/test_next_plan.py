@@ -4,8 +4,7 @@ import datetime
 
 import pytest
 
-from loop.learning.next_plan import Idea, benefit, ideas
-from loop.learning.present import Present
+from loop.learning.next_plan import Idea, Present, benefit, ideas
 from loop.learning.statistics import PatternStatistics, of_patterns
 from loop.model.change import KeptChange
 from loop.model.gain import GainOutcome, Promise, Promised

@@ -8,11 +8,11 @@ import subprocess
 import pytest
 
 from loop.base.places import shipped
-from loop.learning.searching import Entry, search
+from loop.learning.searching import search
 
-BASELINE = Entry("baseline-first", ((8.0, "baseline-first Baseline first"), (5.0, "without a measured baseline")))
-LINKING = Entry("linking", ((8.0, "linking Single unit"), (5.0, "undefined symbol: rows_of link error")))
-TUNING = Entry("tuning", ((8.0, "tuning Tuning"), (5.0, "tiles and warps are guessed, not the baseline")))
+BASELINE = ("baseline-first", ((8.0, "baseline-first Baseline first"), (5.0, "without a measured baseline")))
+LINKING = ("linking", ((8.0, "linking Single unit"), (5.0, "undefined symbol: rows_of link error")))
+TUNING = ("tuning", ((8.0, "tuning Tuning"), (5.0, "tiles and warps are guessed, not the baseline")))
 ALL = (TUNING, LINKING, BASELINE)
 
 
@@ -57,11 +57,11 @@ def test_the_pages_script_ranks_alike() -> None:
     chance = random.Random(5)
     vocabulary = ["baseline", "symbol", "undefined", "tiles", "warps", "gate", "drift", "é12", "latency", "cpu"]
     entries = [
-        Entry(str(n), tuple((float(w), " ".join(chance.choices(vocabulary, k=4))) for w in (8, 5, 2)))
+        (str(n), tuple((float(w), " ".join(chance.choices(vocabulary, k=4))) for w in (8, 5, 2)))
         for n in range(40)
     ]
     questions = ["baselin", "undefined symbol", "warp gate", "lat", "é12 the", "nothing fits here", "drif cpu"]
-    rows = [["pattern", one.key, "", "", [list(field) for field in one.fields]] for one in entries]
+    rows = [["pattern", key, "", "", [list(field) for field in fields]] for key, fields in entries]
     program = (
         "const {prepare, search} = require(process.argv[1]);"
         "const [rows, asked] = JSON.parse(require('fs').readFileSync(0));"

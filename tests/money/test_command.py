@@ -1,5 +1,6 @@
 """`loop cost show|rates`: over real session folders, damaged ones among them."""
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from loop.base.screen import Screen
 from loop.model.change import hosts_of
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.record import Opened, Started
+from loop.money.command import show_costs, show_rates
 from loop.store.sessions import SessionFolder
 from tests.makers import make_bill, make_check, make_finished, make_record, make_session_head, make_verify
 from tests.projects import loop, make_project
@@ -31,10 +34,15 @@ def add(name: str, *charges: Charge, **bill: Any) -> SessionFolder:
 
 def shown() -> dict[str, Any]:
     """What `loop cost show --json` says."""
-    done = loop("cost", "show", "--json")
-    assert 0 == done.returncode, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(text(as_json=True)[0])
     return found
+
+
+def text(*, as_json: bool = False) -> tuple[str, str]:
+    """What `loop cost show` prints on stdout and on stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    assert 0 == show_costs(target=None, as_json=as_json, screen=Screen(out, err))
+    return out.getvalue(), err.getvalue()
 
 
 def test_totals_by_resource_with_unknown_ai_as_null() -> None:
@@ -46,9 +54,9 @@ def test_totals_by_resource_with_unknown_ai_as_null() -> None:
     totals = {name: found["totals"][name] for name in ("minutes", "gpu_usd", "ai_usd", "engineer_usd", "usd")}
     assert {"minutes": 1.2, "gpu_usd": 0.0, "ai_usd": None, "engineer_usd": 1.0, "usd": 1.0} == totals
     assert "AI: not measured in 2 of 2 sessions (nobody read a log)" in found["notes"]
-    text = loop("cost", "show").stdout
-    assert "?" in text.splitlines()[1]
-    assert "AI: not measured" in text
+    lines = text()[0].splitlines()
+    assert "?" in lines[1]
+    assert any("AI: not measured" in line for line in lines)
 
 
 def test_what_was_spared_stands_beside_what_was_charged() -> None:
@@ -56,7 +64,7 @@ def test_what_was_spared_stands_beside_what_was_charged() -> None:
     add("a", ENGINEER, savings=(Saving(pattern="p", source="s", minutes=10, usd=4.0),))
     add("b", ENGINEER)
     assert {"minutes": 10.0, "usd": 4.0, "roi": 3.0} == shown()["spared"]
-    assert "spared, as measured here: 10.0 min, $4.00; ROI 3" in loop("cost", "show").stdout
+    assert "spared, as measured here: 10.0 min, $4.00; ROI 3" in text()[0]
 
 
 def test_the_machines_of_jobs_are_charged_whether_a_session_closed_or_not() -> None:
@@ -70,7 +78,6 @@ def test_the_machines_of_jobs_are_charged_whether_a_session_closed_or_not() -> N
     assert ("h100", 1800.0, 1.5) == (host.host, host.seconds, host.usd)
 
 
-@pytest.mark.slow
 def test_a_session_that_never_closed_is_charged_for_its_steps() -> None:
     """Two seconds in the journal of a killed one that was attended, at 50 dollars an hour; that is said."""
     folder = make_session(
@@ -104,15 +111,12 @@ def test_two_folders_with_one_session_count_once() -> None:
     assert [{"folder": "a-copy", "reason": "a copy of session a"}] == found["damaged"]
 
 
-@pytest.mark.slow
 def test_no_sessions_cost_nothing() -> None:
     """And how to make one."""
-    done = loop("cost", "show")
-    assert (0, True) == (done.returncode, "loop run session" in done.stderr)
+    assert "loop run session" in text()[1]
     assert 0.0 == shown()["totals"]["usd"]
 
 
-@pytest.mark.slow
 def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
     """Rows added up by hand."""
     assert 0 == loop("sessions", "import", "history").returncode
@@ -122,7 +126,6 @@ def test_the_recorded_history_to_the_cent_and_the_minute() -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_recorded_session_without_any_cost_is_unknown_not_free(tmp_path: Path) -> None:
     """Not one figure is a zero: neither a resource, nor the sum."""
     (tmp_path / "mine.yaml").write_text(
@@ -132,9 +135,7 @@ def test_a_recorded_session_without_any_cost_is_unknown_not_free(tmp_path: Path)
     found = shown()
     for costs in (found["totals"], *found["rows"]):
         assert {None} == {costs[name] for name in costs if name.endswith("usd")}
-    assert "$" not in loop("cost", "show").stdout
-    listed = json.loads(loop("sessions", "list", "--json").stdout)["sessions"]
-    assert [None, None] == [one["usd"] for one in listed]
+    assert "$" not in text()[0]
 
 
 def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path) -> None:
@@ -144,13 +145,15 @@ def test_rates_are_listed_with_their_age_and_where_they_come_from(tmp_path: Path
         "format: 1\ngpu: mine\nwaiting: engineer\nrates:\n"
         "  - {name: mine, resource: gpu, usd_per_hour: 1.25, source: my invoice, as_of: 2020-02-29}\n"
     )
-    found = json.loads(loop("cost", "rates", "--json", "--target", str(folder)).stdout)
-    (mine,) = (rate for rate in found["rates"] if rate["name"] == "mine")
+    printed = {as_json: io.StringIO() for as_json in (True, False)}
+    for as_json, out in printed.items():
+        show_rates(target=folder, as_json=as_json, screen=Screen(out, io.StringIO()))
+    (mine,) = (rate for rate in json.loads(printed[True].getvalue())["rates"] if rate["name"] == "mine")
     assert (1.25, True, True, "my invoice") == tuple(
         mine[key] for key in ("usd_per_hour", "old", "charged_at", "source")
     )
     assert mine["age_days"] > 2000
-    text = loop("cost", "rates", "--target", str(folder)).stdout
-    assert "mine *" in text
-    assert "my invoice" in text
-    assert all(len(line) <= 80 for line in text.splitlines())
+    lines = printed[False].getvalue().splitlines()
+    assert [] != [line for line in lines if "mine *" in line]
+    assert [] != [line for line in lines if "my invoice" in line]
+    assert all(len(line) <= 80 for line in lines)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from loop.learning.next_plan import Idea, ideas
-from loop.learning.present import ALL_JUDGED, Present
+from loop.learning.next_plan import ALL_JUDGED, Idea, Present, ideas
 from loop.learning.statistics import of_patterns
 from loop.model.index import SessionRow
 from loop.model.measurement import VariantChecks
