@@ -162,9 +162,26 @@ class Child:
         self.tag = f"{name_of(os.getpid())}:{uuid.uuid4().hex}"
         self.output, self.errors = Capped(), Capped()
         self.started = time.monotonic()
+        self.process = self._start(cwd, env, stdin, pass_fds, first or die_with_parent)
+        STARTED.add(self.process.pid)
+        self._selector = selectors.DefaultSelector()
+        for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._selector.register(stream, selectors.EVENT_READ, kept)
+
+    def _start(
+        self,
+        cwd: Path | None,
+        env: Mapping[str, str] | None,
+        stdin: int | None,
+        pass_fds: Sequence[int],
+        first: Callable[[], None],
+    ) -> Process:
+        """The process. `loop.workers.nursery.Forked` has another process fork it."""
         adopt_orphans()
         try:
-            self.process: Process = subprocess.Popen(
+            return subprocess.Popen(
                 self.command,
                 cwd=cwd,
                 env={**environment(env), TAG: self.tag},
@@ -173,19 +190,13 @@ class Child:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
-                preexec_fn=first or die_with_parent,
+                preexec_fn=first,
             )
         except OSError as error:
             gone = cwd is not None and not cwd.is_dir()
             where = f" in {cwd}" if gone else ""
             hint = "make the folder" if gone else f"check that `{self.command[0]}` is installed and on the PATH"
             raise CannotStart(f"cannot start {self.command[0]}{where}: {error.strerror or error}", hint) from error
-        STARTED.add(self.process.pid)
-        self._selector = selectors.DefaultSelector()
-        for stream, kept in ((self.process.stdout, self.output), (self.process.stderr, self.errors)):
-            assert stream is not None
-            os.set_blocking(stream.fileno(), False)
-            self._selector.register(stream, selectors.EVENT_READ, kept)
 
     def __enter__(self) -> "Child":
         return self

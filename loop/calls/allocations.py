@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from loop.calls.guards import HIGH, Surroundings, draw, zone_bytes
+from loop.calls.memory import HIGH, Surroundings, draw, zone_bytes
 from loop.calls.tensors import extent
 
 FACTORIES = {
@@ -67,11 +67,11 @@ class _Guarded:
 
 
 class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it lasts, tensors that are made stand between zones."""
+    """While it lasts, new tensors stand between zones."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.made: list[_Guarded] = []
+        self.allocated: list[_Guarded] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -103,28 +103,24 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for place, data in zip((0, zone + size), zones.renew(draw(HIGH)), strict=True):
             block[place : place + zone].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         tensor = inside(block, zone, size).view(result.dtype).as_strided(shape, strides).copy_(result)
-        self.made.append(_Guarded(shape, tensor.data_ptr(), block, zones))
+        self.allocated.append(_Guarded(shape, tensor.data_ptr(), block, zones))
         return tensor
 
 
 def stray_writes(call: Callable[[], Any]) -> list[str]:
-    """What one call writes outside of tensors that it made, a sentence each.
-
-    Nothing is said of a call that does not work this way.
-    """
+    """What one call writes outside of tensors that it made, a sentence each; nothing where it fails this way."""
     mode = GuardedAllocations()
     try:
         with mode:
             result = call()
     except Exception:
         return []
-    if any(one.block.is_cuda for one in mode.made):
+    if any(tensor.block.is_cuda for tensor in mode.allocated):
         torch.cuda.synchronize()
-    found = [(one, stray) for one in mode.made if (stray := one.stray)]
-    return [f"writes outside {_name(one, result)}: {stray}" for one, stray in found]
-
-
-def _name(one: _Guarded, result: Any) -> str:
-    if type(result) is Tensor and result.data_ptr() == one.address:
-        return "its output"
-    return f"a tensor {list(one.shape)} that it allocated"
+    sentences = []
+    for tensor in mode.allocated:
+        if stray := tensor.stray:
+            is_output = type(result) is Tensor and result.data_ptr() == tensor.address
+            name = "its output" if is_output else f"a tensor {list(tensor.shape)} that it allocated"
+            sentences.append(f"writes outside {name}: {stray}")
+    return sentences

@@ -15,23 +15,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loop.calls.call import Call, TensorFile
-from loop.calls.control import CONTROL_BYTES, MAX_OFFSETS
-from loop.calls.guards import differing, said_bytes
+from loop.calls.memory import count_bytes, differing
+from loop.calls.orders import CONTROL_BYTES, MAX_OFFSETS
 from loop.calls.tensors import POISON
-from loop.model.dtypes import ITEM_SIZES
 
 ALIGNMENT = 256
 GUARD_BYTES = 4096
 """Random bytes before and after each tensor, which have to be there afterwards."""
 RANDOM_BYTES = 1 << 17
-"""So many random bytes fill all gaps between tensors, each beginning somewhere among them."""
+"""One row of random bytes fills all gaps between tensors, each gap from another place on."""
 MOST_CALLS = 256
 """Calls of a sample at most."""
 SLOTS_BYTES = 4 << 20
 """Memory that the outputs of a sample may take together; a single one may take more."""
 HUGE_BYTES = 128 << 20
 """From this size on large pages save more than they take."""
-POISONED = {item: bytes([POISON]) * item for item in ITEM_SIZES.values()}
 
 
 class Values:
@@ -41,13 +39,13 @@ class Values:
         self.data = data
         self._twice: ctypes.Array[ctypes.c_char] | None = None
 
-    def write(self, place: int, count: int) -> None:
-        """Write the values to an address, rotated by `count` bytes, round the end."""
+    def write(self, address: int, count: int) -> None:
+        """Write the values to an address, rotated by `count` bytes."""
         if not self.data:
             return
         if self._twice is None:
             self._twice = ctypes.create_string_buffer(self.data + self.data, 2 * len(self.data))
-        ctypes.memmove(place, ctypes.addressof(self._twice) + count, len(self.data))
+        ctypes.memmove(address, ctypes.addressof(self._twice) + count, len(self.data))
 
 
 @dataclass
@@ -86,9 +84,9 @@ class Arena:
     updated: frozenset[int] = frozenset()
     """Numbers of the inputs that a call changes in place."""
     _spoilt: list[tuple[int, bytes]] = field(default_factory=list)
-    """Where elements of inputs are others until the very order, and what they will be."""
+    """Places of inputs whose elements are others until the very order, and their true bytes."""
     _names: list[str] = field(default_factory=lambda: ["", ""])
-    """What each tensor is, in the order of memory, between nothing and nothing."""
+    """Names of the tensors in the order of memory, with an empty one at either end."""
 
     def __post_init__(self) -> None:
         os.ftruncate(self.handle, self.size)
@@ -111,24 +109,21 @@ class Arena:
 
     def lay_out(self, call: Call, values: Sequence[Values], most: int = MOST_CALLS) -> None:
         """Make room for a call's inputs, which have these values, and for the outputs of `most` calls at most."""
-        item = ITEM_SIZES[call.output.dtype]
-        self.slot_bytes = call.output.elements * item
+        self.slot_bytes = call.output.size
         self.updated = call.updated
         count = min(
             most, MOST_CALLS, MAX_OFFSETS // max(len(call.inputs), 1), SLOTS_BYTES // max(self.slot_bytes, 1)
         )
-        place, zones, self.pools, self.slots = CONTROL_BYTES, [], [], []
-        self._names = ["", *(f"input {one.name}" for one in call.inputs)]
-        for tensor, one in zip(call.inputs, values, strict=True):
-            begin, place = _after(place, len(one.data))
-            zones.append((begin, len(one.data)))
-            self.pools.append(Pool(tensor, one, begin))
-        for _ in range(max(count, 1)):
-            begin, place = _after(place, self.slot_bytes)
-            zones.append((begin, self.slot_bytes))
-            self.slots.append(begin)
-        self._names += ["output"] * len(self.slots) + [""]
-        self._resize(place + GUARD_BYTES)
+        end, zones = CONTROL_BYTES, list[tuple[int, int]]()
+        for size in [*(len(data.data) for data in values), *[self.slot_bytes] * max(count, 1)]:
+            begin = -(-(end + GUARD_BYTES) // ALIGNMENT) * ALIGNMENT
+            zones.append((begin, size))
+            end = begin + size
+        begins = [begin for begin, _ in zones]
+        self.pools = [Pool(*pool) for pool in zip(call.inputs, values, begins, strict=False)]
+        self.slots = begins[len(values) :]
+        self._names = ["", *(f"input {tensor.name}" for tensor in call.inputs), *["output"] * len(self.slots), ""]
+        self._resize(end + GUARD_BYTES)
         self._guard(zones)
         for pool in self.pools:
             pool.write(self.base, 0)
@@ -161,15 +156,15 @@ class Arena:
         for slot in self.slots[:count]:
             ctypes.memset(self.base + slot, POISON, self.slot_bytes)
 
-    def spoil(self, pool: int, element: int, mask: int) -> None:
-        """Make an element of an input another one, until `mend`: a NaN, or where there is a mask by its bits."""
-        one = self.pools[pool]
-        item = ITEM_SIZES[one.tensor.dtype]
-        at = one.offset + element * item
+    def spoil(self, number: int, element: int, mask: int) -> None:
+        """Change an element of an input until `mend`: flip the bits of `mask`, or make it NaN where that is 0."""
+        pool = self.pools[number]
+        item = pool.tensor.item
+        at = pool.offset + element * item
         true = self.memory[at : at + item]
         self._spoilt.append((at, true))
-        other = (int.from_bytes(true, "little") ^ mask).to_bytes(item, "little") if mask else POISONED[item]
-        self.memory[at : at + item] = other
+        flipped = (int.from_bytes(true, "little") ^ mask).to_bytes(item, "little")
+        self.memory[at : at + item] = flipped if mask else bytes([POISON]) * item
 
     def mend(self) -> None:
         """Give spoilt elements their values again."""
@@ -187,7 +182,7 @@ class Arena:
         return self.memory[self.slots[number] : self.slots[number] + self.slot_bytes]
 
     def poisoned(self, count: int) -> bool:
-        """Whether the output of one of so many calls is poison from end to end: nobody wrote it."""
+        """Whether the output of one of the first calls is still poison from end to end: nobody wrote it."""
         whole = bytes([POISON]) * self.slot_bytes
         return bool(whole) and any(self.output(number) == whole for number in range(count))
 
@@ -199,8 +194,8 @@ class Arena:
     def strays(self) -> list[str]:
         """What was written outside the tensors, a sentence for each gap between two of them."""
         gaps = zip(self._guards.items(), itertools.pairwise(self._names), strict=True)
-        found = [stray(self.memory[at : at + len(zone)], zone, *beside) for (at, zone), beside in gaps]
-        return list(dict.fromkeys(filter(None, found)))
+        sentences = [stray(self.memory[at : at + len(zone)], zone, *beside) for (at, zone), beside in gaps]
+        return list(dict.fromkeys(filter(None, sentences)))
 
     def close(self) -> None:
         """Give everything back."""
@@ -209,25 +204,19 @@ class Arena:
 
 
 def stray(now: bytes, zone: bytes, before: str, after: str) -> str:
-    """What was written into the gap between two tensors, said of the nearer one; empty when nothing was."""
+    """A sentence on a write into the gap between two tensors, about the nearer one; empty when there was none."""
     if now == zone:
         return ""
     places = differing(now, zone)
-    behind = before and (not after or places[0] <= len(zone) - 1 - places[-1])
-    where = f"{before}: {said_bytes(places)} after its end" if behind else f"{after}: {said_bytes(places)} before"
-    return f"writes outside its {where}" + ("" if behind else " its beginning")
-
-
-def _after(place: int, size: int) -> tuple[int, int]:
-    """Where a tensor begins after a guard, and where it ends."""
-    begin = -(-(place + GUARD_BYTES) // ALIGNMENT) * ALIGNMENT
-    return begin, begin + size
+    if before and (not after or places[0] <= len(zone) - 1 - places[-1]):
+        return f"writes outside its {before}: {count_bytes(places)} after its end"
+    return f"writes outside its {after}: {count_bytes(places)} before its beginning"
 
 
 def new_file() -> int:
-    """A file that has no name: it is gone with the last process that holds it. It only grows.
+    """The descriptor of a file without a name: it is gone with the last process that holds it. It only grows.
 
-    A worker that made it shorter would end us: who reads behind the end of a file is killed.
+    A worker that made it shorter would end us: who reads behind the end of a mapped file is killed.
     """
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("loop-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

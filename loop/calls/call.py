@@ -4,23 +4,69 @@ import ctypes
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Self, dataclass_transform
 
-from loop.calls.plain import Plain
-from loop.calls.tensors import DTYPES, LoopTensor, byte_size, describe, strides_of
+from loop.calls.tensors import DTYPES, LoopTensor, describe, strides_of
+from loop.model.causes import Cause
 from loop.model.dtypes import Device, Dtype
 
 Value = bool | int | float | str | None
 STEP_BYTES = {"cuda": 256, "cpu": 64}
-"""Windows into a tensor's file begin at multiples of this: as aligned as memory that CUDA hands out, or as a
-line of a processor's cache."""
+"""Windows into a tensor's file begin at multiples of this: the alignment of CUDA allocations, or a cache line."""
+LATE_S = 20e-3
+"""Work that goes on for longer after the stream is done was not all on the stream. Shorter work shows in the
+output, which is read before: the host's clock cannot tell it from an interruption."""
+
+
+class Refused(Exception):
+    """The variant cannot do this call, or did it wrong: a finding, not a bug of loop."""
+
+    def __init__(self, message: str, cause: Cause = "unusable", code: str = "", seed: int | None = None) -> None:
+        """`code`: the variant's own error number; `seed`: the emulator's seed that gives the fault again."""
+        super().__init__(message)
+        self.cause, self.code, self.seed = cause, code, seed
+
+
+def refuse_late(seconds: float) -> None:
+    """Raise Refused where other streams worked for that long after the call's own stream was done."""
+    if seconds > LATE_S:
+        raise Refused(
+            f"work went on for {seconds * 1e3:.0f} ms on another stream after its own was done", "left work"
+        )
+
+
+@dataclass_transform(frozen_default=True)
+class Plain:
+    """An immutable value with the fields that its class annotates, in that order.
+
+    Importing the standard library's dataclasses, and making each of them, costs a worker some milliseconds of the
+    few in which it starts.
+    """
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        kind = type(self)
+        given = {**dict(zip(kind.__annotations__, values, strict=False)), **named}
+        fields = {name: given[name] if name in given else getattr(kind, name) for name in kind.__annotations__}
+        if given.keys() - fields.keys() or len(values) > len(fields):
+            raise TypeError(f"{kind.__name__} has no such fields: {given}")
+        self.__dict__.update(fields)
+
+    def but(self, **changes: Any) -> Self:
+        """The same with changes."""
+        return type(self)(**{**vars(self), **changes})
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 class TensorFile(Plain):
     """A contiguous tensor in a file, C order.
 
-    With `room`, the file holds that many elements more, and any window of the tensor's size is as good as any
-    other: timed calls take a window each, so that none sees the values of the one before.
+    With `room`, the file holds that many more elements. Any window of the tensor's size is then valid input: each
+    timed call takes another window, so no call sees the values of the call before.
     """
 
     name: str
@@ -29,12 +75,12 @@ class TensorFile(Plain):
     dtype: Dtype
     room: int = 0
     offset: int = 0
-    """Where the window begins whose answer the judge knows, in elements."""
+    """First element of the window whose answer the judge knows."""
     same: int = -1
     """An axis along which all values are the same, which may have a stride of 0; -1: none."""
 
     def strides(self, layout: str) -> tuple[int, ...]:
-        """Its strides in elements, where it is laid out so."""
+        """Strides in elements under a layout."""
         return strides_of(self.shape, layout, self.same)
 
     @property
@@ -50,11 +96,11 @@ class TensorFile(Plain):
     @property
     def size(self) -> int:
         """Bytes of the tensor."""
-        return byte_size(self.shape, self.dtype)
+        return self.elements * self.item
 
     @property
     def pool_size(self) -> int:
-        """Bytes of its file: of the tensor and of its room."""
+        """Bytes of its file: of the tensor and its room."""
         return self.size + self.room * self.item
 
 
@@ -64,26 +110,26 @@ class Call(Plain):
     key: str
     """Name of the workload, and the seed."""
     dtype: Dtype
-    """The workload's element type: whose tolerance counts, and which tensors have that are given no other."""
+    """The workload's element type. Its tolerance counts, and tensors without a type of their own have it."""
     inputs: tuple[TensorFile, ...]
     output: TensorFile
-    """The output; of several a block of bytes that holds all of them."""
+    """The output. Several outputs stand in one block of bytes, which this describes."""
     attributes: dict[str, Value]
     """By name, for Python variants."""
     numbers: tuple[float | None, ...]
-    """In signature order, for C: None stands for NaN."""
+    """Attributes in signature order, for C: None stands for NaN."""
     parts: tuple[TensorFile, ...] = ()
-    """Outputs in the block: `offset` is the byte where each begins there. Empty where `output` is the only one."""
+    """Outputs in the block; `offset` is the byte where each begins. Empty where `output` is the only one."""
     updates: tuple[int, ...] = ()
     """For each part the number of the input that is changed in place, or -1. Empty where there is none."""
     structure: str = ""
     """File of what the function is given, with places for the tensors; empty: the inputs one by one."""
     structure_digest: str = ""
-    """Of that file's content, as the judge wrote it: whoever reads anything else would run it."""
+    """Digest of that file as the judge wrote it. Unpickling any other content would run it."""
     draws: int = 1
-    """Sets of values in the files of inputs: windows are one of these in all inputs at once."""
+    """Sets of values in the files of inputs: a window is one of these sets in all inputs at once."""
     seed: int = 0
-    """What stands before each constructor, where functions are classes."""
+    """Seed before each constructor, where functions are classes."""
 
     @property
     def outputs(self) -> tuple[TensorFile, ...]:
@@ -98,51 +144,53 @@ class Call(Plain):
     @property
     def written(self) -> tuple[TensorFile, ...]:
         """Outputs that are not inputs changed in place."""
-        return tuple(one for n, one in enumerate(self.outputs) if not self.updates or self.updates[n] < 0)
+        return tuple(part for n, part in enumerate(self.outputs) if not self.updates or self.updates[n] < 0)
 
     def clean(self, block: bytes) -> bytes:
         """The block of outputs with zeros between them: nobody has to write there."""
         if not self.parts:
             return block
         cleaned = bytearray(self.output.size)
-        for one in self.parts:
-            cleaned[one.offset : one.offset + one.size] = block[one.offset : one.offset + one.size]
+        for part in self.parts:
+            cleaned[part.offset : part.offset + part.size] = block[part.offset : part.offset + part.size]
         return bytes(cleaned)
 
     def strays_between(self, before: bytes, after: bytes) -> str:
-        """What a call wrote between its outputs, in words; empty when nothing."""
-        for one, following in itertools.pairwise(self.parts):
-            end = one.offset + one.size
+        """A sentence on what a call wrote between its outputs; empty when it wrote nothing."""
+        for part, following in itertools.pairwise(self.parts):
+            end = part.offset + part.size
             if before and before[end : following.offset] != after[end : following.offset]:
-                return f"writes outside its outputs: between {one.name} and {following.name}"
+                return f"writes outside its outputs: between {part.name} and {following.name}"
         return ""
 
     def with_updates(self, block: bytes, read: Callable[[int], bytes]) -> bytes:
-        """The block with what stands in the inputs that are changed in place, each as `read` gives it."""
+        """The block of outputs with the inputs that were changed in place; `read` gives an input's bytes."""
         if not self.updates:
             return block
         filled = bytearray(block)
-        for one, number in zip(self.parts, self.updates, strict=True):
+        for part, number in zip(self.parts, self.updates, strict=True):
             if number >= 0:
-                filled[one.offset : one.offset + one.size] = read(number)
+                filled[part.offset : part.offset + part.size] = read(number)
         return bytes(filled)
 
     @property
     def offsets(self) -> list[int]:
-        """The windows of the inputs whose answer the judge knows."""
+        """The windows of the inputs whose answer the judge knows, in elements."""
         return [tensor.offset for tensor in self.inputs]
 
     def c_inputs(self, addresses: Sequence[int], layout: str = "contiguous") -> Any:
         """Its inputs at these addresses, as the C interface takes them."""
-        placed = zip(addresses, self.inputs, strict=True)
-        described = [describe(at, one.shape, one.strides(layout), one.dtype) for at, one in placed]
+        described = [
+            describe(address, tensor.shape, tensor.strides(layout), tensor.dtype)
+            for address, tensor in zip(addresses, self.inputs, strict=True)
+        ]
         return (LoopTensor * len(described))(*described)
 
     def c_output(self, address: int) -> Any:
         """Its outputs in a block at an address, as the C interface takes them."""
         described = [
-            describe(address + one.offset, one.shape, strides_of(one.shape, "contiguous"), one.dtype)
-            for one in self.written
+            describe(address + part.offset, part.shape, strides_of(part.shape, "contiguous"), part.dtype)
+            for part in self.written
         ]
         return (LoopTensor * max(len(described), 1))(*described)
 
@@ -152,12 +200,12 @@ class Call(Plain):
         return (ctypes.c_double * max(len(numbers), 1))(*numbers)
 
     def at_start(self) -> "Call":
-        """The same call on first windows: it tells nothing of the values whose answer is known."""
+        """The same call on the first windows. It says nothing about the values whose answer is known."""
         return self.but(inputs=tuple(tensor.but(offset=0) for tensor in self.inputs))
 
 
 class LibraryTerms(Plain):
-    """A compiled variant, as what loads it has to know it."""
+    """A compiled variant, as the worker that loads it needs it."""
 
     device: Device
     entry: str
@@ -171,15 +219,15 @@ class FunctionTerms(Plain):
     python: str
     """A bundled function's name, or `module:function`."""
     is_class: bool = False
-    """Whether it names a class, of which one is made and called."""
+    """Whether it names a class: an instance is made and called."""
     arguments: str = ""
     """The function that gives the constructor's arguments; empty: none."""
     is_free: bool = False
-    """Whether calls may change what the class holds."""
+    """Whether calls may change what the instance holds."""
     passed: bool = False
-    """Whether its outputs are passed to it, after its inputs."""
+    """Whether the caller passes outputs, after the inputs."""
     folder: str = ""
-    """Where its module and what that imports is looked for first: a copy of its files."""
+    """A copy of its files: modules are looked for here first."""
 
 
 class CommandTerms(Plain):
@@ -192,6 +240,8 @@ class CommandTerms(Plain):
 
 Terms = LibraryTerms | FunctionTerms | CommandTerms
 """What a worker can be asked to load."""
+APART = 256
+"""Outputs in a block begin at multiples of this, with at least that many bytes between two."""
 
 
 def step_of(dtype: Dtype, device: Device) -> int:
@@ -199,17 +249,13 @@ def step_of(dtype: Dtype, device: Device) -> int:
     return STEP_BYTES[device] // DTYPES[dtype][1]
 
 
-APART = 256
-"""Outputs in a block begin at multiples of this, with at least so many bytes between two."""
-
-
 def in_a_block(outputs: Iterable[TensorFile], path: str) -> tuple[TensorFile, tuple[TensorFile, ...]]:
-    """Several outputs as one block of bytes in a file, and where each lies there."""
+    """Several outputs as one block of bytes in a file, and the outputs with their offsets there."""
     parts, end = [], 0
-    for one in outputs:
+    for output in outputs:
         begin = end and (-(-end // APART) + 1) * APART
-        parts.append(one.but(path=path, offset=begin))
-        end = begin + one.size
+        parts.append(output.but(path=path, offset=begin))
+        end = begin + output.size
     return TensorFile("outputs", path, (end,), "uint8"), tuple(parts)
 
 

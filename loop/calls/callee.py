@@ -1,7 +1,8 @@
-"""What a call of a Python function is: the function, or one of its class, and how tensors get in and out.
+"""What a call of a Python function is: the function, or an instance of its class, and how tensors get in and out.
 
-What it is given and gives is taken apart into tensors and the rest: tuples, dicts, modules, anything. The rest is
-pickled with a place for each tensor. So a worker puts the same structure together around tensors of ours.
+Arguments and results may be any structure: tuples, dicts, modules. A structure is taken apart into its tensors and
+the rest. The rest is pickled with a number in place of each tensor, so a worker can put the same structure
+together around tensors of its own.
 """
 
 import hashlib
@@ -17,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from loop.calls.call import Call, FunctionTerms, TensorFile
-from loop.calls.refusal import Refused
-from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, bytes_of, import_file, made
+from loop.calls.call import Call, FunctionTerms, Refused, TensorFile
+from loop.calls.torch_side import TORCH_DTYPES, Function, bits_of, bytes_of, import_file, instance_of
 
 HASHED = 1 << 20
 """Words that are hashed at a time."""
+WHOLE_NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class _Pickler(pickle.Pickler):
         self.numbers: dict[int, int] = {}
 
     def persistent_id(self, obj: Any) -> Any:
-        """The number of a tensor, and whether it is a parameter of a module; None for anything else."""
+        """Whether a tensor is a parameter of a module, and its number; None for anything else."""
         if not isinstance(obj, Tensor):
             return None
         if type(obj) not in (Tensor, torch.nn.Parameter):
@@ -83,19 +84,24 @@ def take_apart(value: Any) -> Apart:
         pickler.dump(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise Refused(f"cannot pass {type(value).__name__} to another process: {error}") from error
-    found = [names.get(id(tensor), f"tensor {n}") for n, tensor in enumerate(pickler.tensors)]
-    return Apart(file.getvalue(), tuple(found), tuple(tensor.detach() for tensor in pickler.tensors))
+    paths = tuple(names.get(id(tensor), f"tensor {n}") for n, tensor in enumerate(pickler.tensors))
+    return Apart(file.getvalue(), paths, tuple(tensor.detach() for tensor in pickler.tensors))
+
+
+def put_together(rest: bytes, tensors: Sequence[Tensor]) -> Any:
+    """The structure around other tensors."""
+    return _Unpickler(rest, tensors).load()
 
 
 def structure_digest(rest: bytes) -> str:
-    """What tells the rest of a structure from any other."""
+    """A digest of the rest of a structure."""
     return hashlib.blake2b(rest).hexdigest()
 
 
 def structure_of(call: Call) -> bytes:
     """The rest of what a call's function is given; empty where that is the tensors one by one.
 
-    Raises Refused unless it is what the judge wrote: a candidate could change the file, and reading it runs it.
+    Raises Refused unless it is what the judge wrote: unpickling a file that a candidate changed would run it.
     """
     if not call.structure:
         return b""
@@ -108,11 +114,6 @@ def structure_of(call: Call) -> bytes:
     return rest
 
 
-def put_together(rest: bytes, tensors: Sequence[Tensor]) -> Any:
-    """The structure around other tensors."""
-    return _Unpickler(rest, tensors).load()
-
-
 def _named(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
     """Every tensor of a structure with the path to it, the outermost first."""
     if isinstance(value, Tensor):
@@ -121,13 +122,13 @@ def _named(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
         for name, tensor in (*value.named_parameters(), *value.named_buffers()):
             yield _below(path, name), tensor
     else:
-        for name, one in _items(value):
-            yield from _named(one, _below(path, name))
+        for name, item in _items(value):
+            yield from _named(item, _below(path, name))
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        yield from ((str(name), one) for name, one in value.items())
+        yield from ((str(name), item) for name, item in value.items())
     elif isinstance(value, list | tuple):
         names = getattr(value, "_fields", None) or map(str, range(len(value)))
         yield from zip(names, value, strict=True)
@@ -139,22 +140,20 @@ def _below(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def outputs_of(result: Any) -> dict[str, Tensor]:
-    """The tensors that a function gave, by their paths; a number counts as one without dimensions.
+def outputs_of(result: Any, path: str = "") -> dict[str, Any]:
+    """The tensors that a function returned, by their paths; a number counts as one without dimensions.
 
-    Raises Refused for anything else, such as a tensor of another class: it could compute itself later.
+    Anything else is kept as it is, such as a tensor of another class: it could compute itself later.
     """
-    return dict(_outputs(result, ""))
-
-
-def _outputs(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, bool | int | float):
-        yield path or "output", torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-    elif value is None or isinstance(value, Mapping | list | tuple) or hasattr(value, "__dataclass_fields__"):
-        for name, one in _items(value):
-            yield from _outputs(one, _below(path, name))
-    else:
-        yield path or "output", value
+    if isinstance(result, bool | int | float):
+        dtype = torch.float64 if isinstance(result, float) else None
+        return {path or "output": torch.tensor(result, dtype=dtype)}
+    outputs: dict[str, Any] = {}
+    if result is None or isinstance(result, Mapping | list | tuple) or hasattr(result, "__dataclass_fields__"):
+        for name, item in _items(result):
+            outputs |= outputs_of(item, _below(path, name))
+        return outputs
+    return {path or "output": result}
 
 
 class Callee:
@@ -169,10 +168,12 @@ class Callee:
         device: str,
         *,
         watched: bool = True,
-        make: Callable[[Any, Any, int], Any] = made,
+        make: Callable[[Any, Any, int], Any] = instance_of,
     ) -> None:
-        """`arguments` gives those of the constructor, where `function` is a class. `watched`: whether what the
-        module holds is compared afterwards. `make`: makes one of the class."""
+        """`arguments` gives those of the constructor, where `function` is a class; `make` makes the instance.
+
+        `watched`: whether what the module holds is compared afterwards.
+        """
         self.function, self.terms, self.call = function, terms, call
         self.rest = structure_of(call)
         self.module: torch.nn.Module | None = None
@@ -184,9 +185,9 @@ class Callee:
         """Digests of what the module holds; or that itself, where calls may change it."""
 
     def _state(self) -> dict[str, Any]:
-        held = self.module.state_dict() if self.module is not None else {}
-        held = {name: one for name, one in held.items() if isinstance(one, Tensor)}  # Beside its extra state.
-        return {name: one.clone() if self.terms.is_free else digest(one) for name, one in held.items()}
+        state = self.module.state_dict() if self.module is not None else {}
+        tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+        return {name: t.clone() if self.terms.is_free else digest(t) for name, t in tensors.items()}
 
     def restore(self) -> None:
         """Let the module hold what it held at first, where calls may change it."""
@@ -195,7 +196,7 @@ class Callee:
 
     @property
     def changed(self) -> list[str]:
-        """What the module holds and must not have changed, by name."""
+        """Names of what the module holds, must not change, and did change."""
         if self.module is None or self.terms.is_free:
             return []
         now = self._state()
@@ -207,43 +208,44 @@ class Callee:
         keywords: dict[str, Any] = {}
         if self.rest:
             positional, keywords = put_together(self.rest, tensors)
-        if keywords and outputs:  # What comes by name is followed by what comes by name.
-            keywords |= dict(zip((one.name for one in self.call.written), outputs, strict=True))
+        if keywords and outputs:  # Where inputs come by name, outputs do, too.
+            keywords |= dict(zip((part.name for part in self.call.written), outputs, strict=True))
             outputs = ()
         return partial(self.function, *positional, *outputs, **keywords, **self.call.attributes)
 
     def outputs(self, result: Any) -> list[Tensor]:
         """The outputs that a call returned; raises Refused unless they are as promised."""
-        wanted = self.call.written
+        expected = self.call.written
         if not self.call.parts:
-            check_result(result, wanted[0].shape, TORCH_DTYPES[wanted[0].dtype])
+            check_result(result, expected[0].shape, TORCH_DTYPES[expected[0].dtype])
             return [result]
-        found = list(outputs_of(result).values())
-        if len(found) != len(wanted):
-            names = ", ".join(one.name for one in wanted) or "nothing"
-            raise Refused(f"wrong result: expected {names}, got {len(found)} tensors", "wrong result")
-        for one, tensor in zip(wanted, found, strict=True):
-            check_result(tensor, one.shape, TORCH_DTYPES[one.dtype], f" of {one.name}")
-        return found
+        tensors = list(outputs_of(result).values())
+        if len(tensors) != len(expected):
+            names = ", ".join(part.name for part in expected) or "nothing"
+            raise Refused(f"wrong result: expected {names}, got {len(tensors)} tensors", "wrong result")
+        for part, tensor in zip(expected, tensors, strict=True):
+            check_result(tensor, part.shape, TORCH_DTYPES[part.dtype], f" of {part.name}")
+        return tensors
 
 
 def digest(tensor: Tensor) -> bytes:
-    """What tells a tensor's values from others: worked out where they lie, for some are gigabytes.
+    """A digest of a tensor's values, worked out where they lie, for some are gigabytes.
 
-    A sum of 32-bit words, each times an odd 64-bit number for its place, tells any change of one word, and of
-    several but for one in 2**32 (universal hashing, Carter and Wegman 1979). Words as wide as the sum will not do:
-    an even number of changed highest bits, as of signs, is nothing in it. It is no match for who picks the values.
+    A sum of 32-bit words, each times an odd 64-bit number for its place. It differs for any change of one word,
+    and for several but in one of 2**32 cases (universal hashing, Carter and Wegman 1979). Words as wide as the sum
+    will not do: an even number of changed highest bits, as of signs, cancels in it. It does not resist chosen
+    values.
     """
     words = bits_of(tensor).reshape(-1).view(torch.uint8)
     words = words.clone() if words.storage_offset() % 4 else words
     whole = words.numel() // 4
     short = words[: whole * 4].view(torch.int32)
     draw, odd = torch.Generator(words.device).manual_seed(HASHED), random.Random(HASHED)
-    drawn = torch.randint(-(2**63), 2**63 - 1, (min(whole, HASHED),), generator=draw, device=words.device) | 1
+    factors = torch.randint(-(2**63), 2**63 - 1, (min(whole, HASHED),), generator=draw, device=words.device) | 1
     total = 0
     for first in range(0, whole, HASHED):
-        some = short[first : first + HASHED]
-        total += int((some * drawn[: some.numel()]).sum()) * (odd.getrandbits(64) | 1)
+        block = short[first : first + HASHED]
+        total += int((block * factors[: block.numel()]).sum()) * (odd.getrandbits(64) | 1)
     return (total % 2**64).to_bytes(8, "little") + words[whole * 4 :].cpu().numpy().tobytes()
 
 
@@ -263,26 +265,23 @@ def in_block(call: Call, tensors: Sequence[Tensor]) -> bytes:
     if not call.parts:
         return bytes_of(tensors[0].detach().cpu())
     block = bytearray(call.output.size)
-    for one, tensor in zip(call.written, tensors, strict=True):
-        block[one.offset : one.offset + one.size] = bytes_of(tensor.detach().cpu())
+    for part, tensor in zip(call.written, tensors, strict=True):
+        block[part.offset : part.offset + part.size] = bytes_of(tensor.detach().cpu())
     return bytes(block)
 
 
-def part_of(block: Tensor, one: TensorFile) -> Tensor:
+def part_of(block: Tensor, part: TensorFile) -> Tensor:
     """An output's part of a block of bytes, as a tensor."""
-    part = block[one.offset : one.offset + one.size]
-    return part.view(TORCH_DTYPES[one.dtype]).reshape(one.shape)
+    data = block[part.offset : part.offset + part.size]
+    return data.view(TORCH_DTYPES[part.dtype]).reshape(part.shape)
 
 
 def spoil(result: Any) -> None:
-    """Make what a function returned other values: NaN, or the least of a whole number."""
-    tensors = [one for one in outputs_of(result).values() if type(one) is Tensor]
+    """Overwrite what a function returned: with NaN, or the least whole number."""
+    tensors = [output for output in outputs_of(result).values() if type(output) is Tensor]
     with torch.inference_mode():
         for tensor in tensors:
             sizes = [size if stride else 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
             least = torch.iinfo(tensor.dtype).min if tensor.dtype in WHOLE_NUMBERS else float("nan")
             if tensor.dtype != torch.bool:
                 tensor.as_strided(sizes, tensor.stride()).fill_(least)
-
-
-WHOLE_NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)

@@ -1,4 +1,5 @@
-"""A program that is told of a call by its arguments, its environment and a file, and may time itself."""
+"""A program of its own: it learns of a call from its arguments, its environment and a file, and may time
+itself."""
 
 import json
 import os
@@ -10,25 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.linux import unbound_memory
-from loop.calls.call import Call, CommandTerms, TensorFile
-from loop.calls.guarded import Unguarded
-from loop.calls.prepared import Prepared, Run
-from loop.calls.refusal import Refused
+from loop.calls.call import Call, CommandTerms, Refused, TensorFile
+from loop.calls.invocation import Places, Prepared, Run, Stage
+from loop.calls.memory import Unguarded
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{(\w+)\}")
 """A value of the call in a word of the command, as in `{N}`; `${N}` is a shell's."""
-
-TOLD = ("key", "dtype", "attributes", "numbers")
-"""Fields of a call that a program is told, besides its tensors."""
-
+CALL_FIELDS = ("key", "dtype", "attributes", "numbers")
+"""Fields of a call in the file that describes it, besides its tensors."""
 LONGEST = 120
 """Characters of a program's output that a message repeats."""
 CLOCKS_DIFFER = 1.1
-"""A program's clock may run so much quicker than ours."""
+"""How much quicker than ours a program's clock may run."""
 
 
 class External:
-    """A program that is told of a call."""
+    """A program that computes calls."""
+
+    device = "cpu"
 
     def __init__(self, terms: CommandTerms, folder: str) -> None:
         self.terms, self.folder = terms, folder
@@ -36,6 +36,10 @@ class External:
     def prepare(self, call: Call, layout: str = "contiguous") -> "ExternalCall":
         """Write the file that describes the call; files have one layout."""
         return ExternalCall(self, call)
+
+    def stage(self, places: Places, call: Call, slow: float) -> "ProgramStage":
+        """Take a call's place in the shared memory."""
+        return ProgramStage(self.prepare(call), places)
 
 
 class ExternalCall(Prepared):
@@ -47,49 +51,49 @@ class ExternalCall(Prepared):
         super().__init__(call, Unguarded())
         self.variant = variant
         self.seconds: float | None = None
-        """What it said of its last run."""
+        """What the program stated about its last run."""
         self.refill(call)
 
     def refill(self, call: Call) -> None:
         """Describe the call in the file that the program reads; its inputs are files of their own."""
         self.call, self.path = call, Path(call.output.path)
-        self.description = self.path.with_suffix(".call.json")
+        description = self.path.with_suffix(".call.json")
         self.inputs = {tensor.name: self.path.with_suffix(f".{tensor.name}.bin") for tensor in call.inputs}
-        self.before = {tensor.name: own_values(tensor) for tensor in call.inputs}
-        for name, path in self.inputs.items():
-            path.write_bytes(self.before[name])
-        inputs = [told_of(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
-        self.files = {one.name: self.path.with_suffix(f".{one.name}.out") for one in call.parts}
-        told = {name: getattr(call, name) for name in TOLD}
-        told |= {"inputs": inputs, "output": told_of(call.output, self.path)}
+        self.before = {}
+        for tensor in call.inputs:
+            begin = tensor.offset * tensor.item
+            data = Path(tensor.path).read_bytes()[begin : begin + tensor.size]
+            self.before[tensor.name] = data
+            self.inputs[tensor.name].write_bytes(data)
+        self.files = {part.name: self.path.with_suffix(f".{part.name}.out") for part in call.parts}
+        fields: dict[str, Any] = {name: getattr(call, name) for name in CALL_FIELDS}
+        fields["inputs"] = [described_file(tensor, self.inputs[tensor.name]) for tensor in call.inputs]
+        fields["output"] = described_file(call.output, self.path)
         if call.parts:
-            told["parts"] = [told_of(one, self.files[one.name]) for one in call.written]
-        self.description.write_text(json.dumps(told))
+            fields["parts"] = [described_file(part, self.files[part.name]) for part in call.written]
+        description.write_text(json.dumps(fields))
         values, paths = self._values(), {**self.inputs, call.output.name: self.path, **self.files}
         words = {**paths, **values}
         self.command = [
-            PLACEHOLDER.sub(lambda found: str(words.get(found[1], found[0])), word)
+            PLACEHOLDER.sub(lambda match: str(words.get(match[1], match[0])), word)
             for word in self.variant.terms.run
         ]
         self.environment = {f"LOOP_{name}": value for name, value in values.items()}
         self.environment |= {f"LOOP_PATH_{name}": str(path) for name, path in paths.items()}
-        self.environment["LOOP_CALL"] = str(self.description)
+        self.environment["LOOP_CALL"] = str(description)
 
     def _values(self) -> dict[str, str]:
         """Sizes and attributes of the call, and its element type, as words: true is 1."""
-        shapes = self.variant.terms.shapes
-        tensors = (*self.call.inputs, *self.call.outputs)
-        sizes = {
-            name: str(size)
-            for one in tensors
-            for name, size in zip(shapes.get(one.name, "").split(), one.shape, strict=False)
-        }
-        given = {name: "" if value is None else value for name, value in self.call.attributes.items()}
-        attributes = {name: str(int(one) if isinstance(one, bool) else one) for name, one in given.items()}
-        return {**sizes, **attributes, "dtype": self.call.dtype}
+        shapes, values = self.variant.terms.shapes, dict[str, str]()
+        for tensor in (*self.call.inputs, *self.call.outputs):
+            values |= zip(shapes.get(tensor.name, "").split(), map(str, tensor.shape), strict=False)
+        for name, value in self.call.attributes.items():
+            value = "" if value is None else value
+            values[name] = str(int(value) if isinstance(value, bool) else value)
+        return {**values, "dtype": self.call.dtype}
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The program, as something to run."""
+        """The program, as a function."""
         return self.run
 
     def run(self) -> None:
@@ -118,16 +122,16 @@ class ExternalCall(Prepared):
     def output(self) -> bytes:
         """The bytes of the output file; of several the block that holds all of them."""
         if not self.call.parts:
-            return _written(self.path, self.call.output)
+            return _read_output(self.path, self.call.output)
         block = bytearray(self.call.output.size)
-        for one in self.call.written:
-            block[one.offset : one.offset + one.size] = _written(self.files[one.name], one)
-        return self.call.with_updates(bytes(block), self._updated)
+        for part in self.call.written:
+            block[part.offset : part.offset + part.size] = _read_output(self.files[part.name], part)
 
-    def _updated(self, number: int) -> bytes:
-        """What stands in the file of an input that is changed in place."""
-        one = self.call.inputs[number]
-        return _written(self.inputs[one.name], one)
+        def updated(number: int) -> bytes:
+            tensor = self.call.inputs[number]
+            return _read_output(self.inputs[tensor.name], tensor)
+
+        return self.call.with_updates(bytes(block), updated)
 
     def changed(self) -> list[str]:
         """Names of input files that the program wrote to."""
@@ -136,45 +140,62 @@ class ExternalCall(Prepared):
         return [name for name, path in fixed.items() if path.read_bytes() != self.before[name]]
 
 
-def _written(path: Path, one: TensorFile) -> bytes:
-    """What a program wrote of a tensor; raises Refused where it is none of that size."""
+class ProgramStage(Stage):
+    """Timed runs of a program. Its tensors are files, which hold the values whose answer is known."""
+
+    def __init__(self, prepared: ExternalCall, places: Places) -> None:
+        self.prepared, self.places = prepared, places
+
+    def run(self, count: int) -> int:
+        """Run the program once; the nanoseconds it states, at least 1; 0 where it states none."""
+        self.prepared.run()
+        seconds = self.prepared.seconds
+        return 0 if seconds is None else max(1, round(seconds * 1e9))
+
+    def give(self) -> None:
+        """Bring its output file into the slot."""
+        if self.prepared.changed():
+            raise Refused(f"changed its input {', '.join(self.prepared.changed())}", "changed input")
+        data = self.prepared.output()
+        begin = self.places.slots[0]
+        self.places.memory[begin : begin + len(data)] = data
+
+
+def _read_output(path: Path, tensor: TensorFile) -> bytes:
+    """A tensor that a program wrote; raises Refused where there is none of that size."""
     if not path.is_file():
         raise Refused("wrote no output file", "wrong result")
     data = path.read_bytes()
-    if len(data) != one.size:
-        raise Refused(f"wrong shape: expected {one.size} bytes of {one.name}, got {len(data)}", "wrong result")
+    if len(data) != tensor.size:
+        raise Refused(
+            f"wrong shape: expected {tensor.size} bytes of {tensor.name}, got {len(data)}", "wrong result"
+        )
     return data
 
 
-def own_values(tensor: TensorFile) -> bytes:
-    """What stands in the window of an input whose answer the judge knows."""
-    begin = tensor.offset * tensor.item
-    return Path(tensor.path).read_bytes()[begin : begin + tensor.size]
-
-
-def told_of(tensor: TensorFile, path: Path) -> dict[str, Any]:
-    """A tensor as a program is told of it: a file that holds the tensor and nothing else."""
+def described_file(tensor: TensorFile, path: Path) -> dict[str, Any]:
+    """A tensor in the description of a call: a file that holds the tensor and nothing else."""
     return {"name": tensor.name, "path": str(path), "shape": tensor.shape, "dtype": tensor.dtype}
 
 
 def own_seconds(output: str, took_s: float) -> float | None:
     """The `seconds` of the last line of a program's output; None where it states none.
 
-    `took_s`: what the whole program took. Raises Refused where that line states what cannot be a time.
+    `took_s`: seconds of the whole program. Raises Refused where that line states what cannot be a time.
     """
     line = (output.strip().splitlines() or [""])[-1].strip()
     if not line.startswith("{") or not re.search("""["']seconds["']""", line):
         return None
-    said = f"the last line of its output is {line[:LONGEST]}"
+    start = f"the last line of its output is {line[:LONGEST]}"
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Refused(f'{said}: "seconds" cannot be read, as the line is no JSON') from error
+        raise Refused(f'{start}: "seconds" cannot be read, as the line is no JSON') from error
     if "seconds" not in fields:
         return None
     stated = fields["seconds"]
     if isinstance(stated, bool) or not isinstance(stated, int | float) or not stated > 0:
-        raise Refused(f'{said}: "seconds" is not a number above 0')
+        raise Refused(f'{start}: "seconds" is not a number above 0')
     if stated > CLOCKS_DIFFER * took_s:
-        raise Refused(f'{said}: more "seconds" than the {took_s:.3g} s of the whole program')
+        raise Refused(f'{start}: more "seconds" than the {took_s:.3g} s of the whole program')
     return float(stated)

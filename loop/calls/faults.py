@@ -1,14 +1,22 @@
-"""Names the tensor beside which a variant faulted, before the process dies of it. Linux."""
+"""How a worker that dies says why: on its standard error, where `loop.workers.sanitizers` reads it.
+
+`Watch` names the tensor beside which a variant faulted (Linux). `why_lost` and `leave` end a process whose GPU is
+lost: after a kernel crashed nothing works on the device in that process any more.
+"""
 
 import ctypes
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-SAYS = "stray access: "
-"""How the process says so, on its standard error: `loop.workers.sanitizers` reads it there."""
+STRAY = "stray access: "
+"""Before what is said of a fault."""
+LOST = "the device was lost: "
+"""Before what is said of a lost device."""
+LOST_EXIT = 70
+"""Exit status of a process whose device is lost (EX_SOFTWARE)."""
 SIGNALS = (signal.SIGSEGV, signal.SIGBUS)
 SA_SIGINFO, SI_ADDR = 4, 16
 """`sigaction(2)`; where the address stands in a `siginfo_t` of a 64-bit system."""
@@ -38,12 +46,12 @@ class Place(NamedTuple):
 
 
 class Watch:
-    """While it lasts, a fault beside a tensor is told. Where somebody else handles faults, it is theirs."""
+    """Names the tensor beside which an access faults, while it lasts. Another handler of faults stays in place."""
 
     def __init__(self, places: Callable[[], Sequence[Place]]) -> None:
         self.places = places
         self.guess = ""
-        """What is said of a fault that is beside no tensor; empty where there is nothing to say."""
+        """What to say of a fault that is beside no tensor; empty for nothing."""
         self._handler = _Handler(self._fault)
         self._libc: Any = ctypes.CDLL(None)
         self._set: list[int] = []
@@ -64,18 +72,15 @@ class Watch:
         self._set.clear()
 
     def _fault(self, number: int, info: int, context: int) -> None:
-        """Tell it, and let the access happen once more, without us."""
-        address = ctypes.c_uint64.from_address(info + SI_ADDR).value
-        said = beside(self.places(), address, _verb(context)) or self.guess
-        if said:
-            os.write(2, f"\n{SAYS}{said}\n".encode())
+        """Say which tensor, and let the access happen once more, without us."""
+        address, verb = ctypes.c_uint64.from_address(info + SI_ADDR).value, "reads or writes"
+        if os.uname().machine == "x86_64":
+            error = ctypes.c_uint64.from_address(context + X86_64_ERROR).value
+            verb = "writes" if error & WRITES else "reads"
+        sentence = beside(self.places(), address, verb) or self.guess
+        if sentence:
+            os.write(2, f"\n{STRAY}{sentence}\n".encode())
         self.__exit__()
-
-
-def _verb(context: int) -> str:
-    if os.uname().machine != "x86_64":
-        return "reads or writes"
-    return "writes" if ctypes.c_uint64.from_address(context + X86_64_ERROR).value & WRITES else "reads"
 
 
 def beside(places: Sequence[Place], address: int, verb: str) -> str:
@@ -86,3 +91,31 @@ def beside(places: Sequence[Place], address: int, verb: str) -> str:
                 return f"{verb} outside {place.name}: {address - place.end} bytes after its end"
             return f"{verb} outside {place.name}: {place.begin - address} bytes before its beginning"
     return ""
+
+
+def why_lost() -> str:
+    """Why nothing works on the device in this process any more; empty while it does, or where it was never used.
+
+    It waits for what still runs there.
+    """
+    cuda, torch = sys.modules.get("loop.calls.cuda.call"), sys.modules.get("torch")
+    if cuda is not None and cuda.the_device.cache_info().currsize:
+        from loop.calls.cuda.errors import FAULTS
+
+        driver = cuda.the_device().driver
+        code = driver.attempt("cuCtxSynchronize")
+        if code in FAULTS:
+            return str(driver.explain(code))
+    if torch is not None and torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            return str(error).strip().splitlines()[0]
+    return ""
+
+
+def leave(refused: str, why: str) -> NoReturn:
+    """End this process at once. The parent sees a crash, and reads what it said last."""
+    sys.stderr.write(f"\n{LOST}{refused if why in refused else f'{refused}; {why}'}\n")
+    sys.stderr.flush()
+    os._exit(LOST_EXIT)

@@ -1,72 +1,63 @@
-"""A worker carries out orders that the judge writes into shared memory; the clock is the judge's. No torch."""
+"""The page through which the judge orders calls and sees that they are done.
+
+It holds words of 64 bits in memory that both processes map. The judge writes all of them but DONE, OWN_NS and
+CAPTURED. The worker carries out orders; the clock is the judge's. No torch.
+"""
 
 import gc
 import mmap
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+import os
+import select
+from typing import Any
 
-from loop.calls.control import (
-    CAPTURED,
-    COLD,
-    CONTROL_BYTES,
-    COUNT,
-    DONE,
-    GIVE,
-    LEAVE,
-    OFFSETS,
-    OP,
-    OWN_NS,
-    READY,
-    ROTATIONS,
-    RUN,
-    SETTLE,
-    WorkerBell,
-)
+from loop.calls.invocation import Stage
 
-Windows = Sequence[Sequence[int]]
-"""Where the windows of each call begin: for each call one offset an input, in elements."""
+CONTROL_BYTES = 1 << 16
+ORDER, DONE = 0, 8
+"""The number of the order, and of the last one that was carried out; each in a cache line of its own."""
+OP, COUNT, COLD, OWN_NS = 16, 17, 18, 19
+"""What is ordered, how many calls, whether caches are emptied before; nanoseconds by a clock of the worker's."""
+CAPTURED = 20
+"""Whether a graph holds the calls that were made ready: then the host no longer decides what they compute."""
+ROTATIONS = 24
+"""Bytes by which each input is rotated, for inputs in a device's memory."""
+OFFSETS = 64
+"""Where the windows of each call begin, in elements: call by call, input by input."""
+MAX_OFFSETS = CONTROL_BYTES // 8 - OFFSETS
+LEAVE, READY, RUN, SETTLE, GIVE = range(5)
+"""Stop waiting for orders; make ready for some calls; make them; have their results be there, where they lie; put
+them into their slots."""
 
 
-class Stage(ABC):
-    """A call with its memory, ready to be made again and again on windows of its inputs."""
+class Bell:
+    """Two pipes, as the judge uses them: one wakes the worker, one wakes the judge."""
 
-    captured = False
-    """Whether a graph holds what was made ready last."""
-    strays: Sequence[str] = ()
-    """Writes outside of tensors that lie in memory of its own, a sentence each."""
+    def __init__(self) -> None:
+        self._orders, self._ring = os.pipe()
+        self._done, self._rung = os.pipe()
+        self._poll = select.poll()
+        self._poll.register(self._done, select.POLLIN)
 
-    def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
-        """Make ready for these calls: nothing of it is timed."""
+    @property
+    def handles(self) -> tuple[int, int]:
+        """The worker's ends."""
+        return self._orders, self._rung
 
-    @abstractmethod
-    def run(self, count: int) -> int:
-        """Make the calls; nanoseconds by a clock that belongs to them, such as a GPU's, or 0.
+    def ring(self) -> None:
+        """Wake the worker."""
+        os.write(self._ring, b"x")
 
-        `count`: of how many calls; on a GPU how often all of those that were made ready are replayed.
-        """
-
-    def settle(self) -> None:
-        """Have the result of each call be there, on the device: work that was left for later is done now."""
-
-    def give(self) -> None:
-        """Put the result of each call into its slot."""
+    def rung(self, limit_s: float) -> bool:
+        """Whether the worker rings within that many seconds."""
+        if not self._poll.poll(limit_s * 1e3):
+            return False
+        os.read(self._done, 1)
+        return True
 
     def close(self) -> None:
-        """Let go of the memory."""
-
-
-class Nothing(Stage):
-    """Calls that do nothing: what an order, and a call itself, cost."""
-
-    def __init__(self, run: Callable[[], object] | None = None) -> None:
-        self.calls = run
-
-    def run(self, count: int) -> int:
-        """Make so many calls, one after the other, as any other stage does."""
-        if self.calls is not None:
-            for run in [self.calls] * count:
-                run()
-        return 0
+        """Close the pipes."""
+        for handle in (self._orders, self._ring, self._done, self._rung):
+            os.close(handle)
 
 
 class Shared:
@@ -76,39 +67,52 @@ class Shared:
         self.memory = mmap.mmap(handle, max(size, CONTROL_BYTES))
         self.words = memoryview(self.memory)[:CONTROL_BYTES].cast("Q")
 
-    def windows(self, inputs: int) -> list[list[int]]:
-        """The windows of the calls that are ordered."""
-        count = self.words[COUNT] * inputs
-        flat = self.words[OFFSETS : OFFSETS + count].tolist()
-        return [flat[first : first + inputs] for first in range(0, count, inputs)]
 
+def obey(shared: Shared, bell: tuple[int, int] | None, stage: Stage, inputs: int, number: int) -> None:
+    """Carry out orders until one says to leave. An exception of a call passes through: its order stays undone.
 
-def obey(shared: Shared, bell: WorkerBell, stage: Stage, inputs: int, seen: int) -> None:
-    """Carry out orders until one says to leave. What a call raises passes through: its order stays undone.
-
-    `seen`: the number of the last order before.
+    `bell`: pipes to sleep at and to ring with; None: both sides watch the memory, each on a core of its own.
+    `inputs`: tensors of the call. `number`: the number of the last order before.
     """
     words = shared.words
     was_on = gc.isenabled()
     gc.disable()
     try:
         while True:
-            seen = bell.wait(words, seen)
+            number = _wait(words, bell, number)
             op = words[OP]
             if op == RUN:
                 words[OWN_NS] = stage.run(words[COUNT])
             elif op == READY:
                 rotations = words[ROTATIONS : ROTATIONS + inputs].tolist()
-                stage.ready(shared.windows(inputs), rotations, cold=bool(words[COLD]))
+                stage.ready(_windows(words, inputs), rotations, cold=bool(words[COLD]))
                 words[CAPTURED] = int(stage.captured)
             elif op == SETTLE:
                 stage.settle()
             elif op == GIVE:
                 stage.give()
-            words[DONE] = seen
-            bell.ring()
+            words[DONE] = number
+            if bell is not None:
+                os.write(bell[1], b"x")
             if op == LEAVE:
                 return
     finally:
         if was_on:
             gc.enable()
+
+
+def _wait(words: Any, bell: tuple[int, int] | None, last: int) -> int:
+    """The number of the next order."""
+    if bell is not None:
+        os.read(bell[0], 1)
+    while True:
+        number: int = words[ORDER]
+        if number != last:
+            return number
+
+
+def _windows(words: Any, inputs: int) -> list[list[int]]:
+    """The windows of the calls that are ordered."""
+    count = words[COUNT] * inputs
+    flat = words[OFFSETS : OFFSETS + count].tolist()
+    return [flat[first : first + inputs] for first in range(0, count, inputs)]

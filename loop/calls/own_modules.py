@@ -1,4 +1,4 @@
-"""A target's modules: each is the target's own file, whatever other module has its name.
+"""Imports of a target's files give the target's own modules, whatever other module has the same name.
 
 Python, torch and installed packages keep theirs: the target's folders come last on the path. A module whose name
 somebody else has is imported as `NAME_of_the_target`; an import of NAME in the target's files gives that one.
@@ -8,7 +8,7 @@ import builtins
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import ModuleType
 from typing import Any
@@ -25,21 +25,24 @@ class OwnModules:
         self.folders: list[str] = []
         """Searched in this order."""
         self.others: dict[str, str] = {}
-        """Name of a module in these folders to the file of another module that has the name."""
+        """Names of modules in these folders that another module has, and the other's file."""
 
     def add(self, folder: str, *, last: bool = False) -> None:
-        """Have the modules of a folder found: before those of the other folders, or after them."""
+        """Search a folder for modules: before the other folders, or after them."""
         if folder in self.folders:
             return
         self.folders.insert(len(self.folders) if last else 0, folder)
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
-        self.others |= {name: other for name in _names_in(folder) if (other := self._elsewhere(name))}
+        for entry in os.scandir(folder) if os.path.isdir(folder) else ():
+            name = entry.name.removesuffix(".py")
+            if name.isidentifier() and (name != entry.name or entry.is_dir()) and (other := self._elsewhere(name)):
+                self.others[name] = other
         if folder not in sys.path:
             sys.path.append(folder)
 
     def name_of(self, name: str, importer: object = None) -> str:
-        """The name under which a module of the target is imported; a name that it has not stays as it is.
+        """The name under which a module of the target is imported; the name of any other module stays as it is.
 
         A file that imports its own name means the other module.
         """
@@ -55,7 +58,10 @@ class OwnModules:
         name = fullname.rpartition(".")[2]
         if path is None and name in self.others:
             return None
-        places = self.folders if path is None else [one for one in path if self._holds(one)]
+        inside = tuple(folder + os.sep for folder in self.folders)
+        places = (
+            self.folders if path is None else [place for place in path if f"{place}{os.sep}".startswith(inside)]
+        )
         name = name.removesuffix(SUFFIX)
         for place in places:
             if file := _file_in(place, name):
@@ -72,7 +78,7 @@ class OwnModules:
         loader = _Loader(fullname, file) if self.others else None
         return importlib.util.spec_from_file_location(fullname, file, loader=loader)
 
-    def said(self, text: str) -> str:
+    def explained(self, text: str) -> str:
         """A message about a module, with both files that may be meant where there are two."""
         for name, other in self.others.items():
             if name + SUFFIX in text:
@@ -85,14 +91,11 @@ class OwnModules:
         path = name.replace(".", os.sep)
         return next((file for folder in self.folders if (file := _file_in(folder, path))), None)
 
-    def _holds(self, place: str) -> bool:
-        return any(place == folder or place.startswith(folder + os.sep) for folder in self.folders)
-
     def _elsewhere(self, name: str) -> str:
-        """Where a module of this name is that is none of the target's; empty where there is none."""
+        """The file of a module of this name that is not the target's; empty where there is none."""
         spec = getattr(sys.modules.get(name), "__spec__", None)
-        finders = [one for one in sys.meta_path if one is not self and hasattr(one, "find_spec")]
-        spec = spec or next((found for one in finders if (found := one.find_spec(name, None))), None)
+        finders = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
+        spec = spec or next(filter(None, (finder.find_spec(name, None) for finder in finders)), None)
         if spec is None:
             return ""
         place = spec.origin or next(iter(spec.submodule_search_locations or ()), "")
@@ -130,11 +133,3 @@ def _file_in(folder: str, path: str) -> str | None:
     """The file of a module in a folder: that of a package first, as Python has it."""
     files = (os.path.join(folder, path, "__init__.py"), os.path.join(folder, f"{path}.py"))
     return next((file for file in files if os.path.isfile(file)), None)
-
-
-def _names_in(folder: str) -> Iterator[str]:
-    """Names of the modules in a folder; also of folders, which may hold some."""
-    for entry in os.scandir(folder) if os.path.isdir(folder) else ():
-        name = entry.name.removesuffix(".py")
-        if name.isidentifier() and (name != entry.name or entry.is_dir()):
-            yield name

@@ -35,17 +35,12 @@ TORCH += ("Tensor.view", "Tensor.numpy", "Tensor.copy_", "Tensor.as_strided", "f
 
 OWN = ("loop.calls", "loop.workers", "loop.mistakes")
 """Rooms whose code runs in a worker."""
-
-
 Place = tuple[str, Mapping[str, Any], str]
 """A name, and the namespace and the key where what it stands for is found."""
 
 
 class Seal:
-    """What stood where before a variant was loaded.
-
-    Every answer of a worker asks whether it still does: names are looked up where they were found.
-    """
+    """The functions of this process before a variant was loaded. Each answer of a worker compares them again."""
 
     def __init__(self) -> None:
         own = [(name, module) for name, module in sorted(sys.modules.items()) if name.startswith(OWN)]
@@ -54,38 +49,40 @@ class Seal:
             places += _places(module)
         places += [(f"builtins.{name}", vars(builtins), name) for name in BUILTINS]
         places += [(f"os.{name}", vars(os), name) for name in OS]
-        self._found: list[tuple[str, Mapping[str, Any], str, Any]] = [(*one, one[1][one[2]]) for one in places]
-        functions = [(name, one) for name, _, _, one in self._found if isinstance(one, FunctionType)]
-        self._codes = [(f"{name} (code)", one, one.__code__) for name, one in functions]
+        self._values: list[tuple[str, Mapping[str, Any], str, Any]] = [
+            (name, space, key, space[key]) for name, space, key in places
+        ]
+        functions = [(name, value) for name, _, _, value in self._values if isinstance(value, FunctionType)]
+        self._codes = [(f"{name} (code)", function, function.__code__) for name, function in functions]
         self._torch = _torch_functions()
 
     def broken(self) -> list[str]:
         """Names of functions that are not what they were."""
-        found = [name for name, space, key, value in self._found if space.get(key) is not value]
-        found += [name for name, function, code in self._codes if function.__code__ is not code]
+        names = [name for name, space, key, value in self._values if space.get(key) is not value]
+        names += [name for name, function, code in self._codes if function.__code__ is not code]
         now = dict(_torch_functions())
-        return found + [name for name, value in self._torch if now.get(name) is not value]
+        return names + [name for name, value in self._torch if now.get(name) is not value]
 
 
 def _places(module: ModuleType) -> list[Place]:
     """Each function and class under its name, and where it is found; of ours also the methods."""
-    found: list[Place] = []
+    places: list[Place] = []
     for name, value in list(vars(module).items()):
         if not callable(value):
             continue
-        found.append((f"{module.__name__}.{name}", vars(module), name))
+        places.append((f"{module.__name__}.{name}", vars(module), name))
         if isinstance(value, type) and module.__name__.startswith("loop."):
             methods = [key for key, each in vars(value).items() if isinstance(each, FunctionType)]
-            found += [(f"{module.__name__}.{name}.{key}", vars(value), key) for key in methods]
-    return found
+            places += [(f"{module.__name__}.{name}.{key}", vars(value), key) for key in methods]
+    return places
 
 
 def _torch_functions() -> list[tuple[str, Any]]:
     torch = sys.modules.get("torch")
-    found: list[tuple[str, Any]] = []
+    functions: list[tuple[str, Any]] = []
     for name in TORCH if torch else ():
         value: Any = torch
         for part in name.split("."):
             value = getattr(value, part, None)
-        found.append((f"torch.{name}", value))
-    return found
+        functions.append((f"torch.{name}", value))
+    return functions

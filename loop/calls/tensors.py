@@ -1,4 +1,4 @@
-"""Tensors as the C interface sees them: types, strides and layouts. No torch: it starts in milliseconds."""
+"""Tensors as the C interface sees them: types, strides and layouts. No torch."""
 
 import ctypes
 import itertools
@@ -24,7 +24,7 @@ DTYPES = {
 }
 """Name to its number in loop_kernel.h and its size in bytes."""
 POISON = 0xFF
-"""Every floating-point type reads NaN from bytes of this value."""
+"""Bytes of this value are NaN in every floating-point type."""
 PAGE = mmap.PAGESIZE
 ROW_PADDING = 8
 """Elements of poison after each row of a tensor that is laid out `strided`."""
@@ -42,17 +42,14 @@ class LoopTensor(ctypes.Structure):
     )
 
 
-def byte_size(shape: tuple[int, ...], dtype: str) -> int:
-    """Bytes of a contiguous tensor."""
-    return math.prod(shape) * DTYPES[dtype][1]
-
-
 def strides_of(shape: tuple[int, ...], layout: str, same: int = -1) -> tuple[int, ...]:
     """Strides in elements.
 
-    `contiguous`: C order. `strided`: rows are padded, and the dimensions between the first and the last lie in
-    the opposite order, as in [B, S, H, D] storage of a [B, H, S, D] tensor. `transposed`: the last two dimensions
-    change places. `broadcast`: the axis `same` has stride 0. `misaligned` is contiguous.
+    - `contiguous`, `misaligned`: C order.
+    - `strided`: rows are padded, and the dimensions between the first and the last lie in reverse order, as in
+      [B, S, H, D] storage of a [B, H, S, D] tensor.
+    - `transposed`: the last two dimensions change places.
+    - `broadcast`: the axis `same` has stride 0.
     """
     if layout == "broadcast" and same >= 0:
         dense = strides_of((*shape[:same], 1, *shape[same + 1 :]), "contiguous")
@@ -81,24 +78,24 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 def scatter(
     data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int, between: bytes = b""
 ) -> bytes:
-    """The bytes of a contiguous tensor spread out to `strides`; what lies between is poison, or from `between`."""
+    """The bytes of a contiguous tensor spread out to `strides`; gaps hold poison, or the bytes of `between`."""
     size = extent(shape, strides) * item
     spread = bytearray(between or bytes([POISON]) * size)
-    for here, there in _stretches(shape, strides, item):
-        spread[there] = data[here]
+    for dense, place in _stretches(shape, strides, item):
+        spread[place] = data[dense]
     return bytes(spread)
 
 
 def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bytes:
-    """The bytes of the tensor that `scatter` spread out."""
+    """The inverse of `scatter`: the bytes of the contiguous tensor."""
     data = bytearray(math.prod(shape) * item)
-    for here, there in _stretches(shape, strides, item):
-        data[here] = spread[there]
+    for dense, place in _stretches(shape, strides, item):
+        data[dense] = spread[place]
     return bytes(data)
 
 
 def _stretches(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> Iterator[tuple[slice, slice]]:
-    """Each stretch of bytes at equal distances: its place in the tensor, and in its memory."""
+    """Stretches of bytes at equal distances: the slice of the dense tensor, and the slice of its memory."""
     row, step = (shape[-1], strides[-1]) if shape and strides[-1] else (1, 1)
     outer = shape[:-1] if shape and strides[-1] else shape
     for number, index in enumerate(itertools.product(*(range(size) for size in outer))):

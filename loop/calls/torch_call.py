@@ -1,49 +1,81 @@
-"""Calls of Python functions on torch tensors, on the host or on a CUDA device."""
+"""A Python function on torch tensors: its calls on the host and on a CUDA device."""
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from math import prod
 from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.cuda import CUDAGraph, Event, synchronize
 
+from loop.calls import torch_side
 from loop.calls.allocations import stray_writes
-from loop.calls.call import Call
+from loop.calls.call import Call, FunctionTerms, Refused, refuse_late
 from loop.calls.callee import Callee, in_block, outputs_of, part_of, spoil
-from loop.calls.guarded import Guarded, Memory
-from loop.calls.guards import Guard, Surroundings
-from loop.calls.prepared import GuardedCall, Run
-from loop.calls.refusal import Refused, refuse_late
-from loop.calls.tensors import POISON
-from loop.calls.torch_side import TORCH_DTYPES, bytes_of, same_bits
+from loop.calls.cuda.graph import LEFT_WORK
+from loop.calls.invocation import GuardedCall, HostStage, Places, Run, Windows
+from loop.calls.memory import Guard, Guarded, Memory, Surroundings
+from loop.calls.own_modules import OWN
+from loop.calls.tensors import POISON, strides_of
+from loop.calls.torch_side import TORCH_DTYPES, WHOLE, bytes_of, same_bits
+from loop.model.dtypes import Device
+
+FLUSH_BYTES = 256 << 20
+
+
+class Importable:
+    """A loaded function: a variant's `module:function`, or one of the target's functions."""
+
+    def __init__(self, terms: FunctionTerms, device: Device) -> None:
+        self.device, self.terms = device, terms
+        if terms.folder:
+            OWN.add(terms.folder)
+        self.function = torch_side.find(terms.python)
+        if terms.folder:
+            # A module that has a copy must not come from another place: another module may have its name.
+            module = torch_side.import_module(terms.python.partition(":")[0])
+            if not os.path.realpath(module.__file__ or "").startswith(os.path.realpath(terms.folder) + os.sep):
+                raise Refused(f"{module.__name__} is not what was built, but {module.__file__}")
+        self.arguments = torch_side.find(terms.arguments) if terms.arguments else None
+
+    def _callee(self, call: Call) -> Callee:
+        return Callee(self.function, self.arguments, self.terms, call, self.device)
+
+    def prepare(self, call: Call, layout: str = "contiguous") -> "TensorCall":
+        """Bring a call's inputs into memory: the host's, or the device's."""
+        kind = DeviceCall if self.device == "cuda" else TensorCall
+        return kind(self._callee(call), call, self.device, layout)
+
+    def stage(self, places: Places, call: Call, slow: float) -> "FunctionStage":
+        """Take a call's place in the shared memory."""
+        kind = DeviceFunctionStage if self.device == "cuda" else FunctionStage
+        return kind(self._callee(call), places, call, slow)
 
 
 class TorchMemory(Memory):
-    """One input in memory of its own, with a guard zone on either side in the same storage."""
+    """One tensor in memory of its own, with a guard zone on either side in the same storage."""
 
     def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
         before, kind = zone + shift, TORCH_DTYPES[dtype]
         super().__init__(size, Surroundings(before, zone, dtype))
         self._block = torch.empty(before + size + zone, dtype=torch.uint8, device=device)
-        self._parts = torch.split(self._block, [before, size, zone])
+        self._before, self.whole, self._after = torch.split(self._block, [before, size, zone])
+        """`whole`: the tensor as bytes."""
         self.flat = self._block.view(kind)[before // kind.itemsize :][: size // kind.itemsize]
         self.address = self.flat.data_ptr()
-        self._origin = self._parts[1][:0]
-        """What it was filled with, where it lies: large tensors go to a device once."""
-
-    @property
-    def whole(self) -> Tensor:
-        """The tensor as bytes."""
-        return self._parts[1]
+        self._origin = self.whole[:0]
+        """Its contents, on the same device: a large tensor goes there once."""
 
     def poison(self, guard: Guard | None = None) -> None:
-        """Make every element NaN, or what the guard says."""
+        """Make every element NaN, or a guard's contents."""
         if guard is None:
-            self._parts[1].fill_(POISON)
+            self.whole.fill_(POISON)
         else:
-            self._parts[1].copy_(_bytes_tensor(self.zones.fill(guard, self.size)))
+            self.whole.copy_(_bytes_tensor(self.zones.fill(guard, self.size)))
 
     def fill(self, data: bytes) -> None:
         """Put `data` into it, and remember it."""
@@ -52,38 +84,39 @@ class TorchMemory(Memory):
         self.rotate(0)
 
     def rotate(self, count: int) -> None:
-        """Move what it was filled with by `count` bytes, round the end."""
+        """Rotate the contents by `count` bytes."""
         self.turned = count
         for place, source in self._turned():
             place.copy_(source)
 
     @property
     def changed(self) -> bool:
-        """Whether it holds anything else than it was filled with, rotated as it was last."""
+        """Whether it holds anything else than its contents as rotated last."""
         return not all(torch.equal(place, source) for place, source in self._turned())
 
     def _turned(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The tensor's bytes in two parts, each with what it was filled with there."""
-        whole, rest = self._parts[1], self.size - self.turned
-        yield whole[:rest], self._origin[self.turned :]
-        yield whole[rest:], self._origin[: self.turned]
+        """The tensor's bytes in two parts, each with the contents that belong there."""
+        rest = self.size - self.turned
+        yield self.whole[:rest], self._origin[self.turned :]
+        yield self.whole[rest:], self._origin[: self.turned]
 
     def surround(self, guard: Guard) -> None:
         """Write both zones anew."""
-        for place, zone in zip(self._parts[::2], self.zones.renew(guard), strict=True):
-            place.copy_(_bytes_tensor(zone))
+        before, after = self.zones.renew(guard)
+        self._before.copy_(_bytes_tensor(before))
+        self._after.copy_(_bytes_tensor(after))
 
     def read(self) -> bytes:
         """The tensor's bytes."""
-        return bytes_of(self._parts[1].cpu())
+        return bytes_of(self.whole.cpu())
 
     def read_zones(self) -> tuple[bytes, bytes]:
-        """What stands in both zones."""
-        return bytes_of(self._parts[0].cpu()), bytes_of(self._parts[2].cpu())
+        """The bytes of both zones."""
+        return bytes_of(self._before.cpu()), bytes_of(self._after.cpu())
 
 
 def _bytes_tensor(data: bytes) -> Tensor:
-    """Bytes as a tensor that is only read: it lies where they do."""
+    """Bytes as a tensor that is only read: it shares their memory."""
     with warnings.catch_warnings(action="ignore"):
         return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
@@ -102,7 +135,7 @@ class GuardedInputs(Guarded):
             torch.cuda.synchronize()
 
     def own_strays(self) -> list[str]:
-        """What one more call writes outside of tensors that the variant allocates, a sentence each."""
+        """Writes of one more call outside of tensors that the variant allocates, a sentence each."""
         return stray_writes(self.once)
 
 
@@ -113,7 +146,7 @@ class GuardedOutputs(GuardedInputs):
 
 
 class TensorCall(GuardedCall):
-    """One call of a Python function on torch tensors."""
+    """One call, its tensors in memory of the worker's own."""
 
     guarded: GuardedInputs
 
@@ -126,26 +159,31 @@ class TensorCall(GuardedCall):
         if callee.terms.passed:
             block = self.guarded.all[-1]
             assert isinstance(block, TorchMemory)
-            self.passed = [part_of(block.whole, one) for one in call.written]
+            self.passed = [part_of(block.whole, part) for part in call.written]
         self.result: Any = None
         self._last: tuple[list[Tensor], bytes] | None = None
-        """Copies of outputs where they lie, and their bytes: the next ones are mostly the same."""
+        """Copies of the last outputs where they lie, and their bytes: the next ones are mostly the same."""
 
     def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
-        """Memory for one tensor, with zones of so many bytes around it."""
+        """Memory for one tensor, as `MakeMemory` says."""
         return TorchMemory(size, shift, dtype, zone, self.device)
 
     def bind(self, offsets: Sequence[int] | None = None) -> Run:
-        """The call on windows of its inputs, as something to run."""
+        """The call on windows of its inputs, as a function."""
         placed = zip(self.pools, self.call.inputs, self.guarded.strides, offsets or self.call.offsets, strict=True)
         views = [
             flat.as_strided(tensor.shape, strides, flat.storage_offset() + offset)
             for flat, tensor, strides, offset in placed
         ]
-        return partial(self._run, self.callee.bind(views, self.passed))
+        bound = self.callee.bind(views, self.passed)
+
+        def run() -> None:
+            self.result = bound()
+
+        return run
 
     def _once(self) -> Any:
-        """The result of one call, which takes no other's place."""
+        """The result of one more call; the last result stays."""
         kept = self.result
         try:
             self.bind()()
@@ -153,29 +191,23 @@ class TensorCall(GuardedCall):
         finally:
             self.result = kept
 
-    def _run(self, bound: Callable[[], Any]) -> None:
-        self.result = bound()
-
     def poison(self, guard: Guard | None = None) -> None:
-        """Make the last outputs NaN and forget them: whoever gives them back once more has not computed them."""
+        """Make the last outputs NaN and forget them: a variant that returns them again has not computed them."""
         self.callee.restore()
         result, self.result = self.result, None
         if self.passed:
             self.guarded.all[-1].poison(guard)
-        elif not self._holds_input(result):
-            spoil(result)
-
-    def _holds_input(self, result: Any) -> bool:
-        """Whether a result stands in the memory of an input."""
+            return
         inputs = [flat.untyped_storage().data_ptr() for flat in self.pools]
-        found = outputs_of(result).values()
-        return any(type(one) is Tensor and one.untyped_storage().data_ptr() in inputs for one in found)
+        outputs = [output for output in outputs_of(result).values() if type(output) is Tensor]
+        if not any(output.untyped_storage().data_ptr() in inputs for output in outputs):
+            spoil(result)
 
     def output(self) -> bytes:
         """The last outputs' bytes; raises Refused when they are no tensors of the promised shapes and types."""
         tensors = self.passed or self.callee.outputs(self.result)
         if self._last is None or not all(map(same_bits, self._last[0], tensors)):
-            self._last = [one.detach().clone() for one in tensors], in_block(self.call, tensors)
+            self._last = [tensor.detach().clone() for tensor in tensors], in_block(self.call, tensors)
         return self.call.with_updates(self._last[1], self.guarded.window)
 
     def changed(self) -> list[str]:
@@ -196,7 +228,7 @@ def need_device() -> None:
 
 
 class DeviceCall(TensorCall):
-    """One call of a Python function on device tensors."""
+    """One call on device tensors."""
 
     def output(self) -> bytes:
         """The last output's bytes. Raises Refused when work went on elsewhere after the stream was done."""
@@ -206,3 +238,198 @@ class DeviceCall(TensorCall):
         torch.cuda.synchronize()
         refuse_late(perf_counter() - begin)
         return data
+
+
+class FunctionStage(HostStage):
+    """Calls on tensors in the shared memory. A result is the function's own until it is given into its slot."""
+
+    def __init__(self, callee: Callee, places: Places, call: Call, slow: float) -> None:
+        super().__init__(places, slow)
+        self.callee, self.call = callee, call
+        self.pools = [
+            self._view(offset, (tensor.elements + tensor.room,), TORCH_DTYPES[tensor.dtype])
+            for offset, tensor in zip(places.inputs, call.inputs, strict=True)
+        ]
+        self.slots = [
+            [self._view(offset + part.offset, part.shape, TORCH_DTYPES[part.dtype]) for part in call.outputs]
+            for offset in places.slots
+        ]
+        """The outputs of each call."""
+        self.results: list[Any] = []
+        self.bound: list[list[Tensor]] = []
+        """The inputs of each call."""
+
+    def _view(self, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        count = prod(shape)
+        if not count:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(self.places.memory, dtype=dtype, count=count, offset=offset).reshape(shape)
+
+    def point(self, windows: Windows) -> None:
+        """Bind each call to views of its windows."""
+        self.results, self.bound = [], []
+        self.runs = [self._bind(offsets, number) for number, offsets in enumerate(windows)]
+
+    def _bind(self, offsets: Sequence[int], number: int) -> "partial[Any]":
+        views = [
+            pool.as_strided(tensor.shape, strides_of(tensor.shape, "contiguous"), offset)
+            for pool, tensor, offset in zip(self.pools, self.call.inputs, offsets, strict=True)
+        ]
+        self.bound.append(views)
+        return self.callee.bind(views, self.passed(number))
+
+    def passed(self, number: int) -> list[Tensor]:
+        """Where a call's outputs are, if they are passed to it."""
+        return self._written(self.slots[number]) if self.callee.terms.passed else []
+
+    def _written(self, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """Those of the outputs that are not inputs changed in place."""
+        inputs = self.call.updates or [-1] * len(outputs)
+        return [output for output, number in zip(outputs, inputs, strict=True) if number < 0]
+
+    def make(self, runs: Sequence[Run]) -> None:
+        """Make some calls; every result is kept, for any may be asked for."""
+        self.results += [run() for run in runs]
+
+    def give(self) -> None:
+        """Copy each result into its slot; raises Refused when one is no tensor of the promised shape and type."""
+        with torch.inference_mode():
+            for number, result in enumerate(self.results[: len(self.slots)]):
+                self.give_one(number, result)
+
+    def give_one(self, number: int, result: Any) -> None:
+        """Copy one result into its slot, and the inputs that it changed in place."""
+        if not self.callee.terms.passed:
+            for slot, tensor in zip(self._written(self.slots[number]), self.callee.outputs(result), strict=True):
+                slot.copy_(tensor)
+        for slot, input_number in zip(self.slots[number], self.call.updates, strict=False):
+            if input_number >= 0:
+                slot.copy_(self.bound[number][input_number])
+
+    def close(self) -> None:
+        """Let go of the memory, so that it can be given back."""
+        self.results, self.runs, self.pools, self.slots, self.bound = [], [], [], [], []
+
+
+class DeviceFunctionStage(FunctionStage):
+    """Calls on device tensors, as a CUDA graph where that works, else launch by launch.
+
+    Results stay on the device until they are given.
+    """
+
+    graph: Any = None
+    again = 0
+    """Calls that are made twice, because the variant is to be slower."""
+    _flushed: Any = None
+    _captured: dict[tuple[tuple[int, ...], ...], tuple[Any, list[Any]]]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        for n, (turn, pool) in enumerate(zip(self.places.turns, self.pools, strict=True)):
+            whole = pool.view(WHOLE[pool.element_size()])  # Rotated as numbers: whatever the type.
+            self.pools[n] = whole.roll(turn // pool.element_size()).view(pool.dtype).to("cuda")
+        self.origins = [torch.cat([pool, pool]) for pool in self.pools]
+        self._captured = {}
+        self.given: list[list[Tensor]] = []
+        """Of each call the outputs that are passed to it."""
+        self.settled: list[Tensor] = []
+        """Finished results on the device; of calls with one output all calls' in one tensor."""
+
+    def ready(self, windows: Windows, rotations: Sequence[int], *, cold: bool) -> None:
+        """Rotate inputs; capture the calls where these windows are new."""
+        key = tuple(tuple(window) for window in windows)
+        self.again = max(1, round(self.slow * len(windows))) if self.slow else 0
+        if self._captured.get(key, (None,))[0] is None:
+            self.bound = []
+            runs = [self._bind(offsets, number) for number, offsets in enumerate(windows)]
+            self.runs = [*runs[: self.again], *runs]
+        if key not in self._captured:  # The values before: those that come now are new to all of the calls.
+            self._captured[key] = self._capture()
+        self.graph, self.results = self._captured[key]
+        self.captured = self.graph is not None
+        for result in (*self.results, *self.given):
+            spoil(result)
+        for pool, origin, count in zip(
+            self.pools, self.origins, rotations, strict=True
+        ):  # A result may be a view.
+            first = count // pool.element_size()
+            pool.copy_(origin[first : first + len(pool)])
+        if cold:
+            if self._flushed is None:  # More than the second-level cache holds.
+                self._flushed = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+            self._flushed.zero_()
+        synchronize()
+
+    def _capture(self) -> tuple[Any, list[Any]]:
+        stream, graph = torch.cuda.Stream(), CUDAGraph()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        results: list[Any] = []
+        try:
+            with torch.cuda.stream(stream):
+                for run in self.runs:
+                    run()
+                stream.synchronize()
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    results = [run() for run in self.runs]
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            synchronize()
+            if "unjoined work" in str(error):
+                raise Refused(LEFT_WORK, "left work") from error
+            return None, []
+        return graph, results
+
+    def run(self, count: int) -> int:
+        """Make the calls that often; nanoseconds by the device's events. All work is done afterwards."""
+        self.settled = []
+        begin, end = Event(enable_timing=True), Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        begin.record()
+        for _ in range(count):
+            if self.graph is not None:
+                self.graph.replay()
+            else:
+                self.results = [run() for run in self.runs]
+        end.record()
+        synchronize()
+        return int(float(begin.elapsed_time(end)) * 1e6)
+
+    def passed(self, number: int) -> list[Tensor]:
+        """Where a call's outputs are on the device, if they are passed to it."""
+        if not self.callee.terms.passed:
+            return []
+        while len(self.given) <= number:
+            self.given.append([torch.empty_like(slot, device="cuda") for slot in super().passed(number)])
+        return self.given[number]
+
+    def settle(self) -> None:
+        """Copy the result of each call on the device."""
+        if self.callee.terms.passed:
+            return
+        outputs = [self.callee.outputs(result) for result in self.results[self.again :]]
+        if self.call.parts:
+            self.settled = [tensor.clone() for tensors in outputs for tensor in tensors]
+        elif outputs:
+            self.settled = [torch.stack([tensor for (tensor,) in outputs])]
+        synchronize()
+
+    def give(self) -> None:
+        """Copy the result of each call into its slot."""
+        results = self.results[self.again :]
+        if self.call.parts or self.callee.terms.passed:
+            for number, result in enumerate(results):
+                for slot, output in zip(super().passed(number), self.passed(number), strict=True):
+                    slot.copy_(output)
+                self.give_one(number, result)
+            return
+        if not self.settled:
+            self.settle()
+        for host in [tensor.cpu() for tensor in self.settled]:  # One way to the host for all of them.
+            for slots, row in zip(self.slots, host, strict=False):
+                slots[0].copy_(row)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        super().close()
+        self.origins, self.graph, self._captured, self.given, self.settled = [], None, {}, [], []

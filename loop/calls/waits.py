@@ -1,4 +1,4 @@
-"""How long somebody was ready to run and had to wait for a core, as the kernel counts it.
+"""How long threads were ready to run and waited for a core, as the kernel counts it.
 
 Linux: /proc/<pid>/task/<tid>/schedstat, nanoseconds on a core, then nanoseconds in the run queue.
 """
@@ -34,9 +34,9 @@ class Delays(NamedTuple):
     """That the worker's first thread was on a core."""
 
     def since(self, before: "Delays", *, shared: bool) -> float:
-        """Seconds of waiting since then that made what was timed longer.
+        """Seconds of waiting since then that lengthened what was timed.
 
-        `shared`: the judge sleeps where the worker runs. That the worker keeps it from waking is no delay: it has
+        `shared`: the judge sleeps on the worker's core. Waiting for the worker is no delay then: the judge has
         nothing to do until the worker is done.
         """
         judge, worker, ran = (now - then for now, then in zip(self, before, strict=True))
@@ -59,14 +59,11 @@ class Waits:
     def read(self) -> Delays | None:
         """What they waited so far; None where the system does not tell."""
         try:
-            (_, own), (ran, first), *others = (self._numbers(file) for file in self._files)
+            numbers = [tuple(map(int, os.pread(file, 64, 0).split()[:2])) for file in self._files]
+            (_, own), (ran, first), *others = numbers
         except (OSError, ValueError):
             return None
         return Delays(own / 1e9, (first + sum(waited for _, waited in others)) / 1e9, ran / 1e9)
-
-    def _numbers(self, file: int) -> tuple[int, int]:
-        ran, waited, _ = os.pread(file, 64, 0).split()
-        return int(ran), int(waited)
 
     def close(self) -> None:
         """Close the files."""

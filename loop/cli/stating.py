@@ -22,7 +22,7 @@ from loop.model.workloads import expand
 from loop.steps.setting import Setting
 from loop.workers.judge_process import UNTIMED
 from loop.workers.program import within
-from loop.workers.workload_call import wanted_of
+from loop.workers.workload_call import generator_parameters
 
 TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
 """Sets of inputs for each case that the format states."""
@@ -106,4 +106,4 @@ class Stated:
             return [{"name": case.name, "given": case.arguments} for case in cases]
         target = self.target
         workloads = expand(target, target.workloads, target.dtypes[self.device])
-        return [{"name": load.name, "given": wanted_of(load)} for load in few(workloads, MOST_CASES)]
+        return [{"name": load.name, "given": generator_parameters(load)} for load in few(workloads, MOST_CASES)]

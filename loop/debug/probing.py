@@ -20,10 +20,9 @@ from loop.model.tuning import Scalar
 from loop.model.workloads import base_seed, entry_of, single, unsupported
 from loop.steps.context import Context
 from loop.workers.bench import JUDGE_LIMIT_S, Side
-from loop.workers.judge_messages import Compare
 from loop.workers.kept import KeptWorker
+from loop.workers.messages import Compare, Compute
 from loop.workers.program import Refusal, WorkerLost
-from loop.workers.worker_messages import Compute
 
 HANG_S = 5.0
 """A probe that has not come back by then hangs; small workloads take milliseconds."""

@@ -19,8 +19,8 @@ from loop.model.resources import short_name
 from loop.model.sanitizing import Kind, SanitizerReport, SanitizerTool
 from loop.model.target import Workload
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import Once
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
-from loop.workers.worker_messages import Once
 
 PROGRAM = "compute-sanitizer"
 TOOLS: tuple[SanitizerTool, ...] = ("memcheck", "racecheck", "synccheck", "initcheck")

@@ -5,8 +5,8 @@ import json
 import sys
 from typing import Any
 
+from loop.calls.call import Refused
 from loop.calls.cuda import driver as cuda
-from loop.calls.refusal import Refused
 
 
 def look(library: str = cuda.LIBRARY) -> dict[str, Any]:

@@ -17,10 +17,12 @@ the call is computed. Each is written once, for the host, a device and functions
 import copy
 import sys
 from functools import partial
+from typing import Any
 
-from loop.calls.prepared import Loaded
-from loop.calls.refusal import Refused
-from loop.calls.variants import Compiled, Importable
+from loop.calls.call import Refused
+from loop.calls.external import External
+from loop.calls.invocation import Loaded
+from loop.calls.library import Compiled
 from loop.mistakes.arrays import Terms, through_library
 from loop.mistakes.table import BY_VALUE, MAKERS
 
@@ -35,15 +37,15 @@ def clean() -> None:
 def wrap(loaded: Loaded, terms: Terms) -> Loaded:
     """The same variant with the mistake that `terms["make"]` names; its other terms belong to the mistake."""
     make, names = terms["make"], terms["attributes"]
-    if isinstance(loaded, Importable):
+    if isinstance(loaded, External):
+        raise Refused("no mistake can be put into a program of its own")
+    if not isinstance(loaded, Compiled):
         from loop.mistakes import functions
 
         form = functions.erring_class if terms.get("is_class") else functions.erring
-        function = copy.copy(loaded)
-        function.function = form(loaded.function, terms)
-        return function
-    if not isinstance(loaded, Compiled):
-        raise Refused("no mistake can be put into a program of its own")
+        erring: Any = copy.copy(loaded)
+        erring.function = form(erring.function, terms)
+        return erring  # type: ignore[no-any-return]
     library, terms = copy.copy(loaded), {**terms, "to": terms.get("number")}
     if loaded.device != "cuda":
         invoke = through_library(loaded.invoke, MAKERS[make](terms), names)

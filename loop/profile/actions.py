@@ -23,7 +23,7 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.timing.readiness import hold_device, ready
 from loop.timing.roof import measure_roof
-from loop.workers.worker_messages import Counts
+from loop.workers.messages import Counts
 
 COUNTED = ("instructions", "ipc", "cache_misses")
 Known = tuple[Reach, str]

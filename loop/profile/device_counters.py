@@ -21,8 +21,8 @@ from loop.model.target import Workload
 from loop.profile.profile import Watched, prepare, trace
 from loop.steps.context import Context
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import Mark
 from loop.workers.program import Refusal, WorkerLost
-from loop.workers.worker_messages import Mark
 
 NCU = "ncu"
 NCU_LIMIT_S = 40.0

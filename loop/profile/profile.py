@@ -19,9 +19,9 @@ from loop.model.device_profile import KernelRun
 from loop.model.resources import short_name
 from loop.model.target import CAbiVariant, Workload
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import CountCalls, Counts, Prepare, Trace
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import CountCalls, Counts, Prepare, Trace
 
 REPORT_LIMIT_S = 20.0
 COUNT_LIMIT_S = 20.0

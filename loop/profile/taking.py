@@ -37,9 +37,9 @@ from loop.model.target import CAbiVariant, Target, Workload
 from loop.model.workloads import accepts, counted, expand
 from loop.profile.launch_limits import WARP, Block, Reports, Resident, place
 from loop.workers.bench import Bench
+from loop.workers.messages import Launches
 from loop.workers.program import Refusal, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Launches
 
 ARCHITECTURE = re.compile(r"sm_(\d+)(\d)([af]?)$")
 

@@ -16,9 +16,9 @@ from loop.timing.round import TimingRound, Untimed, blaming
 from loop.timing.samples import Timings
 from loop.timing.terms import Shift, Terms
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import Mistake
 from loop.workers.program import START_LIMIT_S
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Mistake
 
 
 def measure(

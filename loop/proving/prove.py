@@ -19,7 +19,7 @@ from loop.proving.negative_controls import MAY_BE_WITHIN, WRONG, Control, contro
 from loop.workers.bench import Bench, Side
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
-from loop.workers.worker_messages import Compute, Computed
+from loop.workers.messages import Compute, Computed
 
 WORKERS_AT_ONCE = 8
 TELLING = 4096

@@ -12,8 +12,8 @@ import torch
 
 from loop.base.errors import LoopError
 from loop.base.places import include_folder
-from loop.calls.refusal import Refused
-from loop.calls.variants import check_build_id
+from loop.calls.call import Refused
+from loop.calls.library import check_build_id
 from loop.model.signature import OUTPUT
 from loop.model.target import BuildRecipe, CAbiVariant
 from loop.pytorch import shim

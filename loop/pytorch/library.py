@@ -10,9 +10,8 @@ from loop.base.places import cache_folder, include_folder
 from loop.base.processes import finish
 from loop.builds.build import build
 from loop.builds.compiler_errors import BuildFailed
-from loop.calls.call import LibraryTerms
-from loop.calls.refusal import Refused
-from loop.calls.variants import Compiled
+from loop.calls.call import LibraryTerms, Refused
+from loop.calls.library import Compiled
 from loop.model.measurement import Build
 from loop.model.target import CAbiVariant
 

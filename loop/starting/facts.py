@@ -14,7 +14,7 @@ from loop.calls.torch_side import NAMES
 from loop.starting.slots import Scalar, Slots
 from loop.starting.texts import Hypothesis
 from loop.starting.trial import Outcome, Trial
-from loop.workers.serving import described
+from loop.workers.wire import described
 
 LONG_S, MOST_BYTES = 0.5, 16 << 20
 """What a call that is timed may take: seconds, and bytes of an output."""

@@ -24,7 +24,7 @@ from loop.starting.facts import Facts, Sizes, edges, facts_of, uneven
 from loop.starting.slots import Argument, Option, Slots, tensor_options
 from loop.starting.texts import STUB, Hypothesis, Subject
 from loop.starting.trial import NotSame, NotTensor, Trial
-from loop.workers.serving import described
+from loop.workers.wire import described
 
 LIMIT_S, MOST_TRIES = 40.0, 600
 """What is tried before `loop init` gives up, in all and with each set of sizes."""

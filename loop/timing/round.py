@@ -11,7 +11,7 @@ from loop.base.errors import WorkFailed
 from loop.base.processes import Tick, kill_group
 from loop.calls.arena import MOST_CALLS, Values
 from loop.calls.call import Call
-from loop.calls.control import CAPTURED
+from loop.calls.orders import CAPTURED
 from loop.gate.limits import LONGEST_S
 from loop.gate.verify import judged
 from loop.model.causes import Cause
@@ -23,10 +23,9 @@ from loop.timing.terms import Shift, Terms
 from loop.timing.timed_call import TimedCall
 from loop.timing.ways import called
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
-from loop.workers.judge_messages import Compare
+from loop.workers.messages import Compare, Computed, Mistake
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Computed, Mistake
 
 ANSWER_LIMIT_S = LONGEST_S
 """What is timed was verified before: the step's own limit ends what hangs all the same."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from loop.base.processes import Tick
 from loop.calls.arena import Values
 from loop.calls.call import Call, LibraryTerms, step_of
-from loop.calls.control import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE
+from loop.calls.orders import CAPTURED, COLD, COUNT, GIVE, OFFSETS, OWN_NS, READY, ROTATIONS, RUN, SETTLE
 from loop.calls.waits import Waits
 from loop.model.dtypes import ITEM_SIZES, Device, is_floating
 from loop.timing.samples import MemoryProbe, disturbed
@@ -36,8 +36,8 @@ from loop.timing.segment import (
 )
 from loop.workers.bench import Side
 from loop.workers.judge_clock import Orders
+from loop.workers.messages import Mistake, StageCall, Unstage
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Mistake, Stage, Unstage
 
 Windows = list[tuple[int, ...]]
 """Where the windows of each call begin: for each call one offset an input, in elements."""
@@ -168,7 +168,7 @@ class TimedCall:
         with self.grid.only(0):
             turns, (window,) = self.grid.turns(None), self._windows(1)
         self._write(turns)
-        request = Stage(
+        request = StageCall(
             call=self.call if self.is_program else self.call.at_start().but(key=""),
             size=self.arena.size,
             inputs=tuple(pool.offset for pool in self.arena.pools),

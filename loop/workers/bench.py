@@ -26,15 +26,22 @@ from loop.model.measurement import BASELINE, Build, DeviceReading
 from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Workload
 from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
-from loop.workers.expectations import expectation, function_terms, terms_of_judge
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
-from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Look, Looked, ToJudge
 from loop.workers.judge_process import JudgeProcess, Unjudged
+from loop.workers.messages import Begin, Discard, Examine, Examined, Load, Look, Looked, Mistake, ToJudge
 from loop.workers.nursery import Nursery
 from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment, within
 from loop.workers.worker import Worker, timed_cores
-from loop.workers.worker_messages import Load, Mistake
-from loop.workers.workload_call import file_name, finds_outputs, make_call, under_two_seeds, widen
+from loop.workers.workload_call import (
+    expectation,
+    file_name,
+    finds_outputs,
+    function_terms,
+    make_call,
+    terms_of_judge,
+    under_two_seeds,
+    widen,
+)
 
 JUDGE_LIMIT_S = 120.0
 FIRST_CALL_S = 120.0
@@ -54,22 +61,22 @@ VariantKind = Literal["c_abi", "python", "command"]
 
 @dataclass(frozen=True)
 class Side:
-    """Something that computes the target's function: a variant with its build, or the baseline."""
+    """A variant with its build, or the baseline: it computes the target's function."""
 
     name: str
     terms: Terms
-    """What a worker needs to load it."""
+    """What a worker loads."""
     dtypes: tuple[Dtype, ...]
     deterministic: bool
     build_id: str | None
     takes: str | None = None
-    """Calls that it takes, as the manifest says; None: all."""
+    """The condition on calls that it takes, as the manifest says; None: all."""
     slow: float = 0.0
     """Share of its time by which every call is made longer on purpose."""
     mistake: Mistake | None = None
     """The mistake that a control makes on purpose."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What its worker's environment has besides."""
+    """Additional variables of its worker."""
     emulated: bool = False
     """Whether it runs under the emulator: a hundred times as slow, on every core, and never timed."""
     threads: int | None = None
@@ -109,14 +116,14 @@ class Bench:
     """Whether emulated variants are built and run with the sanitizers."""
     scratch: Path = field(default_factory=lambda: new_scratch())
     _secret: str = field(default_factory=lambda: os.urandom(16).hex())
-    """What nobody can know who is timed: from it follows which values have an answer that the judge knows."""
+    """It decides which values have an answer that the judge knows. No timed process knows it."""
     _sensors: tuple[Sensors | None] | None = None
     notes: dict[str, None] = field(default_factory=dict)
-    """What could not be exercised of the workloads that were expected."""
+    """What the workloads so far could not exercise."""
     zeros_pass: dict[str, None] = field(default_factory=dict)
     """Workloads on which zeros would be right."""
     took: dict[str, float] = field(default_factory=dict)
-    """Workload to the seconds that the judge took to make its inputs and its right answer."""
+    """Workload to the seconds that its inputs and its right answer took the judge."""
     first_call_s: float = field(init=False, default=0.0)
     """Seconds that the first call of a process may take."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)
@@ -127,7 +134,7 @@ class Bench:
     """The component that is judged; None for the target itself."""
 
     def __post_init__(self) -> None:
-        self._given = self._nursery is not None
+        self._owns_nursery = self._nursery is None
         self.first_call_s = self.target.first_call_s or FIRST_CALL_S
         self._judge.device = self.device
         if self.forks and self._judge.nursery is None:
@@ -138,7 +145,7 @@ class Bench:
 
     def __exit__(self, *_: object) -> None:
         self.dismiss()
-        if self._nursery is not None and not self._given:
+        if self._nursery is not None and self._owns_nursery:
             self._nursery.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -184,7 +191,7 @@ class Bench:
         return (yield from self._judge.ask(request, limit_s, f"checking {check}"))
 
     def judge(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:
-        """A request to the judge, which is started when there is none."""
+        """The reply to a request. The judge is started when there is none."""
         return (yield from self._judge.judge(self._judged(), request, limit_s, note))
 
     def _judged(self) -> Begin:
@@ -192,11 +199,11 @@ class Bench:
         return terms_of_judge(self.target, self._part, self.folder)
 
     def floors(self, *, again: bool = False) -> Generator[Tick, None, Floors]:
-        """What the judge's clock shows of calls that do nothing; measured once, or `again` for what is shorter."""
+        """Times of calls that do nothing, by the judge's clock. Measured once; `again`: the shorter of two."""
         if self._floors is None or again:
             with Worker(self.threads, pinned=True) as worker:
-                found = yield from measure_floors(worker, self.device, START_LIMIT_S)
-            self._floors = self._floors.at_most(found) if self._floors else found
+                floors = yield from measure_floors(worker, self.device, START_LIMIT_S)
+            self._floors = self._floors.at_most(floors) if self._floors else floors
         return self._floors
 
     def lag(self) -> Generator[Tick, None, float]:
@@ -208,21 +215,20 @@ class Bench:
     def floor_of_torch(self, worker: Worker) -> Generator[Tick, None, Floors]:
         """The same with a call of PyTorch that only allocates, in a worker that has imported it."""
         floors = yield from self.floors()
-        taken = yield from empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
-        self._floors = floors.at_most(Floors(floors.order_s, {"torch": taken}))
+        torch_s = yield from empty_call(worker, "torch", floors.order_s, START_LIMIT_S)
+        self._floors = floors.at_most(Floors(floors.order_s, {"torch": torch_s}))
         return self._floors
 
     def call(self, workload: Workload, reader: str, *, wide: bool = False, layout: Layout = "contiguous") -> Call:
         """The call of a workload, its files in the scratch folder; `wide`: with room for windows of other
         values."""
-        call = make_call(self.target, workload, str(self.scratch), _file_name(reader), layout)
+        owner = "".join(c if c.isalnum() else "_" for c in reader)
+        call = make_call(self.target, workload, str(self.scratch), owner, layout)
         if self.target.generator is not None or finds_outputs(self.target.signature):
             return self._judge.found(call)
-        return (
-            widen(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
-            if wide
-            else call
-        )
+        if not wide:
+            return call
+        return widen(call, fills(self.target, workload), f"{self._secret} {workload.seed}", self.device)
 
     def side(self, name: str, build: Build | None = None, *, emulated: bool = False) -> Side:
         """A variant by name, with its build when it is compiled; `baseline` is the target's baseline."""
@@ -247,17 +253,16 @@ class Bench:
             terms = function_terms(self.target, f"{variant.module}:{variant.function}").but(passed=passed)
             terms = terms.but(folder=build.library) if build else terms
         elif isinstance(variant, CAbiVariant):
-            made = (build.library, build.build_id) if build else ("", "")
-            terms = LibraryTerms(variant.device, variant.entry, *made)
+            built = (build.library, build.build_id) if build else ("", "")
+            terms = LibraryTerms(variant.device, variant.entry, *built)
         else:
             signature = self.target.signature
             terms = CommandTerms(variant.run, {**signature.inputs, **signature.outputs})
         build_id = build.build_id if build else None
         side = Side(name, terms, variant.dtypes, variant.deterministic, build_id, variant.takes)
         if build and isinstance(variant, PythonVariant):
-            return replace(
-                side, environment={one: str(self.scratch / build.build_id / one) for one in MADE_AT_RUN}
-            )
+            folders = {name: str(self.scratch / build.build_id / name) for name in MADE_AT_RUN}
+            return replace(side, environment=folders)
         if not emulated:
             return side
         side = replace(side, emulated=True)
@@ -285,18 +290,18 @@ class Bench:
     def expect(
         self, workload: Workload, *, wide: bool = False, twice: bool = False, layout: Layout = "contiguous"
     ) -> Generator[Tick, None, None]:
-        """Have the judge write a workload's inputs and work out its right answer, once.
+        """Have the judge write a workload's inputs and work out its right answer, unless it knows it already.
 
-        `twice`: work it out twice, and see that it is the same. Raises LoopError when the reference cannot be
-        trusted, and before anything is tried when its memory would not suffice.
+        `twice`: work it out twice, and compare. Raises LoopError when the reference cannot be trusted, and before
+        anything is tried when there is too little memory.
         """
         call = self.call(workload, "judge", wide=wide, layout=layout)
         if self._judge.known(self._judged(), call.key) == (wide, digests(call)):
             return  # Else somebody has changed the files of its inputs: they are written anew.
         needed = check_memory(self.target, workload)
         bare = make_call(self.target, workload, str(self.scratch), "judge", layout)
-        asked = expectation(self.target, workload, bare, self._secret, self.device, wide=wide)
-        request = asked.but(twice=twice, needed=needed)
+        request = expectation(self.target, workload, bare, self._secret, self.device, wide=wide)
+        request = request.but(twice=twice, needed=needed)
         begun = time.monotonic()
         reply = yield from self.judge(request, JUDGE_LIMIT_S, f"reference of {workload.name}")
         self.took[workload.name] = time.monotonic() - begun
@@ -314,15 +319,18 @@ class Bench:
 
     def look(self, small: Workload | None) -> Generator[Tick, None, Looked]:
         """What the inputs drawn so far could not show; and what of `small` the reference does not read."""
-        pair = under_two_seeds(small) if small else ()
-        scratch, secret = str(self.scratch), self._secret
-        bare = [(one, make_call(self.target, one, scratch, "judge")) for one in pair]
-        calls = [expectation(self.target, *one, secret, self.device, wide=False) for one in bare]
-        found = yield from self.judge(Look(tuple(calls)), JUDGE_LIMIT_S, "what the inputs can show")
-        for one in pair:
-            for path in self.scratch.glob(f"{file_name(one)}-*"):
-                path.unlink(missing_ok=True)
-        return found
+        pair, calls = under_two_seeds(small) if small else (), []
+        for workload in pair:
+            call = make_call(self.target, workload, str(self.scratch), "judge")
+            calls.append(expectation(self.target, workload, call, self._secret, self.device, wide=False))
+        looked = yield from self.judge(Look(tuple(calls)), JUDGE_LIMIT_S, "what the inputs can show")
+        for workload in pair:
+            self._remove_files(workload)
+        return looked
+
+    def _remove_files(self, workload: Workload) -> None:
+        for path in self.scratch.glob(f"{file_name(workload)}-*"):
+            path.unlink(missing_ok=True)
 
     def discard(self, workload: Workload) -> Generator[Tick, None, None]:
         """Let the judge forget a workload's answer, and remove its files."""
@@ -331,8 +339,7 @@ class Bench:
             if self._judge.known(self._judged(), key) is not None:
                 del self._judge.expected[key]
                 yield from self.judge(Discard(key), JUDGE_LIMIT_S, "tidying up")
-        for path in self.scratch.glob(f"{file_name(workload)}-*"):
-            path.unlink(missing_ok=True)
+        self._remove_files(workload)
 
     @property
     def sensors(self) -> Sensors | None:
@@ -343,7 +350,7 @@ class Bench:
         return self._sensors[0] if self._sensors else None
 
     def sense(self) -> DeviceReading | None:
-        """What the GPU's sensors say now; None on a CPU, or without a driver that tells."""
+        """The readings of the GPU's sensors now; None on a CPU, or without a driver that tells."""
         return self.sensors.read() if self.sensors else None
 
     def compiled(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
@@ -357,8 +364,10 @@ class Bench:
 
     def emulations(self, names: Iterable[str]) -> dict[str, CAbiVariant]:
         """Those of the named variants that the emulator can run, as they are built for it."""
-        found = {name: self.target.emulation(name) for name in names if name in self.target.emulated}
-        return {name: sanitizers.sanitized(one) for name, one in found.items()} if self.sanitize else found
+        variants = {name: self.target.emulation(name) for name in names if name in self.target.emulated}
+        if self.sanitize:
+            return {name: sanitizers.sanitized(variant) for name, variant in variants.items()}
+        return variants
 
     @property
     def gpu(self) -> DeviceFacts | None:
@@ -380,14 +389,15 @@ class Bench:
 
 
 def digests(call: Call) -> list[bytes]:
-    """What stands in the files of a call's inputs now."""
-    paths = [Path(tensor.path) for tensor in call.inputs] + ([Path(call.structure)] if call.structure else [])
-    return [_digest(path) if path.is_file() else b"" for path in paths]
-
-
-def _digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
+    """Digests of the files of a call's inputs as they are now; empty for a file that is gone."""
+    digests = []
+    for path in [*(tensor.path for tensor in call.inputs), *([call.structure] if call.structure else [])]:
+        try:
+            with open(path, "rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").digest())
+        except FileNotFoundError:
+            digests.append(b"")
+    return digests
 
 
 def new_scratch() -> Path:
@@ -401,7 +411,8 @@ def new_scratch() -> Path:
 
 
 def check_memory(target: Target, workload: Workload) -> float:
-    """Bytes that the reference of a workload needs, 0: nobody says. Raises LoopError where there are fewer."""
+    """Bytes that the reference of a workload needs; 0 where the manifest says nothing. LoopError where fewer are
+    free."""
     if target.memory is None:
         return 0.0
     needed = Expression.parse(target.memory, arithmetic=True).evaluate_number(formula_values(workload))
@@ -413,7 +424,3 @@ def check_memory(target: Target, workload: Workload) -> float:
             hint="leave its workload set out (`--workloads`), or run on a machine with more memory",
         )
     return needed
-
-
-def _file_name(reader: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in reader)

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from loop.calls.call import Call
 from loop.machine.gpus import gpus
 from loop.model.target import Workload
 from loop.model.workloads import accepts
@@ -43,10 +42,10 @@ def fitting(
     free = bench.sensors.free_bytes() if bench.sensors else None
     if free is None:
         return Fitting(tuple(workloads), ())
-    needs = {one.name: needed(bench, one, sides, wide=wide, apart=apart) for one in workloads}
+    needs = {w.name: needed(bench, w, sides, wide=wide, apart=apart) for w in workloads}
     large = {name: size for name, size in needs.items() if size > free}
     return Fitting(
-        tuple(one for one in workloads if one.name not in large),
+        tuple(workload for workload in workloads if workload.name not in large),
         tuple(_too_large(name, size, free, sides) for name, size in large.items()),
     )
 
@@ -57,14 +56,9 @@ def needed(
     """Bytes of device memory that a workload takes in all processes together, or `apart` in one, at least."""
     call = bench.call(workload, "x", wide=wide)
     on_gpu = [COPIES[side.kind] for side in sides if accepts(side, workload)]
-    inputs, output = _bytes(call)
+    inputs, output = sum(tensor.pool_size for tensor in call.inputs), call.output.size
     sizes = [ins * inputs + outs * output + (CONTEXT_BYTES if ins else 0) for ins, outs in on_gpu]
     return max(sizes, default=0) if apart else sum(sizes)
-
-
-def _bytes(call: Call) -> tuple[int, int]:
-    """Bytes of all inputs with their room, and of the output."""
-    return sum(tensor.pool_size for tensor in call.inputs), call.output.size
 
 
 def _too_large(name: str, size: int, free: int, sides: Sequence[Side]) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from loop.calls.refusal import Refused
-from loop.workers.judge_messages import Examine, Examined
+from loop.calls.call import Refused
+from loop.workers.messages import Examine, Examined
 
 MATMUL_LIMIT = 1e-4
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")

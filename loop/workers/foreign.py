@@ -9,7 +9,7 @@ import torch
 
 from loop.base.expressions import Expression
 from loop.calls import torch_side
-from loop.calls.refusal import Refused
+from loop.calls.call import Refused
 
 Function = Callable[..., Any]
 WHOLE = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}

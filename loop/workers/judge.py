@@ -3,29 +3,26 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from loop.calls import torch_side
-from loop.calls.call import Call, TensorFile, in_a_block
+from loop.calls.call import Call, Refused, TensorFile, in_a_block
 from loop.calls.callee import check_result, part_of
-from loop.calls.refusal import Refused
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.model.functions import Tolerance
-from loop.workers import judge_messages as messages
-from loop.workers import suspects
-from loop.workers.asking import Asking, Given, place_of
+from loop.workers import messages, suspects
+from loop.workers.asking import Asking, Inputs, place_of
+from loop.workers.blind_spots import Drawn, blind_spots
 from loop.workers.relations import Relations
-from loop.workers.rounded import Answer, Rounding
-from loop.workers.telling_inputs import Drawn, looked
+from loop.workers.rounding import Answer, Rounding
 from loop.workers.truth import (
     Truth,
-    apart,
     are_ties,
+    distance,
     doubt,
     finding,
     loose,
@@ -38,11 +35,9 @@ from loop.workers.truth import (
 )
 from loop.workers.wire import Done, Request
 
-Reply = TypeVar("Reply")
-
 
 class Judge:
-    """Holds the truth of every call it was asked to expect."""
+    """Holds the right answer to every call it was asked to expect."""
 
     def __init__(self, terms: messages.Begin) -> None:
         torch_side.use_threads(terms.threads)
@@ -70,31 +65,28 @@ class Judge:
         return reply
 
     def expect(self, request: messages.Expect) -> messages.Expected:
-        """Write the inputs of a call and work out its right answer; `twice`: and see that it comes out again."""
-        given = self.asking.inputs(request)
-        self.drawn.note(given)
-        place = place_of(request, given)
+        """Write the inputs of a call and work out its right answer."""
+        inputs = self.asking.inputs(request)
+        self.drawn.note(inputs)
+        place = place_of(request, inputs)
         try:
-            answer = self._settled(given.on(place), request)
+            answer = self._settled(inputs.on(place), request)
         except (Refused, RuntimeError):  # A reference that knows only the CPU, or is too large for this GPU.
             if place == "cpu":
                 raise
-            answer = self._settled(given, request)
+            answer = self._settled(inputs, request)
         self.answers[request.call.key] = answer
-        call = answer.given.call if request.found or self.asking.generator else None
-        return messages.Expected(call=call, notes=(*given.notes, *answer.notes), **self._doubts(answer))
-
-    def _doubts(self, answer: Answer) -> dict[str, Any]:
-        """What speaks against judging by an answer; a checker that decides alone needs none."""
+        truths = [truth for truth in answer.truths if not truth.is_whole]
+        doubts = [doubt(truth) for truth in truths] if self.plain or answer.in_own_types else []
         whose = "`plain`" if self.plain else "the reference"
-        truths = [one for one in answer.truths if not one.is_whole]
-        doubts = [doubt(one) for one in truths] if self.plain or answer.in_own_types else []
-        unjudged = [why_unjudged(one, whose) for one in truths if not self.alone]
-        return {
-            "doubt": next(filter(None, doubts), ""),
-            "unjudged": next(filter(None, unjudged), ""),
-            "zeros_pass": not self.alone and bool(truths) and all(map(self._zeros_pass, answer.truths)),
-        }
+        unjudged = [why_unjudged(truth, whose) for truth in truths if not self.alone]
+        return messages.Expected(
+            call=answer.inputs.call if request.found or self.asking.generator else None,
+            notes=(*inputs.notes, *answer.notes),
+            doubt=next(filter(None, doubts), ""),
+            unjudged=next(filter(None, unjudged), ""),
+            zeros_pass=not self.alone and bool(truths) and all(map(self._zeros_pass, answer.truths)),
+        )
 
     def _zeros_pass(self, truth: Truth) -> bool:
         """Whether a variant that writes zeros to an output would be right."""
@@ -103,64 +95,63 @@ class Judge:
         zeros = torch.zeros(truth.reference.shape, dtype=TORCH_DTYPES[truth.part.dtype])
         return self._worst(truth, [zeros.to(truth.reference.device)]).badness[:2] == (0, False)
 
-    def _settled(self, given: Given, request: messages.Expect) -> Answer:
-        """The right answer to a call, which comes out again where that is asked."""
-        answer, native = self._answer(given, found=request.found)
+    def _settled(self, inputs: Inputs, request: messages.Expect) -> Answer:
+        """The right answer to a call; Refused where it is asked for twice and differs."""
+        answer, native = self._answer(inputs, found=request.found)
         if not request.twice:
             return answer
-        call, inputs = answer.given.call, given.tensors
+        call, tensors = answer.inputs.call, inputs.tensors
         if native is None:
-            first = {one.part.name: one.reference for one in answer.truths}
-            found, _ = self._exact(call, inputs, None, later=True)
-            again = {name: self._formed(one.double(), call) for name, one in found.items()}
+            first = {truth.part.name: truth.reference for truth in answer.truths}
+            outputs, _ = self._exact(call, tensors, None, later=True)
+            again = {name: self._formed(output.double(), call) for name, output in outputs.items()}
         else:  # As telling as float64, and cheaper.
-            first, (again, _) = native, self._in_own_types(call, inputs, later=True)
-        if not all(same(one, other) for one, other in zip(first.values(), again.values(), strict=True)):
+            first, (again, _) = native, self._in_own_types(call, tensors, later=True)
+        if not all(map(same, first.values(), again.values())):
             raise Refused(f"the reference is not deterministic: two answers to {request.call.key} differ")
         return answer
 
     def _in_own_types(
-        self, call: Call, inputs: list[Tensor], *, later: bool = False
+        self, call: Call, tensors: list[Tensor], *, later: bool = False
     ) -> tuple[dict[str, Tensor], Any]:
-        """What the reference gives to a call as it is: tensors by name, and as it came."""
-        found, whole = self.asking.outputs("reference", self.reference, inputs, call, exact=False, later=later)
+        """The reference's answer to a call in its own types: tensors by name, and the result as it came."""
+        outputs, result = self.asking.outputs("reference", self.reference, tensors, call, exact=False, later=later)
         # Copies, for it may keep them, and write its next answer there.
-        return {name: one.clone() if isinstance(one, Tensor) else one for name, one in found.items()}, whole
+        return {name: t.clone() if isinstance(t, Tensor) else t for name, t in outputs.items()}, result
 
     def discard(self, request: messages.Discard) -> Done:
-        """Forget the truth of a call."""
+        """Forget the answer to a call."""
         self.answers.pop(request.key, None)
         return Done()
 
-    def _answer(self, given: Given, *, found: bool) -> tuple[Answer, dict[str, Tensor] | None]:
-        """The right answer to a call: in float64, and as the plain implementation has it. With it, the outputs in
-        the call's own types, where they were asked for."""
-        call, inputs = given.call, given.tensors
-        in_own_types = found or bool(call.structure or call.parts) or not is_floating(call.output.dtype)
+    def _answer(self, inputs: Inputs, *, found: bool) -> tuple[Answer, dict[str, Tensor] | None]:
+        """The right answer to a call: in float64, and by the plain implementation.
+
+        With it the reference's outputs in the call's own types, where it was asked for them.
+        """
+        call, tensors = inputs.call, inputs.tensors
         plain, native, expected = None, None, None
-        if in_own_types:
-            native, expected = self._in_own_types(call, inputs)
+        if found or call.structure or call.parts or not is_floating(call.output.dtype):
+            native, expected = self._in_own_types(call, tensors)
         if self.plain is not None:
-            plain, _ = self.asking.outputs("plain", self.plain, inputs, call, exact=False)
+            plain, _ = self.asking.outputs("plain", self.plain, tensors, call, exact=False)
         if found and native is not None:
             call = self._found(call, native)
-        right, notes = self._exact(call, inputs, native)
-        lossy = plain or native or self._lossy(call, inputs, right)
-        truths = [
-            self._truth(call, one, right[name], lossy.get(name), (native or {}).get(name))
-            for name, one in zip(right, call.outputs, strict=True)
-        ]
-        kept = expected if self.asking.checker else None
-        notes = (*notes, *([] if self.alone else filter(None, (loose(one) for one in truths))))
-        return Answer(replace(given, call=call), truths, native is not None, kept, notes), native
-
-    def _lossy(self, call: Call, inputs: list[Tensor], right: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The outputs in the call's own types where zeros would be right: they tell what of them is noise."""
-        outputs = zip(right.values(), call.outputs, strict=True)
-        if any(zeros_pass(self._tolerance(call, one), output) for output, one in outputs):
+        right, notes = self._exact(call, tensors, native)
+        lossy = plain or native or {}
+        pairs = list(zip(right.values(), call.outputs, strict=True))
+        if not lossy and any(zeros_pass(self._tolerance(call, part), output) for output, part in pairs):
+            # The outputs in the call's own types tell what of them is noise.
             with contextlib.suppress(Refused):
-                return self._in_own_types(call, inputs)[0]
-        return {}
+                lossy = self._in_own_types(call, tensors)[0]
+        truths = [
+            self._truth(call, part, right[name], lossy.get(name), (native or {}).get(name))
+            for name, part in zip(right, call.outputs, strict=True)
+        ]
+        if not self.alone:
+            notes = (*notes, *filter(None, map(loose, truths)))
+        kept = expected if self.asking.checker else None
+        return Answer(replace(inputs, call=call), truths, native is not None, kept, notes), native
 
     def _found(self, call: Call, native: dict[str, Tensor]) -> Call:
         """The call with the outputs that the reference gave."""
@@ -169,32 +160,32 @@ class Judge:
         for name, tensor in native.items():
             if tensor.dtype not in NAMES:
                 raise Refused(f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported")
-        path, items = call.output.path, native.items()
-        files = [TensorFile(name, path, tuple(one.shape), NAMES[one.dtype]) for name, one in items]
+        path = call.output.path
+        files = [TensorFile(name, path, tuple(t.shape), NAMES[t.dtype]) for name, t in native.items()]
         updates = self.asking.terms.updates
         block, parts = in_a_block(files, path)
         if len(parts) == 1 and not updates:
             return call.but(output=files[0], parts=())
-        places = [one.name for one in call.inputs]
-        numbers = tuple(places.index(updates[one.name]) if one.name in updates else -1 for one in parts)
+        places = [tensor.name for tensor in call.inputs]
+        numbers = tuple(places.index(updates[part.name]) if part.name in updates else -1 for part in parts)
         return call.but(output=block, parts=parts, updates=numbers if updates else ())
 
     def _exact(
-        self, call: Call, inputs: list[Tensor], native: dict[str, Tensor] | None, *, later: bool = False
+        self, call: Call, tensors: list[Tensor], native: dict[str, Tensor] | None, *, later: bool = False
     ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
         """The outputs in float64, and what could not be exercised of that."""
         try:
-            right, _ = self.asking.outputs("reference", self.reference, inputs, call, exact=True, later=later)
+            right, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=True, later=later)
         except Refused as refused:
             if native is None:
                 raise
             why = str(refused).partition(": ")[2]
             return native, (f"the reference in float64: it runs in its own types alone ({why})",)
         notes = []
-        for (name, tensor), one in zip(right.items(), call.outputs, strict=True):
-            kind = torch.float64 if is_floating(one.dtype) else TORCH_DTYPES[one.dtype]
+        for (name, tensor), part in zip(right.items(), call.outputs, strict=True):
+            kind = torch.float64 if is_floating(part.dtype) else TORCH_DTYPES[part.dtype]
             try:
-                check_result(tensor, one.shape, kind if native is None else tensor.dtype)
+                check_result(tensor, part.shape, kind if native is None else tensor.dtype)
             except Refused as wrong:
                 raise Refused(f"the reference on {call.key}: {wrong}") from wrong
             if tensor.dtype != kind and tensor.is_floating_point():
@@ -204,7 +195,7 @@ class Judge:
     def _truth(
         self, call: Call, part: TensorFile, right: Tensor, plain: Tensor | None, native: Tensor | None
     ) -> Truth:
-        """What is right of one output."""
+        """The truth of one output."""
         reference = self._formed(right.to(torch.float64, copy=True), call)
         names = self.shapes.outputs.get(part.name, self.shapes.output).split()
         if len(names) != reference.dim() or "..." in names:
@@ -214,7 +205,7 @@ class Judge:
         return replace(truth, also=native.double()) if truth.is_whole and native is not None else truth
 
     def _tolerance(self, call: Call, part: TensorFile) -> Tolerance:
-        """What an output may be off: by the workload's type where that is the only one, else by its own."""
+        """The tolerance of an output: by the workload's type where that is the only one, else by its own."""
         mixed = call.structure or call.parts or not is_floating(part.dtype)
         chosen = self.tolerance.get(part.dtype) if mixed else None
         if chosen is None and not is_floating(part.dtype):
@@ -226,92 +217,88 @@ class Judge:
 
     def look(self, request: messages.Look) -> messages.Looked:
         """What inputs that were drawn could not show, and what the reference does not read."""
-        return looked(self.asking, self.reference, self.drawn, request)
+        return blind_spots(self.asking, self.reference, self.drawn, request)
 
     def compare(self, request: messages.Compare) -> messages.Finding:
-        """Hold the output files of a call against the truth: what is found in the worst of them."""
-        return self._with_room(request.call, lambda answer: self._held(request, answer))
-
-    def _with_room(self, call: Call, asked: Callable[[Answer], Reply]) -> Reply:
-        """What is asked of the answer to a call; on the CPU from now on, where a GPU has too little memory."""
+        """Compare the output files of a call with the truth: the finding of the worst of them."""
+        answer = self.answers[request.call.key]
         try:
-            return asked(self.answers[call.key])
-        except torch.OutOfMemoryError:
-            self.answers[call.key] = answer = self.answers[call.key].on("cpu")
-            return asked(answer)
+            return self._compared(request, answer)
+        except torch.OutOfMemoryError:  # From now on on the CPU.
+            self.answers[request.call.key] = answer = answer.on("cpu")
+            return self._compared(request, answer)
 
-    def _held(self, request: messages.Compare, answer: Answer) -> messages.Finding:
-        blocks = [_block(answer.given.call, path) for path in request.outputs]
+    def _compared(self, request: messages.Compare, answer: Answer) -> messages.Finding:
+        blocks = [_block(answer.inputs.call, path) for path in request.outputs]
         findings = []
         for n in range(0 if self.alone else len(answer.truths)):
-            own = [block[n] for block in blocks]
-            findings.append(self._compared(answer, n, own, suspected=request.suspected))
-        given, expected = answer.given, answer.expected
-        checked = [self.asking.check(given, expected, one) for one in blocks] if self.asking.checker else []
+            findings.append(self._one_output(answer, n, [block[n] for block in blocks], request.suspected))
+        complaints = []
+        if self.asking.checker:
+            complaints = [self.asking.check(answer.inputs, answer.expected, block) for block in blocks]
         if not findings:
             findings = [messages.Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})]
         worst = max(findings, key=lambda finding: finding.badness)
         before = None if self.alone else self.answers.get(request.before)
-        unmoved = apart(answer.truths, before.truths) if before else 0.0
-        return worst.but(checker=next(filter(None, checked), ""), unmoved=unmoved)
+        unmoved = distance(answer.truths, before.truths) if before else 0.0
+        return worst.but(checker=next(filter(None, complaints), ""), unmoved=unmoved)
 
-    def _compared(self, answer: Answer, n: int, own: list[Tensor], *, suspected: bool) -> messages.Finding:
-        """What is found in the worst of several outputs of one name."""
-        call, truth = answer.given.call, answer.truths[n]
-        place = truth.reference.device
-        outputs = [self._formed(output.to(place), call) for output in own]
+    def _one_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> messages.Finding:
+        """The finding of the worst of several outputs of one name."""
+        call, truth = answer.inputs.call, answer.truths[n]
+        outputs = [self._formed(output.to(truth.reference.device), call) for output in own]
         worst = self._worst(truth, outputs)
-        if self._may_round(truth) and worst.badness[:2] != (0, False) and rounding_may_explain(truth, outputs):
+        # A tolerance of zero asks for the exact answer.
+        may_round = not truth.rounded and not truth.is_whole and (truth.tolerance.atol or truth.tolerance.rtol)
+        if may_round and worst.badness[:2] != (0, False) and rounding_may_explain(truth, outputs):
             truth = answer.truths[n] = self.rounding.allowed(answer, n)
             worst = self._worst(truth, outputs)
         if worst.wrong and not truth.is_whole:
             worst = self._explained(answer, n, outputs)
         if worst.wrong:
-            tied = all(are_ties(answer.given.tensors, truth, one) for one in outputs if truth.outside(one).any())
+            tensors, truth = answer.inputs.tensors, answer.truths[n]
+            tied = all(are_ties(tensors, truth, output) for output in outputs if truth.outside(output).any())
             worst = worst.but(tied=tied)
         if len(answer.truths) > 1:
             worst = worst.but(output=truth.part.name)
         return worst.but(fits=self._fits(answer, n, outputs)) if suspected and worst.wrong else worst
 
     def _explained(self, answer: Answer, n: int, outputs: list[Tensor]) -> messages.Finding:
-        """What is found where the reference's own rounding, or its overflow, may explain wrong elements."""
-        given, truth = answer.given, answer.truths[n]
+        """The finding where the reference's own rounding, or its overflow, may explain wrong elements."""
+        inputs, truth = answer.inputs, answer.truths[n]
         for output in outputs:
-            truth = self.rounding.without_noise(given, truth, n, output)
+            truth = self.rounding.without_noise(inputs, truth, n, output)
         answer.truths[n] = truth
         wrong = [output for output in outputs if bool(truth.outside(output).any())]
-        why = [self.rounding.overflow(given, truth, n, output) for output in wrong]
+        why = [self.rounding.overflow(inputs, truth, n, output) for output in wrong]
         return self._worst(truth, outputs).but(unjudged=why[0] if why and all(why) else "")
 
     def _worst(self, truth: Truth, outputs: list[Tensor]) -> messages.Finding:
-        found = (finding(truth.facing(output), output, bounded=self.plain is not None) for output in outputs)
-        return max(found, key=lambda one: one.badness)
+        bounded = self.plain is not None
+        findings = (finding(truth.facing(output), output, bounded=bounded) for output in outputs)
+        return max(findings, key=lambda finding: finding.badness)
 
     def _fits(self, answer: Answer, n: int, outputs: list[Tensor]) -> dict[str, bool] | None:
-        """What explains the wrong ones of some outputs of one name."""
-        given, truth, rtol = answer.given, answer.truths[n], answer.truths[n].tolerance.rtol
+        """Known faults that explain the wrong ones of some outputs of one name."""
+        inputs, truth, rtol = answer.inputs, answer.truths[n], answer.truths[n].tolerance.rtol
         held = []
-        for one in map(Tensor.double, outputs):
-            if bool((wrong := outside(one, truth.reference, truth.facing(one).allowed)).any()):
-                held.append(suspects.WrongOutput(truth.reference, truth.allowed, rtol, one, wrong))
+        for output in map(Tensor.double, outputs):
+            wrong = outside(output, truth.reference, truth.facing(output).allowed)
+            if bool(wrong.any()):
+                held.append(suspects.WrongOutput(truth.reference, truth.allowed, rtol, output, wrong))
 
-        def asked(inputs: Sequence[Tensor]) -> Tensor:
-            found, _ = self.asking.outputs("reference", self.reference, inputs, given.call, exact=True)
-            return self._formed(list(found.values())[n].double(), given.call)
+        def reference(tensors: Sequence[Tensor], call: Call = inputs.call) -> Tensor:
+            return self.rounding.output(call, tensors, n)
 
-        if self.asking.is_plain(given.call):
-            known = suspects.of_target(self.asking, self.reference, given, truth.reference)
+        if self.asking.is_plain(inputs.call):
+            known = suspects.of_target(self.asking, self.reference, inputs, truth.reference)
         else:
-            other = partial(self.rounding.answer_to, given, n)
-            known = suspects.of_attributes(given.call, self.shapes, other)
-        others = suspects.of_any(asked, self.shapes, given, truth.reference, whole=truth.is_whole)
-        found = suspects.fits(held, [*known, *others])
-        return suspects.fits(held, held[0].multiplied()) if found == {} else found
-
-    def _may_round(self, truth: Truth) -> bool:
-        """Whether what rounding does is still to be allowed for; a tolerance of zero asks for the exact answer."""
-        asked = truth.tolerance.atol or truth.tolerance.rtol
-        return not truth.rounded and not truth.is_whole and bool(asked)
+            known = suspects.of_attributes(
+                inputs.call, self.shapes, lambda changed: reference(inputs.tensors, changed)
+            )
+        others = suspects.of_any(reference, self.shapes, inputs, truth.reference, whole=truth.is_whole)
+        fits = suspects.fits(held, [*known, *others])
+        return suspects.fits(held, held[0].multiplied()) if fits == {} else fits
 
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""
@@ -321,7 +308,7 @@ class Judge:
 def _block(call: Call, path: str) -> list[Tensor]:
     """The outputs in a file, in their own types. Refused when it has another size."""
     block = torch_side.read_tensor(call.output, path)
-    return [part_of(block, one) for one in call.parts] if call.parts else [block]
+    return [part_of(block, part) for part in call.parts] if call.parts else [block]
 
 
 def start(terms: messages.Begin) -> Judge:

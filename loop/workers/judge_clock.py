@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from loop.base.processes import Tick
-from loop.calls.control import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
+from loop.calls.orders import COUNT, DONE, LEAVE, OP, ORDER, OWN_NS, RUN
 from loop.model.dtypes import Device
+from loop.workers.messages import Obey, Obeyed
 from loop.workers.program import Refusal, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Obey, Obeyed
 
 WATCHED_S = 20e-3
 """After so long a wait the judge looks whether the worker still lives, and lets others draw on the screen."""
@@ -21,7 +21,7 @@ NAP_S = 200e-6
 """From then on it naps between looks at the memory: this is below one per cent of what it waits for."""
 ECHOES, EMPTY_CALLS = 40, 200
 Way = Literal["c_abi", "python", "torch", "kernel"]
-"""How a call is made: through C, from Python, by an operator of PyTorch, as a kernel of a CUDA graph."""
+"""How a call is made: through C, from Python, by an operator of PyTorch, or as a kernel of a CUDA graph."""
 ON_HOST: tuple[Way, ...] = ("c_abi", "python")
 
 
@@ -39,8 +39,8 @@ class Orders:
     def end(self) -> Generator[Tick, None, Obeyed]:
         """Let it answer requests again; what it noticed meanwhile."""
         yield from self.give(LEAVE)
-        noticed: Obeyed = yield from self.worker.receive(self.limit_s, self.note)
-        return noticed
+        obeyed: Obeyed = yield from self.worker.receive(self.limit_s, self.note)
+        return obeyed
 
     def give(self, op: int) -> Generator[Tick, None, float]:
         """Give an order and wait until it is done; seconds by the judge's clock.
@@ -88,25 +88,25 @@ class Orders:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """While it lasts the judge leaves the worker's cores to the worker."""
-        given = {int(core) for core in self.worker.cores.split(",") if core}
-        mine = os.sched_getaffinity(0) if given else set()
-        if mine - given:
-            os.sched_setaffinity(0, mine - given)
+        workers = {int(core) for core in self.worker.cores.split(",") if core}
+        own = os.sched_getaffinity(0) if workers else set()
+        if own - workers:
+            os.sched_setaffinity(0, own - workers)
         try:
             yield
         finally:
-            if mine - given:
-                os.sched_setaffinity(0, mine)
+            if own - workers:
+                os.sched_setaffinity(0, own)
 
 
 @dataclass(frozen=True)
 class Floors:
-    """What is below all times here: of a worker that has loaded nothing."""
+    """Times of empty calls, in a worker that has loaded nothing: no real call is shorter."""
 
     order_s: float
-    """Seconds that an order takes which does nothing; taken from what the judge's clock says of a sample."""
+    """Seconds of an empty order. They are subtracted from the judge's time of a sample."""
     call_s: Mapping[Way, float]
-    """Seconds of a call that does nothing, by the way it is made; of PyTorch: that only allocates its result."""
+    """Seconds of an empty call, by the way it is made. PyTorch's only allocates its result."""
 
     def at_most(self, other: "Floors") -> "Floors":
         """The shorter of two measurements of each."""
@@ -117,13 +117,13 @@ class Floors:
 def measure_floors(worker: Worker, device: Device, limit_s: float) -> Generator[Tick, None, Floors]:
     """The floors of this machine: the tenth percentile of many orders, since others can only make them slower."""
     order_s = _tenth([whole for whole, _ in (yield from _echo(worker, limit_s, "", 0))])
-    found: dict[Way, float] = {}
+    call_s: dict[Way, float] = {}
     for way in ON_HOST:
-        found[way] = yield from empty_call(worker, way, order_s, limit_s)
+        call_s[way] = yield from empty_call(worker, way, order_s, limit_s)
     if device == "cuda":
         with suppress(Refusal):  # No GPU: whatever is to run there will say so.
-            found["kernel"] = yield from empty_call(worker, "kernel", order_s, limit_s)
-    return Floors(order_s, found)
+            call_s["kernel"] = yield from empty_call(worker, "kernel", order_s, limit_s)
+    return Floors(order_s, call_s)
 
 
 def empty_call(worker: Worker, way: Way, order_s: float, limit_s: float) -> Generator[Tick, None, float]:
@@ -143,8 +143,8 @@ def lag_of(worker: Worker, limit_s: float) -> Generator[Tick, None, float]:
     return sorted(whole - own for whole, own in pairs)[3 * len(pairs) // 4]
 
 
-def _tenth(taken: Sequence[float]) -> float:
-    return sorted(taken)[len(taken) // 10]
+def _tenth(times: Sequence[float]) -> float:
+    return sorted(times)[len(times) // 10]
 
 
 def _echo(
@@ -155,9 +155,9 @@ def _echo(
     orders.begin(way)
     words[COUNT] = calls
     with orders.aside():
-        taken = []
+        pairs = []
         for _ in range(ECHOES):
             whole = yield from orders.give(RUN)
-            taken.append((whole, words[OWN_NS] / 1e9))
+            pairs.append((whole, words[OWN_NS] / 1e9))
     yield from orders.end()
-    return taken
+    return pairs

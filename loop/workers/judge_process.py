@@ -9,7 +9,7 @@ from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.machine.machine import cores, killed_for_memory
 from loop.model.dtypes import Device
-from loop.workers.judge_messages import Begin, Examine, ToJudge
+from loop.workers.messages import Begin, Examine, ToJudge
 from loop.workers.nursery import PATIENT, Nursery
 from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment, within
 
@@ -31,17 +31,17 @@ class JudgeProcess:
     target: Begin | None = None
     """What it judges now."""
     expected: dict[str, tuple[bool, list[bytes]]] = field(default_factory=dict)
-    """Calls whose answer it knows: whether their files have room, and digests of these, for any process can write
-    there."""
+    """Calls whose answer it knows: whether their files have room, and digests of the files, for any process can
+    write there."""
     calls: dict[str, Call] = field(default_factory=dict)
     """Calls with the tensors that only the judge could tell."""
     device: Device = "cuda"
     """On a CPU it is bound to the memory that there is. A GPU's driver maps more than it uses."""
     nursery: Nursery | None = None
-    """What forks it, where there is one: torch is imported once for judge and workers."""
+    """It forks the judge, where there is one: torch is imported once for judge and workers."""
     _program: Program | None = None
     _killed: int = 0
-    """What the system had killed for want of memory before."""
+    """Number of processes that the system had killed before for want of memory."""
 
     def warm_up(self) -> None:
         """Start it, or what will fork it: torch is imported while something else is done."""
@@ -76,16 +76,16 @@ class JudgeProcess:
         return (yield from self.ask(request, limit_s, note))
 
     def known(self, target: Begin, key: str) -> tuple[bool, list[bytes]] | None:
-        """What is noted of a call of a target whose answer it knows; None where it does not."""
+        """The entry in `expected` of a call of a target; None where it does not know the answer."""
         return self.expected.get(key) if self.target == target else None
 
     def found(self, call: Call) -> Call:
-        """A call with what the judge told of its tensors, once it did; its outputs are in a file of its own."""
+        """A call with the tensors that only the judge knew, once it told; its outputs are in a file of its own."""
         known = self.calls.get(call.key)
         if known is None:
             return call
         path = call.output.path
-        parts = tuple(one.but(path=path) for one in known.parts)
+        parts = tuple(part.but(path=path) for part in known.parts)
         return known.but(output=known.output.but(path=path), parts=parts)
 
     def ask(self, request: ToJudge[R], limit_s: float, note: str) -> Generator[Tick, None, R]:

@@ -10,26 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from loop.base.linux import keep_freed_memory
 from loop.calls.own_modules import OWN
-from loop.workers.judge_messages import (
-    Begin,
-    Compare,
-    Discard,
-    Examine,
-    Examined,
-    Expect,
-    GiveOutput,
-    Look,
-    Relate,
-)
-from loop.workers.serving import PR_SET_DUMPABLE, answer, prctl, serve
-from loop.workers.wire import Done, Request
+from loop.workers.messages import Begin, Compare, Discard, Examine, Examined, Expect, GiveOutput, Look, Relate
+from loop.workers.wire import PR_SET_DUMPABLE, Done, Request, answer, prctl, serve
 
 if TYPE_CHECKING:
     from loop.workers.judge import Judge
 
 
-class Seat:
-    """Where a judge sits down, when it is told of its target."""
+class JudgeProgram:
+    """Holds a judge, once it knows its target."""
 
     def __init__(self) -> None:
         self.judge: Judge | None = None
@@ -43,16 +32,15 @@ class Seat:
         return Done()
 
     def ask(self, request: Request[Any]) -> object:
-        """What the judge says."""
+        """The judge's reply to a request about its target."""
         assert self.judge is not None
         return self.judge.answer(request)
 
+    def examine(self, request: Examine) -> Examined:
+        """One check of the environment."""
+        from loop.workers.environment import CHECKS
 
-def examine(request: Examine) -> Examined:
-    """One check of the environment."""
-    from loop.workers.environment import CHECKS
-
-    return CHECKS[request.check](request)
+        return CHECKS[request.check](request)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -60,9 +48,9 @@ def main(arguments: Sequence[str]) -> None:
     prctl(PR_SET_DUMPABLE, 0)
     keep_freed_memory()
     sys.dont_write_bytecode = True  # Nothing is written beside what judges.
-    seat = Seat()
-    judged = dict.fromkeys((Expect, Compare, Discard, Look, Relate, GiveOutput), seat.ask)
-    serve({Examine: examine, Begin: seat.begin, **judged}, int(arguments[0]), answer)
+    program = JudgeProgram()
+    judged = dict.fromkeys((Expect, Compare, Discard, Look, Relate, GiveOutput), program.ask)
+    serve({Examine: program.examine, Begin: program.begin, **judged}, int(arguments[0]), answer)
 
 
 if __name__ == "__main__":

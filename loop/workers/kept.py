@@ -1,4 +1,4 @@
-"""One side's worker, kept from request to request: whoever asks need not know whether it still lives."""
+"""One side's worker, kept from request to request, and replaced when it is lost."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from loop.base.processes import Tick
 from loop.machine.machine import cores
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import ToWorker
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import ToWorker
 
 R = TypeVar("R")
 AFTER_HANG_S = 60.0
@@ -21,7 +21,7 @@ TOO_LONG = "the first call took longer than {:g} s: killed; `first_call_s` in ta
 class KeptWorker:
     """The worker of one side. One that is lost is replaced; a side that does not load is not tried again.
 
-    It checks, so on a CPU it uses every core, however many a measurement uses: one thread shows no data race.
+    On a CPU it uses every core, however many a measurement uses: a check with one thread shows no data race.
     """
 
     def __init__(self, bench: Bench, side: Side) -> None:

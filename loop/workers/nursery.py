@@ -1,7 +1,7 @@
-"""A process that has imported torch and forks judge and workers: as fresh as one that was started, in no time.
+"""A process that has imported torch and forks judge and workers: as fresh as a started one, in no time.
 
-What it forks becomes a child of ours, in a session of its own, under a tag of its own, before it loads anything.
-Linux only; elsewhere, and where the process is lost, workers are started one by one.
+A forked process becomes a child of ours, in a session of its own, under a tag of its own, before it loads
+anything. Linux only; elsewhere, and where the nursery is lost, workers are started one by one.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ REAPED_S = 1e-3
 
 
 class ForkedProcess:
-    """A child of ours that another process forked, as `subprocess.Popen` shows one that we start."""
+    """A child of ours that another process forked, with the interface of `subprocess.Popen`."""
 
     def __init__(self, pid: int, output: int, errors: int) -> None:
         self.pid = pid
@@ -83,10 +83,9 @@ class Forked(Child):
         output, output_end = os.pipe()
         errors, errors_end = os.pipe()
         try:
-            variables = environment({**dict(env or {}), TAG: self.tag})
             module, *words = self.command
-            order: dict[str, object] = {"tag": self.tag, "module": module, "arguments": words}
-            order |= {"environment": variables, "cwd": os.getcwd()}
+            order: dict[str, object] = {"tag": self.tag, "module": module, "arguments": words, "cwd": os.getcwd()}
+            order["environment"] = environment({**dict(env or {}), TAG: self.tag})
             pid = self._nursery.fork(order, (stdin, output_end, errors_end, *pass_fds))
         except BaseException:
             os.close(output)
@@ -103,7 +102,7 @@ class NurseryLost(Exception):
 
 
 class Nursery:
-    """The process, started when it is first needed. Closing it leaves what it forked alone."""
+    """The process, started when it is first needed. The processes that it forked outlive its end."""
 
     def __init__(self, environment: Mapping[str, str], *, unprivileged: bool) -> None:
         self.environment, self.unprivileged = dict(environment), unprivileged
@@ -116,12 +115,12 @@ class Nursery:
         if self._child is not None or self._lost:
             return
         adopt_orphans()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._control, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with far_end:
             self._child = Child(
-                [sys.executable, "-P", "-m", PROGRAM, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", PROGRAM, str(far_end.fileno())],
                 env={"PYTHONPATH": python_path(), **PATIENT, **self.environment},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[far_end.fileno()],
                 first=partial(stay_out, unprivileged=self.unprivileged),
             )
 
@@ -131,16 +130,16 @@ class Nursery:
         if self._control is None:
             raise NurseryLost
         whole = json.dumps({"owner": os.getpid(), "unprivileged": self.unprivileged, **order})
-        said = b""
+        pid = b""
         with contextlib.suppress(OSError):
             self._control.settimeout(FORK_LIMIT_S)
             socket.send_fds(self._control, [whole.encode()], list(handles))
-            said = self._control.recv(64)
-        if not int(said or b"0"):
+            pid = self._control.recv(64)
+        if not int(pid or b"0"):
             self._lost = True
             self.close()
             raise NurseryLost
-        return int(said)
+        return int(pid)
 
     def close(self) -> None:
         """End it; the next worker starts another one."""

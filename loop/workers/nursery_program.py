@@ -1,7 +1,7 @@
 """A nursery's program: `python -m loop.workers.nursery_program CONTROL`.
 
-It imports torch, loads nothing of anybody's, and forks a judge or a worker for each order. Its memory is closed to
-them.
+It imports torch, loads nothing of anybody's, and forks a judge or a worker for each order. Their access to its
+memory is closed.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from loop.base.linux import stay_out
 from loop.base.processes import TAG
 from loop.workers import judge_program, worker_program
 from loop.workers.nursery import numbered
-from loop.workers.serving import PR_SET_DUMPABLE, prctl
+from loop.workers.wire import PR_SET_DUMPABLE, prctl
 
 PROGRAMS = {module.__name__: module.main for module in (judge_program, worker_program)}
 LONGEST, MOST_HANDLES = 1 << 16, 16
@@ -31,8 +31,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     prctl(PR_SET_DUMPABLE, 0)
-    from loop.calls import torch_side  # noqa: F401 - what each worker would import
-    from loop.workers import checking, staging  # noqa: F401
+    from loop.calls import torch_call  # noqa: F401 - what each worker would import
 
     gc.collect()
     gc.freeze()
@@ -60,17 +59,27 @@ def _become(control: socket.socket, order: dict[str, Any], handles: list[int]) -
     control.sendall(str(os.getpid()).encode())
     control.close()
     _move_memory()
-    _use_threads(int(order["environment"]["OMP_NUM_THREADS"]))
+    import torch
+
+    torch.set_num_threads(int(order["environment"]["OMP_NUM_THREADS"]))  # It read our number on import.
     PROGRAMS[order["module"]](numbered(order["arguments"], handles[3:]))
 
 
 def _stand_alone(order: dict[str, Any], handles: list[int]) -> None:
-    """Have nothing in common with the nursery any more, but what it imported."""
-    _wait_until_adopted(order["owner"])
+    """Share nothing with the nursery any more, but what it imported."""
+    end = time.monotonic() + ADOPTED_S
+    while os.getppid() != order["owner"]:
+        if time.monotonic() > end:
+            raise TimeoutError("the session did not adopt it")
+        time.sleep(1e-4)
     os.setsid()
     stay_out(unprivileged=order["unprivileged"])
     prctl(PR_SET_DUMPABLE, 1)
-    _carry(order["tag"])
+    # A tag of its own, in the very bytes that /proc shows as its environment, for whoever looks there.
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    if place := libc.getenv(TAG.encode()):
+        ctypes.memmove(place, order["tag"].encode(), len(order["tag"]))
     os.environ.update(order["environment"])
     os.chdir(order["cwd"])
     for place, handle in enumerate(handles[:3]):
@@ -78,32 +87,8 @@ def _stand_alone(order: dict[str, Any], handles: list[int]) -> None:
         os.close(handle)
 
 
-def _wait_until_adopted(owner: int) -> None:
-    end = time.monotonic() + ADOPTED_S
-    while os.getppid() != owner:
-        if time.monotonic() > end:
-            raise TimeoutError("the session did not adopt it")
-        time.sleep(1e-4)
-
-
-def _use_threads(count: int) -> None:
-    """Have torch use that many threads: it read our number when it was imported."""
-    import torch
-
-    torch.set_num_threads(count)
-
-
-def _carry(tag: str) -> None:
-    """Carry a tag of our own: in the very bytes that /proc shows as our environment, for whoever looks there."""
-    libc = ctypes.CDLL(None)
-    libc.getenv.restype = ctypes.c_void_p
-    place = libc.getenv(TAG.encode())
-    if place:
-        ctypes.memmove(place, tag.encode(), len(tag))
-
-
 def _move_memory() -> None:
-    """Move what is loaded from now on by a random number of pages, so that no layout is measured for ever."""
+    """Move what is loaded from now on by a random number of pages, so that one layout is not measured for ever."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]

@@ -1,4 +1,4 @@
-"""A child process that answers requests, judge or worker alike: the parent's end of it."""
+"""The parent's end of a child process that answers requests, judge or worker alike."""
 
 import contextlib
 import functools
@@ -21,7 +21,7 @@ from loop.workers.wire import MOST_BYTES, Malformed, No, Request, read_reply, re
 
 START_LIMIT_S = 60.0
 PADDING_BYTES = 4096
-"""The environment lies above the stack: one of a random size moves the stack, so that no layout is measured for
+"""The environment lies above the stack. A random size moves the stack, so that one layout is not measured for
 ever."""
 FORGED = "something else than its worker wrote to the worker's replies"
 PASSED_ON = ("LOOP_EMULATOR_SEED",)
@@ -30,7 +30,8 @@ R = TypeVar("R")
 
 
 class WorkerLost(Exception):
-    """The child crashed or hung while it answered: `kind` says which, `how` in words, `cause` who told of it."""
+    """The child crashed or hung while it answered: `kind` says which, `how` in words, `cause` what it said of
+    it."""
 
     def __init__(self, kind: str, how: str, errors: str, cause: Cause = "") -> None:
         super().__init__(how)
@@ -69,16 +70,15 @@ class Program:
         self._pending = bytearray()
         self._searched = 0
         """Bytes of what is pending that hold no line end."""
-        self._asked: deque[Request[Any]] = deque()
-        """Requests that are still to be answered."""
+        self._unanswered: deque[Request[Any]] = deque()
         self._paused = False
-        passed, words = [reply_write, *handles], ["@0", *arguments]
+        inherited, words = [reply_write, *handles], ["@0", *arguments]
         try:
-            self.child = forked(nursery, [module, *words], environment, request_read, passed) or Child(
-                [*under, sys.executable, "-P", "-m", module, *numbered(words, passed)],
+            self.child = forked(nursery, [module, *words], environment, request_read, inherited) or Child(
+                [*under, sys.executable, "-P", "-m", module, *numbered(words, inherited)],
                 env={"PYTHONPATH": python_path(), **passed_on(), **environment},
                 stdin=request_read,
-                pass_fds=passed,
+                pass_fds=inherited,
                 first=functools.partial(stay_out, unprivileged=unprivileged),
             )
         except BaseException:
@@ -93,7 +93,7 @@ class Program:
 
     def send(self, request: Request[Any]) -> None:
         """Send a request without waiting for its reply; `receive` takes it up."""
-        self._asked.append(request)
+        self._unanswered.append(request)
         with contextlib.suppress(ConnectionError):  # It has died: `receive` says how.
             os.write(self._request, request_line(request).encode())
 
@@ -118,10 +118,10 @@ class Program:
         line, _, self._pending = self._pending.partition(b"\n")
         self._searched = 0
         try:
-            reply = read_reply(bytes(line), self._asked.popleft().reply_type())
+            reply = read_reply(bytes(line), self._unanswered.popleft().reply_type())
         except (Malformed, IndexError) as error:  # Nobody answers what nobody asked.
             raise self.lost("tampered", FORGED) from error
-        if self._pending and not self._asked:
+        if self._pending and not self._unanswered:
             raise self.lost("tampered", FORGED)
         if isinstance(reply, No):
             raise Refusal(reply)
@@ -140,13 +140,14 @@ class Program:
         return self._has_line()
 
     def _has_line(self) -> bool:
-        """Whether a whole reply is pending; no byte is looked at twice."""
-        found = self._pending.find(b"\n", self._searched) >= 0
-        self._searched = self._searched if found else len(self._pending)
-        return found
+        """Whether a whole reply is pending; no byte is searched twice."""
+        if self._pending.find(b"\n", self._searched) >= 0:
+            return True
+        self._searched = len(self._pending)
+        return False
 
     def _take(self) -> bool:
-        """Take over what has arrived; whether anything had."""
+        """Read what has arrived; whether anything had."""
         try:
             data = os.read(self._reply, 1 << 16)
         except (BlockingIOError, ConnectionError):
@@ -158,8 +159,8 @@ class Program:
         """Kill the child, and say how it was lost."""
         self.child.kill()
         errors = self.child.errors.text
-        cause, said = sanitizers.told(errors)
-        return WorkerLost(kind, said or how, errors[-2000:], cause)
+        cause, last_words = sanitizers.last_words(errors)
+        return WorkerLost(kind, last_words or how, errors[-2000:], cause)
 
     def end(self, limit_s: float, note: str) -> Generator[Tick, None, int]:
         """Ask for nothing more and wait until the child has ended by itself; its exit status.
@@ -167,7 +168,7 @@ class Program:
         A tool that it runs under writes its findings then. Raises WorkerLost after `limit_s`.
         """
         begun = self.child.seconds
-        self._hang_up()
+        self._hang_up()  # It ends when it has read the last request.
         while self.child.code is None:
             if self.child.seconds - begun > limit_s:
                 raise self.lost("hung", f"it did not end within {limit_s:g} s: killed")
@@ -176,7 +177,7 @@ class Program:
         return self.child.code
 
     def _hang_up(self) -> None:
-        """Close the pipe of requests: the child ends when it has read the last one."""
+        """Close the pipe of requests."""
         if self._request >= 0:
             os.close(self._request)
             self._request = -1
@@ -197,8 +198,8 @@ def passed_on() -> dict[str, str]:
 
 def _channel() -> tuple[int, int]:
     """Two ends of a connection. Unlike a pipe's they cannot be opened by their names in /proc."""
-    one, other = socket.socketpair()
-    return one.detach(), other.detach()
+    near, far = socket.socketpair()
+    return near.detach(), far.detach()
 
 
 LEAST_MEMORY = 1 << 30

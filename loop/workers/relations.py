@@ -1,8 +1,8 @@
 """Properties: relations between outputs that hold without any reference.
 
-A property is a generator function. It is given the inputs of a workload as float64 tensors (rounded to the element
-type already) and its attributes by keyword. It yields calls, `(inputs, attributes)`, and is sent the variant's
-output to each as float64; it returns `(got, expected)`, which must agree, or nothing where it does not apply.
+A property is a generator function. It takes the inputs of a workload as float64 tensors (rounded to the element
+type already) and its attributes by keyword. It yields calls, `(inputs, attributes)`, and receives the variant's
+output of each as float64. It returns `(got, expected)`, which must agree, or None where it does not apply.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -12,19 +12,17 @@ import torch
 from torch import Tensor
 
 from loop.calls import torch_side
-from loop.calls.call import Call, attribute_number
-from loop.calls.refusal import Refused
+from loop.calls.call import Call, Refused, attribute_number
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.model.functions import Tolerance
-from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related, Shapes
-from loop.workers.serving import described
+from loop.workers.messages import Agreement, GiveOutput, Relate, Related, Shapes
+from loop.workers.wire import described
 
 Asked = tuple[list[Tensor], dict[str, Any]]
 Property = Generator[Asked, Tensor, tuple[Tensor, Tensor] | None]
 
-
 SLACK = 2.0
-"""A variant may be this many times as far from holding a property as the plain implementation."""
+"""A variant may be that many times as far from holding a property as the plain implementation."""
 IMPLAUSIBLE = 0.1
 """Share of the largest value that rounding does not reach."""
 
@@ -51,7 +49,23 @@ class Relations:
         self.call, self.asked, self.name = request.call, 0, request.property
         inputs = [torch_side.read_tensor(tensor).double() for tensor in self.call.inputs]
         function = torch_side.find(self.name)
-        return self._blaming(lambda: self._begin(function, inputs, request.seed))
+
+        def first() -> Related:
+            place = (self.name, self.call.key)
+            if place not in self.losses:
+                self.losses[place] = self._lost_by_plain(function, inputs, request.seed)
+            self.lost = self.losses[place]
+            torch.manual_seed(request.seed)
+            self.going = function(*inputs, **self.call.attributes)
+            return self._next(None)
+
+        return self._blaming(first)
+
+    def go_on(self, request: GiveOutput) -> Related:
+        """Give the property the output it asked for; its next call, or its finding."""
+        return self._blaming(
+            lambda: self._next(torch_side.read_tensor(self.derived.output, request.path).double())
+        )
 
     def _blaming(self, step: Callable[[], Related]) -> Related:
         """The next step of the property; Refused with its name when it raises."""
@@ -61,15 +75,6 @@ class Relations:
             raise
         except Exception as error:
             raise Refused(f"property {self.name} on {self.call.key}: {described(error)}") from error
-
-    def _begin(self, function: torch_side.Function, inputs: list[Tensor], seed: int) -> Related:
-        place = (self.name, self.call.key)
-        if place not in self.losses:
-            self.losses[place] = self._lost_by_plain(function, inputs, seed)
-        self.lost = self.losses[place]
-        torch.manual_seed(seed)
-        self.going = function(*inputs, **self.call.attributes)
-        return self._next(None)
 
     def _lost_by_plain(self, function: torch_side.Function, inputs: list[Tensor], seed: int) -> float:
         if self.plain is None:
@@ -85,19 +90,13 @@ class Relations:
             rounded = (tensor.to(dtype) for tensor, dtype in zip(asked, types, strict=True))
             output = self.plain(*rounded, **attributes).double()
 
-    def go_on(self, request: GiveOutput) -> Related:
-        """Give the property the output it asked for; its next call, or its finding."""
-        return self._blaming(
-            lambda: self._next(torch_side.read_tensor(self.derived.output, request.path).double())
-        )
-
     def _next(self, output: Tensor | None) -> Related:
         assert self.going is not None
         try:
             inputs, attributes = next(self.going) if output is None else self.going.send(output)
         except StopIteration as end:
             self.going = None
-            return Related(agreement=None if end.value is None else self._finding(*end.value))
+            return Related(agreement=None if end.value is None else self._agreement(*end.value))
         self.asked += 1
         self.derived = self._derive(inputs, attributes)
         return Related(self.derived)
@@ -107,7 +106,7 @@ class Relations:
         sizes: dict[str, int] = {}
         files = []
         for tensor, file in zip(inputs, self.call.inputs, strict=True):
-            sizes |= dict(zip(self.shapes.inputs[file.name].split(), tensor.shape, strict=True))
+            sizes |= zip(self.shapes.inputs[file.name].split(), tensor.shape, strict=True)
             path = f"{file.path}.related"
             torch_side.write_tensor(path, tensor.to(TORCH_DTYPES[file.dtype]))
             files.append(file.but(path=path, shape=tuple(tensor.shape), room=0, offset=0))
@@ -117,19 +116,17 @@ class Relations:
         numbers = tuple(attribute_number(known, attributes[name]) for name, known in choices)
         return self.call.but(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
 
-    def _plausible_loss(self, expected: Tensor) -> float:
-        """What the plain implementation loses, unless rounding cannot explain it: then the property itself is
-        wrong."""
-        finite = expected[expected.isfinite()].abs()
-        most = IMPLAUSIBLE * (float(finite.max()) if finite.numel() else 0.0)
-        return self.lost if self.lost <= most else 0.0
-
-    def _finding(self, got: Tensor, expected: Tensor) -> Agreement:
+    def _agreement(self, got: Tensor, expected: Tensor) -> Agreement:
         """Whether both sides agree: within the tolerance, once for each call that went into them, or within twice
-        what the plain implementation loses."""
+        the loss of the plain implementation.
+
+        A loss that rounding cannot explain does not count: then the property itself is wrong.
+        """
         tolerance = self.tolerance[self.call.dtype]
         allowed = self.asked * (tolerance.atol + tolerance.rtol * expected.abs())
-        allowed = allowed.clamp(min=SLACK * self._plausible_loss(expected))
+        finite = expected[expected.isfinite()].abs()
+        plausible = IMPLAUSIBLE * (float(finite.max()) if finite.numel() else 0.0)
+        allowed = allowed.clamp(min=SLACK * self.lost if self.lost <= plausible else 0.0)
         error = (got - expected).abs()
         wrong = ~(error <= allowed)
         largest = float(error.nan_to_num(torch.inf).max()) if error.numel() else 0.0

@@ -1,9 +1,8 @@
-"""What the rule that a format states says of answers: a program, for where the format's own cannot run.
+"""Judges answers by the rule that a format states: a program, for where the format's own evaluator cannot run.
 
 `python -m loop.workers.stated TERMS RESULT`: both are JSON files. It makes inputs by the task's own generator,
-asks the task's reference and the answer, and compares both as the format says that it does. It is not their
-evaluator. Without answers it looks at the task itself: inputs that never vary, equal cases, a reference that
-float64 denies.
+asks the task's reference and the answer, and compares both by the format's rule. Without answers it looks at the
+task itself: inputs that never vary, equal cases, a reference that float64 contradicts.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,20 +26,20 @@ from loop.calls.callee import Apart, digest, outputs_of, put_together, take_apar
 from loop.calls.own_modules import OWN
 from loop.calls.torch_side import same_bits
 from loop.mistakes.functions import floating
-from loop.workers.asking import as_given, drawn, said_of
+from loop.workers.asking import as_given, complaint_of, drawn
 
 SEED = 42
 """Stands before each constructor."""
 SEED_APART = 104_729
 FEW_TRIALS, LONG_S = 2, 10.0
-"""Sets of inputs that a case gets, once so many seconds are over: the second shows what an answer remembers."""
+"""Sets of inputs that a case gets after that many seconds: the second shows what an answer remembers."""
 NO_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED")
 """What PyTorch says where the machine, or the bound that we set, has no more."""
 LEAST = 1e-8
 """Least magnitude that relative errors refer to."""
 
 
-class Task:
+class StatedTask:
     """A task as a target's functions, and the rule that its format states."""
 
     def __init__(self, terms: dict[str, Any]) -> None:
@@ -50,56 +49,53 @@ class Task:
             for name in ("generator", "reference", "arguments", "checker")
         )
 
-    def function(self, found: Any, *, exact: bool = False) -> Any:
-        """What is called: a function, or one of a class that is made after seeding."""
+    def function(self, function: Any, *, exact: bool = False) -> Any:
+        """A function that can be called: of a class an instance that is made after seeding."""
         if not self.terms["is_class"]:
-            return found
-        one = self.modules.made(found, self.arguments, SEED)
-        return (one.double() if exact else one).to(self.terms["device"])
+            return function
+        module = self.modules.instance_of(function, self.arguments, SEED)
+        return (module.double() if exact else module).to(self.terms["device"])
 
     def draw(self, given: dict[str, Any], seed: int) -> Apart:
         """Inputs of a case under a seed, on the device; a generator that has a seed of its own is given that."""
         apart = drawn(self.generator, given, seed, self.terms["passes"], self.terms["device"])
-        return Apart(apart.rest, apart.names, tuple(one.to(self.terms["device"]) for one in apart.tensors))
+        return Apart(apart.rest, apart.names, tuple(tensor.to(self.terms["device"]) for tensor in apart.tensors))
 
     def call(self, function: Any, apart: Apart, *, exact: bool = False) -> Any:
         """What a function gives on inputs; `exact`: on them in float64."""
-        tensors = [one.double() if exact and one.is_floating_point() else one for one in apart.tensors]
+        tensors = [t.double() if exact and t.is_floating_point() else t for t in apart.tensors]
         positional, keywords = put_together(apart.rest, tensors)
         return function(*positional, **keywords)
 
     def copied(self, apart: Apart) -> Apart:
         """The same inputs, for a function that may change them."""
-        return Apart(apart.rest, apart.names, tuple(one.clone() for one in apart.tensors))
+        return Apart(apart.rest, apart.names, tuple(tensor.clone() for tensor in apart.tensors))
 
     def denied(self, apart: Apart, expected: Any, output: Any) -> str:
         """Why an output is wrong by the stated rule; empty where it is right."""
         if self.checker is not None:
-            inputs = as_given(apart.rest, [one.clone() for one in apart.tensors], self.terms["passes"])
-            own = {"inputs": inputs, "expected": expected, "outputs": output}
-            return said_of(partial(self.checker, *(own[name] for name in self.terms["given"])))
-        right, found = outputs_of(expected), outputs_of(output)
-        if len(right) != len(found):
-            return f"{len(found)} outputs where {len(right)} are expected"
-        whys = (self.compared(a, b) for a, b in zip(right.values(), found.values(), strict=True))
-        return next((why for why in whys if why), "")
+            inputs = as_given(apart.rest, [tensor.clone() for tensor in apart.tensors], self.terms["passes"])
+            values = {"inputs": inputs, "expected": expected, "outputs": output}
+            return complaint_of(partial(self.checker, *(values[name] for name in self.terms["given"])))
+        right, outputs = outputs_of(expected), outputs_of(output)
+        if len(right) != len(outputs):
+            return f"{len(outputs)} outputs where {len(right)} are expected"
+        return next(filter(None, map(self.compared, right.values(), outputs.values())), "")
 
     def compared(self, expected: Tensor, output: Any) -> str:
         """Why one output is wrong by the stated tolerance."""
         if not isinstance(output, Tensor) or output.shape != expected.shape or output.dtype != expected.dtype:
-            got = f"{list(output.shape)} {output.dtype}" if isinstance(output, Tensor) else type(output).__name__
-            return f"expected {list(expected.shape)} {expected.dtype}, got {got}"
+            kind = f"{list(output.shape)} {output.dtype}" if isinstance(output, Tensor) else type(output).__name__
+            return f"expected {list(expected.shape)} {expected.dtype}, got {kind}"
         if self.terms["strict"] and (type(output) is not Tensor or (expected.any() and not output.any())):
             return "no plain tensor" if type(output) is not Tensor else "all zeros"
-        if (
-            self.terms["finite"]
-            and not (output.isfinite() | ((output == -math.inf) & (expected == -math.inf))).all()
-        ):
+        finite = output.isfinite() | ((output == -math.inf) & (expected == -math.inf))
+        if self.terms["finite"] and not finite.all():
             return "NaN or infinity"
-        right, given = expected.double(), output.double()
-        if self.terms["cap"] is not None and ((given - right).abs() > self.terms["cap"]).any():
+        right, got = expected.double(), output.double()
+        if self.terms["cap"] is not None and ((got - right).abs() > self.terms["cap"]).any():
             return f"an error above {self.terms['cap']:g}"
-        wrong = int(self.wrong(right, given).sum())
+        wrong = int(self.wrong(right, got).sum())
         share = wrong / max(output.numel(), 1)
         return f"{wrong} of {output.numel()} elements" if share > 1 - self.terms["matched"] + 1e-12 else ""
 
@@ -116,14 +112,14 @@ class Task:
         return denied
 
 
-def verdict(task: Task, found: str) -> dict[str, Any]:
+def verdict(task: StatedTask, name: str) -> dict[str, Any]:
     """What the rule says of one answer, over all cases and trials; what it raises is wrong.
 
     `same`: whether each output and input was bit by bit that of the reference.
     """
     same, begun = True, time.monotonic()
     try:
-        answer, reference = task.function(torch_side.find(found)), task.function(task.reference)
+        answer, reference = task.function(torch_side.find(name)), task.function(task.reference)
         for case in task.terms["cases"]:
             for trial in range(task.terms["trials"]):
                 if trial >= FEW_TRIALS and time.monotonic() - begun > LONG_S:
@@ -134,7 +130,9 @@ def verdict(task: Task, found: str) -> dict[str, Any]:
                 output = task.call(answer, apart)
                 if why := task.denied(kept, expected, output):
                     return {"status": "wrong", "why": f"{case['name']}, trial {trial + 1}: {why}"}
-                same = same and _same((apart.tensors, output), (kept.tensors, expected))
+                own = [*apart.tensors, *outputs_of(output).values()]
+                right = [*kept.tensors, *outputs_of(expected).values()]
+                same = same and len(own) == len(right) and all(map(same_bits, own, right))
     except Exception as error:
         status = "failed" if is_short_of_memory(error) else "wrong"
         return {"status": status, "why": f"{type(error).__name__}: {error}"[:300]}
@@ -143,39 +141,33 @@ def verdict(task: Task, found: str) -> dict[str, Any]:
 
 def is_short_of_memory(error: Exception) -> bool:
     """Whether the machine lacked memory: that says nothing of an answer."""
-    return isinstance(error, MemoryError | OutOfMemoryError) or any(one in str(error) for one in NO_MEMORY)
+    return isinstance(error, MemoryError | OutOfMemoryError) or any(words in str(error) for words in NO_MEMORY)
 
 
-def _same(one: tuple[Sequence[Tensor], Any], other: tuple[Sequence[Tensor], Any]) -> bool:
-    """Whether inputs and outputs are the same bit by bit."""
-    a, b = ([*inputs, *outputs_of(output).values()] for inputs, output in (one, other))
-    return len(a) == len(b) and all(map(same_bits, a, b))
-
-
-def looked_at(task: Task) -> dict[str, Any]:
+def looked_at(task: StatedTask) -> dict[str, Any]:
     """Shapes of the first case that runs, and what is wrong with the task itself."""
-    found: dict[str, Any] = {"inputs": [], "outputs": [], "findings": []}
-    seen: dict[str, str] = {}
+    looked: dict[str, Any] = {"inputs": [], "outputs": [], "findings": []}
+    cases: dict[str, str] = {}
     for case in task.terms["cases"]:
         apart = task.draw(case["given"], SEED)
-        if not found["inputs"]:
+        if not looked["inputs"]:
             output = take_apart(task.call(task.function(task.reference), task.copied(apart)))
-            found["inputs"], found["outputs"] = _floating(apart), _floating(output)[:1]
-            found["findings"] += _exactness(task, apart)
-        found["findings"] += _variation(task, case, apart)
+            looked["inputs"], looked["outputs"] = _floating(apart), _floating(output)[:1]
+            looked["findings"] += _exactness(task, apart)
+        looked["findings"] += _variation(task, case, apart)
         key = hashlib.sha256(b"".join([apart.rest, *map(digest, apart.tensors)])).hexdigest()
-        if key in seen and apart.tensors:
-            said = f"cases {seen[key]} and {case['name']} have the same inputs"
-            found["findings"].append({"kind": "equal cases", "what": said})
-        seen.setdefault(key, case["name"])
-    return found
+        if key in cases and apart.tensors:
+            what = f"cases {cases[key]} and {case['name']} have the same inputs"
+            looked["findings"].append({"kind": "equal cases", "what": what})
+        cases.setdefault(key, case["name"])
+    return looked
 
 
 def _floating(apart: Apart) -> list[list[int]]:
     return [list(apart.tensors[n].shape) for n in floating(apart.tensors)]
 
 
-def _variation(task: Task, case: dict[str, Any], first: Apart) -> Iterator[dict[str, str]]:
+def _variation(task: StatedTask, case: dict[str, Any], first: Apart) -> Iterator[dict[str, str]]:
     """Inputs that do not follow from the seed, or follow from it alone too little."""
     other = {**case["given"], "seed": case["given"]["seed"] + 1} if "seed" in case["given"] else case["given"]
     second = task.draw(other, SEED + 1)
@@ -195,7 +187,7 @@ def _variation(task: Task, case: dict[str, Any], first: Apart) -> Iterator[dict[
             yield {"kind": "unseeded", "what": what}
 
 
-def _exactness(task: Task, apart: Apart) -> Iterator[dict[str, str]]:
+def _exactness(task: StatedTask, apart: Apart) -> Iterator[dict[str, str]]:
     """Whether the reference passes its own rule beside itself in float64."""
     own = outputs_of(task.call(task.function(task.reference), task.copied(apart)))
     try:
@@ -213,12 +205,12 @@ def _exactness(task: Task, apart: Apart) -> Iterator[dict[str, str]]:
             yield {"kind": "float64 disagrees", "what": what}
 
 
-def apart_from_here(task: Task, found: str) -> dict[str, Any]:
+def in_own_process(task: StatedTask, name: str) -> dict[str, Any]:
     """The verdict on an answer in a process of its own, which may spoil itself."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, json.dumps(verdict(task, found)).encode())
+        os.write(write, json.dumps(verdict(task, name)).encode())
         os._exit(0)
     os.close(write)
     ready, _, _ = select.select([read], [], [], task.terms["limit_s"])
@@ -236,9 +228,9 @@ def main(terms: dict[str, Any]) -> dict[str, Any]:
     bound_memory()
     OWN.add(terms["folder"])
     torch_side.use_threads(terms["threads"])
-    began, task = time.monotonic(), Task(terms)
+    began, task = time.monotonic(), StatedTask(terms)
     if terms["answers"]:
-        return {"verdicts": {name: apart_from_here(task, one) for name, one in terms["answers"].items()}}
+        return {"verdicts": {name: in_own_process(task, function) for name, function in terms["answers"].items()}}
     return {**looked_at(task), "seconds": time.monotonic() - began}
 
 

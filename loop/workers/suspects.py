@@ -1,8 +1,8 @@
-"""The fault dictionary: as if what had been done wrong? A wrong output is held against wrong references.
+"""The fault dictionary: a wrong output is compared with the outputs of known faults.
 
-They are the reference with a mistake that its signature allows (`mistakes.wrong_results`, which has the gate's
-controls too), the target's own `faults`, and the right answer times a factor. One
-that explains all wrong elements fits; it fits as a whole where it explains the right ones too.
+Known faults are the reference with a mistake that its signature allows (`mistakes.wrong_results`, which has the
+gate's controls too), the target's own `faults`, and the right answer times a factor. A fault that explains all
+wrong elements fits; it fits as a whole where it explains the right ones too.
 """
 
 import itertools
@@ -15,17 +15,17 @@ import torch
 from torch import Tensor
 
 from loop.calls import torch_side
-from loop.calls.call import Call
-from loop.calls.refusal import Refused
+from loop.calls.call import Call, Refused
 from loop.mistakes.arrays import Array, Attributes, Terms
 from loop.mistakes.table import MAKERS
 from loop.mistakes.wrong_results import wrong_results
-from loop.workers.asking import Asking, Given
-from loop.workers.judge_messages import Shapes
-from loop.workers.telling_inputs import AS_WITH, other_values
+from loop.workers.asking import Asking, Inputs
+from loop.workers.blind_spots import AS_WITH, other_values
+from loop.workers.messages import Shapes
 
 SLACK = 4.0
-"""A wrong answer may be off from the suspect's by so many times what a right one may: its values are larger."""
+"""A wrong answer may be that many times as far from a suspect's as a right answer from the reference: its values
+are larger."""
 EXPLAINED = 0.98
 """Share of the wrong elements that a suspect has to explain, and of the right ones to explain the whole."""
 LEFT = 0.25
@@ -33,16 +33,16 @@ LEFT = 0.25
 LEAST = 8
 """Wrong elements that are needed, finite and unlike each other: fewer resemble a suspect's by chance."""
 MOST_COUNTED = 4096
-"""Wrong elements that are told apart, or not twice as many."""
+"""Wrong elements that are counted as different, or up to twice as many."""
 MOST_HELD = 8
 """Outputs of one call that a suspect has to explain."""
 NOTABLE = 0.01
-"""A factor is off from 1 by at least this: sums in low precision shrink by less."""
+"""A factor differs from 1 by at least this: sums in low precision shrink by less."""
 
 Reference = Callable[[list[Tensor], Call], Tensor]
 """The reference on inputs, with the attributes of a call."""
 Suspect = tuple[str, Callable[[], Tensor]]
-"""As if what, and the answer then."""
+"""The words after "as if", and the answer then."""
 
 
 class WrongOutput:
@@ -72,11 +72,11 @@ class WrongOutput:
 
     def multiplied(self) -> list[Suspect]:
         """The right answer times one number, where wrong elements tell which: they differ in more than that."""
-        some = self.wrong & self.output.isfinite() & (_size(self.reference) > SLACK * self.floor)
-        right = self.reference[some]
+        clear = self.wrong & self.output.isfinite() & (_size(self.reference) > SLACK * self.floor)
+        right = self.reference[clear]
         if len(right) < LEAST or float(right.std()) <= LEFT * float(right.square().mean().sqrt()):
             return []
-        times = float((self.output[some] / right).median())
+        times = float((self.output[clear] / right).median())
         if abs(times - 1) < NOTABLE:
             return []
         return [(f"it were multiplied by {times:.3g}", lambda: times * self.reference)]
@@ -91,31 +91,33 @@ def _size(values: Tensor) -> Tensor:
 
 
 def fits(outputs: Sequence[WrongOutput], suspects: Iterable[Suspect]) -> dict[str, bool] | None:
-    """The suspects that explain every one of these outputs of a call, and whether also their right elements: else
-    they are at work in the wrong places alone. None where too little is wrong to tell."""
+    """The suspects that explain all of these outputs of a call, and whether they explain also the right elements.
+
+    None where too little is wrong to tell.
+    """
     held = outputs[:MOST_HELD]
-    if not any(one.telling >= LEAST for one in held):
+    if not any(output.telling >= LEAST for output in held):
         return None
-    found: dict[str, bool] = {}
+    fitting: dict[str, bool] = {}
     for as_if, answer in suspects:
-        known = {one.partition(AS_WITH)[0] for one, whole in found.items() if whole}
+        known = {words.partition(AS_WITH)[0] for words, whole in fitting.items() if whole}
         if as_if.partition(AS_WITH)[0] not in known and (whole := _whole(held, answer)) is not None:
-            found[as_if] = whole
-    return found
+            fitting[as_if] = whole
+    return fitting
 
 
 def _whole(outputs: Sequence[WrongOutput], ask: Callable[[], Tensor]) -> bool | None:
-    """Whether a suspect explains all of these outputs; None where not even what is wrong."""
+    """Whether a suspect explains all elements of these outputs; None where it does not explain the wrong ones."""
     whole = True
     try:
         answer = ask()
-        for one in outputs:
-            if answer.shape != one.output.shape or one.error(answer) > LEFT * one.error(one.reference):
+        for held in outputs:
+            if answer.shape != held.output.shape or held.error(answer) > LEFT * held.error(held.reference):
                 return None
-            explained = one.explained(answer)
-            if _share(explained[one.wrong]) < EXPLAINED:
+            explained = held.explained(answer)
+            if _share(explained[held.wrong]) < EXPLAINED:
                 return None
-            whole = whole and _share(explained[~one.wrong]) >= EXPLAINED
+            whole = whole and _share(explained[~held.wrong]) >= EXPLAINED
     except Exception:  # A reference that cannot be called so says nothing.
         return None
     return whole
@@ -126,14 +128,14 @@ def _share(held: Tensor) -> float:
 
 
 def functions(faults: Iterable[tuple[str, str]]) -> list[tuple[str, torch_side.Function]]:
-    """A target's own faults: as if what, and the function; Refused with its entry where there is none."""
-    found = []
+    """A target's own faults with their functions; Refused with its entry where there is none."""
+    functions = []
     for as_if, name in faults:
         try:
-            found.append((as_if, torch_side.find(name)))
+            functions.append((as_if, torch_side.find(name)))
         except Refused as missing:
             raise Refused(f"faults: {as_if}: {missing}") from missing
-    return found
+    return functions
 
 
 def of_signature(
@@ -141,14 +143,14 @@ def of_signature(
 ) -> Iterator[Suspect]:
     """Mistakes that any target may have: the gate's controls among them are put into the reference."""
     exact = [tensor.double() for tensor in inputs]
-    reach = partial(_erring, reference, call, exact, right)
     texts = (*shapes.inputs.values(), shapes.output)
-    pairs = zip(texts, (*exact, right), strict=True)
-    sizes = {name: size for text, one in pairs for name, size in zip(text.split(), one.shape, strict=True)}
+    sizes: dict[str, int] = {}
+    for text, tensor in zip(texts, (*exact, right), strict=True):
+        sizes |= zip(text.split(), tensor.shape, strict=True)
     for mistake in wrong_results(shapes.inputs, shapes.output):
         if mistake.as_if and mistake.shows(sizes):
-            yield mistake.as_if, partial(reach, mistake.make, dict(mistake.terms))
-    yield from of_attributes(call, shapes, lambda changed: reference([one.clone() for one in exact], changed))
+            yield mistake.as_if, partial(_erring, reference, call, exact, right, mistake.make, dict(mistake.terms))
+    yield from of_attributes(call, shapes, lambda changed: reference([t.clone() for t in exact], changed))
 
 
 def of_attributes(call: Call, shapes: Shapes, reference: Callable[[Call], Tensor]) -> Iterator[Suspect]:
@@ -158,55 +160,57 @@ def of_attributes(call: Call, shapes: Shapes, reference: Callable[[Call], Tensor
             yield f"{name} {as_if}", partial(reference, call.but(attributes={**call.attributes, name: value}))
 
 
-def of_target(asking: Asking, reference: torch_side.Function, given: Given, right: Tensor) -> Iterator[Suspect]:
+def of_target(asking: Asking, reference: torch_side.Function, inputs: Inputs, right: Tensor) -> Iterator[Suspect]:
     """A target's own faults, and mistakes that its signature allows."""
-    call, exact = given.call, [one.double() for one in given.tensors]
+    call, exact = inputs.call, [tensor.double() for tensor in inputs.tensors]
     for as_if, function in functions(asking.terms.faults):
         yield as_if, partial(asking.ask, "fault", function, exact, call)
-    yield from of_signature(partial(asking.ask, "reference", reference), call, given.tensors, asking.shapes, right)
+    ask = partial(asking.ask, "reference", reference)
+    yield from of_signature(ask, call, inputs.tensors, asking.shapes, right)
 
 
 def of_any(
-    answer: Callable[[Sequence[Tensor]], Tensor], shapes: Shapes, given: Given, right: Tensor, *, whole: bool
+    answer: Callable[[Sequence[Tensor]], Tensor], shapes: Shapes, inputs: Inputs, right: Tensor, *, whole: bool
 ) -> Iterator[Suspect]:
     """Mistakes that any call may have, whatever its structure: `answer` is the reference on other inputs."""
-    for place, (tensor, file) in enumerate(zip(given.tensors, given.call.inputs, strict=True)):
-        told = shapes.inputs.get(file.name, "").split()
-        names = told if len(told) == tensor.dim() else [f"axis {axis}" for axis in range(tensor.dim())]
-        for word, other in _other_values(tensor, names):
-            inputs = [*given.tensors[:place], other, *given.tensors[place + 1 :]]
-            yield word.format(file.name), partial(answer, inputs)
-    for word, inputs in _first_of_several(shapes, given):
-        yield word, partial(answer, inputs)
-    for word, changed in _changed_results(right, whole=whole):
-        yield word, partial(torch.clone, changed)
+    for place, (tensor, file) in enumerate(zip(inputs.tensors, inputs.call.inputs, strict=True)):
+        dimensions = shapes.inputs.get(file.name, "").split()
+        if len(dimensions) != tensor.dim():
+            dimensions = [f"axis {axis}" for axis in range(tensor.dim())]
+        for words, other in _other_inputs(tensor, dimensions):
+            changed = [*inputs.tensors[:place], other, *inputs.tensors[place + 1 :]]
+            yield words.format(file.name), partial(answer, changed)
+    for words, tensors in _first_of_several(shapes, inputs):
+        yield words, partial(answer, tensors)
+    for words, result in _changed_results(right, whole=whole):
+        yield words, partial(torch.clone, result)
 
 
-def _other_values(tensor: Tensor, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-    """What may be read in place of an input."""
+def _other_inputs(tensor: Tensor, dimensions: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+    """Values that may be read in place of an input."""
     yield "{} were zero", torch.zeros_like(tensor)
     yield "{} were one", torch.ones_like(tensor)
-    for axis, name in enumerate(names):
+    for axis, name in enumerate(dimensions):
         if tensor.shape[axis] > 1:
             yield f"only the first {name} of {{}} were read", tensor.narrow(axis, 0, 1).expand_as(tensor).clone()
             yield f"{{}} were read one {name} too early", tensor.roll(1, axis)
             yield f"{{}} were read one {name} too late", tensor.roll(-1, axis)
 
 
-def _first_of_several(shapes: Shapes, given: Given) -> Iterator[tuple[str, list[Tensor]]]:
+def _first_of_several(shapes: Shapes, inputs: Inputs) -> Iterator[tuple[str, list[Tensor]]]:
     """Two inputs of which only the first index of a dimension that they share is read."""
     along: dict[str, list[tuple[int, int]]] = {}
-    for place, file in enumerate(given.call.inputs):
+    for place, file in enumerate(inputs.call.inputs):
         for axis, name in enumerate(shapes.inputs.get(file.name, "").split()):
-            if axis < given.tensors[place].dim() and given.tensors[place].shape[axis] > 1:
+            if axis < inputs.tensors[place].dim() and inputs.tensors[place].shape[axis] > 1:
                 along.setdefault(name, []).append((place, axis))
     for name, places in along.items():
-        for some in itertools.combinations(places, 2):
-            inputs = list(given.tensors)
-            for place, axis in some:
-                inputs[place] = inputs[place].narrow(axis, 0, 1).expand_as(inputs[place]).clone()
-            words = " and ".join(given.call.inputs[place].name for place, _ in some)
-            yield f"only the first {name} of {words} were read", inputs
+        for pair in itertools.combinations(places, 2):
+            tensors = list(inputs.tensors)
+            for place, axis in pair:
+                tensors[place] = tensors[place].narrow(axis, 0, 1).expand_as(tensors[place]).clone()
+            words = " and ".join(inputs.call.inputs[place].name for place, _ in pair)
+            yield f"only the first {name} of {words} were read", tensors
 
 
 def _changed_results(right: Tensor, *, whole: bool) -> Iterator[tuple[str, Tensor]]:
@@ -228,17 +232,20 @@ def _changed_results(right: Tensor, *, whole: bool) -> Iterator[tuple[str, Tenso
 def _erring(
     reference: Reference, call: Call, exact: Sequence[Tensor], right: Tensor, make: str, terms: Terms
 ) -> Tensor:
-    """What comes out where the reference makes a mistake."""
-    given = [tensor.numpy() for tensor in exact]
+    """The answer where the reference makes a mistake."""
+    inputs = [tensor.numpy() for tensor in exact]
     output = numpy.full(tuple(right.shape), math.nan)
 
     def honest(arrays: Sequence[Array], result: Array, attributes: Attributes) -> None:
-        read = all(array is one for array, one in zip(arrays, given, strict=True))
+        unchanged = all(array is original for array, original in zip(arrays, inputs, strict=True))
         changed = call.but(attributes=attributes)
-        answer = right if read and changed == call else reference([torch.from_numpy(a) for a in arrays], changed)
+        if unchanged and changed == call:
+            answer = right
+        else:
+            answer = reference([torch.from_numpy(array) for array in arrays], changed)
         if answer.shape != right.shape:
             raise ValueError("an output of another shape")
         result[...] = answer.numpy()
 
-    MAKERS[make](terms)(honest, given, output, dict(call.attributes))
+    MAKERS[make](terms)(honest, inputs, output, dict(call.attributes))
     return torch.from_numpy(output)

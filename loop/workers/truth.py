@@ -1,6 +1,7 @@
 """What is right, how far an output may be from it, and what is found where it is further."""
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,17 +12,17 @@ from loop.calls.call import TensorFile
 from loop.model.dtypes import is_floating
 from loop.model.functions import Tolerance
 from loop.model.measurement import MapPart, Mismatch, Span
-from loop.workers.judge_messages import Finding
+from loop.workers.messages import Finding
 
 FIRST, LAST = -500, 500
-"""Powers of two that errors are held against."""
+"""Powers of two into which errors are sorted."""
 TIMES, FEW = 8, 8
-"""An output may have so many times as many errors of a size as rounding explains, and a few more."""
+"""An output may have that many times as many errors of a size as rounding explains, and a few more."""
 
 
 @dataclass(frozen=True)
 class Tail:
-    """Of errors beyond what is stated, how many reach each power of two."""
+    """How many errors beyond the stated tolerance reach each power of two."""
 
     reach: Tensor
     """[LAST - FIRST] counts, falling."""
@@ -29,9 +30,9 @@ class Tail:
     def __add__(self, other: "Tail") -> "Tail":
         return Tail(self.reach + other.reach)
 
-    def crowded_from(self, found: "Tail") -> float | None:
-        """The power of two that most of the errors `found` reach for what may; None where none has too many."""
-        crowds = found.reach / (TIMES * self.reach + FEW)
+    def crowded_from(self, other: "Tail") -> float | None:
+        """The power of two that too many errors of `other` reach, by the largest factor; None where none has."""
+        crowds = other.reach / (TIMES * self.reach + FEW)
         most = crowds.max()
         (places,) = (crowds == most).nonzero(as_tuple=True)
         return 2.0 ** (FIRST + int(places[-1])) if most > 1 else None
@@ -72,7 +73,7 @@ PART = 1 << 20, 1 << 26
 
 @dataclass
 class Truth:
-    """One right output of a call, and what the element type itself costs."""
+    """One right output of a call, and the errors that its element type explains."""
 
     part: TensorFile
     """The output, as it lies among those of the call."""
@@ -82,20 +83,20 @@ class Truth:
     plain_max: float
     plain_mean: float
     most: tuple[float, float]
-    """What the largest and the mean error may be, as the plain implementation's errors say."""
+    """Limits of the largest and the mean error, by the plain implementation's errors."""
     allowed: Tensor
     """Allowed absolute error of each element."""
     tolerance: Tolerance
     plain_lost: bool = False
     """Whether the plain implementation has a NaN or infinity where the reference has a number."""
     also: Tensor | None = None
-    """Of whole numbers: those of the reference in its own types, which are right, too."""
+    """Whole numbers of the reference in its own types, which are right, too."""
     stated: Tensor | None = None
-    """What the stated tolerance allows, where zeros would be right by it, and less is allowed."""
+    """Errors that the stated tolerance allows, where zeros would be right by it and less is allowed."""
     rounded: bool = False
-    """Whether what rounding the inputs does is allowed for: it is worked out where something seems wrong."""
+    """Whether the effect of rounding the inputs is allowed for: it is worked out where something seems wrong."""
     tail: Tail | None = None
-    """How many elements may be off by more than is stated; None where all of them may be, as far as allowed."""
+    """How many elements may be off by more than the stated tolerance; None: all, as far as allowed."""
 
     @property
     def is_whole(self) -> bool:
@@ -104,16 +105,20 @@ class Truth:
 
     def on(self, device: str) -> "Truth":
         """The same on a device."""
-        also, stated = (None if one is None else one.to(device) for one in (self.also, self.stated))
-        reference, allowed = self.reference.to(device), self.allowed.to(device)
-        return replace(self, reference=reference, allowed=allowed, also=also, stated=stated)
+        return replace(
+            self,
+            reference=self.reference.to(device),
+            allowed=self.allowed.to(device),
+            also=None if self.also is None else self.also.to(device),
+            stated=None if self.stated is None else self.stated.to(device),
+        )
 
     def right_as_stated(self, output: Tensor) -> bool:
-        """Whether an output is right by the stated tolerance, where zeros would be, too."""
+        """Whether an output is right by the stated tolerance, by which zeros would be, too."""
         return self.stated is not None and not self._outside(output, self.stated).any()
 
     def facing(self, output: Tensor) -> "Truth":
-        """The same; with less allowed where so many elements of an output are off that rounding does not do it."""
+        """The same, with less allowed where more elements of an output are off than rounding explains."""
         if self.tail is None:
             return self
         least = self.tail.crowded_from(beyond(self.tolerance, self.reference, output))
@@ -123,7 +128,8 @@ class Truth:
         return replace(self, allowed=torch.minimum(self.allowed, stated))
 
     def outside(self, output: Tensor) -> Tensor:
-        """Which elements of an output are wrong; of few that are not too far off none, where that is agreed."""
+        """Which elements of an output are wrong. The tolerance may forgive a share of elements that are not too
+        far off."""
         return self._outside(output, self.allowed)
 
     def _outside(self, output: Tensor, allowed: Tensor) -> Tensor:
@@ -134,15 +140,14 @@ class Truth:
         if not few or self.tolerance.matched == 1:
             return wrong
         error = (output.double() - self.reference).abs()
-        return wrong & ~(error <= (math.inf if self.tolerance.cap is None else self.tolerance.cap)) | (
-            wrong & ~error.isfinite()
-        )
+        cap = math.inf if self.tolerance.cap is None else self.tolerance.cap
+        return wrong & (~(error <= cap) | ~error.isfinite())
 
 
 def truth_of(
     part: TensorFile, names: list[str], reference: Tensor, plain: Tensor | None, stated: Tolerance
 ) -> Truth:
-    """What is right of an output; `plain`: the plain implementation's, or the reference's in its own types."""
+    """The truth of an output; `plain`: the plain implementation's output, or the reference's in its own types."""
     floating = is_floating(part.dtype)
     plain_max, plain_mean, lost, tolerance, tail = 0.0, 0.0, False, stated, None
     if plain is not None:
@@ -162,16 +167,16 @@ def truth_of(
 
 
 def beyond(stated: Tolerance, reference: Tensor, output: Tensor, times: float = 1.0) -> Tail:
-    """The tail of an output's errors, so many times as large."""
-    found = []
-    for one, right in parts(output, reference):
-        error = (one - right).abs_().mul_(times)
-        found.append(error[error.isfinite() & (error > stated.atol + stated.rtol * right.abs())])
-    return tail_of(torch.cat(found))
+    """The tail of an output's errors beyond a tolerance, multiplied by `times`."""
+    errors = []
+    for values, right in parts(output, reference):
+        error = (values - right).abs_().mul_(times)
+        errors.append(error[error.isfinite() & (error > stated.atol + stated.rtol * right.abs())])
+    return tail_of(torch.cat(errors))
 
 
 def loose(truth: Truth) -> str:
-    """What is said of a tolerance that is not applied as stated; empty for any other."""
+    """A note on a tolerance that is not applied as stated; empty for any other."""
     if truth.stated is None:
         return ""
     return (
@@ -190,50 +195,47 @@ def around(reference: Tensor, output: Tensor, index: list[int]) -> tuple[tuple[f
 
 def error_map(wrong: Tensor, error: Tensor, dimensions: list[str]) -> dict[str, tuple[MapPart, ...]]:
     """Along each dimension, in at most eight parts: how many elements are wrong, and the largest error."""
-    found = {}
+    maps = {}
     for axis, name in enumerate(dimensions):
-        size = wrong.shape[axis]
+        size, axis_parts = wrong.shape[axis], list[MapPart]()
         step = -(-size // MAP_PARTS)
-        parts = [(first, min(first + step, size)) for first in range(0, size, step)]
-        found[name] = tuple(_part(wrong, error, axis, first, last) for first, last in parts)
-    return found
-
-
-def _part(wrong: Tensor, error: Tensor, axis: int, first: int, last: int) -> MapPart:
-    inside = error.narrow(axis, first, last - first)
-    largest = number(inside.nan_to_num(math.inf).max())
-    return MapPart(
-        first=first, last=last - 1, wrong=int(wrong.narrow(axis, first, last - first).sum()), largest=largest
-    )
+        for first in range(0, size, step):
+            length = min(step, size - first)
+            count = int(wrong.narrow(axis, first, length).sum())
+            largest = number(error.narrow(axis, first, length).nan_to_num(math.inf).max())
+            axis_parts.append(MapPart(first=first, last=first + length - 1, wrong=count, largest=largest))
+        maps[name] = tuple(axis_parts)
+    return maps
 
 
 def spans(wrong: Tensor, dimensions: list[str]) -> dict[str, Span]:
     """Along each dimension: the first and the last index with a wrong element, and how many there are."""
-    found = {}
+    by_name = {}
     for axis, name in enumerate(dimensions):
         places = wrong.movedim(axis, 0).reshape(wrong.shape[axis], -1).any(1).nonzero().reshape(-1)
-        found[name] = Span(first=int(places[0]), last=int(places[-1]), count=len(places), size=wrong.shape[axis])
-    return found
+        by_name[name] = Span(first=int(places[0]), last=int(places[-1]), count=len(places), size=wrong.shape[axis])
+    return by_name
 
 
 def parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Tensors of one shape, some elements of each at a time, in float64."""
-    flat = [one.reshape(-1) for one in tensors]
+    flat = [tensor.reshape(-1) for tensor in tensors]
     step = PART[flat[0].is_cuda]
     for first in range(0, flat[0].numel(), step):
-        yield tuple(one[first : first + step].double() for one in flat)
+        yield tuple(tensor[first : first + step].double() for tensor in flat)
 
 
-def same(one: Tensor, other: Tensor) -> bool:
-    """Of one shape and equal, NaN in the same places; but for what another order of sums makes of the last bits.
+def same(answer: Tensor, other: Tensor) -> bool:
+    """Whether two answers are of one shape and equal, NaN in the same places, but for the order of sums.
 
-    A library may choose the order by where a tensor lies.
+    A library may choose the order by where a tensor lies. It changes the last bits.
     """
-    if one.shape != other.shape:
+    if answer.shape != other.shape:
         return False
-    order = SUMS * torch.finfo(one.dtype).eps * largest_of(one) if one.is_floating_point() else 0.0
+    order = SUMS * torch.finfo(answer.dtype).eps * largest_of(answer) if answer.is_floating_point() else 0.0
     return all(
-        bool(((a == b) | (a.isnan() & b.isnan()) | ((a - b).abs() <= order)).all()) for a, b in parts(one, other)
+        bool(((a == b) | (a.isnan() & b.isnan()) | ((a - b).abs() <= order)).all())
+        for a, b in parts(answer, other)
     )
 
 
@@ -243,7 +245,7 @@ def overflows(output: Tensor, reference: Tensor) -> Tensor:
 
 
 def why_unjudged(truth: Truth, whose: str) -> str:
-    """Why no output can be judged by a truth; empty where it can. `whose`: who computed in the output's type."""
+    """Why no output can be judged by a truth; empty where it can. `whose`: the function that overflows."""
     dtype, largest = truth.part.dtype, largest_of(truth.reference)
     most = torch.finfo(getattr(torch, dtype)).max
     if largest > most:
@@ -275,55 +277,56 @@ def rounding_may_explain(truth: Truth, outputs: list[Tensor]) -> bool:
 
 def largest_of(reference: Tensor) -> float:
     """The largest finite magnitude; 0 where there is none."""
-    return max((float(one.abs().nan_to_num(0.0, 0.0, 0.0).max()) for (one,) in parts(reference)), default=0.0)
+    sizes = (values.abs().nan_to_num(0.0, 0.0, 0.0) for (values,) in parts(reference))
+    return max((float(size.max()) for size in sizes), default=0.0)
 
 
 def outside(output: Tensor, reference: Tensor, allowed: Tensor) -> Tensor:
     """Which elements are not within their allowed error; NaN is right only where the reference is NaN."""
-    found = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
-    flat, first = found.view(-1), 0
-    for one, right, most in parts(output, reference, allowed):
-        last = first + one.numel()
-        flat[first:last] = ~(((one - right).abs() <= most) | (one == right) | (one.isnan() & right.isnan()))
+    wrong = torch.empty(reference.shape, dtype=torch.bool, device=reference.device)
+    flat, first = wrong.view(-1), 0
+    for got, right, most in parts(output, reference, allowed):
+        last = first + got.numel()
+        flat[first:last] = ~(((got - right).abs() <= most) | (got == right) | (got.isnan() & right.isnan()))
         first = last
-    return found
+    return wrong
 
 
 def excess_of(output: Tensor, truth: Truth) -> Tensor:
-    """How many times its allowed error an element is off; a NaN or infinity out of place comes first."""
+    """The error of each element in units of its allowed error; 1e300 for a NaN or infinity out of place."""
     excess = (output.double() - truth.reference).abs() / truth.allowed.clamp(min=1e-300)
     return excess.nan_to_num(1e300, 1e300).clamp(max=1e300)
 
 
 def allowed_by(tolerance: Tolerance, reference: Tensor) -> Tensor:
-    """What each element may be off."""
+    """The allowed error of each element."""
     allowed = reference.abs()  # In place from here on: it may be gigabytes.
     return allowed.nan_to_num_(0.0, 0.0, 0.0).mul_(tolerance.rtol).add_(tolerance.atol)
 
 
 def tightened(stated: Tolerance, reference: Tensor, lost: float, dtype: str) -> Tolerance:
-    """A tolerance; with a smaller `atol` where zeros would be right by it, though there is more than noise.
+    """A tolerance, with a smaller `atol` where zeros would be right by it though the output is more than noise.
 
-    `lost`: the mean error of the plain implementation, or of the reference in its own types. None at all says that
-    nothing was computed in float64: then what is noise is not known.
+    `lost`: the mean error of the plain implementation, or of the reference in its own types. 0 says that nothing
+    was computed in float64: then the noise is unknown.
     """
     if not lost or not 0 < stated.atol < math.inf or not zeros_pass(stated, reference):
         return stated
-    seen, squares = 0, 0.0
-    for (one,) in parts(reference):
-        size = one.nan_to_num(0.0, 0.0, 0.0)
-        seen, squares = seen + int(size.count_nonzero()), squares + float(size.square().sum())
-    atol, limits = math.sqrt(squares / max(seen, 1)) / LOOSE, torch.finfo(getattr(torch, dtype))
-    told = max(NOISE * lost, limits.tiny / limits.eps) < atol < stated.atol
+    count, squares = 0, 0.0
+    for (values,) in parts(reference):
+        size = values.nan_to_num(0.0, 0.0, 0.0)
+        count, squares = count + int(size.count_nonzero()), squares + float(size.square().sum())
+    atol, limits = math.sqrt(squares / max(count, 1)) / LOOSE, torch.finfo(getattr(torch, dtype))
+    above_noise = max(NOISE * lost, limits.tiny / limits.eps) < atol < stated.atol
     less = stated.model_copy(update={"atol": atol})
-    return less if told and not zeros_pass(less, reference) else stated
+    return less if above_noise and not zeros_pass(less, reference) else stated
 
 
 def zeros_pass(tolerance: Tolerance, reference: Tensor) -> bool:
     """Whether zeros are right by a tolerance."""
     cap, wrong = math.inf if tolerance.cap is None else tolerance.cap, 0
-    for (one,) in parts(reference):
-        size = one.abs()
+    for (values,) in parts(reference):
+        size = values.abs()
         if not bool((size.isfinite() & (size <= cap)).all()):  # There zeros are wrong, however few there are.
             return False
         wrong += int((size > tolerance.atol + tolerance.rtol * size).sum())
@@ -333,8 +336,8 @@ def zeros_pass(tolerance: Tolerance, reference: Tensor) -> bool:
 def errors(output: Tensor, reference: Tensor) -> tuple[float, float]:
     """Largest and mean absolute error over the elements that are finite on both sides."""
     largest, total, count = 0.0, 0.0, 0
-    for one, right in parts(output, reference):
-        difference = (one - right).abs()
+    for values, right in parts(output, reference):
+        difference = (values - right).abs()
         finite = difference.isfinite()
         known = difference.where(finite, 0.0)
         largest, total = max(largest, float(known.max())), total + float(known.sum())
@@ -342,21 +345,21 @@ def errors(output: Tensor, reference: Tensor) -> tuple[float, float]:
     return largest, total / count if count else 0.0
 
 
-def apart(truths: Sequence[Truth], others: Sequence[Truth]) -> float:
-    """How many times what rounding loses two right answers of one shape are apart, at most."""
-    found = 0.0
-    for one, other in zip(truths, others, strict=True):
-        if one.reference.shape == other.reference.shape:
-            distance, _ = errors(other.reference.to(one.reference.device), one.reference)
-            lost = one.plain_max + other.plain_max
-            if not one.is_whole:
-                lost += torch.finfo(getattr(torch, one.part.dtype)).eps * largest_of(one.reference)
-            found = max(found, distance / lost if lost else math.inf if distance else 0.0)
-    return found
+def distance(truths: Sequence[Truth], others: Sequence[Truth]) -> float:
+    """The largest distance between two right answers of one shape, in units of their rounding errors."""
+    most = 0.0
+    for truth, other in zip(truths, others, strict=True):
+        if truth.reference.shape == other.reference.shape:
+            difference, _ = errors(other.reference.to(truth.reference.device), truth.reference)
+            lost = truth.plain_max + other.plain_max
+            if not truth.is_whole:
+                lost += torch.finfo(getattr(torch, truth.part.dtype)).eps * largest_of(truth.reference)
+            most = max(most, difference / lost if lost else math.inf if difference else 0.0)
+    return most
 
 
 def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str) -> tuple[float, float]:
-    """The largest and the mean error that a variant may have where the plain implementation has these."""
+    """Limits of a variant's largest and mean error, from those of the plain implementation."""
     rounding = torch.finfo(getattr(torch, dtype)).eps / 2 * largest_of(reference)
     uncertain = 1 + FEW_ELEMENTS / math.sqrt(max(1, int(reference.isfinite().sum())))
     return (
@@ -366,7 +369,7 @@ def most_lost(reference: Tensor, plain_max: float, plain_mean: float, dtype: str
 
 
 def bound_broken(truth: Truth, largest: float, mean: float) -> str:
-    """What a variant loses beyond the plain implementation, in words; empty when nothing."""
+    """How a variant's errors exceed those of the plain implementation, in words; empty when they do not."""
     most, most_in_mean = truth.most
     if largest > most:
         return f"largest error {largest:.2g} against {truth.plain_max:.2g} of the plain implementation"
@@ -377,21 +380,19 @@ def bound_broken(truth: Truth, largest: float, mean: float) -> str:
 
 def number(value: Tensor) -> float | None:
     """A scalar for JSON: None stands for NaN, the largest double for infinity."""
-    found = float(value)
-    if math.isnan(found):
-        return None
-    return max(min(found, 1.7976931348623157e308), -1.7976931348623157e308)
+    plain = float(value)
+    return None if math.isnan(plain) else max(min(plain, sys.float_info.max), -sys.float_info.max)
 
 
 def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
-    """What is found in an output, in its own type or float64: most of it only where elements are wrong.
+    """The finding of an output, in its own type or float64. Most of it is filled only where elements are wrong.
 
     `bounded`: it may lose no more than the plain implementation does.
     """
     wrong = truth.outside(output)
     largest, mean = errors(output, truth.reference)
     count = int(wrong.sum())
-    found = Finding(
+    result = Finding(
         max_error=largest,
         allowed_error=_allowed_where_worst(truth, output),
         plain_max_error=truth.plain_max if bounded else None,
@@ -404,12 +405,12 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
         spans={},
     )
     if not count:
-        return found
+        return result
     exact = output.double()
     error = (exact - truth.reference).abs()
     # NaN or infinity where it belongs is no error.
     error = torch.where(wrong, error, error.nan_to_num(0.0, 0.0))
-    return found.but(
+    return result.but(
         loose=truth.right_as_stated(output),
         first=_wrong(truth, exact, wrong),
         worst=_wrong(truth, exact, excess_of(exact, truth) * wrong),
@@ -419,7 +420,7 @@ def finding(truth: Truth, output: Tensor, *, bounded: bool) -> Finding:
 
 
 def _wrong(truth: Truth, output: Tensor, how_much: Tensor) -> Mismatch:
-    """The first of the elements that are wrong most."""
+    """The first of the elements with the largest `how_much`."""
     flat = int(how_much.double().reshape(-1).argmax())
     index = [int(i) for i in torch.unravel_index(torch.tensor(flat), output.shape)]
     return Mismatch(
@@ -432,10 +433,10 @@ def _wrong(truth: Truth, output: Tensor, how_much: Tensor) -> Mismatch:
 
 
 def _allowed_where_worst(truth: Truth, output: Tensor) -> float | None:
-    """What the element with the largest error may be off; None where there is no element."""
+    """The allowed error of the element with the largest error; None where there is no element."""
     largest, allowed = -1.0, None
-    for one, right, most in parts(output, truth.reference, truth.allowed):
-        error = (one - right).abs().nan_to_num(0.0, 0.0, 0.0)
+    for values, right, most in parts(output, truth.reference, truth.allowed):
+        error = (values - right).abs().nan_to_num(0.0, 0.0, 0.0)
         place = int(error.argmax())
         if float(error[place]) > largest:
             largest, allowed = float(error[place]), float(most[place])
@@ -443,29 +444,31 @@ def _allowed_where_worst(truth: Truth, output: Tensor) -> float | None:
 
 
 def are_ties(inputs: Sequence[Tensor], truth: Truth, output: Tensor) -> bool:
-    """Whether wrong indices, as of a maximum, a sorting or the largest few, lead to the very values of the right
-    ones in an input: along one of its axes, or in all of it."""
+    """Whether wrong indices, as of a maximum or a sorting, point to the same values of an input as the right ones.
+
+    They may count along one of its axes, or through all of it.
+    """
     if not truth.is_whole or output.dtype == torch.bool:
         return False
-    right, given, wrong = truth.reference.long(), output.long(), truth.outside(output)
+    right, got, wrong = truth.reference.long(), output.long(), truth.outside(output)
     return bool(wrong.any()) and any(
-        _lead_alike(one, axis, right, given, wrong)
-        for one in inputs
-        if one.numel()
-        for axis in (None, *range(one.dim()))
+        _point_alike(values, axis, right, got, wrong)
+        for values in inputs
+        if values.numel()
+        for axis in (None, *range(values.dim()))
     )
 
 
-def _lead_alike(values: Tensor, axis: int | None, right: Tensor, given: Tensor, wrong: Tensor) -> bool:
+def _point_alike(values: Tensor, axis: int | None, right: Tensor, got: Tensor, wrong: Tensor) -> bool:
     size = values.numel() if axis is None else values.shape[axis]
-    if bool(((right < 0) | (right >= size) | (given < 0) | (given >= size)).any()):
+    if bool(((right < 0) | (right >= size) | (got < 0) | (got >= size)).any()):
         return False
     if axis is None:
         flat = values.reshape(-1)
-        return bool((flat[right] == flat[given])[wrong].all())
+        return bool((flat[right] == flat[got])[wrong].all())
     rows = values.movedim(axis, -1)
     shaped = []
-    for index in (right, given):
+    for index in (right, got):
         if index.dim() == values.dim() - 1 and index.shape == rows.shape[:-1]:
             shaped.append(rows.gather(-1, index[..., None])[..., 0])
         elif index.dim() == values.dim() and index.movedim(axis, -1).shape[:-1] == rows.shape[:-1]:

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from loop.calls.call import Call, LibraryTerms
-from loop.calls.prepared import Loaded, Prepared
-from loop.calls.refusal import Refused
-from loop.calls.variants import Compiled
-from loop.workers.worker_messages import Kernel, Kernels, Launched, Launches
+from loop.calls.call import Call, LibraryTerms, Refused
+from loop.calls.invocation import Loaded, Prepared
+from loop.calls.library import Compiled
+from loop.workers.messages import Kernel, Kernels, Launched, Launches
 
 DRY, TOLD = "LOOP_EMULATOR_DRY", "LOOP_EMULATOR_LAUNCHES"
 APART = 1 << 40

@@ -1,20 +1,32 @@
-"""Messages on the wire: to lines of JSON, and strictly back.
+"""Messages between the parent and its child processes: to lines of JSON, strictly back, and the child's loop.
 
-A line that is no message of the expected type was written by something else than its sender. Pure, and without
-any library: a worker starts in milliseconds.
+A line that is no message of the expected type was written by something else than its sender. Without any library:
+a worker starts in milliseconds.
 """
 
+import contextlib
+import ctypes
 import json
+import os
+import signal
+import sys
+import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from loop.calls.plain import Plain
+from loop.base.linux import bound_memory
+from loop.calls.call import Plain, Refused
+from loop.calls.own_modules import OWN
 from loop.model.causes import Cause
 
 MOST_BYTES = 64 << 20
-"""No reply is as long: memory of ours that a stream without end may take."""
+"""No reply is as long: the memory that an endless stream may take here."""
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
+LONGEST = 1000
+"""Characters of a message that are passed on: an exception may hold a whole tensor."""
 R = TypeVar("R")
 
 
@@ -32,7 +44,7 @@ class Request(Plain, Generic[R]):
 
 
 class Done(Plain):
-    """It is done, and there is nothing to tell of it."""
+    """A reply without content: it is done."""
 
 
 class No(Plain):
@@ -44,6 +56,54 @@ class No(Plain):
     """The variant's own error number, as in `error 3`, or the type of its exception."""
     seed: int | None = None
     """The emulator's seed that gives its fault again."""
+
+
+Answers = Mapping[type[Request[Any]], Callable[[Any], object]]
+"""Type of a request to the function that answers it."""
+
+
+def serve(answers: Answers, reply_fd: int, respond: Callable[[Answers, Request[Any]], object]) -> None:
+    """Answer requests from standard input until they end. Standard input is empty for a variant that reads it."""
+    bound_memory()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # Also while we are stopped and could not see that requests ended.
+    os.set_inheritable(reply_fd, False)
+    known = {kind.__name__: kind for kind in answers}
+    own_input, nothing = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    # What is no Unicode, such as half a file name in an error, becomes question marks.
+    replies = os.fdopen(reply_fd, "w", encoding="utf-8", errors="replace")
+    with os.fdopen(own_input, "r") as requests, replies:
+        for line in requests:
+            replies.write(reply_line(respond(answers, read_request(line, known))))
+            replies.flush()
+
+
+def answer(answers: Answers, request: Request[Any]) -> object:
+    """The reply to one request; No where it is refused."""
+    try:
+        return answers[type(request)](request)
+    except Refused as error:
+        return No(str(error)[:LONGEST], error.cause, error.code, error.seed)
+    except Exception as error:
+        declined = isinstance(error, NotImplementedError)  # As an error number of a C kernel does.
+        return No(described(error), "declined" if declined else "raised", type(error).__name__)
+
+
+def described(error: Exception) -> str:
+    """An exception in one line: type, first line of its text, and where in the target's own files."""
+    frames = traceback.extract_tb(error.__traceback__)
+    folders = OWN.folders or [sys.path[0] or os.curdir]
+    own = [frame for frame in frames if any(map(Path(frame.filename).is_relative_to, folders))]
+    text = OWN.explained(str(error))[:LONGEST].strip().splitlines()
+    place = f" ({Path(own[-1].filename).resolve().name}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
+
+
+def prctl(option: int, value: int) -> None:
+    """Set an attribute of this process, where the kernel has such a call."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def request_line(request: Request[Any]) -> str:
@@ -74,87 +134,44 @@ def read_reply(line: bytes, kind: Any) -> Any:
 
 
 def _fields(line: str | bytes, tag: str) -> tuple[str, dict[str, Any]]:
-    """What the line says that it is, and the rest."""
+    """The value of a line's tag, and its other fields."""
     try:
-        found = json.loads(line)
+        message = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise Malformed(str(error)) from error
-    if not isinstance(found, dict) or not isinstance(found.get(tag), str):
+    if not isinstance(message, dict) or not isinstance(message.get(tag), str):
         raise Malformed(f"no {tag} in it")
-    return found.pop(tag), found
+    return message.pop(tag), message
 
 
 @cache
 def hints(kind: type) -> dict[str, Any]:
     """The fields of a message, or of plain data in it, with their types."""
-    return {name: one for name, one in get_type_hints(kind).items() if name in kind.__annotations__}
+    return {name: hint for name, hint in get_type_hints(kind).items() if name in kind.__annotations__}
 
 
 def read(kind: Any, value: Any) -> Any:
-    """What JSON holds, as a type that messages have. Raises Malformed for anything else."""
-    reader = READERS.get(get_origin(kind))
-    if reader is not None:
-        return reader(get_args(kind), value)
-    if isinstance(kind, type) and issubclass(kind, Plain):
-        return _read_fields(kind, value)
-    if hasattr(kind, "model_validate"):  # A noun of `loop.model`, as the judge gives and is given some.
+    """JSON as a type that messages have. Raises Malformed for anything else."""
+    parts, origin = get_args(kind), get_origin(kind)
+    if origin is tuple and type(value) is list:
+        return tuple(read(parts[0], item) for item in value)
+    if origin is dict and type(value) is dict:
+        return {name: read(parts[1], item) for name, item in value.items()}
+    if origin is Literal and type(value) is str and value in parts:
+        return value
+    if origin in (Union, UnionType):
+        for part in parts:
+            with contextlib.suppress(Malformed):
+                return read(part, value)
+    elif isinstance(kind, type) and issubclass(kind, Plain):
+        fields: dict[str, Any] = hints(kind)  # type: ignore[arg-type]
+        if type(value) is dict and value.keys() == fields.keys():
+            return kind(**{name: read(hint, value[name]) for name, hint in fields.items()})
+    elif hasattr(kind, "model_validate"):  # A noun of `loop.model`, as the judge gives and is given some.
         try:
             return kind.model_validate(value)
         except ValueError as error:
             raise Malformed(str(error)) from error
-    if kind is Any or _fits(kind, value):
+    elif kind is Any or type(value) is kind or (type(value) is int and kind is float):
         return value
-    raise _no(kind, value)
-
-
-def _no(kind: Any, value: Any) -> Malformed:
-    return Malformed(f"no {kind}: {value!r:.100}")
-
-
-def _fits(kind: Any, value: Any) -> bool:
-    """Whether a value is of a type without parts; a whole number is a float, too."""
-    return type(value) is kind or (type(value) is int and kind is float)
-
-
-def _read_fields(kind: Any, value: Any) -> Any:
-    wanted = hints(kind)
-    if type(value) is not dict or value.keys() != wanted.keys():
-        raise _no(kind, value)
-    return kind(**{name: read(one, value[name]) for name, one in wanted.items()})
-
-
-def _read_items(parts: tuple[Any, ...], value: Any) -> Any:
-    if type(value) is not list:
-        raise _no(tuple, value)
-    return tuple(read(parts[0], item) for item in value)
-
-
-def _read_values(parts: tuple[Any, ...], value: Any) -> Any:
-    if type(value) is not dict:
-        raise _no(dict, value)
-    return {name: read(parts[1], item) for name, item in value.items()}
-
-
-def _read_word(words: tuple[Any, ...], value: Any) -> Any:
-    if type(value) is not str or value not in words:
-        raise _no(words, value)
-    return value
-
-
-def _read_any(kinds: tuple[Any, ...], value: Any) -> Any:
-    for kind in kinds:
-        try:
-            return read(kind, value)
-        except Malformed:
-            continue
-    raise _no(kinds, value)
-
-
-READERS: Mapping[Any, Callable[[tuple[Any, ...], Any], Any]] = {
-    tuple: _read_items,
-    dict: _read_values,
-    Literal: _read_word,
-    Union: _read_any,
-    UnionType: _read_any,
-}
-"""How types with parts are read."""
+    raise Malformed(f"no {kind}: {value!r:.100}")

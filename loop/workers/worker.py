@@ -1,4 +1,4 @@
-"""The parent's end of a worker: its cores, the memory that it shares with us, and how it stands still."""
+"""The parent's end of a worker: its cores, the memory that it shares with us, and how it is stopped."""
 
 import contextlib
 import os
@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from loop.base.linux import is_stopped
 from loop.calls.arena import Arena
-from loop.calls.control import Bell
+from loop.calls.orders import Bell
 from loop.calls.waits import tasks_of
 from loop.workers.nursery import Nursery
 from loop.workers.program import Program, thread_environment
 
 PROGRAM = "loop.workers.worker_program"
 STILL_S = 0.05
-"""Seconds that we wait for a process to stand still."""
+"""Seconds that we wait for a process to stop."""
 
 
 class Worker(Program):
@@ -37,7 +37,8 @@ class Worker(Program):
         self.cores = timed_cores(threads) if pinned else ""
         """Numbers of the cores it keeps to, with commas; empty where the system chooses."""
         self.arena = Arena()
-        self.bell = None if _spare_cores(threads) else Bell()
+        given = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.bell = None if given > threads else Bell()
         """How we sleep while it works; None where we have a core of our own to watch from."""
         ends = self.bell.handles if self.bell else ()
         try:
@@ -90,16 +91,16 @@ class Worker(Program):
                 self.resume()
 
     def stray(self) -> str:
-        """Which cores a thread of the child, or of what it started, may use beside those that it was given.
+        """Which cores a thread of the child, or of what it started, may use besides its own.
 
         Empty when there are none, or where the child is not pinned.
         """
-        given = {int(core) for core in self.cores.split(",") if core}
-        for task in tasks_of(self.child.process.pid) if given else ():
+        own = {int(core) for core in self.cores.split(",") if core}
+        for task in tasks_of(self.child.process.pid) if own else ():
             with contextlib.suppress(OSError):  # It has ended meanwhile.
-                if not (cores := os.sched_getaffinity(task)) <= given:
-                    wide, own = (", ".join(map(str, sorted(some))) for some in (cores, given))
-                    return f"a thread runs on cores {wide}, it was given {own}"
+                if not (cores := os.sched_getaffinity(task)) <= own:
+                    wide, narrow = (", ".join(map(str, sorted(numbers))) for numbers in (cores, own))
+                    return f"a thread runs on cores {wide}, it was given {narrow}"
         return ""
 
     def close(self) -> None:
@@ -115,12 +116,6 @@ class Worker(Program):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _spare_cores(threads: int) -> int:
-    """Cores that a worker with so many threads leaves to us."""
-    given = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(0, given - threads)
 
 
 def timed_cores(threads: int) -> str:

@@ -5,30 +5,32 @@ of milliseconds.
 """
 
 import contextlib
+import ctypes
 import math
 import os
 import random
+import resource
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loop.calls import lost, variants
-from loop.calls.call import Call
-from loop.calls.control import WorkerBell
+from loop.calls import faults, variants
+from loop.calls.call import Call, Refused
 from loop.calls.counters import Counters
-from loop.calls.orders import Nothing, Shared, obey
-from loop.calls.orders import Stage as StagedCall
-from loop.calls.prepared import Loaded, Prepared
-from loop.calls.refusal import Refused
+from loop.calls.invocation import Loaded, Nothing, Places, Prepared, Run, Stage
+from loop.calls.library import Compiled
+from loop.calls.orders import Shared, obey
 from loop.calls.seal import Seal
 from loop.calls.waits import tasks_of
-from loop.workers import checking
-from loop.workers import worker_messages as messages
-from loop.workers.serving import Answers, answer, serve
-from loop.workers.wire import Done, No, Request
+from loop.workers import messages
+from loop.workers.checking import Check
+from loop.workers.wire import Answers, Done, No, Request, answer, serve
 
 COUNTED_CALLS = 20
+EMPTY_ELEMENTS = 64
+"""Elements of the tensor that an empty call of PyTorch allocates."""
 
 
 class Candidate:
@@ -39,15 +41,15 @@ class Candidate:
         self.draw = random.Random()
         self.called = False
         self.last: tuple[object, Prepared] | None = None
-        """What the last prepared call looked like, and the call."""
+        """The form of the last prepared call, and the call."""
         self.slow = False
         """Whether that call was checked, and is slow."""
 
-    def check(self, request: messages.Compute) -> checking.CheckFindings:
-        """Compute one output twice at least; of a slow call on other values than before once.
+    def check(self, request: messages.Compute) -> Check:
+        """Compute one output twice at least; a slow call on other values than before once.
 
-        Half the time there is a call on other values before, so that nobody can count which calls are looked at.
-        The first call of the process is always looked at: there the call on other values comes after it.
+        Half the time a call on other values comes before, so that nobody can count which calls are looked at. The
+        first call of the process is always looked at: there the call on other values comes after it.
         """
         prepared, first, self.called = self.prepare(request.call, request.layout), not self.called, True
         if first:
@@ -57,15 +59,12 @@ class Candidate:
             prepared.jumble(self.draw)
             prepared.bind()()
         again = self.slow or request.once
-        check = checking.Check(
-            prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled and first
-        )
-        found = check.run()
+        check = Check(prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled and first).run()
         self.slow = check.slow_s < check.quickest_s < math.inf
-        return found
+        return check
 
     def prepare(self, call: Call, layout: str) -> Prepared:
-        """The last prepared call refilled when only the values differ, so that an address says nothing of them."""
+        """A prepared call. Where only values differ, the last one is refilled: an address then tells nothing."""
         shapes = [(tensor.shape, tensor.dtype) for tensor in (*call.inputs, *call.outputs)]
         form = (layout, call.attributes, call.structure_digest, call.seed, shapes)
         if self.last is not None and self.last[0] == form:
@@ -77,13 +76,13 @@ class Candidate:
         return prepared
 
 
-class Worker:
+class WorkerProgram:
     """What one process holds: a variant, and a call of it that is staged or prepared."""
 
     def __init__(self, arena: int, bell: tuple[int, int] | None) -> None:
-        self.arena, self.bell = arena, WorkerBell(bell)
-        """The file of the memory that is shared with the judge, and how we wait for orders about it."""
-        self.stage_: StagedCall = Nothing()
+        """`arena`: the file of the memory that is shared with the judge; `bell`: as in `orders.obey`."""
+        self.arena, self.bell = arena, bell
+        self.staged: Stage = Nothing()
         self.shared: Shared | None = None
         self.inputs = 0
         self.slow = 0.0
@@ -108,24 +107,24 @@ class Worker:
 
     def compute(self, request: messages.Compute) -> messages.Computed:
         """Compute one output: its digests, the files of those that differ, what else was noticed."""
-        found = self._candidate(request.mistake).check(request)
-        outputs = {**found.outputs, **found.enclosed}
+        check = self._candidate(request.mistake).check(request)
+        outputs = {**check.outputs, **check.enclosed}
         paths = [f"{request.call.output.path}.{number}" for number in range(len(outputs))]
         for path, output in zip(paths, outputs.values(), strict=True):
             Path(path).write_bytes(output)
         return messages.Computed(
             outputs=tuple(paths),
-            digests=tuple(found.outputs),
-            turns=tuple(messages.Turn(*found.turns[digest]) for digest in outputs),
-            changed=tuple(sorted(found.changed)),
-            writes=tuple(found.writes),
-            reads=found.reads,
-            unwritten=found.unwritten,
+            digests=tuple(check.outputs),
+            turns=tuple(messages.Turn(*check.turns[digest]) for digest in outputs),
+            changed=tuple(sorted(check.changed)),
+            writes=tuple(check.writes),
+            reads=check.reads,
+            unwritten=check.unwritten,
             broken=self._broken(),
         )
 
     def _candidate(self, mistake: messages.Mistake | None = None) -> Candidate:
-        """The variant; with a mistake what erring remembers is kept from call to call."""
+        """The variant, or the variant with a mistake, which keeps what it remembers from call to call."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
         if mistake is None:
@@ -137,15 +136,21 @@ class Worker:
             self.candidates[mistake["name"]] = Candidate(mistakes.wrap(self.candidates[""].loaded, mistake))
         return self.candidates[mistake["name"]]
 
-    def stage(self, request: messages.Stage) -> messages.Staged:
+    def stage(self, request: messages.StageCall) -> messages.Staged:
         """Take a call's place in the shared memory, and make it once."""
-        from loop.workers import staging
-
         self.unstage(messages.Unstage())
         self.shared = Shared(self.arena, request.size)
         self.inputs = len(request.call.inputs)
         loaded = self._candidate(request.mistake).loaded
-        self.stage_, peak = staging.stage(loaded, self.shared, request, self.slow)
+        places = Places(self.shared.memory, request.call, request.inputs, request.slots, request.turns)
+        self.staged = stage = loaded.stage(places, request.call, self.slow)
+        stage.ready([request.window], request.turns, cold=False)
+        peak = None
+        if loaded.device == "cuda":
+            stage.run(1)
+        else:
+            peak = first_call_bytes(lambda: stage.run(1))
+        stage.give()
         return messages.Staged(peak)
 
     def obey(self, request: messages.Obey) -> messages.Obeyed:
@@ -153,16 +158,14 @@ class Worker:
         if self.shared is None:
             self.shared = Shared(self.arena, 0)
         if request.empty is not None:
-            from loop.workers import staging
-
-            self.stage_ = staging.empty(request.empty)
-        obey(self.shared, self.bell, self.stage_, self.inputs, request.seen)
-        return messages.Obeyed(self._broken(), tuple(self.stage_.strays))
+            self.staged = empty_calls(request.empty)
+        obey(self.shared, self.bell, self.staged, self.inputs, request.seen)
+        return messages.Obeyed(self._broken(), tuple(self.staged.strays))
 
     def unstage(self, request: messages.Unstage) -> Done:
         """Let go of the staged call."""
-        self.stage_.close()
-        self.stage_, self.shared, self.inputs = Nothing(), None, 0
+        self.staged.close()
+        self.staged, self.shared, self.inputs = Nothing(), None, 0
         return Done()
 
     def prepare(self, request: messages.Prepare) -> Done:
@@ -202,7 +205,7 @@ class Worker:
         return watched.traced(self._ready())
 
     def once(self, request: messages.Once) -> Done:
-        """One call that nothing stands beside, for a sanitizer."""
+        """One call without guard zones, for a sanitizer."""
         from loop.workers import watched
 
         watched.once(self._candidate().loaded, request.call)
@@ -210,7 +213,6 @@ class Worker:
 
     def launches(self, request: messages.Launches) -> messages.Launched:
         """Which kernels a call would launch, by an emulated library in a dry run: load nothing else here."""
-
         from loop.workers import watched
 
         self.dry = self.dry or watched.DryRun(request)
@@ -221,37 +223,70 @@ class Worker:
         return tuple(self.seal.broken()) if self.seal else ()
 
 
-LOSING = (messages.Load, messages.Compute, messages.Stage, messages.Obey, messages.Prepare, messages.CountCalls)
+def first_call_bytes(run: Run) -> int | None:
+    """Memory that the first call adds to the process at its peak; None where the system does not tell.
+
+    Linux: writing 5 to clear_refs resets the peak of the resident set (proc(5)).
+    """
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        before = _peak_bytes()
+    except OSError:
+        run()
+        return None
+    run()
+    return max(0, _peak_bytes() - before)
+
+
+def _peak_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def empty_calls(way: str) -> Stage:
+    """Calls that do nothing, made in one of the `judge_clock.Way`s; no calls at all for any other word."""
+    if way == "c_abi":
+        nothing = object.__new__(Compiled)
+        nothing.entry = ctypes.CDLL(None).labs
+        nothing.entry.argtypes, nothing.entry.restype = [ctypes.c_void_p] * 4, ctypes.c_int
+        return Nothing(partial(nothing.invoke, None, None, None, None))
+    if way == "python":
+
+        def nothing_in_python(*tensors: object, **attributes: object) -> None:
+            """A function that computes nothing."""
+
+        return Nothing(partial(nothing_in_python, None, None))
+    if way == "torch":
+        import torch
+
+        return Nothing(partial(torch.empty_like, torch.empty(EMPTY_ELEMENTS)))
+    if way == "kernel":
+        from loop.calls.cuda.stage import EmptyKernels
+
+        return EmptyKernels()
+    return Nothing()
+
+
+LOSING = (
+    messages.Load,
+    messages.Compute,
+    messages.StageCall,
+    messages.Obey,
+    messages.Prepare,
+    messages.CountCalls,
+)
 """Requests that may lose the device, and after which others come."""
 
 
 def keep_to(cores: str) -> None:
     """Stay on the named cores with all threads and what they started; an empty list leaves it to the system."""
-    given = {int(core) for core in cores.split(",") if core}
-    for task in tasks_of(os.getpid()) if given else ():
+    own = {int(core) for core in cores.split(",") if core}
+    for task in tasks_of(os.getpid()) if own else ():
         with contextlib.suppress(OSError):  # It has ended meanwhile.
-            if not os.sched_getaffinity(task) <= given:
-                os.sched_setaffinity(task, given)
-
-
-class Responding:
-    """How requests are responded to."""
-
-    def __init__(self, cores: str) -> None:
-        self.cores = cores
-        """Cores that it keeps to once it has loaded: several processes load at once, and would crowd there."""
-
-    def __call__(self, answers: Answers, request: Request[Any]) -> object:
-        """The reply. Where a kernel crashed the process ends instead: nothing works on the device any more."""
-        if self.cores and not isinstance(request, messages.Load):
-            keep_to(self.cores)
-            self.cores = ""
-        reply = answer(answers, request)
-        if isinstance(reply, No) and isinstance(request, LOSING):
-            why = lost.why_lost()
-            if why:
-                lost.leave(reply.message, why)
-        return reply
+            if not os.sched_getaffinity(task) <= own:
+                os.sched_setaffinity(task, own)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -261,24 +296,33 @@ def main(arguments: Sequence[str]) -> None:
     bell = [int(handle) for handle in arguments[3:]]
     for handle in (arena, *bell):
         os.set_inheritable(handle, False)
-    worker = Worker(arena, (bell[0], bell[1]) if bell else None)
-    serve(
-        {
-            messages.Load: worker.load,
-            messages.Compute: worker.compute,
-            messages.Stage: worker.stage,
-            messages.Obey: worker.obey,
-            messages.Unstage: worker.unstage,
-            messages.Prepare: worker.prepare,
-            messages.CountCalls: worker.count,
-            messages.Mark: worker.mark,
-            messages.Trace: worker.trace,
-            messages.Once: worker.once,
-            messages.Launches: worker.launches,
-        },
-        reply_fd,
-        Responding(cores),
-    )
+    program = WorkerProgram(arena, (bell[0], bell[1]) if bell else None)
+
+    def respond(answers: Answers, request: Request[Any]) -> object:
+        """The reply. Where a kernel crashed the process ends instead: nothing works on the device any more."""
+        nonlocal cores
+        if cores and not isinstance(request, messages.Load):  # Several processes load at once.
+            keep_to(cores)
+            cores = ""
+        reply = answer(answers, request)
+        if isinstance(reply, No) and isinstance(request, LOSING) and (why := faults.why_lost()):
+            faults.leave(reply.message, why)
+        return reply
+
+    answers: Answers = {
+        messages.Load: program.load,
+        messages.Compute: program.compute,
+        messages.StageCall: program.stage,
+        messages.Obey: program.obey,
+        messages.Unstage: program.unstage,
+        messages.Prepare: program.prepare,
+        messages.CountCalls: program.count,
+        messages.Mark: program.mark,
+        messages.Trace: program.trace,
+        messages.Once: program.once,
+        messages.Launches: program.launches,
+    }
+    serve(answers, reply_fd, respond)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,90 @@
-"""Workloads to calls: where the files of their tensors lie, and what room they have."""
+"""Workloads as calls: the files of their tensors and the room there, and what the judge is told of a target."""
 
 import hashlib
 import random
+from pathlib import Path
 
-from loop.calls.call import Call, TensorFile, Value, attribute_number, in_a_block, step_of
+from loop.calls.call import Call, FunctionTerms, TensorFile, Value, attribute_number, in_a_block, step_of
+from loop.machine.machine import cores
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
-from loop.model.functions import Fill
+from loop.model.functions import Fill, PythonFunction
 from loop.model.signature import ANY, Signature
-from loop.model.target import Target, Workload
+from loop.model.target import Component, Target, Workload
 from loop.model.workloads import base_seed, fills, shape
+from loop.workers.messages import Begin, Expect, Shapes
 
 EQUAL = ("normal", "constant")
 """Kinds of values that may be the same along an axis."""
 LEAST_ROOM = 1 << 14
 """Bytes of room at least, so that small tensors too have more than a few windows."""
-
-
 DRAWS = 4
 """Sets of values that a target's own generator makes for timed calls."""
-
-
 PAIR = 2
-"""Consecutive seeds under which a module has the same weights: a process that checks both makes it once, and what
+"""Consecutive seeds under which a module has the same weights. A process that checks both makes it once, and what
 a variant remembers of it stays while the values change."""
-
 FRESH = 8_000
 """Added to a seed for values that nothing else is checked on."""
+
+
+def terms_of_judge(target: Target, part: Component | None, folder: Path) -> Begin:
+    """A target, or the part of one, as the judge has to know it."""
+    signature, modules, checker = target.signature, target.modules, target.checker
+
+    def name(function: PythonFunction | None) -> str | None:
+        return function.python if function else None
+
+    return Begin(
+        folder=str(folder),
+        threads=cores(),
+        reference=target.reference.python,
+        plain=name(target.plain),
+        inputs=name(part.inputs if part else None),
+        form=name(part.form if part else None),
+        tolerance={dtype: tolerance for dtype, tolerance in target.tolerance.items()},  # noqa: C416 - str keys
+        shapes=Shapes(
+            inputs=dict(signature.inputs),
+            output=signature.output if len(signature.outputs) == 1 else "",
+            choices={name: tuple(attribute.choices) for name, attribute in signature.attributes.items()},
+            outputs=dict(signature.outputs),
+            types=dict(signature.types),
+        ),
+        updates=dict(signature.updates),
+        faults=tuple((as_if, function.python) for as_if, function in target.faults.items()),
+        generator=name(target.generator),
+        passes=target.generator.passes if target.generator else "positional",
+        is_class=modules is not None,
+        arguments=name(modules.arguments if modules else None),
+        checker=name(checker),
+        given=checker.given if checker else (),
+        alone=checker is not None and checker.alone,
+    )
+
+
+def expectation(
+    target: Target, workload: Workload, call: Call, secret: str, device: Device, *, wide: bool
+) -> Expect:
+    """What the judge is asked to make of a workload. The secret decides which values have a known answer."""
+    found, secret = finds_outputs(target.signature), f"{secret} {workload.seed}"
+    request = Expect(call, (), workload.seed, twice=False, found=found, parameters={})
+    if target.generator is not None:
+        draws = DRAWS if wide else 1
+        return request.but(
+            parameters=generator_parameters(workload),
+            draws=draws,
+            draw=random.Random(secret).randrange(draws),
+            device="cpu" if target.checker else device,  # A checker gets tensors as the generator made them.
+        )
+    filled = fills(target, workload)
+    return request.but(values=filled, call=widen(call, filled, secret, device) if wide else call)
+
+
+def function_terms(target: Target, name: str) -> FunctionTerms:
+    """A function of the target, or a class of which an instance is made."""
+    modules = target.modules
+    if modules is None:
+        return FunctionTerms(name)
+    arguments = modules.arguments.python if modules.arguments else ""
+    return FunctionTerms(name, is_class=True, arguments=arguments, is_free=modules.state == "free")
 
 
 def make_call(target: Target, workload: Workload, folder: str, reader: str, layout: Layout = "contiguous") -> Call:
@@ -45,8 +104,19 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
     known = signature.inputs if target.generator is None else {}
     inputs = [file(name, f"{stem}-{name}.bin", text) for name, text in known.items()]
     if apart:
-        inputs = [_same(*one, workload.seed) for one in zip(inputs, fills(target, workload), strict=False)]
-    output, parts, updates = _outputs(signature, [file(*one) for one in _told(signature, path)], path)
+        pairs = zip(inputs, fills(target, workload), strict=False)
+        inputs = [_same(tensor, fill, workload.seed) for tensor, fill in pairs]
+    outputs = {} if finds_outputs(signature) else signature.outputs
+    files = [file(name, path, text) for name, text in outputs.items()]
+    parts, updates = tuple[TensorFile, ...](), tuple[int, ...]()
+    if len(files) == 1 and not signature.updates:
+        output = files[0]
+    else:
+        output, parts = in_a_block(files, path)
+    if signature.updates and parts:
+        places = list(signature.inputs)
+        sources = [signature.updates.get(part.name) for part in parts]
+        updates = tuple(-1 if source is None else places.index(source) for source in sources)
     return Call(
         key=f"{workload.name} #{workload.seed}{' broadcast' * apart}",
         dtype=workload.dtype,
@@ -67,7 +137,7 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
 def _same(tensor: TensorFile, fill: Fill, seed: int) -> TensorFile:
     """The same with equal values along its first axis, or along its last with every other seed.
 
-    None of whole numbers, which may be places, and none whose values say more than numbers.
+    Not of whole numbers, which may be places, and not of values that say more than numbers.
     """
     axes = [axis for axis, size in enumerate(tensor.shape) if size > 1]
     plain = is_floating(tensor.dtype) and fill.kind in EQUAL and fill.nan_along is None
@@ -75,29 +145,12 @@ def _same(tensor: TensorFile, fill: Fill, seed: int) -> TensorFile:
 
 
 def finds_outputs(signature: Signature) -> bool:
-    """Whether only the reference tells which outputs there are, and of which shapes."""
+    """Whether only the reference knows which outputs there are, and of which shapes."""
     return not signature.outputs or ANY in signature.outputs.values()
 
 
-def _told(signature: Signature, path: str) -> list[tuple[str, str, str]]:
-    """Name, file and dimensions of each output that the signature tells."""
-    return [] if finds_outputs(signature) else [(name, path, text) for name, text in signature.outputs.items()]
-
-
-def _outputs(
-    signature: Signature, told: list[TensorFile], path: str
-) -> tuple[TensorFile, tuple[TensorFile, ...], tuple[int, ...]]:
-    """The block of the outputs, its parts, and which inputs these are."""
-    if len(told) == 1 and not signature.updates:
-        return told[0], (), ()
-    block, parts = in_a_block(told, path)
-    places, updates = list(signature.inputs), signature.updates
-    numbers = tuple(places.index(updates[one.name]) if one.name in updates else -1 for one in parts)
-    return block, parts, numbers if updates else ()
-
-
 def _seed_of_modules(target: Target, workload: Workload) -> int:
-    """What stands before each constructor: it tells nothing of the seed that the inputs are drawn by."""
+    """The seed before each constructor. It tells nothing of the seed of the inputs."""
     if target.modules is None:
         return 0
     if target.modules.seed is not None:
@@ -109,29 +162,25 @@ def _seed_of_modules(target: Target, workload: Workload) -> int:
 def under_two_seeds(workload: Workload) -> tuple[Workload, Workload]:
     """A workload with values of its own, twice: a module has the same weights under both seeds."""
     first = workload.seed + FRESH - base_seed(workload) % PAIR
-    one, other = (workload.model_copy(update={"seed": first + n}) for n in range(PAIR))
-    return one, other
+    return workload.model_copy(update={"seed": first}), workload.model_copy(update={"seed": first + 1})
 
 
-def wanted_of(workload: Workload) -> dict[str, Value]:
+def generator_parameters(workload: Workload) -> dict[str, Value]:
     """The keywords of a target's generator."""
     return {**workload.sizes, **workload.attributes}
 
 
 def widen(call: Call, fills: tuple[Fill, ...], seed: str, device: Device) -> Call:
     """The same call with room in the files of inputs that are plain normals, and a window drawn from `seed`."""
-    draw = random.Random(seed)
-    inputs = tuple(_widened(tensor, fill, draw, device) for tensor, fill in zip(call.inputs, fills, strict=True))
-    return call.but(inputs=inputs)
-
-
-def _widened(tensor: TensorFile, fill: Fill, draw: random.Random, device: Device) -> TensorFile:
-    step = step_of(tensor.dtype, device)
-    if fill.kind != "normal" or fill.nan_along or tensor.elements == 0:
-        return tensor
-    steps = -(-max(tensor.elements, LEAST_ROOM // tensor.item) // step)
-    # The values whose answer is known begin anywhere: they are rotated to a window, which is aligned.
-    return tensor.but(room=steps * step, offset=draw.randrange(steps * step + 1))
+    draw, inputs = random.Random(seed), []
+    for tensor, fill in zip(call.inputs, fills, strict=True):
+        if fill.kind == "normal" and not fill.nan_along and tensor.elements:
+            step = step_of(tensor.dtype, device)
+            room = -(-max(tensor.elements, LEAST_ROOM // tensor.item) // step) * step
+            # The values whose answer is known begin anywhere: they are rotated to a window, which is aligned.
+            tensor = tensor.but(room=room, offset=draw.randrange(room + 1))
+        inputs.append(tensor)
+    return call.but(inputs=tuple(inputs))
 
 
 def file_name(workload: Workload) -> str:

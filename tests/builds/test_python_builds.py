@@ -10,9 +10,8 @@ from loop.builds.build import find_id
 from loop.builds.compiler_errors import BuildFailed
 from loop.builds.layout import alike
 from loop.builds.python_builds import build, files_of, imports
-from loop.calls.call import FunctionTerms
-from loop.calls.refusal import Refused
-from loop.calls.variants import Importable
+from loop.calls.call import FunctionTerms, Refused
+from loop.calls.torch_call import Importable
 from loop.model.measurement import Build
 from loop.model.target import PythonVariant
 

@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from loop.calls.call import Call, TensorFile
+from loop.calls.call import Call, Refused, TensorFile
 from loop.calls.callee import digest, outputs_of, put_together, structure_digest, structure_of, take_apart
-from loop.calls.refusal import Refused
 
 
 class Pair(NamedTuple):

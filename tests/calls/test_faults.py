@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from loop.calls.faults import SAYS, Place, beside
-from loop.workers.sanitizers import told
+from loop.calls.faults import STRAY, Place, beside
+from loop.workers.sanitizers import last_words
 from tests.conftest import ROOT
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="faults are told on Linux")
 PROGRAM = """
 import ctypes, json, sys
 from loop.calls.faults import Place, Watch
-from loop.calls.host_memory import Buffer
+from loop.calls.memory import Buffer
 size, shift, at_end, place, write, guess = json.loads(sys.argv[1])
 buffer = Buffer(size, shift)
 buffer.enclose(at_end=at_end)
@@ -36,7 +36,7 @@ def access(
     words = json.dumps([size, shift, at == "end", place, do == "writes", guess])
     command = [sys.executable, "-c", PROGRAM, words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.returncode, told(done.stderr)[1] or done.stdout.strip()
+    return done.returncode, last_words(done.stderr)[1] or done.stdout.strip()
 
 
 @LINUX
@@ -90,6 +90,6 @@ def test_an_address_beside_no_tensor_is_not_explained() -> None:
 
 def test_the_parent_reads_what_the_process_said() -> None:
     """Among whatever else it wrote."""
-    assert ("outside", "reads outside its output: 0 bytes after its end") == told(
-        f"some talk\n{SAYS}reads outside its output: 0 bytes after its end\nmore talk"
+    assert ("outside", "reads outside its output: 0 bytes after its end") == last_words(
+        f"some talk\n{STRAY}reads outside its output: 0 bytes after its end\nmore talk"
     )

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from loop.calls.guards import HIGH, KINDS, LOW, MIXED, NAN, SMALL, VALUES, Guard, Surroundings, draw
+from loop.calls.memory import HIGH, KINDS, LOW, MIXED, NAN, SMALL, VALUES, Guard, Surroundings, draw
 from loop.calls.tensors import DTYPES
 from loop.model.dtypes import FLOATS
 

@@ -5,7 +5,7 @@ import ctypes
 import numpy
 import pytest
 
-from loop.calls.host_memory import Buffer
+from loop.calls.memory import Buffer
 from loop.calls.tensors import PAGE
 
 STEP = 256

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.calls.rounding import moved, roundings
 from loop.workers.attention import eager
+from loop.workers.rounding import moved, roundings
 from loop.workers.truth import MAX_FLOOR, MAX_SLACK, MEAN_FLOOR, MEAN_SLACK, errors, most_lost
 
 Tensors = tuple[Tensor, Tensor, Tensor]
@@ -36,11 +36,10 @@ def tensor_cores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return ((weights.half().float() @ v.float()) / weights.sum(-1, keepdim=True)).half()
 
 
-@pytest.mark.slow
 def test_honest_rounding_of_sixteen_elements_is_never_wrong() -> None:
     """Slack on what the plain implementation happens to lose would reject some of these."""
     rejected = alone = 0
-    for seed in range(1000):
+    for seed in range(200):
         tensors = draw(seed, 1, 1, 4, 4)
         reference = plain(*(one.double() for one in tensors))
         lost, mean = errors(tensor_cores(*tensors), reference)
@@ -118,7 +117,7 @@ def worth(exact: Formula, written: Formula, x: Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", SOUND)
-@pytest.mark.parametrize("terms", [64, 1000, 4096])
+@pytest.mark.parametrize("terms", [64, 2000])
 def test_sums_in_any_order_are_worth_what_rounding_does(name: str, terms: int) -> None:
     """A loop over thousands of terms loses more than a library's tree: neither is wrong."""
     exact, written = SOUND[name]

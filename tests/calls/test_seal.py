@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loop.calls import guards, waits
+from loop.calls import memory, waits
 from loop.calls.seal import Seal
 
 
@@ -26,7 +26,7 @@ def test_nothing_is_broken_that_nobody_touched() -> None:
     [
         (time, "perf_counter_ns", "time.perf_counter_ns"),
         (json, "dumps", "json.dumps"),
-        (guards, "differing", "loop.calls.guards.differing"),
+        (memory, "differing", "loop.calls.memory.differing"),
         (waits.Waits, "read", "loop.calls.waits.Waits.read"),
     ],
 )
@@ -39,7 +39,7 @@ def test_what_is_replaced_is_named(space: Any, name: str, said: str, monkeypatch
 
 @pytest.mark.parametrize(
     ("function", "said"),
-    [(guards.differing, "loop.calls.guards.differing (code)"), (Path.read_bytes, "Path.read_bytes (code)")],
+    [(memory.differing, "loop.calls.memory.differing (code)"), (Path.read_bytes, "Path.read_bytes (code)")],
 )
 def test_other_code_in_the_same_function_is_named(
     function: Callable[..., Any], said: str, monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from loop.calls.torch_side import FEW_WEIGHTS, Maker, import_file, made
+from loop.calls.torch_side import FEW_WEIGHTS, Maker, import_file, instance_of
 
 MADE: list[int] = []
 
@@ -40,10 +40,10 @@ class Closed(Large):
 
 def test_a_module_is_no_copy_where_its_own_function_would_ask_the_first_one() -> None:
     maker, x = Maker(), torch.ones(1)
-    first = maker.made(Closed, None, 7)
+    first = maker.instance_of(Closed, None, 7)
     expected = first.act(x)
     first.double()
-    again = maker.made(Closed, None, 7).act(x)
+    again = maker.instance_of(Closed, None, 7).act(x)
     assert again.dtype == torch.float32
     assert torch.equal(again, expected)
 
@@ -56,29 +56,29 @@ def test_a_large_module_of_a_file_is_drawn_once(tmp_path: Path) -> None:
         f"        self.lin = torch.nn.Linear({FEW_WEIGHTS}, 2)\n"
     )
     module, maker = import_file(str(path)), Maker()
-    maker.made(module.Model, None, 7), maker.made(module.Model, None, 7)
+    maker.instance_of(module.Model, None, 7), maker.instance_of(module.Model, None, 7)
     assert module.MADE == [1]
 
 
 def test_a_large_module_is_drawn_once_and_each_has_its_own_weights() -> None:
     maker, before = Maker(), len(MADE)
-    one = maker.made(Large, None, 7)
+    one = maker.instance_of(Large, None, 7)
     one.weights.zero_()
-    other = maker.made(Large, None, 7)
+    other = maker.instance_of(Large, None, 7)
     assert len(MADE) == before + 1
-    assert torch.equal(other.weights, made(Large, None, 7).weights)
+    assert torch.equal(other.weights, instance_of(Large, None, 7).weights)
 
 
 def test_random_numbers_go_on_after_a_copy_as_after_the_module_itself() -> None:
-    made(Large, None, 7)
+    instance_of(Large, None, 7)
     expected = torch.rand(3)
     maker = Maker()
     for _ in range(2):
-        maker.made(Large, None, 7)
+        maker.instance_of(Large, None, 7)
         assert torch.equal(torch.rand(3), expected)
 
 
 def test_what_cannot_be_copied_is_made_each_time() -> None:
     maker, before = Maker(), len(MADE)
-    assert torch.equal(maker.made(Unlike, None, 7).weights, maker.made(Unlike, None, 7).weights)
+    assert torch.equal(maker.instance_of(Unlike, None, 7).weights, maker.instance_of(Unlike, None, 7).weights)
     assert len(MADE) == before + 2

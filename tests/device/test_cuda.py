@@ -11,10 +11,10 @@ from functools import partial
 
 import pytest
 
+from loop.calls.call import Refused
 from loop.calls.cuda import driver as cuda
 from loop.calls.cuda import graph as cuda_graph
 from loop.calls.cuda.driver import Device, DeviceBuffer, NoDevice, Stream
-from loop.calls.refusal import Refused
 from loop.calls.tensors import DTYPES, POISON, LoopTensor
 from loop.machine.nvml import open_sensors
 from tests.conftest import ROOT
@@ -299,7 +299,7 @@ def test_the_sensors_of_the_device_can_be_read(device: Device) -> None:
 CRASH = """
 import ctypes, sys
 from loop.calls.cuda.driver import Device
-from loop.calls.refusal import Refused
+from loop.calls.call import Refused
 from tests.device.test_cuda import Scale
 device = Device()
 stream = device.stream()

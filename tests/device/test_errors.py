@@ -11,7 +11,7 @@ from tests.device.fakes import GIB, FakeGpu, FakeMachine
 OPEN = """
 import sys
 from loop.calls.cuda.driver import Device
-from loop.calls.refusal import Refused
+from loop.calls.call import Refused
 try:
     device = Device(int(sys.argv[1]))
     exec(sys.argv[2])

@@ -7,7 +7,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import finish
-from loop.calls import lost
+from loop.calls import faults
 from loop.gate import verify
 from loop.gate.verify import Job
 from loop.model.measurement import VariantChecks
@@ -17,9 +17,9 @@ from loop.timing import schedule
 from loop.timing.round import TimingRound
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
+from loop.workers.messages import Compute
 from loop.workers.program import START_LIMIT_S, WorkerLost
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Compute
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
 from tests.targets import make_sides
 
@@ -129,7 +129,7 @@ def test_a_lost_device_ends_the_process_with_its_words(bench: Bench) -> None:
         finish(worker.receive(START_LIMIT_S, "loading"))
         with pytest.raises(WorkerLost) as caught:
             finish(worker.ask(Compute(bench.call(workload, "x")), limit_s=20, note=""))
-        assert lost.LOST == worker.child.code
+        assert faults.LOST_EXIT == worker.child.code
     assert ("crashed", f"{FAULT}{HINT}") == (caught.value.kind, caught.value.how)
 
 

@@ -13,7 +13,7 @@ from loop.cli.auditing import chosen_controls
 from loop.formats import erring, table
 from loop.formats.translated import as_target
 from loop.mistakes import functions
-from loop.workers.stated import Task
+from loop.workers.stated import StatedTask
 from tests.formats import tasks
 
 TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
@@ -66,7 +66,7 @@ def test_a_mistake_in_a_function_of_any_structure() -> None:
 )
 def test_the_stated_tolerance(changes: dict[str, Any], output: list[float], why: str) -> None:
     """Beyond the sum, or beyond both; a share of elements may be off."""
-    task = Task({**RULE, **changes})
+    task = StatedTask({**RULE, **changes})
     assert why == task.compared(torch.tensor([1.0, 100.0]), torch.tensor(output))
 
 

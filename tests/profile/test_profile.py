@@ -15,7 +15,7 @@ from loop.model.workloads import expand
 from loop.profile import profile
 from loop.profile.profile import VectorReport, compiler_report, count, vector_share
 from loop.workers.bench import Bench
-from loop.workers.worker_messages import CountCalls, Counts, Prepare
+from loop.workers.messages import CountCalls, Counts, Prepare
 from tests.targets import compiled, importable, make_sides, open_bench, write_target
 
 LISTING = """

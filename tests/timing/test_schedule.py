@@ -9,8 +9,8 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import finish
+from loop.calls.call import Refused
 from loop.calls.external import own_seconds
-from loop.calls.refusal import Refused
 from loop.calls.waits import Delays
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores

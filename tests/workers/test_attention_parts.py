@@ -27,11 +27,12 @@ def split(q: Tensor, k: Tensor, v: Tensor, ranges: int, **attributes: Any) -> Te
     return attention_split_partial(q, k, v, sizes={"P": ranges}, **given)
 
 
-@pytest.mark.parametrize("ranges", [1, 2, 3, 7])
-@pytest.mark.parametrize(("queries", "keys"), [(5, 0), (33, 77), (77, 33), (64, 192), (130, 130)])
-@pytest.mark.parametrize("alignment", ["top_left", "bottom_right"])
-@pytest.mark.parametrize("causal", [False, True])
-def test_both_stages_are_attention(ranges: int, queries: int, keys: int, alignment: str, causal: bool) -> None:
+@pytest.mark.parametrize("ranges", [1, 3])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 0), (33, 77), (77, 33), (64, 192)])
+@pytest.mark.parametrize(
+    ("causal", "alignment"), [(False, "top_left"), (True, "top_left"), (True, "bottom_right")]
+)
+def test_both_stages_are_attention(ranges: int, queries: int, keys: int, causal: bool, alignment: str) -> None:
     """With empty ranges, and rows that see nothing."""
     q, k, v = draw(2, 3, queries, 8, seed=1), draw(2, 3, keys, 8, seed=2), draw(2, 3, keys, 8, seed=3)
     given: dict[str, Any] = {"causal": causal, "alignment": alignment, "scale": 0.3}

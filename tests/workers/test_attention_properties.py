@@ -19,15 +19,14 @@ from loop.model.functions import Fill
 from loop.model.target import Target, Workload
 from loop.workers.asking import make_tensor
 from loop.workers.attention import eager, torch_sdpa, visible
-from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Shapes
+from loop.workers.messages import Agreement, GiveOutput, Relate, Shapes
 from loop.workers.relations import Relations
 from loop.workers.workload_call import make_call
 
 Function = Callable[..., Tensor]
 
 TARGET = read_file(shipped("kernels") / "attention" / "target.yaml", Target).value
-DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
-SHAPES = [(33, 33, 16), (8, 8, 64), (2, 2, 4), (5, 9, 8), (9, 5, 8), (1, 7, 4)]
+SHAPES = [(33, 33, 16), (2, 2, 4), (5, 9, 8), (9, 5, 8)]
 """Queries, keys and features."""
 
 
@@ -181,22 +180,21 @@ def test_every_property_of_the_manifest_is_tried_here() -> None:
     assert set(TARGET.properties) == set(BITES) == set(torch_side.PROPERTIES)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", BITES)
-def test_it_holds_of_attention(name: str, dtype: Dtype, tmp_path: Path) -> None:
+def test_it_holds_of_attention(name: str, tmp_path: Path) -> None:
     """Written out and by the library, masked or not, from either end, with another scale."""
     applied = 0
     choices: list[dict[str, Any]] = [{}, {"scale": 0.3}, {"causal": True}]
     choices.append({"causal": True, "alignment": "bottom_right"})
-    for (queries, keys, features), choice, group in itertools.product(SHAPES, choices, (1, 3)):
-        fields: dict[str, Any] = {"dtype": dtype, "seed": queries * 100 + features, "group": group}
+    group = 3 if name == "shared_heads" else 1
+    for (queries, keys, features), choice in itertools.product(SHAPES, choices):
+        fields: dict[str, Any] = {"dtype": "float16", "seed": queries * 100 + features, "group": group}
         workload = make_workload(queries, keys, features, **fields, **choice)
         for function in right_ones(workload):
             found = find(name, function, workload, tmp_path)
             applied += found is not None
             assert found is None or 0 == found.wrong, (function, workload, found)
-    assert applied >= 6
+    assert applied >= 4
 
 
 def right_ones(workload: Workload) -> list[Function]:
@@ -205,28 +203,25 @@ def right_ones(workload: Workload) -> list[Function]:
     return [eager] + [torch_sdpa] * rows_see
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("name", "wrong"), [(name, wrong) for name, functions in BITES.items() for wrong in functions]
 )
-def test_it_bites(name: str, wrong: Function, dtype: Dtype, tmp_path: Path) -> None:
+def test_it_bites(name: str, wrong: Function, tmp_path: Path) -> None:
     """A plausible mistake breaks it, with a mask or without, on a small workload already."""
-    cases = itertools.product((6, 33), (False, True))
     group = 2 if name == "shared_heads" else 1
-    chosen = [make_workload(size, size, 16, dtype=dtype, causal=causal, group=group) for size, causal in cases]
-    found = [find(name, wrong, workload, tmp_path) for workload in chosen]
-    assert any(one is not None and one.wrong for one in found), found
+    for size, causal in itertools.product((6, 33), (False, True)):
+        found = find(name, wrong, make_workload(size, size, 16, causal=causal, group=group), tmp_path)
+        if found is not None and found.wrong:
+            return
+    pytest.fail("not found")
 
 
 @pytest.mark.parametrize("name", BITES)
-@pytest.mark.parametrize(("queries", "keys"), [(5, 0), (0, 5), (0, 0)])
-def test_nothing_is_asked_of_nothing(name: str, queries: int, keys: int, tmp_path: Path) -> None:
+def test_nothing_is_asked_of_nothing(name: str, tmp_path: Path) -> None:
     """Without queries or keys a property does not apply, or holds."""
-    found = find(name, eager, make_workload(queries, keys, 4, causal=True), tmp_path)
-    assert found is None or 0 == found.wrong
-    found = find(name, eager, make_workload(queries, keys, 4), tmp_path)
-    assert found is None or 0 == found.wrong
+    for (queries, keys), causal in itertools.product(((5, 0), (0, 5), (0, 0)), (False, True)):
+        found = find(name, eager, make_workload(queries, keys, 4, causal=causal), tmp_path)
+        assert found is None or 0 == found.wrong
 
 
 @pytest.mark.parametrize(

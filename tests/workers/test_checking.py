@@ -9,10 +9,9 @@ import numpy
 import pytest
 
 from loop.calls.call import Call, TensorFile
-from loop.calls.guarded import Unguarded
-from loop.calls.guards import KINDS, NAN, Guard
+from loop.calls.memory import KINDS, NAN, Guard, Unguarded
 from loop.workers import checking
-from loop.workers.checking import Check, CheckFindings, not_finite
+from loop.workers.checking import Check, not_finite
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
 """An output's only number, from what stands around the tensors and what stood in the output."""
@@ -61,7 +60,7 @@ class Made:
         return []
 
 
-def check(compute: Compute, seed: int = 1) -> CheckFindings:
+def check(compute: Compute, seed: int = 1) -> Check:
     """What checking it finds."""
     return Check(Made(compute), random.Random(seed)).run()  # type: ignore[arg-type]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.workers.serving import described
+from loop.workers.wire import described
 
 
 def raised(code: str, file: str) -> Exception:

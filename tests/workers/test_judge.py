@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from loop.base.places import project
-from loop.calls.refusal import Refused
+from loop.calls.call import Refused
 from loop.formats.translated import as_target
 from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand
 from loop.workers import asking, judge
-from loop.workers.expectations import expectation, terms_of_judge
-from loop.workers.judge_messages import Compare, Expect
-from loop.workers.workload_call import make_call
+from loop.workers.messages import Compare, Expect
+from loop.workers.workload_call import expectation, make_call, terms_of_judge
 from tests.formats import tasks
 from tests.tasks import write_task
 
@@ -68,8 +67,8 @@ def limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limited:
     noted: dict[str, Any] = {"cpu": 0, "meta": 0, "free": [1 << 40, 0]}
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (noted["free"].pop(0), 1 << 40))
-    on = asking.Given.on
-    monkeypatch.setattr(asking.Given, "on", lambda given, device: on(given, PLACES[device]))
+    on = asking.Inputs.on
+    monkeypatch.setattr(asking.Inputs, "on", lambda inputs, device: on(inputs, PLACES[device]))
 
     def made(**changes: Any) -> tuple[judge.Judge, Expect, dict[str, Any]]:
         one, request = expecting(write_task(tmp_path, "backward"), tmp_path, tmp_path, **changes)

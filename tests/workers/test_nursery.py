@@ -11,10 +11,10 @@ import pytest
 
 from loop.base.processes import TAG, finish
 from loop.calls.call import FunctionTerms
+from loop.workers.messages import Load
 from loop.workers.nursery import Nursery
 from loop.workers.program import Refusal, thread_environment
 from loop.workers.worker import Worker
-from loop.workers.worker_messages import Load
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked workers need Linux")
 MODULE = """

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from loop.base.processes import finish
-from loop.calls.control import DONE, LEAVE, ORDER
+from loop.calls.orders import DONE, LEAVE, ORDER
 from loop.workers.judge_clock import Orders
 from loop.workers.program import WorkerLost
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from loop.calls.call import Call, TensorFile
-from loop.calls.refusal import Refused
+from loop.calls.call import Call, Refused, TensorFile
 from loop.workers import suspects
 from loop.workers.attention import eager
-from loop.workers.judge_messages import Shapes
+from loop.workers.messages import Shapes
 from loop.workers.truth import outside
 
 ALLOWED = {"float32": 1e-5, "float16": 1e-3}
@@ -118,8 +117,7 @@ def same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and torch.allclose(one, other, 1e-3, 1e-3, equal_nan=True)
 
 
-@pytest.mark.parametrize("dtype", ALLOWED)
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(("name", "dtype"), [*((name, "float32") for name in SMALL), ("attention", "float16")])
 def test_each_suspect_is_named_when_it_is_the_fault(name: str, dtype: str) -> None:
     """With those that give the same answer, and no other; those that give the right answer are nobody's fault."""
     case, told = Case(SMALL[name], dtype), 0
@@ -156,12 +154,10 @@ def test_an_attribute_that_was_ignored_is_named(ignored: dict[str, Any], as_if: 
     assert [as_if] == case.named(case.rounded(case.answer(**ignored)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ALLOWED)
-@pytest.mark.parametrize("name", SMALL)
-def test_in_a_region_it_is_named_as_a_part(name: str, dtype: str) -> None:
+@pytest.mark.parametrize("name", ["norm", "attention"])
+def test_in_a_region_it_is_named_as_a_part(name: str) -> None:
     """Among those that explain these rows; `whole` is only who leaves the other rows right."""
-    case = Case(SMALL[name], dtype)
+    case = Case(SMALL[name])
     answers = {as_if: ask() for as_if, ask in case.suspects()}
     rows = torch.zeros_like(case.right, dtype=torch.bool)
     rows.narrow(-2 if rows.dim() > 1 else 0, 4, rows.shape[-2 if rows.dim() > 1 else 0] // 2 - 1)[...] = True
@@ -176,18 +172,14 @@ def test_in_a_region_it_is_named_as_a_part(name: str, dtype: str) -> None:
         assert wholly == {named for named, whole in fits.items() if whole}, as_if
 
 
-@pytest.mark.parametrize("dtype", ALLOWED)
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("times", [0.5, -1.0, 3.0, 1.05])
-def test_a_factor_is_told(name: str, dtype: str, times: float) -> None:
+@pytest.mark.parametrize(("name", "times"), [("matmul", 0.5), ("dot", -1.0), ("attention", 3.0), ("norm", 1.05)])
+def test_a_factor_is_told(name: str, times: float) -> None:
     """Where nothing else explains it; 1 is none."""
-    case = Case(SMALL[name], dtype)
+    case = Case(SMALL[name])
     assert [f"it were multiplied by {times:.3g}"] == case.named(case.rounded(times * case.right))
 
 
-SIZES = [
-    (name, size) for name, small in SMALL.items() for size in small.sizes if (name, size) != ("attention", "D")
-]
+SIZES = [(name, size) for name in ("dot", "attention") for size in SMALL[name].sizes if size != "D"]
 UNNAMED: dict[str, Callable[[Tensor], Tensor]] = {
     "low precision": lambda right: right.bfloat16().double(),
     "low precision, cut off": lambda right: (right * 64).trunc() / 64,
@@ -206,21 +198,16 @@ UNNAMED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ALLOWED)
-@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("how", UNNAMED)
-def test_what_is_none_of_them_is_not_named(name: str, dtype: str, how: str) -> None:
+def test_what_is_none_of_them_is_not_named(how: str) -> None:
     """Only near is not enough."""
-    case = Case(SMALL[name], dtype)
+    case = Case(SMALL["matmul"])
     assert not case.named(case.rounded(UNNAMED[how](case.right)))
 
 
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.slow
-def test_of_two_faults_at_once_neither_is_named_for_both(name: str) -> None:
+def test_of_two_faults_at_once_neither_is_named_for_both() -> None:
     """Half of the rows as if one thing, half as if another: what is named explains all of it."""
-    case = Case(SMALL[name])
+    case = Case(SMALL["dot"])
     answers = {as_if: ask() for as_if, ask in case.suspects()}
     half = torch.arange(len(case.right.reshape(-1))).reshape(case.right.shape) < case.right.numel() // 2
     for one in list(answers.values())[::4]:
@@ -263,11 +250,11 @@ def test_a_suspect_that_cannot_be_asked_says_nothing() -> None:
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES)
-@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("count", [0, 1])
 def test_empty_and_single_dimensions_are_no_trap(name: str, size: str, count: int) -> None:
     """Every suspect is asked, and none of them where there is nothing to leave out."""
     case = Case(SMALL[name], "float32", values=None, **{size: count})
-    assert count > 1 or not [one for one, _ in case.suspects() if f" of {size} were left out" in one]
+    assert not [as_if for as_if, _ in case.suspects() if f" of {size} were left out" in as_if]
     found = case.named(case.rounded(case.right + torch.randn(case.right.shape)))
     assert not found
 

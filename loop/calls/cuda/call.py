@@ -5,12 +5,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from loop.calls.call import Refused, refuse_late
+from loop.calls.compiled import CompiledCall
 from loop.calls.cuda.driver import RED_ZONE, Device, DeviceBuffer, Owned, Stream, take_back_l2
 from loop.calls.cuda.graph import late_work
-from loop.calls.guarded import Memory
-from loop.calls.guards import VALUES, Guard, Surroundings, draw
-from loop.calls.prepared import CompiledCall, Run
-from loop.calls.refusal import Refused, refuse_late
+from loop.calls.invocation import Run
+from loop.calls.memory import VALUES, Guard, Memory, Surroundings, draw
 
 
 @functools.cache

@@ -9,8 +9,8 @@ import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from loop.calls.call import Refused
 from loop.calls.cuda.errors import with_hint
-from loop.calls.refusal import Refused
 from loop.calls.tensors import POISON
 
 HANDLE, ADDRESS, SIZE, FLAGS, ENUM = (

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from loop.calls.call import Refused
 from loop.calls.cuda.driver import Device, Driver, Event, Owned, Stream, elapsed_s
-from loop.calls.refusal import Refused
 
 THREAD_LOCAL = 1
 """CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: while capturing, this thread may do nothing that could not be replayed."""

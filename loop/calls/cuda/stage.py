@@ -5,19 +5,18 @@ Inputs come from the memory that is shared with the judge.
 The device's own clock is finer than the host's; the judge holds it against its own.
 """
 
+import ctypes
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from loop.calls.call import Call
+from loop.calls.call import Call, Refused
 from loop.calls.cuda.call import DeviceTensor, the_device, the_stream
 from loop.calls.cuda.driver import ALIGNMENT, DeviceBuffer
 from loop.calls.cuda.graph import Graph, Stopwatch, Uncapturable, capture
-from loop.calls.guards import differing, said_bytes
-from loop.calls.orders import Stage, Windows
-from loop.calls.refusal import Refused
-from loop.calls.stages import Places
+from loop.calls.invocation import Places, Stage, Windows
+from loop.calls.memory import count_bytes, differing
 from loop.calls.tensors import POISON
 
 ZONE = 512
@@ -170,7 +169,7 @@ class Slots:
             if data[first:end] != self._image[first:end]:
                 places = differing(data[first:end], self._image[first:end])
                 behind = first > 0 and (end == len(data) or places[0] <= end - first - 1 - places[-1])
-                self.stray = f"{said_bytes(places)} {'after its end' if behind else 'before its beginning'}"
+                self.stray = f"{count_bytes(places)} {'after its end' if behind else 'before its beginning'}"
         return [data[begin : begin + self.size] for begin in begins]
 
     def close(self) -> None:
@@ -190,3 +189,33 @@ def all_of(runs: Sequence[Callable[[], None]]) -> Callable[[], None]:
             run()
 
     return together
+
+
+PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry empty() { ret; }\n"
+EMPTY_CALLS = 100
+"""Kernels in the graph of empty calls."""
+
+
+class EmptyKernels(Stage):
+    """As many launches of an empty kernel as a graph holds; a run tells the time of one."""
+
+    captured = True
+
+    def __init__(self) -> None:
+        driver, stream = the_device().driver, the_stream()
+        module = driver.make("cuModuleLoadData", ctypes.c_void_p, PTX)
+        kernel = driver.make("cuModuleGetFunction", ctypes.c_void_p, module, b"empty")
+
+        def launch() -> None:
+            driver.call("cuLaunchKernel", kernel, 1, 1, 1, 32, 1, 1, 0, stream.handle, None, None)
+
+        self.graph, self.watch = capture(stream, launch, EMPTY_CALLS), Stopwatch(stream)
+
+    def run(self, count: int) -> int:
+        """So many calls, a graph's at least; nanoseconds of them by the device's events."""
+        replays = max(1, count // EMPTY_CALLS)
+        return int(self.watch.replay(self.graph, replays).seconds * replays * EMPTY_CALLS * 1e9)
+
+    def close(self) -> None:
+        """Give the graph back."""
+        self.graph.close()

@@ -35,7 +35,7 @@ def stage():
     """The stage in whose `run` or `ready` we are; None while we are checked."""
     frame = sys._getframe()
     while frame is not None:
-        if frame.f_code.co_filename.endswith("torch_stage.py") and "self" in frame.f_locals:
+        if type(frame.f_locals.get("self")).__name__ == "FunctionStage":
             return frame.f_locals["self"]
         frame = frame.f_back
     return None

@@ -12,9 +12,8 @@ from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.model.workloads import expand
 from loop.workers import judge
-from loop.workers.expectations import expectation, terms_of_judge
-from loop.workers.judge_messages import Compare, Expect, Expected, Finding, Look, Looked
-from loop.workers.workload_call import make_call, under_two_seeds
+from loop.workers.messages import Compare, Expect, Expected, Finding, Look, Looked
+from loop.workers.workload_call import expectation, make_call, terms_of_judge, under_two_seeds
 
 CODE = """
 import torch
@@ -118,7 +117,7 @@ class Judged:
 
     @property
     def inputs(self) -> torch.Tensor:
-        return self.judge.answers[self.request(2).call.key].given.tensors[0]
+        return self.judge.answers[self.request(2).call.key].inputs.tensors[0]
 
 
 def test_what_inputs_cannot_show_is_told(tmp_path: Path) -> None:

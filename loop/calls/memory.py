@@ -1,0 +1,431 @@
+"""Memory for the tensors of one call, with guard zones around each tensor.
+
+A variant is checked several times on the same values while the zones hold other bytes each time. A write outside a
+tensor changes a zone. A read outside makes the output follow what stands there: zone bytes differ from tensor to
+tensor, from element to element and from call to call, so no arithmetic cancels them. On the host the zones can
+also be closed, so that any access beyond a tensor faults. No torch, no numpy: it starts in milliseconds.
+"""
+
+import ctypes
+import mmap
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from loop.calls.call import Call
+from loop.calls.faults import Place
+from loop.calls.tensors import DTYPES, PAGE, POISON, extent, gather, scatter, strides_of
+
+VALUES, NAN, HIGH, LOW, SMALL, MIXED = "values", "nan", "high", "low", "small", "mixed"
+KINDS = (VALUES, NAN, HIGH, LOW, SMALL)
+"""Numbers like the tensor's own; NaN; the largest positive and negative numbers; zeros and denormals. A masked
+read hides some of them: a maximum passes over NaN, a range check over large numbers. MIXED, for an output before
+it is written, holds numbers like the tensor's own and the largest ones."""
+ROWS, MOST_BYTES = 4, 256 << 10
+"""A zone holds that many rows of the tensor, for accesses that are off by a row; and at most that many bytes."""
+PERIOD = 509
+"""Elements after which a zone repeats itself. A prime: no row of a tensor is as long."""
+SAMPLE = 64
+"""Elements of a tensor by which numbers like its own are made."""
+FIELDS = {"float32": (8, 23), "float16": (5, 10), "bfloat16": (8, 7), "float64": (11, 52)}
+FIELDS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
+"""Bits of exponent and mantissa. Of other types every bit pattern is a number: guards hold any of them."""
+_draw = random.Random()  # Seeded by the system: no variant knows what stands around its tensors.
+
+
+class Guard(NamedTuple):
+    """Contents of the zones around a tensor: the same guard writes the same bytes."""
+
+    kind: str
+    seed: int
+
+
+def draw(kind: str) -> Guard:
+    """Fresh contents of a kind."""
+    return Guard(kind, _draw.getrandbits(48))
+
+
+def zone_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> int:
+    """Bytes of the zone on either side of a tensor: whole pages, and at least one."""
+    row = (strides[-2] or shape[-1]) * DTYPES[dtype][1] if len(shape) > 1 else 0
+    return -(-max(min(ROWS * row, MOST_BYTES), PAGE) // PAGE) * PAGE
+
+
+class Surroundings:
+    """The zones before and after one tensor: what was written there last."""
+
+    def __init__(self, before: int, after: int, dtype: str = "float32") -> None:
+        """`before`, `after`: bytes of the zones."""
+        self.dtype, self.item = dtype, DTYPES[dtype][1]
+        self._sizes = before, after
+        self._source = random.Random(_draw.getrandbits(64))
+        self._forms: dict[str, tuple[int, int]] = {}
+        self.know(b"")
+        self.before, self.after = self.renew(draw(VALUES))
+
+    def know(self, data: bytes) -> None:
+        """Take signs and exponents from some elements of the tensor, for numbers like its own."""
+        if self.dtype not in FIELDS:
+            return
+        (exponent, mantissa), item = FIELDS[self.dtype], self.item
+        infinite = (1 << exponent) - 1
+        places = range(0, len(data), max(len(data) // item // SAMPLE, 1) * item)
+        tops = [int.from_bytes(data[at : at + item], "little") >> mantissa for at in places]
+        self._values = [top for top in tops if 0 < top & infinite < infinite] or [infinite >> 1]
+        self._forms = {kind: form for kind, form in self._forms.items() if kind not in (VALUES, MIXED)}
+
+    def renew(self, guard: Guard) -> tuple[bytes, bytes]:
+        """The bytes that belong before and after the tensor from now on."""
+        before, after = self._sizes
+        whole = -(-before // self.item) * self.item
+        data = self.fill(guard, whole + after)
+        self.before, self.after = data[whole - before : whole], data[whole:]
+        return self.before, self.after
+
+    def fill(self, guard: Guard, size: int) -> bytes:
+        """That many bytes of a guard's contents."""
+        source = random.Random(guard.seed)
+        mask, fixed = self._form(guard.kind)
+        bits = source.getrandbits(PERIOD * 8 * self.item) & mask | fixed
+        data, start = bits.to_bytes(PERIOD * self.item, "little"), source.randrange(PERIOD) * self.item
+        return (data * (size // len(data) + 2))[start : start + size]
+
+    def _form(self, kind: str) -> tuple[int, int]:
+        """A mask of the bits that each call draws, and the bits that stay: sign and exponent.
+
+        A NaN stays a signaling one: any arithmetic makes it quiet, which leaves a trace where it is stored.
+        """
+        if self.dtype not in FIELDS:
+            return (1 << PERIOD * 8 * self.item) - 1, 0
+
+        def drawn(patterns: Sequence[int]) -> int:
+            """Bits of all elements as one number, each element one of these patterns."""
+            items = self._source.choices([bits.to_bytes(self.item, "little") for bits in patterns], k=PERIOD)
+            return int.from_bytes(b"".join(items), "little")
+
+        if kind not in self._forms:
+            exponent, mantissa = FIELDS[self.dtype]
+            sign, fraction = 1 << exponent, (1 << mantissa - (kind == NAN)) - 1
+            tops = {SMALL: [0], NAN: [sign - 1, 2 * sign - 1], HIGH: [sign - 2], LOW: [2 * sign - 2]}
+            tops |= {VALUES: self._values, MIXED: [*self._values, *(tops[HIGH] + tops[LOW]) * len(self._values)]}
+            fixed = drawn([top << mantissa | (kind == NAN) for top in tops[kind]])
+            self._forms[kind] = drawn([0, fraction] if kind == SMALL else [fraction]), fixed
+        return self._forms[kind]
+
+    def stray(self, before: bytes, after: bytes) -> str:
+        """Where the zones' bytes are not what was written there, in words; empty when all are."""
+        if after != self.after:
+            places = differing(after, self.after)
+            return f"{count_bytes(places)} after its end, the first at element +{places[0] // self.item}"
+        if before != self.before:
+            places = differing(before, self.before)
+            nearest = (places[-1] - len(before)) // self.item
+            return f"{count_bytes(places)} before its beginning, the nearest at element {nearest}"
+        return ""
+
+
+def differing(data: bytes, expected: bytes) -> list[int]:
+    """Positions at which two byte strings of one length differ."""
+    return [place for place, (a, b) in enumerate(zip(data, expected, strict=True)) if a != b]
+
+
+def count_bytes(places: list[int]) -> str:
+    """How many there are, in words."""
+    return f"{len(places)} byte{'s' if len(places) > 1 else ''}"
+
+
+class Memory(ABC):
+    """Memory for one tensor between two zones, of the host or of a device."""
+
+    address: int
+    reach = (0, 0)
+    """Host addresses around it where nothing else is."""
+
+    def __init__(self, size: int, zones: Surroundings) -> None:
+        self.size, self.zones, self.data = size, zones, b""
+        self.turned = 0
+        """Bytes by which `data`, its contents, are rotated."""
+
+    @abstractmethod
+    def fill(self, data: bytes) -> None:
+        """Put `data` (of exactly the tensor's size) into it, and remember it."""
+
+    @abstractmethod
+    def rotate(self, count: int) -> None:
+        """Rotate the contents by `count` bytes: other values at every address."""
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make every element NaN, or a guard's contents. Does nothing where it never holds an output."""
+
+    @abstractmethod
+    def surround(self, guard: Guard) -> None:
+        """Write both zones anew."""
+
+    @abstractmethod
+    def read(self) -> bytes:
+        """The tensor's bytes."""
+
+    @abstractmethod
+    def read_zones(self) -> tuple[bytes, bytes]:
+        """The bytes of both zones."""
+
+    def know(self, data: bytes) -> None:
+        """Learn what numbers like the tensor's own are."""
+        self.zones.know(data)
+
+    def between(self, guard: Guard) -> bytes:
+        """Contents, of the tensor's size, for the gaps of a tensor whose rows are apart."""
+        return self.zones.fill(guard, self.size)
+
+    @property
+    def changed(self) -> bool:
+        """Whether it holds anything else than its contents as rotated last."""
+        turned = self.turned
+        return self.read() != (self.data[turned:] + self.data[:turned] if turned else self.data)
+
+    @property
+    def stray(self) -> str:
+        """Writes outside the tensor, in words; empty when there were none."""
+        return self.zones.stray(*self.read_zones())
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Put the tensor at the end, or the beginning, of pages outside which every access faults.
+
+        False where the memory is of another kind; then nothing has changed.
+        """
+        return False
+
+    def release(self) -> None:
+        """Let accesses outside be again."""
+
+
+class Buffer(Memory):
+    """Host memory for one tensor between two zones, which can be closed to every access.
+
+    The tensor ends as close to the far zone as a 64-byte boundary allows; `shift` bytes make it misaligned.
+    """
+
+    FAR = 1 << 20
+    """Bytes beyond each zone that nobody may touch: an access that goes further meets no neighbour."""
+    ALIGNMENT = 64
+
+    def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = PAGE) -> None:
+        self.size, self._shift, self._zone = size, shift, zone
+        self._room = -(-(size + shift) // PAGE) * PAGE
+        length = self._room + 2 * zone + 2 * self.FAR
+        self._memory = mmap.mmap(-1, length, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.reach = (self._base, self._base + length)
+        self._allow(0, self.FAR, allowed=False)
+        self._allow(length - self.FAR, self.FAR, allowed=False)
+        self._place(self._aligned_end())
+        before = self._start - self.FAR
+        super().__init__(size, Surroundings(before, self._room + 2 * zone - before - size, dtype))
+        self._write_zones()
+        self.poison()
+
+    def _aligned_end(self) -> int:
+        """Bytes of the room before the tensor: the most after which it is as aligned as it shall be."""
+        return (self._room - self.size - self._shift) // self.ALIGNMENT * self.ALIGNMENT + self._shift
+
+    def _place(self, offset: int) -> None:
+        self._start = self.FAR + self._zone + offset
+        self.address = self._base + self._start
+
+    def _allow(self, start: int, size: int, *, allowed: bool) -> None:
+        """Open or close whole pages to every access. Raises OSError where the system refuses."""
+        if _libc.mprotect(self._base + start, size, mmap.PROT_READ | mmap.PROT_WRITE if allowed else 0):
+            raise OSError(ctypes.get_errno(), "mprotect")
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """Put the tensor at the end of its room, or at its beginning, and close the zones to every access.
+
+        Alignment hides up to 63 bytes after a tensor that has to begin at a 64-byte boundary.
+        """
+        self.release()
+        flush = self._room - self.size
+        end = flush if self._shift and flush % self.ALIGNMENT else self._aligned_end()
+        self._place(end if at_end else self._shift)
+        room = self.FAR + self._zone
+        self._memory[room : room + self._room] = self.zones.fill(draw(VALUES), self._room)
+        for zone in (self.FAR, room + self._room):
+            self._allow(zone, self._zone, allowed=False)
+        return True
+
+    def release(self) -> None:
+        """Open the zones again. The tensor and the zones have to be written anew."""
+        for zone in (self.FAR, self.FAR + self._zone + self._room):
+            self._allow(zone, self._zone, allowed=True)
+        self._place(self._aligned_end())
+
+    def fill(self, data: bytes) -> None:
+        """Put `data` (of exactly the tensor's size) into it, and remember it."""
+        self.data = data
+        self.rotate(0)
+
+    def rotate(self, count: int) -> None:
+        """Rotate the contents by `count` bytes: other values at every address."""
+        data, self.turned = memoryview(self.data), count
+        self._memory[self._start : self._start + self.size - count] = data[count:]
+        self._memory[self._start + self.size - count : self._start + self.size] = data[:count]
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make every element NaN, or a guard's contents."""
+        if guard is None:
+            ctypes.memset(self.address, POISON, self.size)
+        else:
+            self._memory[self._start : self._start + self.size] = self.zones.fill(guard, self.size)
+
+    def read(self) -> bytes:
+        """The tensor's bytes."""
+        return self._memory[self._start : self._start + self.size]
+
+    def surround(self, guard: Guard) -> None:
+        """Write both zones anew."""
+        self.zones.renew(guard)
+        self._write_zones()
+
+    def _write_zones(self) -> None:
+        before, after = self.zones.before, self.zones.after
+        self._memory[self._start - len(before) : self._start] = before
+        end = self._start + self.size
+        self._memory[end : end + len(after)] = after
+
+    def read_zones(self) -> tuple[bytes, bytes]:
+        """The bytes of both zones."""
+        end = self._start + self.size
+        before = self._memory[self._start - len(self.zones.before) : self._start]
+        return before, self._memory[end : end + len(self.zones.after)]
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+MakeMemory = Callable[[int, int, str, int], Memory]
+"""Makes memory: bytes, bytes of misalignment, element type, bytes of each zone."""
+
+
+class Unguarded:
+    """Tensors in memory of somebody else: nothing stands around them, and nothing is seen."""
+
+    names: Sequence[str] = ()
+    """The tensors that have zones, as in `its input x`."""
+    prefills = False
+    """Whether we can choose what stands in the output before a call."""
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
+
+    def strays(self) -> list[str]:
+        """Writes outside of tensors, a sentence each."""
+        return []
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """As `Memory.enclose`, for every tensor."""
+        return False
+
+    def release(self) -> None:
+        """Let accesses outside of tensors be again; the next call needs `surround`."""
+
+    def places(self) -> Sequence[Place]:
+        """Where each tensor stands in host memory of ours."""
+        return ()
+
+    def own_strays(self) -> list[str]:
+        """Writes of one more call outside of tensors that the variant allocates, a sentence each."""
+        return []
+
+
+class Guarded(Unguarded):
+    """Inputs of a call; and its output, where a call writes to memory that it is given."""
+
+    prefills = True
+    between = ""
+    """What the last call wrote between its outputs, in words."""
+
+    def __init__(self, call: Call, layout: str, make: MakeMemory) -> None:
+        self.strides = [tensor.strides(layout) for tensor in call.inputs]
+        self.spread = [tensor.strides(layout) != tensor.strides("contiguous") for tensor in call.inputs]
+        """Whether an input's elements lie otherwise than in its file."""
+        self.names: tuple[str, ...] = tuple(f"its input {tensor.name}" for tensor in call.inputs)
+        self.tensors = call.inputs
+        self.inputs: list[Memory] = []
+        for tensor, strides, spread in zip(call.inputs, self.strides, self.spread, strict=True):
+            size = extent(tensor.shape, strides) * tensor.item if spread else tensor.pool_size
+            shift = tensor.item if layout == "misaligned" and not spread else 0
+            zone = zone_bytes(tensor.shape, strides, tensor.dtype)
+            self.inputs.append(make(size, shift, tensor.dtype, zone))
+        self.all = tuple(self.inputs)
+        if self.prefills:
+            zone = zone_bytes(call.output.shape, strides_of(call.output.shape, "contiguous"), call.output.dtype)
+            self.names += ("its output",)
+            self.all += (make(call.output.size, 0, call.output.dtype, zone),)
+        self.fill(call)
+
+    def fill(self, call: Call) -> None:
+        """Take the values of a call's files."""
+        self.values = [Path(tensor.path).read_bytes() for tensor in call.inputs]
+        for memory, data in zip(self.inputs, self.values, strict=True):
+            memory.know(data)
+        self.surround([draw(VALUES) for _ in self.all])
+
+    def surround(self, guards: Sequence[Guard]) -> None:
+        """Write other bytes around each tensor, and the values the judge knows into the inputs."""
+        for memory, guard in zip(self.all, guards, strict=True):
+            memory.surround(guard)
+        self._restore(guards[: len(self.inputs)])
+
+    def _restore(self, guards: Sequence[Guard]) -> None:
+        for n, (memory, data, guard) in enumerate(zip(self.inputs, self.values, guards, strict=True)):
+            memory.fill(self._laid_out(n, data, memory.between(guard)) if self.spread[n] else data)
+
+    def _laid_out(self, n: int, data: bytes, between: bytes) -> bytes:
+        return scatter(data, self.tensors[n].shape, self.strides[n], self.tensors[n].item, between)
+
+    def _elements(self, n: int) -> bytes:
+        """The elements of an input, without what stands between its rows."""
+        return gather(self.inputs[n].read(), self.tensors[n].shape, self.strides[n], self.tensors[n].item)
+
+    def window(self, n: int) -> bytes:
+        """What stands in an input now, in the window whose answer the judge knows."""
+        if self.spread[n]:
+            return self._elements(n)
+        begin = self.tensors[n].offset * self.tensors[n].item
+        return self.inputs[n].read()[begin : begin + self.tensors[n].size]
+
+    def changed(self, n: int) -> bool:
+        """Whether elements of an input were written to."""
+        return self.inputs[n].changed and (not self.spread[n] or self._elements(n) != self.values[n])
+
+    def strays(self) -> list[str]:
+        """Writes outside of tensors, a sentence each."""
+        sentences = []
+        for n, (name, memory) in enumerate(zip(self.names, self.all, strict=True)):
+            if stray := self._between_rows(n) or memory.stray:
+                sentences.append(f"writes outside {name}: {stray}")
+        return [*sentences, *([self.between] if self.between else [])]
+
+    def _between_rows(self, n: int) -> str:
+        """Writes to the gaps of an input that has any."""
+        if n == len(self.inputs) or not self.spread[n] or not self.inputs[n].changed:
+            return ""
+        data, expected = self.inputs[n].read(), self._laid_out(n, self._elements(n), self.inputs[n].data)
+        return f"{count_bytes(differing(data, expected))} between its rows" if data != expected else ""
+
+    def enclose(self, *, at_end: bool) -> bool:
+        """As `Memory.enclose`, for every tensor."""
+        if not all(memory.enclose(at_end=at_end) for memory in self.all):
+            return False
+        self._restore([draw(VALUES) for _ in self.inputs])
+        return True
+
+    def release(self) -> None:
+        """Let accesses outside of tensors be again; the next call needs `surround`."""
+        for memory in self.all:
+            memory.release()
+
+    def places(self) -> list[Place]:
+        """Where each tensor stands in host memory of ours."""
+        named = zip(self.names, self.all, strict=True)
+        return [Place(name, memory.address, memory.address + memory.size, memory.reach) for name, memory in named]

@@ -1,0 +1,172 @@
+"""What the inputs of a target cannot show: inputs that never vary, or that the reference does not read."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from loop.calls.call import Call, Refused, Value
+from loop.calls.torch_side import Function, bytes_of, same_bits
+from loop.workers.asking import Asking, Inputs
+from loop.workers.messages import Look, Looked
+
+AS_WITH = " (as with "
+SAMPLE = 1 << 16
+"""Elements of an input that are looked at first. Where they show a negative one, the others are not."""
+
+
+class Drawn:
+    """What was drawn of each input, over all workloads and seeds so far."""
+
+    def __init__(self) -> None:
+        self.samples: dict[tuple[str, str], dict[str, bytes]] = {}
+        """Input and workload to the digest of a sample, by the call."""
+        self.varied: set[str] = set()
+        """Inputs that had two values in one call."""
+        self.negative: set[str] = set()
+        """Inputs that had a negative value, or are of whole numbers, which need none."""
+
+    def note(self, inputs: Inputs) -> None:
+        """Take down what the inputs of a call are."""
+        for file, tensor in zip(inputs.call.inputs, inputs.tensors, strict=True):
+            if not tensor.numel():
+                continue
+            flat = tensor.detach().reshape(-1)
+            sample = flat[:: -(-flat.numel() // SAMPLE)]
+            digest = hashlib.blake2b(bytes_of(sample.cpu().contiguous())).digest()
+            key = inputs.call.key
+            self.samples.setdefault((file.name, key.rpartition(" #")[0]), {})[key] = digest
+            if file.name not in self.varied and (_varies(sample) or _varies(flat)):
+                self.varied.add(file.name)
+            if file.name not in self.negative and (_may_be_negative(sample) or _may_be_negative(flat)):
+                self.negative.add(file.name)
+
+    def looked(self) -> Looked:
+        """What these inputs could not show."""
+        names = list(dict.fromkeys(name for name, _ in self.samples))
+        several: dict[str, list[bool]] = {}
+        for (name, _), digests in self.samples.items():
+            if len(digests) > 1:
+                several.setdefault(name, []).append(len(set(digests.values())) == 1)
+        fixed = [name for name, same in several.items() if all(same)]
+        single = [name for name in names if name not in self.varied and name not in fixed]
+        positive = [name for name in names if name not in self.negative and name in self.varied]
+        return Looked(tuple(fixed), tuple(single), tuple(positive))
+
+
+def _varies(tensor: Tensor) -> bool:
+    return bool((tensor != tensor[0]).any())
+
+
+def _may_be_negative(tensor: Tensor) -> bool:
+    return not tensor.is_floating_point() or bool((tensor.float() < 0).any())
+
+
+def blind_spots(asking: Asking, reference: Function, drawn: Drawn, request: Look) -> Looked:
+    """What inputs could not show; with calls also what the reference does not read."""
+    looked = drawn.looked()
+    if not request.calls:
+        return looked
+    try:
+        inputs, other = (asking.inputs(call) for call in request.calls)
+        return looked.but(**_Reading(asking, reference, inputs).blind_spots(other.tensors))
+    except (Refused, RuntimeError):  # It runs nowhere but where it was judged.
+        return looked
+
+
+class _Reading:
+    """What of a call the reference reads: whatever is changed there changes an output."""
+
+    def __init__(self, asking: Asking, reference: Function, inputs: Inputs) -> None:
+        self.asking, self.reference, self.inputs = asking, reference, inputs
+        try:
+            self.exact, self.right = True, self._outputs(inputs.tensors, inputs.call, exact=True)
+        except Refused:
+            self.exact, self.right = False, self._outputs(inputs.tensors, inputs.call, exact=False)
+        self.moved: set[str] = set()
+        """Outputs that were changed by something."""
+
+    def blind_spots(self, others: Sequence[Tensor]) -> dict[str, tuple[str, ...]]:
+        """Fields of `Looked`: what is not read, outputs that nothing changes, and weights nobody has trained.
+
+        `others`: the inputs under another seed.
+        """
+        call, tensors = self.inputs.call, self.inputs.tensors
+        reads: dict[str, bool | None] = {}
+        for n, (file, tensor) in enumerate(zip(call.inputs, tensors, strict=True)):
+            if (changed := _changed(tensor, others[n])) is not None:
+                reads[file.name] = self._reads([*tensors[:n], changed, *tensors[n + 1 :]], call)
+        ignored = [name for name in call.attributes if self._ignores(name)]
+        tried = any(read is not None for read in reads.values())
+        unmoved = [name for name in self.right if tried and name not in self.moved]
+        unread = [name for name, read in reads.items() if read is False]
+        return {
+            "unread": tuple(unread) if set(unmoved) != set(self.right) else (),
+            "ignored": tuple(ignored),
+            "unmoved": tuple(unmoved),
+            "initial": tuple(self._initial()),
+        }
+
+    def _ignores(self, name: str) -> bool:
+        """Whether an attribute changes no output: some other value of it can be tried, and none does."""
+        call, choices = self.inputs.call, self.asking.shapes.choices.get(name, ())
+        answers = []
+        for _, value in other_values(call.attributes[name], choices):
+            changed = call.but(attributes={**call.attributes, name: value})
+            answers.append(self._reads(self.inputs.tensors, changed))
+        return False in answers and True not in answers
+
+    def _reads(self, tensors: list[Tensor], call: Call) -> bool | None:
+        """Whether a change changes an output; None where the reference refuses it."""
+        try:
+            outputs = self._outputs(tensors, call, exact=self.exact)
+        except (Refused, RuntimeError):
+            return None
+        differ = {name for name, output in outputs.items() if not same_bits(output, self.right[name])}
+        self.moved |= differ
+        return bool(differ)
+
+    def _outputs(self, tensors: list[Tensor], call: Call, *, exact: bool) -> dict[str, Tensor]:
+        outputs, _ = self.asking.outputs("reference", self.reference, tensors, call, exact=exact)
+        return {name: output.clone() for name, output in outputs.items()}
+
+    def _initial(self) -> Iterator[str]:
+        """Weights that are all 1 or all 0."""
+        if self.asking.terms.is_class:
+            seed = self.inputs.call.seed
+            module = self.asking.modules.instance_of(self.reference, self.asking.arguments, seed)
+            state = module.state_dict() if isinstance(module, torch.nn.Module) else {}
+            for name, tensor in state.items():
+                if torch.is_floating_point(tensor) and tensor.numel():
+                    flat = tensor.reshape(-1)
+                    if not _varies(flat) and float(flat[0]) in (0.0, 1.0):
+                        yield name
+
+
+def _changed(tensor: Tensor, other: Tensor) -> Tensor | None:
+    """Other values for an input: those of another seed, else its own changed; None where there are none."""
+    if not tensor.numel() or tensor.shape != other.shape:
+        return None
+    if not same_bits(tensor, other):
+        return other
+    if tensor.dtype == torch.bool:
+        return ~tensor
+    if tensor.is_floating_point():
+        return (tensor.double() * 1.25 + 0.5).to(tensor.dtype)
+    rolled = tensor.reshape(-1).roll(1).reshape(tensor.shape)
+    return None if same_bits(rolled, tensor) else rolled
+
+
+def other_values(value: Value, choices: Sequence[str]) -> Iterator[tuple[str, Value]]:
+    """Other values of an attribute with their words: another choice, or a value that stands for none of it."""
+    if isinstance(value, bool | str):
+        for choice in choices or (True, False):
+            if choice != value:
+                yield f"were {str(choice).lower()}", choice
+        return
+    whole = isinstance(value, int)
+    for number in (0, 1, -1, 1 << 30, None):
+        other = number if number is None or whole else float(number)
+        if other != value:
+            yield f"were ignored{AS_WITH}{'none' if other is None else f'{other:.3g}'})", other
