@@ -62,11 +62,11 @@ def linear_in_v(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """The output of a sum of values is the sum of the outputs."""
     if 0 in (q.numel(), k.numel()):
         return None
-    one = (v.clamp(-4, 4) * 16).round() / 16
+    values = (v.clamp(-4, 4) * 16).round() / 16
     other = (torch.randn_like(v).clamp(-4, 4) * 16).round() / 16
-    first = yield [q, k, one], attributes
+    first = yield [q, k, values], attributes
     second = yield [q, k, other], attributes
-    both = yield [q, k, one + other], attributes
+    both = yield [q, k, values + other], attributes
     return both, first + second
 
 
@@ -112,7 +112,7 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """
     if 0 in (q.numel(), k.numel()):
         return None
-    queries, keys = (torch.zeros(*one.shape[:2], 2, q.shape[-1], dtype=q.dtype) for one in (q, k))
+    queries, keys = (torch.zeros(*t.shape[:2], 2, q.shape[-1], dtype=q.dtype) for t in (q, k))
     queries[..., 0, 0] = math.log(3) / _scale(q, attributes["scale"])
     keys[..., 0, 0] = 1
     values = torch.full_like(keys, 8)

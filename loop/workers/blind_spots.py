@@ -16,7 +16,7 @@ SAMPLE = 1 << 16
 """Elements of an input that are looked at first. Where they show a negative one, the others are not."""
 
 
-class Drawn:
+class DrawnInputs:
     """What was drawn of each input, over all workloads and seeds so far."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def _may_be_negative(tensor: Tensor) -> bool:
     return not tensor.is_floating_point() or bool((tensor.float() < 0).any())
 
 
-def blind_spots(asking: Asking, reference: Function, drawn: Drawn, request: Look) -> Looked:
+def blind_spots(asking: Asking, reference: Function, drawn: DrawnInputs, request: Look) -> Looked:
     """What inputs could not show; with calls also what the reference does not read."""
     looked = drawn.looked()
     if not request.calls:

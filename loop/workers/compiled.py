@@ -29,7 +29,7 @@ def under_compile(found: Any) -> Any:
     if not inspect.isclass(found):
         return torch.compile(found, dynamic=False)
 
-    class Compiled(found):  # type: ignore[misc]
+    class UnderCompile(found):  # type: ignore[misc]
         @functools.cached_property
         def compiled_forward(self) -> Any:
             return torch.compile(super().forward, dynamic=False)
@@ -37,7 +37,7 @@ def under_compile(found: Any) -> Any:
         def forward(self, *positional: Any, **keywords: Any) -> Any:
             return self.compiled_forward(*positional, **keywords)
 
-    return Compiled
+    return UnderCompile
 
 
 baseline = under_compile(torch_side.find(os.environ["LOOP_COMPILES"]))

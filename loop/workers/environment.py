@@ -1,4 +1,4 @@
-"""What only a process that imports torch can say about the environment."""
+"""Checks of the environment that need a process that imports torch."""
 
 import importlib
 import subprocess
@@ -57,23 +57,18 @@ def check_device(request: Examine) -> Examined:
     device = request.device
     try:
         if device == "cuda":
-            _need_gpu()
+            from loop.calls.torch_call import need_device
+
+            need_device()
         error = _matmul_error(torch, device)
     except (Refused, RuntimeError) as problem:
-        said = (str(problem).strip().splitlines() or [""])[0]
-        return Examined(False, f"torch computes nothing on it: {said}", {"device": device})
-    found: dict[str, Any] = {"device": device, "matmul_error": error}
+        reason = (str(problem).strip().splitlines() or [""])[0]
+        return Examined(False, f"torch computes nothing on it: {reason}", {"device": device})
+    facts: dict[str, Any] = {"device": device, "matmul_error": error}
     if device == "cuda":
         major, minor = torch.cuda.get_device_capability()
-        found |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
-    return Examined(error < MATMUL_LIMIT, f"matrix product off by {error:.1e}", found)
-
-
-def _need_gpu() -> None:
-    """Raise Refused where torch has no GPU."""
-    from loop.calls.torch_call import need_device
-
-    need_device()
+        facts |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
+    return Examined(error < MATMUL_LIMIT, f"matrix product off by {error:.1e}", facts)
 
 
 def _matmul_error(torch: Any, device: str) -> float:
@@ -114,12 +109,12 @@ def duplicate_runtimes(maps: Path) -> list[str]:
     if not maps.is_file():
         return []
     paths = {line.split()[-1] for line in maps.read_text().splitlines() if ".so" in line}
-    found = []
+    duplicates = []
     for runtime in RUNTIMES:
         copies = sorted(path for path in paths if Path(path).name.startswith((f"{runtime}.", f"{runtime}-")))
         if len({Path(path).resolve() for path in copies}) > 1:
-            found.append(f"{runtime} twice ({', '.join(copies)})")
-    return found
+            duplicates.append(f"{runtime} twice ({', '.join(copies)})")
+    return duplicates
 
 
 def _import(name: str) -> Any:

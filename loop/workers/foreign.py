@@ -1,4 +1,4 @@
-"""Functions of tasks in other formats, in the form that a target's have. Runs in workers and in the judge."""
+"""Adapts functions of tasks in other formats to the form of a target's. Runs in workers and in the judge."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +28,14 @@ def without_buffers(generate: Function, places: Sequence[int]) -> Function:
     """A generator whose result has a `Buffer` at those places of its tuple, in place of an empty tensor."""
 
     @functools.wraps(generate)
-    def made(**given: Any) -> Any:
+    def generated(**given: Any) -> Any:
         data = generate(**given)
         if not places:
             return data  # A tensor would come apart.
-        items = [Buffer(tuple(one.shape), one.dtype) if n in places else one for n, one in enumerate(data)]
+        items = [Buffer(tuple(t.shape), t.dtype) if n in places else t for n, t in enumerate(data)]
         return tuple(items)
 
-    return made
+    return generated
 
 
 def within_seeds(generate: Function, end: int) -> Function:
@@ -45,10 +45,10 @@ def within_seeds(generate: Function, end: int) -> Function:
     """
 
     @functools.wraps(generate)
-    def made(**given: Any) -> Any:
+    def generated(**given: Any) -> Any:
         return generate(**given | ({"seed": given["seed"] % end} if "seed" in given else {}))
 
-    return made
+    return generated
 
 
 def with_buffers(function: Function) -> Function:
@@ -69,47 +69,47 @@ def _rounded(result: Any, data: Any) -> Any:
     """A float64 result in the type of the buffer of its shape, unless inputs are of float64 as well."""
     if not isinstance(result, torch.Tensor) or result.dtype != torch.float64 or not isinstance(data, tuple):
         return result
-    if any(isinstance(one, torch.Tensor) and one.dtype == torch.float64 for one in data):
+    if any(isinstance(item, torch.Tensor) and item.dtype == torch.float64 for item in data):
         return result
-    types = [one.dtype for one in data if isinstance(one, Buffer) and one.shape == tuple(result.shape)]
+    types = [item.dtype for item in data if isinstance(item, Buffer) and item.shape == tuple(result.shape)]
     return result.to(types[0]) if types and types[0].is_floating_point else result
 
 
 def _filled(data: Any) -> Any:
-    if not isinstance(data, tuple) or not any(isinstance(one, Buffer) for one in data):
+    if not isinstance(data, tuple) or not any(isinstance(item, Buffer) for item in data):
         return data
-    tensors = [one for one in data if isinstance(one, torch.Tensor)]
-    exact = any(one.dtype == torch.float64 for one in tensors)
-    device = tensors[0].device if tensors else torch.device("cpu")
-    return tuple(_tensor(one, device, exact=exact) if isinstance(one, Buffer) else one for one in data)
-
-
-def _tensor(buffer: Buffer, device: torch.device, *, exact: bool) -> torch.Tensor:
-    dtype = torch.float64 if exact and buffer.dtype.is_floating_point else buffer.dtype
-    return torch.empty(buffer.shape, dtype=dtype, device=device)
+    tensors = [item for item in data if isinstance(item, torch.Tensor)]
+    exact = any(tensor.dtype == torch.float64 for tensor in tensors)
+    device, items = tensors[0].device if tensors else torch.device("cpu"), []
+    for item in data:
+        if isinstance(item, Buffer):
+            dtype = torch.float64 if exact and item.dtype.is_floating_point else item.dtype
+            item = torch.empty(item.shape, dtype=dtype, device=device)
+        items.append(item)
+    return tuple(items)
 
 
 def of_axes(generate: Function, order: Sequence[str]) -> Function:
     """A generator of SOL-ExecBench, which takes axes and scalars as one dict; its inputs in their order."""
 
-    def made(device: Any, **axes_and_scalars: Any) -> Any:
-        found = generate(axes_and_scalars, torch.device(device))
-        return {name: found[name] for name in order if name in found} | found
+    def generated(device: Any, **axes_and_scalars: Any) -> Any:
+        values = generate(axes_and_scalars, torch.device(device))
+        return {name: values[name] for name in order if name in values} | values
 
-    return made
+    return generated
 
 
 def at_random(specs: Mapping[str, tuple[Sequence[str] | None, str]], sizes: Mapping[str, int | str]) -> Function:
     """A generator of inputs by name: axes (None for a scalar) and type; `sizes`: axes that are no keyword."""
 
-    def made(device: Any, **given: Any) -> dict[str, Any]:
+    def generated(device: Any, **given: Any) -> dict[str, Any]:
         known = _sizes(sizes, given)
         return {
-            name: given[name] if axes is None else _values([known[one] for one in axes], dtype, device)
+            name: given[name] if axes is None else _values([known[axis] for axis in axes], dtype, device)
             for name, (axes, dtype) in specs.items()
         }
 
-    return made
+    return generated
 
 
 def _sizes(sizes: Mapping[str, int | str], given: Mapping[str, Any]) -> dict[str, int]:
@@ -141,20 +141,18 @@ def returning(
 
     def called(*positional: Any, **keywords: Any) -> Any:
         given = dict(zip(inputs, positional, strict=False)) | keywords
-        found = {
-            axis: size
-            for name, axes in inputs.items()
-            if axes is not None
-            for axis, size in zip(axes, given[name].shape, strict=True)
-        }
-        known = _sizes(sizes, {**given, **found})
-        device = next(one.device for one in given.values() if isinstance(one, torch.Tensor))
-        made = [
+        shapes: dict[str, int] = {}
+        for name, axes in inputs.items():
+            if axes is not None:
+                shapes |= zip(axes, given[name].shape, strict=True)
+        known = _sizes(sizes, {**given, **shapes})
+        device = next(value.device for value in given.values() if isinstance(value, torch.Tensor))
+        allocated = [
             torch.empty([known[axis] for axis in axes], dtype=getattr(torch, dtype), device=device)
             for axes, dtype in outputs.values()
         ]
-        function(*(given[name] for name in inputs), *made)
-        return made[0] if len(made) == 1 else tuple(made)
+        function(*(given[name] for name in inputs), *allocated)
+        return allocated[0] if len(allocated) == 1 else tuple(allocated)
 
     return called
 
@@ -167,22 +165,20 @@ def by_position(function: Function, inputs: Sequence[str], outputs: Mapping[str,
 
     def called(*positional: Any, **keywords: Any) -> Any:
         given = dict(zip(inputs, positional, strict=False)) | keywords
-        found = function(*(given[name] for name in inputs))
-        if isinstance(found, Mapping):
-            if missing := outputs.keys() - found.keys():
+        result = function(*(given[name] for name in inputs))
+        if isinstance(result, Mapping):
+            if missing := outputs.keys() - result.keys():
                 raise Refused(f"no output {', '.join(sorted(missing))}", "wrong result")
-            found = [found[name] for name in outputs]
-        several = found if isinstance(found, list | tuple) else (found,)
-        if len(several) != len(outputs):
-            return found
-        made = tuple(map(_as_tensor, several, outputs.values()))
-        return made if len(made) > 1 else made[0]
+            result = [result[name] for name in outputs]
+        values = list(result) if isinstance(result, list | tuple) else [result]
+        if len(values) != len(outputs):
+            return result
+        for n, dtype in enumerate(outputs.values()):
+            if isinstance(values[n], bool | int | float):
+                values[n] = torch.tensor(values[n], dtype=getattr(torch, dtype))
+        return tuple(values) if len(values) > 1 else values[0]
 
     return called
-
-
-def _as_tensor(value: Any, dtype: str) -> Any:
-    return torch.tensor(value, dtype=getattr(torch, dtype)) if isinstance(value, bool | int | float) else value
 
 
 def from_file(path: Path, name: str) -> Function:

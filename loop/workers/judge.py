@@ -16,7 +16,7 @@ from loop.model.dtypes import is_floating
 from loop.model.functions import Tolerance
 from loop.workers import messages, suspects
 from loop.workers.asking import Asking, Inputs, place_of
-from loop.workers.blind_spots import Drawn, blind_spots
+from loop.workers.blind_spots import DrawnInputs, blind_spots
 from loop.workers.relations import Relations
 from loop.workers.rounding import Answer, Rounding
 from loop.workers.truth import (
@@ -46,7 +46,7 @@ class Judge:
         self.plain, self.form = (torch_side.find(name) if name else None for name in (terms.plain, terms.form))
         self.shapes, self.tolerance, self.alone = terms.shapes, terms.tolerance, terms.alone
         self.answers: dict[str, Answer] = {}
-        self.drawn = Drawn()
+        self.drawn = DrawnInputs()
         self.rounding = Rounding(self.asking, self.reference, self.plain is not None, self._formed)
         self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
 

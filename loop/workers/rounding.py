@@ -51,7 +51,7 @@ AnswerTo = Callable[[list[Tensor]], Tensor]
 
 
 @dataclass(frozen=True)
-class Moved:
+class Movement:
     """How far an answer moves when every input is rounded once, over its elements."""
 
     each: Tensor
@@ -59,12 +59,12 @@ class Moved:
     largest: float
     mean: float
 
-    def times(self, factor: float) -> "Moved":
+    def times(self, factor: float) -> "Movement":
         """That of several roundings; by element in place, for it may be gigabytes."""
-        return Moved(self.each.mul_(factor), self.largest * factor, self.mean * factor)
+        return Movement(self.each.mul_(factor), self.largest * factor, self.mean * factor)
 
 
-def moved(answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: str) -> Moved:
+def moved(answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: str) -> Movement:
     """How far the exact `answer` moves from `reference` when every input is rounded.
 
     Inputs are rounded in the type of the call, `dtype`, or in their own where that is wider: what is narrower
@@ -77,7 +77,7 @@ def moved(answer: AnswerTo, inputs: Sequence[Tensor], reference: Tensor, dtype: 
     upwards = _moved(answer, inputs, reference, [torch.ones(())] * len(inputs), eps)
     each, count = torch.maximum(at_random, upwards), max(int(reference.isfinite().sum()), 1)
     largest = float(each.max()) if each.numel() else 0.0
-    return Moved(each, largest, max(float(at_random.sum()), float(upwards.sum())) / count)
+    return Movement(each, largest, max(float(at_random.sum()), float(upwards.sum())) / count)
 
 
 def _moved(

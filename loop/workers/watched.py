@@ -1,4 +1,4 @@
-"""One call while something looks on: a profiler that counts, or a sanitizer that checks what is accessed."""
+"""One call under a tool: a profiler that counts, or a sanitizer that checks accesses."""
 
 import ctypes
 import json
@@ -21,18 +21,19 @@ APART = 1 << 40
 
 
 class DryRun:
-    """An emulated library that only tells."""
+    """An emulated library that lists its launches and makes none."""
 
     def __init__(self, request: Launches) -> None:
-        self.told = Path(request.told)
-        os.environ |= {DRY: "1", TOLD: str(self.told)}  # Before the library is loaded: it may look only then.
+        self.path = Path(request.told)
+        os.environ |= {DRY: "1", TOLD: str(self.path)}  # Before the library is loaded: it may look only then.
         if not isinstance(request.variant, LibraryTerms):
             raise Refused("only a library can be asked what it launches")
         self.variant = Compiled(request.variant)
 
     def launches(self, call: Call) -> Launched:
         """What one call launches, in order, and the error that its entry returned, where it did."""
-        known, count = self._size(), len(call.inputs)
+        known = self.path.stat().st_size if self.path.exists() else 0
+        count = len(call.inputs)
         inputs = call.c_inputs([(place + 1) * APART for place in range(count)])
         output = call.c_output((count + 1) * APART)
         try:
@@ -41,13 +42,10 @@ class DryRun:
             return Launched(self._read(known), str(declined))
         return Launched(self._read(known), "")
 
-    def _size(self) -> int:
-        return self.told.stat().st_size if self.told.exists() else 0
-
     def _read(self, known: int) -> tuple[dict[str, Any], ...]:
-        if not self.told.exists():
+        if not self.path.exists():
             return ()
-        lines = self.told.read_bytes()[known:].decode(errors="replace").splitlines()
+        lines = self.path.read_bytes()[known:].decode(errors="replace").splitlines()
         try:
             return tuple(json.loads(line) for line in lines)
         except ValueError as error:
@@ -100,12 +98,12 @@ def traced(prepared: Prepared) -> Kernels:
         raise Refused("torch sees no CUDA device")
     run = prepared.bind()
     for _ in range(2):
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
             run()
             synchronise()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
-        seen.export_chrome_trace(str(path))
+        profiled.export_chrome_trace(str(path))
         return Kernels(kernels_in(json.loads(path.read_text(errors="replace"))))
 
 

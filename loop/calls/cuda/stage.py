@@ -31,7 +31,7 @@ class DeviceStage(Stage):
         device = the_device()
         self.origins = [device.memory(2 * size) for size in places.pool_bytes]
         self.pools = [DeviceTensor(tensor.pool_size, 0, tensor.dtype) for tensor in call.inputs]
-        self.slots = Slots(places.slot_bytes)
+        self.slots = OutputSlots(places.slot_bytes)
         self.numbers = call.c_numbers()
         self.watch = Stopwatch(the_stream())
         self.graphs: dict[tuple[tuple[int, ...], ...], Graph | None] = {}
@@ -97,15 +97,15 @@ class DeviceStage(Stage):
         for n, (output, slot) in enumerate(zip(self.slots.read(), self.places.slots, strict=False)):
             self.places.memory[slot : slot + len(output)] = self.call.with_updates(output, partial(self._held, n))
         inputs = zip(self.call.inputs, self.pools, strict=True)
-        said = [f"writes outside its input {one.name}: {pool.stray}" for one, pool in inputs if pool.stray]
-        said += [f"writes outside its output: {self.slots.stray}"] if self.slots.stray else []
-        self.strays = list(dict.fromkeys([*self.strays, *said]))
+        strays = [f"writes outside its input {tensor.name}: {pool.stray}" for tensor, pool in inputs if pool.stray]
+        strays += [f"writes outside its output: {self.slots.stray}"] if self.slots.stray else []
+        self.strays = list(dict.fromkeys([*self.strays, *strays]))
 
     def _held(self, call: int, number: int) -> bytes:
         """What stands in an input now, in the window of a call."""
-        one = self.call.inputs[number]
-        begin = self.windows[call][number] * one.item if call < len(self.windows) else 0
-        return self.pools[number].read()[begin : begin + one.size]
+        tensor = self.call.inputs[number]
+        begin = self.windows[call][number] * tensor.item if call < len(self.windows) else 0
+        return self.pools[number].read()[begin : begin + tensor.size]
 
     def close(self) -> None:
         """Give the device's memory back."""
@@ -123,7 +123,7 @@ class DeviceStage(Stage):
         self.graphs.clear()
 
 
-class Slots:
+class OutputSlots:
     """The outputs of some calls in one block of device memory: written, poisoned and read by one copy each.
 
     Between them lie random bytes, which have to be there afterwards.
@@ -174,9 +174,9 @@ class Slots:
 
     def close(self) -> None:
         """Give the memory back."""
-        for one in (self._block, self._fresh):
-            if one is not None:
-                one.close()
+        for buffer in (self._block, self._fresh):
+            if buffer is not None:
+                buffer.close()
         self._block = self._fresh = None
         self.count = 0
 
