@@ -172,7 +172,7 @@ def _not(holds: Callable[[Case], bool]) -> Callable[[Case], bool]:
     return lambda case: not holds(case)
 
 
-def _pair(text: str, opposite: str, cost: float, holds: Callable[[Case], bool]) -> Iterator[Rule]:
+def _pair(text: str, opposite: str, cost: float, holds: Callable[..., bool]) -> Iterator[Rule]:
     yield Rule(text, opposite, cost, holds)
     yield Rule(opposite, text, cost + 0.1, _not(holds))
 
