@@ -38,10 +38,10 @@ if words == ["--version"]:
 with open("{folder}/compiled.txt", "a") as file:
     print(*words, file=file)
 for word in words:
-    if word.startswith("-arch=") and word[6:] in "{unknown}".split():
-        print(f"nvcc fatal   : Unsupported gpu architecture '{{word[6:]}}'", file=sys.stderr)
+    if word.startswith(("-arch=", "-gencode=")) and any(name in word for name in "{unknown}".split()):
+        print(f"nvcc fatal   : Unsupported gpu architecture '{{word}}'", file=sys.stderr)
         sys.exit(1)
-words = [word for word in words if word != "-Xcompiler" and not word.startswith("-arch=")]
+words = [word for word in words if word != "-Xcompiler" and not word.startswith(("-arch=", "-gencode="))]
 os.execvp("g++", ["g++", "-x", "c++", *words])
 """
 

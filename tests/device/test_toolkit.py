@@ -19,7 +19,7 @@ NEWER = (
     "code from nvcc 13.0 needs driver R580 or newer, this machine has 535.129.03, which runs code up to CUDA 12.2"
 )
 MEND = "install driver R580 or newer, or use a CUDA 12 toolkit"
-UNKNOWN = "nvcc 11.7 does not know sm_90: CUDA 11.8 is the first that does (NVIDIA H200)"
+UNKNOWN = "nvcc 11.7 does not know sm_90: CUDA 12.0 is the first that does (NVIDIA H200)"
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_a_torch_that_the_driver_cannot_run_is_refused(old_driver: FakeMachine) 
     ("nvcc", "driver", "said", "mend"),
     [
         ("13.0", ("535.129.03", 12020), NEWER, MEND),
-        ("11.7", ("580.65.06", 13000), UNKNOWN, "install the CUDA toolkit (CUDA 11.8 or newer, older than 14.0)"),
+        ("11.7", ("580.65.06", 13000), UNKNOWN, "install the CUDA toolkit (CUDA 12.0 or newer, older than 14.0)"),
     ],
 )
 @pytest.mark.parametrize("command", ["verify", "measure"])
@@ -124,7 +124,7 @@ def test_a_missing_nvcc_is_told_with_what_to_install(
         assert (
             False,
             lacks,
-            f"install the CUDA toolkit (CUDA 11.8 or newer, older than 14.0): {where}",
+            f"install the CUDA toolkit (CUDA 12.0 or newer, older than 14.0): {where}",
         ) == build()
         for release in ("12.4", "13.0", "9.2"):
             made = tmp_path / "usr" / f"cuda-{release}" / "bin" / "nvcc"

@@ -103,9 +103,9 @@ def _complaint(
         hint = did_you_mean(name, _field_names(model)) if hinted else None
         return complain(document, place, "a known name", quote(name), hint, key=True)
     if kind in ("value_error", "assertion_error"):
-        reason = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        stated = re.fullmatch(r"expected (.*), got (.*)", reason, re.DOTALL)
-        sides = stated.groups() if stated else ("values that fit together", f"{quote(item['input'])}: {reason}")
+        text = str(item["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        stated = re.fullmatch(r"expected (.*), got (.*)", text, re.DOTALL)
+        sides = stated.groups() if stated else ("values that fit together", f"{quote(item['input'])}: {text}")
         return complain(document, place, *sides, key=key)
     value = item["ctx"]["tag"] if kind == "union_tag_invalid" else item["input"]
     got = quote(value)
