@@ -135,7 +135,7 @@ def auto() -> Kernel:
             "neutral",
             "estimates are not told",
             "cuda/auto.cuh",
-            (("choice.times[one] < INFINITY) simt::remark", "choice.times[one] < 0) simt::remark"),),
+            (("choice.times[kernel] < INFINITY) simt::remark", "choice.times[kernel] < 0) simt::remark"),),
         ),
         Patch("layout", "a comment", "cuda/auto.cuh", (("#pragma once", "// A choice.\n#pragma once"),)),
         Patch("layout", "unused code before the kernel", "cuda/auto.cuh", ((kernels, PAD + kernels),)),

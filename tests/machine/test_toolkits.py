@@ -59,9 +59,9 @@ def test_either_driver_or_toolkit_mends_it() -> None:
 @pytest.mark.parametrize(
     ("toolkit", "architecture", "said"),
     [
-        ("11.7", "sm_90", "nvcc 11.7 does not know sm_90: CUDA 11.8 is the first that does"),
+        ("11.7", "sm_90", "nvcc 11.7 does not know sm_90: CUDA 12.0 is the first that does"),
         ("11.7", "sm_89", "nvcc 11.7 does not know sm_89: CUDA 11.8 is the first that does"),
-        ("11.8", "sm_90", ""),
+        ("12.0", "sm_90", ""),
         ("12.4", "sm_120", "nvcc 12.4 does not know sm_120: CUDA 12.8 is the first that does"),
         ("13.0", "sm_70", "nvcc 13.0 compiles for sm_70 no more: CUDA 13.0 dropped it"),
         ("12.9", "sm_70", ""),
@@ -76,7 +76,7 @@ def test_a_toolkit_knows_the_gpus_of_its_time(toolkit: str, architecture: str, s
 @pytest.mark.parametrize(
     ("architecture", "cuda", "wanted"),
     [
-        ("sm_90", (12, 8), "(CUDA 11.8 or newer, older than 13.0)"),
+        ("sm_90", (12, 8), "(CUDA 12.0 or newer, older than 13.0)"),
         ("sm_70", (13, 0), "(older than 13.0)"),
         ("sm_121", None, "(CUDA 12.9 or newer)"),
     ],
