@@ -53,6 +53,7 @@ def test_the_sdist_can_be_tested(dist: Path) -> None:
     assert set() == {*SHIPPED, "loop/cli/__init__.py", "tests/conftest.py", "constraints.txt"} - names
 
 
+@pytest.mark.slow
 def test_an_editable_wheel_points_to_the_checkout(tmp_path: Path) -> None:
     """What `pip install -e .` builds: also with kernels that are written in Python."""
     code = "import sys; from hatchling.build import build_editable; build_editable(sys.argv[1])"

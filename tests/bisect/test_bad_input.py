@@ -32,6 +32,7 @@ def folder(tmp_path: Path) -> Path:
         ("refused", 2, "exit", "no-such-program"),
     ],
 )
+@pytest.mark.slow
 def test_each_outcome_has_its_exit_code(folder: Path, outcome: str, code: int, probe: str, script: str) -> None:
     """And the same fields; commits are named where some are to be named."""
     ended, found, _ = searched(folder, "HEAD~7", script, probe)
@@ -92,6 +93,7 @@ def test_a_merge_under_way_is_refused(folder: Path) -> None:
         ('test "$(cat state)" -gt 3', ["are they swapped?", "--good HEAD --bad HEAD~7"]),
     ],
 )
+@pytest.mark.slow
 def test_what_does_not_show_today(folder: Path, script: str, said: list[str]) -> None:
     """Nobody is blamed where the environment has drifted, or the ends behave the other way round."""
     code, found, talk = searched(folder, "HEAD~7", script)

@@ -54,6 +54,7 @@ def told(tmp_path: Path, what: str, files: dict[str, str] = FILES) -> str:
         ("__import__('operator').mul(2, 3), __import__('random').random() < 1", "(6, True)"),
     ],
 )
+@pytest.mark.slow
 def test_each_gets_its_own_module(tmp_path: Path, what: str, expected: str) -> None:
     """The target's files those of the target, the standard library and torch those that they were made for."""
     assert expected == told(tmp_path, what)
@@ -65,6 +66,7 @@ def test_an_import_that_two_files_may_mean_names_both(tmp_path: Path) -> None:
     assert all(one in said for one in (str(tmp_path / "target" / "random.py"), "(wants.py:2)", "/random.py: "))
 
 
+@pytest.mark.slow
 def test_nothing_is_put_between_where_no_name_is_shared(tmp_path: Path) -> None:
     """Ordinary targets run as Python runs them: a copy of a folder hides the folder itself."""
     plain = {"plain.py": FILES["plain.py"]}

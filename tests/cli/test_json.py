@@ -92,6 +92,7 @@ def project(tmp_path: Path) -> Path:
         if one.words not in {*WITHOUT, *ELSEWHERE}
     ],
 )
+@pytest.mark.slow
 def test_stdout_is_one_json_value(words: str, project: Path, tmp_path: Path) -> None:
     """Of the type that the table names, no field more or less; whatever a command says besides is on stderr."""
     (command,) = [one for one in ALL if one.words == words]

@@ -33,6 +33,7 @@ def test_another_process_is_named_with_its_memory(fake: FakeMachine, bench: Benc
     assert (expected, expected) == (finish(warn_before(bench)), warn_after(bench))
 
 
+@pytest.mark.slow
 def test_memory_that_nobody_seems_to_hold_is_somebodys(fake: FakeMachine, bench: Bench) -> None:
     """As of a process in another container."""
     fake.has(FakeGpu(taken=30 * GIB))

@@ -27,6 +27,7 @@ def claim(us: float, rows: int = 1, flops_per_s: float | None = None) -> Measure
     return make_measurement(candidate_us=us, flops_per_s=flops_per_s).model_copy(update={"workload": workload})
 
 
+@pytest.mark.slow
 def test_the_driver_tells_what_a_gpu_cannot_exceed(bench: Bench) -> None:
     """Memory moves data twice a cycle of its clock."""
     gpu = gpus().first

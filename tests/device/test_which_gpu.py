@@ -46,7 +46,10 @@ def test_variants_are_compiled_for_the_gpu_that_is_used(fake: FakeMachine, tmp_p
     fake.has(L4, H200)
     target = fake_target(tmp_path / "target", "right")
     bench = Bench(target, tmp_path, tmp_path, include_folder(), "cuda", 1)
-    for visible, expected in (({}, "-gencode=arch=compute_90a,code=sm_90a"), ({"CUDA_VISIBLE_DEVICES": "1"}, "-arch=sm_89")):
+    for visible, expected in (
+        ({}, "-gencode=arch=compute_90a,code=sm_90a"),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, "-arch=sm_89"),
+    ):
         with fake.here(**visible):
             assert expected in bench.compiled(["right"])["right"].build.flags
 

@@ -30,6 +30,7 @@ WRONG_PLACE = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.slow
 def test_what_is_waited_for_may_be_used(emulated: Fixtures, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its own thread after the wait, by others after a barrier that follows it."""
     assert {""} == {emulated.fault(name) for _ in each_seed(monkeypatch)}

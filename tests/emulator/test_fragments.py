@@ -55,6 +55,7 @@ def multiply(emulated: Fixtures, a: Array, b: Array, c: Array, *, bfloat: bool) 
 
 @pytest.mark.parametrize("bfloat", [False, True], ids=["float16", "bfloat16"])
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.slow
 def test_mma_multiplies_as_the_manual_draws_it(emulated: Fixtures, seed: int, bfloat: bool) -> None:
     """d = a b + c: whole numbers, which any order of additions adds without an error."""
     draw = numpy.random.RandomState(seed)

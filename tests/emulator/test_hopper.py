@@ -76,6 +76,7 @@ def product(hopper: Fixtures, faults: int, rounds: int = 3) -> tuple[str, Array,
     return fault, found, rounds * a.astype(numpy.float32) @ b.astype(numpy.float32).T
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_copies_and_products_is_right(hopper: Fixtures, monkeypatch: pytest.MonkeyPatch) -> None:
     """In any order, and whenever copies land."""
     for seed in each_seed(monkeypatch, 20):

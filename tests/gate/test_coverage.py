@@ -56,6 +56,7 @@ def verified(bench: Bench, variant: str, **terms: Any) -> VerifyOutput:
 
 @pytest.mark.skipif(cores() == 1, reason="one core has one number of threads")
 @pytest.mark.parametrize(("variant", "wrong_on"), [("races", cores()), ("alone", 1)])
+@pytest.mark.slow
 def test_outputs_are_checked_on_several_numbers_of_threads(bench: Bench, variant: str, wrong_on: int) -> None:
     """A measurement takes its own number; a data race shows on every core, or on few."""
     if variant == "alone" and cores() > 3:

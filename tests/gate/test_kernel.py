@@ -55,6 +55,7 @@ def both(bench: Bench) -> VerifyOutput:
     return verified(bench, "strides", "by_address", checks=("more",))
 
 
+@pytest.mark.slow
 def test_the_control_runs_on_the_timed_workloads(both: VerifyOutput) -> None:
     """The baseline library through the same judge, as it is called: once each, contiguous."""
     assert both.control is not None

@@ -56,6 +56,7 @@ def test_other_layouts_are_handled_or_declined(
     }
 
 
+@pytest.mark.slow
 def test_a_variant_that_declines_is_right(bench: Bench) -> None:
     """It has a speed where it computes."""
     assert checks_of(bench, "right", workloads(bench, "float32")).right

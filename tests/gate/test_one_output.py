@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from loop.base.processes import finish
 from loop.gate.verify import Job, verify
 from loop.model.workloads import expand
@@ -24,6 +26,7 @@ def narrow(x):
 """
 
 
+@pytest.mark.slow
 def test_one_output_for_all_values_is_wrong_though_it_is_within_the_tolerance(
     tmp_path: Path, build_cache: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_component_that_is_right_passes(name: str, bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("name", ["sum_twice_reduce", "half_weights_partial"])
+@pytest.mark.slow
 def test_a_component_that_is_wrong_is_found(name: str, bench: Bench) -> None:
     """With its own error map."""
     first = checked(bench, name).first_failure
@@ -65,6 +66,7 @@ def test_infinity_is_right_where_it_belongs(bench: Bench) -> None:
     assert part.signature.types == {"output": "float64"}
 
 
+@pytest.mark.slow
 def test_what_means_the_same_may_be_brought_into_one_form(bench: Bench) -> None:
     """Sums over their row sum: sums and row sums that are both doubled pass in it, and only in it."""
     form = PythonFunction(python="stages:mean_form")
@@ -84,6 +86,7 @@ def test_inputs_of_the_wrong_shape_are_the_targets_fault(bench: Bench) -> None:
         checked(bench, "right_reduce", workloads=(few,))
 
 
+@pytest.mark.slow
 def test_the_target_is_itself_again_afterwards(bench: Bench) -> None:
     """Also after a component that could not be judged: its reference and its workloads."""
     whole = bench.target

@@ -51,6 +51,7 @@ QUICK = ("residual", "cache", "model", "gather")
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.soak) for one in EXAMPLES]
 )
+@pytest.mark.slow
 def test_what_is_right_passes_and_what_is_wrong_is_found(name: str, shared: Bench, folder: Path) -> None:
     """The reference in the call's own types passes too; each wrong variant is found for its own reason."""
     found = checked(shared, folder, name)
@@ -97,6 +98,7 @@ def test_a_slow_call_is_no_hang(shared: Bench, folder: Path, monkeypatch: pytest
     assert checked(shared, folder, "residual")["baseline"].right
 
 
+@pytest.mark.slow
 def test_a_program_gives_each_output_in_a_file(shared: Bench, folder: Path) -> None:
     """Their paths, shapes and types stand in the file that describes the call."""
     assert checked(shared, folder, "gather")["program"].right

@@ -125,6 +125,7 @@ def causes(found: dict[str, VariantChecks]) -> dict[str, str]:
     return {name: one.first_failure.cause if one.first_failure else "" for name, one in found.items()}
 
 
+@pytest.mark.slow
 def test_a_wrong_first_call_is_found_and_named(bench: Bench) -> None:
     """Its table is left behind by the first call; or by the first call of a shape."""
     seed = 7
@@ -135,6 +136,7 @@ def test_a_wrong_first_call_is_found_and_named(bench: Bench) -> None:
     assert failure.message.startswith("wrong in the first call of its process, right afterwards: ")
 
 
+@pytest.mark.slow
 def test_wrong_later_calls_are_found_and_named(bench: Bench) -> None:
     """The second call alone; a maximum that is never reset; an answer kept by address, or by shape."""
     names = ("keeps_the_largest", "py_by_address", "py_by_shape")
@@ -165,6 +167,7 @@ def test_a_layout_may_be_declined_or_left_out(bench: Bench) -> None:
     assert "right on 5, not supported on 4 (strided x1, transposed x1, broadcast x2)" == found["dense_alone"].tally
 
 
+@pytest.mark.slow
 def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +183,7 @@ def test_a_slow_first_call_is_waited_for_and_a_longer_one_is_named(
     assert "`first_call_s` in target.yaml" in failure.message
 
 
+@pytest.mark.slow
 def test_slow_first_calls_cost_one_process_more(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of quick ones two more are checked."""
     opened: list[str] = []
@@ -241,6 +245,7 @@ def columns_are_dense(x):
 """
 
 
+@pytest.mark.slow
 def test_equal_values_that_leave_rounding_alone_blame_no_layout(tmp_path: Path, build_cache: Path) -> None:
     """A row of one value is zero once it is normalised: what a right kernel gives is rounding, in any layout."""
     python = {"kind": "python", "device": "cpu", "module": "normed"}

@@ -60,6 +60,7 @@ def all_of(status: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("times", "status"), [(1, "right"), (2, "refused")])
+@pytest.mark.slow
 def test_work_left_on_another_stream_has_to_be_seen_twice(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, times: int, status: str
 ) -> None:
@@ -149,6 +150,7 @@ def test_an_error_the_kernel_returns_is_told_in_its_own_words(bench: Bench) -> N
     assert f"error 3: no such shape on {LARGE}" == found[LARGE].message
 
 
+@pytest.mark.slow
 def test_after_a_crash_the_remaining_workloads_are_checked(bench: Bench) -> None:
     """The process is replaced; the check names the signal and the workload."""
     found = check(bench, "crashes")
@@ -165,6 +167,7 @@ def test_a_hang_is_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert " 0.4 s: killed" in found[LARGE].message
 
 
+@pytest.mark.slow
 def test_outputs_that_differ_from_call_to_call_are_wrong(bench: Bench) -> None:
     """Even within the tolerance, unless the manifest says that they may."""
     one = check(bench, "fickle")[SMALL]

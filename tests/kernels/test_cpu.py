@@ -96,6 +96,7 @@ def test_keys_shared_by_all_heads_have_stride_zero(kernel: Any) -> None:
     assert 2e-6 > abs(o - exact(q, k, v)).max()
 
 
+@pytest.mark.slow
 def test_nothing_is_written_between_the_rows(kernel: Any) -> None:
     """An output inside a larger buffer leaves the rest alone."""
     q, k, v = inputs(size=40)

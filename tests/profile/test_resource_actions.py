@@ -156,6 +156,7 @@ def test_what_does_not_compile_fails_the_step(bench: Bench) -> None:
 
 @pytest.mark.nvcc
 @NEEDS_NVCC
+@pytest.mark.slow
 def test_without_an_emulated_build_the_declared_launch_stands(bench: Bench) -> None:
     """Static arithmetic only: the report says so. Without either nothing tells the launches."""
     found = looked(bench, "alone", "mute")

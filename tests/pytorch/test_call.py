@@ -37,6 +37,7 @@ def op(dispatch: Dispatch) -> Operator:
     return attention(dispatch)
 
 
+@pytest.mark.slow
 def test_a_call_reaches_the_kernel_as_it_says(op: Operator, dispatch: Dispatch) -> None:
     """This machine has a compiler and a PyTorch with the functions that the C dispatch needs."""
     assert dispatch == op.dispatch, op.why

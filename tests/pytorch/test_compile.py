@@ -47,6 +47,7 @@ def test_opcheck_finds_nothing(op: Operator) -> None:
     assert {"SUCCESS"} == set(results.values())
 
 
+@pytest.mark.slow
 def test_shapes_come_without_memory(op: Operator) -> None:
     """On the meta device and under a fake mode, where errors are those of a real call."""
     meta = [tensor.to("meta") for tensor in make_inputs(2, 3, 5, 8, keys=9)]

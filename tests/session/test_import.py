@@ -132,6 +132,7 @@ def test_a_store_that_cannot_be_written_is_said(mine: Path, tmp_path: Path) -> N
     assert "LOOP_SESSIONS" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_recorded_session_is_shown_by_its_rows() -> None:
     """Found by the beginning of its id as well."""
     assert 0 == loop("sessions", "import", "history").returncode

@@ -101,7 +101,7 @@ def test_a_plan_that_requires_what_is_missing_is_refused() -> None:
     refuse_unless_met(head)
     bare = head.model_copy(update={"revision": Revision(commit=None)})
     with pytest.raises(
-        UsageError, match=r"requires `revision.commit is not None`, and revision.commit is not known"
+        UsageError, match=r"requires `revision.commit is not none`, and revision.commit is not known"
     ):
         refuse_unless_met(bare)
 

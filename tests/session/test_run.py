@@ -69,6 +69,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_right_kernel_gets_a_report_with_verdicts(folder: Path) -> None:
     """The main job on a user's own target: built, verified, measured, exit 0, JSON as documented."""
     done = loop("run", "session", "mine", "--target", str(folder), "--json")
@@ -221,6 +222,7 @@ def test_an_own_plan_has_to_name_sets_of_its_target(commands: Callable[..., Path
     assert "try.yaml:6:13: workloads.0: expected one of the sets of target scaling (small)" in said
 
 
+@pytest.mark.slow
 def test_events_are_lines_of_json(commands: Callable[..., Path]) -> None:
     """One a line on stdout, each with the schema version of what it holds: the last has the session's."""
     done = loop("run", "session", "try", "--target", str(commands("true")), "--events")

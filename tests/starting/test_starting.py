@@ -154,6 +154,7 @@ def test_a_function() -> None:
     assert {"helping.py", "ops.py"} <= {path.name for path in Path("mine").iterdir()}
 
 
+@pytest.mark.slow
 def test_sizes_that_are_free_are_checked_at_odd_ones_too() -> None:
     """A loop over whole tiles is right at 128, and a row padded with zeros where some value is positive."""
     edges = made(*SOURCE).workloads["edges"]
@@ -168,6 +169,7 @@ def test_sizes_that_are_given_to_a_kernel_stay_as_they_are() -> None:
     assert {(64, 100)} == {(one["N"], one["M"]) for several in target.workloads.values() for one in several}
 
 
+@pytest.mark.slow
 def test_sizes_that_are_given_to_a_function_are_timed_and_others_checked() -> None:
     """Where it runs with them."""
     target = made(*FUNCTION)

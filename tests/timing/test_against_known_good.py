@@ -147,6 +147,7 @@ def test_without_a_known_good_the_controls_are_run(compared: Compared) -> None:
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.2, "faster"), (1.0, "same")])
+@pytest.mark.slow
 def test_a_known_good_leads_to_verdicts(factor: float, expected: str, compared: Compared, earlier: Build) -> None:
     """One a workload, with ratio, interval and evidence."""
     found = compared("right", known=earlier, timings=made_up({"right known good": factor}))
@@ -174,6 +175,7 @@ def test_a_null_control_that_fires_makes_everything_worthless(compared: Compared
     assert 3 == len(found.null_controls[0].false)
 
 
+@pytest.mark.slow
 def test_what_a_positive_control_does_not_see_is_not_the_same(compared: Compared, earlier: Build) -> None:
     """Who cannot see five per cent cannot say that there is no difference; a difference that is seen stands."""
     found = compared("right", known=earlier, timings=made_up({"right slowed by 5%": 1.0}))

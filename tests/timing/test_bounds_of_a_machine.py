@@ -45,6 +45,7 @@ def claim(size: int, seconds: float, dtype: Dtype = "float32", **fields: float) 
     return make_measurement(candidate_us=seconds * 1e6, **fields).model_copy(update={"workload": workload})
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_less_than_an_empty_one_is_impossible(bench: Bench) -> None:
     """Measured again before it is said; a program's own figure has to allow for the call of a function alone."""
     short = claim(0, 1e-9)

@@ -100,6 +100,7 @@ def test_a_slower_variant_measures_slower(bench: Bench) -> None:
     assert {0, 1} == {segment.round for segment in found.segments}
 
 
+@pytest.mark.slow
 def test_a_side_is_timed_on_types_it_takes_only(bench: Bench) -> None:
     """A float64 workload leaves out the kernel that takes float32."""
     found = timed(bench, make_sides(bench, "right", "both_types"), [big(bench), big(bench, "float64")])
@@ -148,6 +149,7 @@ def test_every_round_has_values_of_its_own(bench: Bench, monkeypatch: pytest.Mon
     assert 6 == len({*seeds, chosen[0].seed}) - 1
 
 
+@pytest.mark.slow
 def test_a_kernel_that_remembers_values_shows_it(bench: Bench) -> None:
     """Each process is probed: the call on the same values again is much quicker than on values it has not seen."""
     found = timed(bench, make_sides(bench, "right", "by_value"), [big(bench)], rounds=3, segment_s=1e-3)

@@ -39,6 +39,7 @@ def checks_of(bench: Bench, *chosen: Workload) -> VariantChecks:
     return found
 
 
+@pytest.mark.slow
 def test_a_reference_that_repeats_itself_judges(doubtful: Bench) -> None:
     """With as many rows as it knows how to handle."""
     assert checks_of(doubtful, rows(5), rows(6)).right

@@ -118,6 +118,7 @@ def same(one: Tensor, other: Tensor) -> bool:
 
 
 @pytest.mark.parametrize(("name", "dtype"), [*((name, "float32") for name in SMALL), ("attention", "float16")])
+@pytest.mark.slow
 def test_each_suspect_is_named_when_it_is_the_fault(name: str, dtype: str) -> None:
     """With those that give the same answer, and no other; those that give the right answer are nobody's fault."""
     case, told = Case(SMALL[name], dtype), 0
@@ -155,6 +156,7 @@ def test_an_attribute_that_was_ignored_is_named(ignored: dict[str, Any], as_if: 
 
 
 @pytest.mark.parametrize("name", ["norm", "attention"])
+@pytest.mark.slow
 def test_in_a_region_it_is_named_as_a_part(name: str) -> None:
     """Among those that explain these rows; `whole` is only who leaves the other rows right."""
     case = Case(SMALL[name])
