@@ -9,7 +9,7 @@ from loop.workers.messages import Finding
 from loop.workers.truth import FEW, Truth, beyond, finding, truth_of
 
 STATED = Tolerance(atol=1e-5, rtol=1e-5)
-X = torch.rand(500_000, generator=torch.Generator().manual_seed(5))
+X = torch.rand(1_000_000, generator=torch.Generator().manual_seed(5))
 """Some of these lie where the function is steep."""
 
 
@@ -35,7 +35,7 @@ def test_a_share_off_everywhere_is_wrong_though_a_few_elements_may_be_off_by_mor
     own = (steep(X).double() - steep(X.double())).abs()
     assert own.max() > 2e-3
     wrong = found(1.001 * steep(X))
-    assert wrong.wrong > 250_000
+    assert wrong.wrong > 500_000
     assert wrong.worst is not None
     assert wrong.worst.allowed < wrong.max_error < float(truth(steep(X)).allowed.max())
     assert not found(steep(X)).wrong
