@@ -7,7 +7,7 @@ PLAN ?=
 SESSION_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: bench-coverage bench-choice bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
+.PHONY: bench-coverage bench-choice bench-optimize bench-optimize-gpu bench-advice bench-prediction bench-causes bench-regressions bench-busy bench-busy-record bench-attention bench-bisect bench-bisect-real bench-cheats bench-formats bench-formats-judged bench-gate bench-faults help house session test test-core test-rest test-all lint types check schema docs docs-check pictures bench bench-verdict fuzz mutants soak clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -38,7 +38,16 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loads
 test: $(VENV)/.tools  ## set up, then run the tests of every room: four minutes on two cores
 	$(PYTEST) -m "not slow"
 
-test-rest: $(VENV)/.tools  ## the tests that take longer: more sessions, builds, searches, faults
+# What CI runs of the tests that take longer: each promise of the README once, from outside where that is possible.
+CORE = tests/net tests/bisect/test_regressions.py tests/session/test_run.py tests/session/test_summary.py \
+  tests/gate/test_corpus.py tests/gate/test_cheats.py tests/gate/test_verify.py tests/gate/test_turns.py \
+  tests/gate/test_layouts.py tests/gate/test_tasks.py tests/timing/test_verdicts.py tests/faults tests/starting \
+  tests/emulator tests/jobs/test_running.py tests/formats/test_whole.py tests/docs/test_recipes.py tests/test_packaging.py
+
+test-core: $(VENV)/.tools  ## of the tests that take longer those that CI runs: eight minutes on two cores
+	$(PYTEST) -m slow $(CORE)
+
+test-rest: $(VENV)/.tools  ## all tests that take longer, before a release: sessions, builds, searches, faults (an hour)
 	$(PYTEST) -m slow
 
 test-all: test test-rest  ## all tests
