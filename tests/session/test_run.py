@@ -264,7 +264,7 @@ def test_no_gpu_is_said() -> None:
     assert "--device cpu" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_gate_is_proved_again_where_the_harness_has_changed_and_not_after_an_edit(folder: Path) -> None:
     """An edited kernel goes through a gate that was proved a moment ago; another reference is another gate."""
     taken = []
