@@ -9,6 +9,7 @@ import itertools
 import json
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,9 +28,9 @@ from loop.formats.target import NAMES
 from loop.model.dtypes import ITEM_SIZES
 from loop.model.exported import MadeTarget
 from loop.model.workloads import RESERVED
-from loop.starting.kernel import BUILDS, Start, identifier, of_source
 from loop.starting.manifest import OUTPUT, manifest
 from loop.starting.modules import Named, named
+from loop.starting.source import BUILDS, Start, identifier, of_source
 from loop.workers.judge_process import UNTIMED
 
 Likes = dict[str, list[dict[str, Any]]]
@@ -71,38 +72,44 @@ def init(request: InitRequest, screen: Screen) -> int:
             hint=f"loop init {request.folder} --from module:function --like x=N,M",
         )
     if request.folder.exists() and (not request.folder.is_dir() or any(request.folder.iterdir())):
-        message = f"{request.folder}: is there, and not an empty folder"
-        raise UsageError(message, hint=_again(request, request.folder / "target"))
+        said = f"{request.folder}: is there, and not an empty folder"
+        raise UsageError(said, hint=_again(request, request.folder / "target"))
     likes, fixed = _likes(request.like)
     start = _started(request)
     source = request.reference if start else request.source
     right = named(source) if source else None
     copied = {**(start.copied if start else {}), **(right.files if right else {})}
-    names = {name: f"{name}_of_target" if f"{name}.py" in copied else name for name in FILES}
+    names = {one: f"{one}_of_target" if f"{one}.py" in copied else one for one in FILES}
     facts = _tried(request, right, start, likes, fixed, names)
-    function = facts["function"]
-    python = f"mine: {{kind: python, device: any, module: {names['mine']}, function: {function}}}"
-    variant = start.bound(facts) if start else Start(function, python)
+    variant = start.bound(facts) if start else _python(facts["function"], names["mine"])
     texts = {name: read_text(path) for name, path in copied.items()}
     texts |= {**{f"{name}.py": text for name, text in facts["files"].items()}, **variant.texts}
     texts[MANIFEST] = manifest(request.folder, facts, variant, names)
-    for name, text in texts.items():
-        (request.folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(request.folder / name, text)
+    _write(request.folder, texts)
     _tell(request, sorted(texts), [*facts["notes"], *variant.notes], right, screen)
     return ExitCode.OK
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(folder / name, text)
 
 
 def _tell(
     request: InitRequest, files: list[str], notes: Sequence[str], right: Named | None, screen: Screen
 ) -> None:
     folder = shlex.quote(str(request.folder))
-    after = [f"$EDITOR {folder}/reference.py"] if right is None else []
-    after += [f"loop trust {folder}", f"loop kernels verify --target {folder}"]
+    after = [f"loop trust {folder}", f"loop kernels verify --target {folder}"]
     after.append(f"loop run session quick --target {folder}")
+    if right is None:
+        after.insert(0, f"$EDITOR {folder}/reference.py")
     if request.json:
-        target = str(request.folder.absolute())
-        screen.data(to_json(MadeTarget(target=target, files=tuple(files), notes=tuple(notes), next=tuple(after))))
+        made = MadeTarget(
+            target=str(request.folder.absolute()), files=tuple(files), notes=tuple(notes), next=tuple(after)
+        )
+        screen.data(to_json(made))
         return
     screen.say(f"made {request.folder}: {', '.join(files)}")
     screen.say("\n".join([*(f"guessed: {note}" for note in notes), *(f"next: {line}" for line in after)]))
@@ -125,6 +132,10 @@ def _started(request: InitRequest) -> Start | None:
     file, colon, function = request.source.rpartition(":")
     path = Path(file if colon else request.source)
     return of_source(path, function if colon else "", _given(request.values)) if path.suffix in BUILDS else None
+
+
+def _python(function: str, module: str) -> Start:
+    return Start(function, f"mine: {{kind: python, device: any, module: {module}, function: {function}}}")
 
 
 def _of_command(command: str) -> Start:
@@ -169,10 +180,8 @@ def _tried(
         variant = {"function": start.function, "vary": False, **own}
     terms = {**subject, **variant, "given": _given(request.values), "fixed": fixed, **names}
     facts = _in_a_process({**terms, "compiled": start is not None})
-    if "lacks" in facts:  # With the command that gives it.
-        words = [word for text in facts["like"] for word in text.split()]
-        more = _again(request, request.folder, *words) if words else ""
-        raise UsageError(facts["lacks"], hint=f"{more}{facts['hint']}" or None)
+    if "lacks" in facts:
+        raise _lacking(request, facts)
     if OUTPUT in likes and not facts["outputs"]:
         dims = likes[OUTPUT][0]["dims"]
         facts["outputs"] = [(OUTPUT, " ".join(dims), likes[OUTPUT][0]["dtype"])]
@@ -181,49 +190,62 @@ def _tried(
     return {**facts, "function": variant["function"]}
 
 
+def _lacking(request: InitRequest, facts: Mapping[str, Any]) -> UsageError:
+    """What a target cannot be made without, and the command that gives it."""
+    words = [word for text in facts["like"] for word in text.split()]
+    more = _again(request, request.folder, *words) if words else ""
+    return UsageError(facts["lacks"], hint=f"{more}{facts['hint']}" or None)
+
+
 def _in_a_process(terms: Mapping[str, Any]) -> dict[str, Any]:
     """What the program that tries the function says."""
-    with tempfile.TemporaryDirectory(prefix="loop-init-") as scratch:
-        asked, result = Path(scratch, "terms.json"), Path(scratch, "result.json")
+    scratch = Path(tempfile.mkdtemp(prefix="loop-init-"))
+    try:
+        asked, result = scratch / "terms.json", scratch / "result.json"
         asked.write_text(json.dumps(terms))
         command = (sys.executable, "-m", "loop.starting.program", str(asked), str(result))
         path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED}
         done = finish(run(command, limit_s=LIMIT_S, cwd=Path(str(terms["folder"])), env=path, note="trying it"))
         if result.is_file():
             return json.loads(result.read_text())  # type: ignore[no-any-return]
-    last = (done.errors.strip().splitlines() or [done.how])[-1]
-    message = f"{terms['module']}:{terms['name']} ended the process that tried it: {last}"
-    return {"lacks": message, "hint": "", "like": []}
+        last = (done.errors.strip().splitlines() or [done.how])[-1]
+        return {
+            "lacks": f"{terms['module']}:{terms['name']} ended the process that tried it: {last}",
+            "hint": "",
+            "like": [],
+        }
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _given(texts: Sequence[str]) -> dict[str, Any]:
     """Path to the value that `--set` gives it: a literal of Python, else the word itself."""
-    values: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not PATH.fullmatch(name):
             raise UsageError(f"--set {text!r}: expected a name with its value", hint="such as --set heads=4")
         try:
-            values[name] = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
+            found[name] = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
         except (ValueError, SyntaxError):
-            values[name] = value
-    return values
+            found[name] = value
+    return found
 
 
 def _likes(texts: Sequence[str]) -> tuple[Likes, dict[str, int]]:
     """Path to its shapes, with names for sizes; and what is given by number: equal numbers are one size."""
     read = [_like(text) for text in texts]
-    words = [word for _, shape in read for word in shape["dims"]]
+    words = [word for _, one in read for word in one["dims"]]
     letters = (*LETTERS, *(f"D{n}" for n in range(len(words))))
-    free = (letter for letter in letters if letter not in words)
+    free = (one for one in letters if one not in words)
     numbers = {word: next(free) for word in dict.fromkeys(filter(str.isdigit, words))}
-    likes: Likes = {}
-    for name, shape in read:
-        dims = [numbers.get(word, word) for word in shape["dims"]]
-        likes.setdefault(name, []).append({**shape, "dims": dims})
-    if same := {*words} & {name.replace(".", "_") for name in likes}:
+    found: Likes = {}
+    for name, one in read:
+        dims = [numbers.get(word, word) for word in one["dims"]]
+        found.setdefault(name, []).append({**one, "dims": dims})
+    if same := {*words} & {name.replace(".", "_") for name in found}:
         raise UsageError(f"--like: `{min(same)}` is a tensor and a size", hint="call the size otherwise")
-    return likes, {name: int(word) for word, name in numbers.items()}
+    return found, {name: int(word) for word, name in numbers.items()}
 
 
 def _like(text: str) -> tuple[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.base.places import MANIFEST
-from loop.starting.kernel import Start
+from loop.starting.source import Start
 
 OUTPUT = "output"
 FLOATS = {"float16": 1e-2, "bfloat16": 1e-2}
@@ -65,7 +65,7 @@ def manifest(folder: Path, facts: Mapping[str, Any], variant: Start, names: Mapp
 
 def _signature(facts: Mapping[str, Any]) -> Iterator[str]:
     """The lines of the signature."""
-    inputs, outputs, is_function = facts["inputs"], facts["outputs"], not facts["is_module"]
+    inputs, outputs, is_function = facts["inputs"], facts["outputs"], facts["kind"] == "function"
     if is_function:
         yield f"  inputs: {_dims(inputs)}   # dimensions by name"
     else:
@@ -77,13 +77,18 @@ def _signature(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"  outputs: {_dims(outputs)}" if is_declared else none
     if facts["updates"]:
         yield f"  updates: {_flow(facts['updates'])}   # changed in place"
-    tensors = (inputs if is_function else []) + (outputs if is_declared else [])
-    if types := {name: dtype for name, _, dtype in tensors if dtype}:
-        yield f"  types: {_flow(types)}"
+    yield from _types((inputs if is_function else []) + (outputs if is_declared else []))
     if facts["attributes"]:
         yield f"  attributes: {_flow({name: _attribute(name, facts) for name in facts['attributes']})}"
     if facts["generated"]:
         yield "  parameters: {drawn: {kind: choice, choices: [normal, negative, far, ends]}}"
+
+
+def _types(tensors: Iterable[tuple[str, str | None, str]]) -> Iterator[str]:
+    """The line with types other than the workload's."""
+    types = {name: dtype for name, _, dtype in tensors if dtype}
+    if types:
+        yield f"  types: {_flow(types)}"
 
 
 def _dims(tensors: Iterable[tuple[str, str | None, str]]) -> str:

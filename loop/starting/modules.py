@@ -3,7 +3,7 @@
 import ast
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from loop.base.documents import did_you_mean
 from loop.base.errors import UsageError
 from loop.formats.python_text import read_module
-from loop.starting.kernel import BUILDS
+from loop.starting.source import BUILDS
 
 MOST_FILES = 200
 """Files of a package that are copied, at most."""
@@ -36,13 +36,17 @@ def named(text: str) -> Named:
     if path is None:
         return Named(module, name, folder, {})
     read, first = read_module(path), name.partition(".")[0]
-    imports = (node for node in read.tree.body if isinstance(node, ast.ImportFrom))
-    hidden = any(alias.name == "*" for node in imports for alias in node.names)
-    if own and not read.defines(first) and not hidden:
-        known = [node.name for node in read.tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    if own and not read.defines(first) and not _imports_all(read.tree):
+        known = [one.name for one in read.tree.body if isinstance(one, ast.FunctionDef | ast.ClassDef)]
         hint = did_you_mean(first, known) or f"it has {', '.join(known[:8]) or 'none'}"
         raise UsageError(f"{path}: no function `{first}` there", hint=hint)
     return Named(module, name, folder, _with_imports(path, folder) if own else {})
+
+
+def _imports_all(tree: ast.Module) -> bool:
+    """Whether it imports names that its text does not show."""
+    nodes = (one for one in tree.body if isinstance(one, ast.ImportFrom))
+    return any(alias.name == "*" for one in nodes for alias in one.names)
 
 
 def _module(text: str) -> tuple[str, str, Path]:
@@ -83,16 +87,19 @@ def _found(module: str, folder: Path) -> tuple[Path | None, bool]:
 def _with_imports(path: Path, folder: Path) -> dict[str, Path]:
     """A file and what it imports from its folder: modules, and packages as a whole."""
     waiting = [path]
-    files: dict[str, Path] = {}
-    while waiting and len(files) <= MOST_FILES:
-        file = waiting.pop()
-        name = str(file.relative_to(folder))
-        if name in files or not file.is_file():
+    found: dict[str, Path] = {}
+    while waiting and len(found) <= MOST_FILES:
+        one = waiting.pop()
+        name = str(one.relative_to(folder))
+        if name in found or not one.is_file():
             continue
-        files[name] = file
-        top = folder / file.relative_to(folder).parts[0]
+        found[name] = one
+        top = folder / one.relative_to(folder).parts[0]
         waiting += sorted(itertools.islice(top.rglob("*.py"), MOST_FILES)) if top.is_dir() else ()
-        for other in read_module(file).imports:
-            package = itertools.islice((folder / other).rglob("*.py"), MOST_FILES)
-            waiting += [folder / f"{other}.py", *sorted(package)]
-    return files
+        for other in read_module(one).imports:
+            waiting += [folder / f"{other}.py", *sorted(_of_package(folder / other))]
+    return found
+
+
+def _of_package(folder: Path) -> Iterator[Path]:
+    return itertools.islice(folder.rglob("*.py"), MOST_FILES)

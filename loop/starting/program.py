@@ -20,10 +20,11 @@ import torch
 
 from loop.base.documents import did_you_mean
 from loop.calls import torch_side
-from loop.starting.facts import Facts, Sizes, edges, facts_of, uneven
-from loop.starting.slots import Argument, Option, Slots, tensor_options
-from loop.starting.texts import STUB, Hypothesis, Subject
-from loop.starting.trial import NotSame, NotTensor, Trial
+from loop.starting.facts import Facts, facts_of
+from loop.starting.sizes import DIFFERENT, Sizes, edges, uneven
+from loop.starting.slots import Argument, Missing, Option, Slots, tensor_options
+from loop.starting.texts import Hypothesis, Subject, stub
+from loop.starting.trial import NOT_SAME, Trial
 from loop.workers.wire import described
 
 LIMIT_S, MOST_TRIES = 40.0, 600
@@ -31,8 +32,6 @@ LIMIT_S, MOST_TRIES = 40.0, 600
 MOST = 6
 """Edges of a target whose reference is still to be written."""
 NO_GRAD = "does not require grad"
-DIFFERENT = 4
-"""So many of the sizes that are tried differ from dimension to dimension; with the others anything fits."""
 
 
 class Lacking(Exception):
@@ -45,54 +44,67 @@ class Lacking(Exception):
 
 def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
     """What the user named, and the arguments of its calls. Raises Lacking for what is not there."""
+    name, function = terms["name"], terms["function"]
     module = torch_side.import_module(terms["module"])
-    owner: Any = module
-    named: Any = module
-    for word in terms["name"].split("."):
-        owner, named = named, getattr(named, word, None)
-        if named is None:
-            known = [name for name, value in vars(owner).items() if callable(value) and not name.startswith("_")]
-            raise Lacking(f"{terms['module']}: no `{word}` there", did_you_mean(word, known) or "")
-    subject = Subject(terms["module"], terms["name"], terms["function"])
-    is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, word))
-    if not inspect.isclass(named) and not is_method:
-        call = _arguments(slots, named, module, word)
-        return replace(subject, call=call, imports=tuple(slots.imports))
-    kind, method = (owner, word) if is_method else (named, "forward")
-    if not issubclass(kind, torch.nn.Module):
-        hint = "write a function that makes one and calls it, and name that"
-        raise Lacking(f"{terms['module']}:{terms['name']} is of a class that is no torch.nn.Module", hint)
-    call = slots.arguments(getattr(kind, method), bound=True)
+    owner, found = _looked_up(module, terms)
+    last = name.rpartition(".")[2]
+    is_method = inspect.isclass(owner) and inspect.isfunction(inspect.getattr_static(owner, last))
+    if not inspect.isclass(found) and not is_method:
+        call = _arguments(slots, found, module, last)
+        return Subject(terms["module"], name, function, call=call, imports=tuple(slots.imports))
+    kind, method = (owner, last) if is_method else (found, "")
+    is_module = issubclass(kind, torch.nn.Module)
+    own = method or ("forward" if is_module else "__call__")
+    call = slots.arguments(getattr(kind, own), bound=True)
     slots.constructing = True
-    return replace(
-        subject,
-        name=terms["name"].rpartition(".")[0] if is_method else terms["name"],
-        is_module=True,
-        method="" if method == "forward" else method,
-        constructor=slots.arguments(kind),
+    return Subject(
+        terms["module"],
+        name.rpartition(".")[0] if is_method else name,
+        function,
+        kind="module" if is_module else "object",
+        method="" if is_module and own == "forward" else own,
+        constructor=slots.arguments(kind, kind),
         call=call,
         imports=tuple(slots.imports),
     )
 
 
+def _looked_up(module: Any, terms: dict[str, Any]) -> tuple[Any, Any]:
+    """What a name stands for, and what has it: the module, or a class."""
+    owner: Any = module
+    found: Any = module
+    for word in terms["name"].split("."):
+        owner, found = found, getattr(found, word, None)
+        if found is None:
+            known = [one for one, value in vars(owner).items() if callable(value) and not one.startswith("_")]
+            raise Lacking(f"{terms['module']}: no `{word}` there", did_you_mean(word, known) or "")
+    return owner, found
+
+
 def _arguments(slots: Slots, function: Any, module: Any, name: str) -> list[Argument]:
     """Those of a function; where it does not say them, inputs in the order of its text, else as given."""
     try:
-        arguments = slots.arguments(function)
+        found = slots.arguments(function)
     except (ValueError, TypeError):  # Written in C.
-        arguments = []
+        found = []
     if slots.used or slots.missing or not slots.likes or slots.notes:
-        return arguments
-    try:  # Parameters as the text has them, whatever a decorator made of the function.
-        tree = ast.walk(ast.parse(inspect.getsource(module)))
-    except (OSError, TypeError, SyntaxError):
-        tree = iter(())
-    node = next((one for one in tree if isinstance(one, ast.FunctionDef) and one.name == name), None)
-    every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs) if node else ()
-    in_text = [one.arg for one in every if one.arg in slots.likes]
+        return found
+    in_text = [one for one in _in_text(module, name) if one in slots.likes]
     names = in_text if len(in_text) == len(slots.likes) else list(slots.likes)
     none, how = inspect.Parameter.empty, inspect.Parameter.POSITIONAL_ONLY
-    return [Argument(one, slots.text(one, None, none) or "", how) for one in names]
+    return [Argument(one, slots.text(one, None, none, {}) or "", how) for one in names]
+
+
+def _in_text(module: Any, name: str) -> list[str]:
+    """Parameters of a function as its text has them, whatever a decorator made of it."""
+    try:
+        tree = ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    found = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef) and one.name == name]
+    return [
+        one.arg for node in found[:1] for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    ]
 
 
 def check_names(terms: dict[str, Any], slots: Slots) -> None:
@@ -101,22 +113,26 @@ def check_names(terms: dict[str, Any], slots: Slots) -> None:
     others = {*slots.used, *terms["outputs"], *(terms["attributes"] or ())}
     for option, names in (("--like", slots.likes), ("--set", slots.given)):
         if unknown := [name for name in names if name not in others]:
-            message = f"{option} {unknown[0]}: {what} has no parameter `{unknown[0]}`: {', '.join(slots.names)}"
-            raise Lacking(message, did_you_mean(unknown[0], slots.names) or "")
-    if not slots.missing:
-        return
-    tensors = [missing.path for missing in slots.missing if missing.kind in ("", "tensor", "tensors")]
-    no_tensors = [missing.path for missing in slots.missing if missing.kind not in ("tensor", "tensors")]
-    values = " ".join(f"--set {path}=VALUE" for path in no_tensors)
-    paths = ", ".join(f"`{missing.path}`" for missing in slots.missing)
+            said = f"{what} has no parameter `{unknown[0]}`: {', '.join(slots.names)}"
+            raise Lacking(f"{option} {unknown[0]}: {said}", did_you_mean(unknown[0], slots.names) or "")
+    if slots.missing:
+        raise _lacking(what, slots.missing)
+
+
+def _lacking(what: str, missing: Sequence[Missing]) -> Lacking:
+    """What is said of parameters of which nothing is known."""
+    tensors = [one.path for one in missing if one.kind in ("", "tensor", "tensors")]
+    values = " ".join(f"--set {one.path}=VALUE" for one in missing if one.kind not in ("tensor", "tensors"))
+    paths = ", ".join(f"`{one.path}`" for one in missing)
     hint = f"; or, where it is no tensor, {values}" if tensors and values else values
-    message = f"{paths} of {what} has no shape{' and no value' if values else ''}"
-    raise Lacking(message, hint, [f"--like {path}=N,M" for path in tensors])
+    likes = [f"--like {one}=N,M" for one in tensors]
+    return Lacking(f"{paths} of {what} has no shape{' and no value' if values else ''}", hint, likes)
 
 
 def by_rank(options: Sequence[Sequence[Option]]) -> Iterator[tuple[Option, ...]]:
     """All combinations, the likeliest choices first."""
-    for total in range(sum(len(several) - 1 for several in options) + 1):
+    most = sum(len(one) - 1 for one in options)
+    for total in range(most + 1):
         yield from _of_rank(options, total)
 
 
@@ -136,24 +152,22 @@ def search(subject: Subject, slots: Slots, sizes: Sizes, began: float) -> tuple[
     The likeliest choice counts more than odd sizes. Equal sizes come last: there anything fits.
     """
     every = list(sizes.tried())
-    different = [tried for n, tried in enumerate(every[:DIFFERENT]) if tried not in every[:n]]
-    equal = [tried for tried in every[DIFFERENT:] if tried not in different]
+    different = [one for n, one in enumerate(every[:DIFFERENT]) if one not in every[:n]]
+    equal = [one for one in every[DIFFERENT:] if one not in different]
     errors: list[tuple[bool, Exception]] = []
     second_best = None
     for several in (different, equal):
         for options in itertools.islice(by_rank(list(slots.options.values())), MOST_TRIES):
             hypothesis = Hypothesis(subject, dict(zip(slots.options, options, strict=True)))
-            masked = any(drawn.values.startswith("mask") for drawn in hypothesis.inputs)
             for tried in several if time.monotonic() - began < LIMIT_S else ():
                 try:
                     trial = Trial(hypothesis)
                     outcome = trial.run(tried)
+                    small = not trial.has_masks or trial.finite_at_one(tried)
                 except Exception as error:
                     errors.append((several is different, error))
                     continue
-                # A mask has to leave something where there is one element only.
-                alone = trial.runs(dict.fromkeys(tried, 1)) if masked else None
-                if outcome.finite and (alone is None or alone.finite):
+                if outcome.finite and small:
                     return _with_largest_indices(trial, slots, tried), tried
                 second_best = second_best or (trial, tried)
         if second_best:
@@ -164,32 +178,39 @@ def search(subject: Subject, slots: Slots, sizes: Sizes, began: float) -> tuple[
 def _with_largest_indices(trial: Trial, slots: Slots, tried: dict[str, int]) -> Trial:
     """The same with each index below the largest size that it may reach."""
     for path, chosen in trial.hypothesis.options.items():
-        if not any(drawn.values == "index" for drawn in chosen.inputs):
+        if not any(one.values in ("index", "distinct", "sorted") for one in chosen.inputs):
             continue
-        same = [option for option in slots.options[path] if option.inputs and option.inputs[0].values == "index"]
-        for option in sorted(same, key=lambda option: -tried.get(option.inputs[0].high, 0)):
+        same = [
+            one for one in slots.options[path] if one.inputs and one.inputs[0].values == chosen.inputs[0].values
+        ]
+        for option in sorted(same, key=lambda one: -tried.get(one.inputs[0].high, 0)):
             other = Trial(replace(trial.hypothesis, options={**trial.hypothesis.options, path: option}))
-            outcome = other.runs(tried)
-            if outcome is not None and outcome.finite:
-                trial = other
-                break
+            try:
+                if other.run(tried).finite:
+                    trial = other
+                    break
+            except Exception:
+                continue
     return trial
 
 
 def _why(subject: Subject, slots: Slots, error: Exception) -> Lacking:
     """What a function said that ran with nothing."""
-    if isinstance(error, NotSame | NotTensor):
+    if isinstance(error, NOT_SAME):
         return Lacking(str(error), "name a function that gives tensors")
-    what, text = f"{subject.module}:{subject.name}", described(error)
-    if NO_GRAD in text:
-        hint = "compute inside `with torch.enable_grad():`, and detach outputs"
-        return Lacking(f"{what} does not run: {text}", f"references run under torch.no_grad(): {hint}")
+    what, said = f"{subject.module}:{subject.name}", described(error)
+    if NO_GRAD in said:
+        hint = (
+            "references run under torch.no_grad(): compute inside `with torch.enable_grad():`, and detach outputs"
+        )
+        return Lacking(f"{what} does not run: {said}", hint)
     guessed = [path for path, options in slots.options.items() if len(options) > 1 and not options[0].inputs]
-    sets = " ".join(f"--set {path}=VALUE" for path in guessed)
+    sets = " ".join(f"--set {one}=VALUE" for one in guessed)
     hint = f"give values that fit: {sets}; or " if guessed else ""
-    hint += "give sizes that fit, by number where they depend on each other: --like x=8,64; "
-    hint += "a type: --like x=N,M:int64"
-    return Lacking(f"{what} does not run with any sizes and values that `loop init` tried: {text}", hint)
+    typed = (
+        "give sizes that fit, by number where they depend on each other: --like x=8,64; a type: --like x=N,M:int64"
+    )
+    return Lacking(f"{what} does not run with any sizes and values that `loop init` tried: {said}", hint + typed)
 
 
 def started(terms: dict[str, Any]) -> dict[str, Any]:
@@ -204,21 +225,23 @@ def started(terms: dict[str, Any]) -> dict[str, Any]:
         raise Lacking(f"no input of {terms['module']}:{terms['name']} has a shape", "", ["--like x=N,M"])
     trial, base = search(subject, slots, sizes, time.monotonic())
     trial = trial.settled(base)
-    return _written(terms, trial.hypothesis, facts_of(trial, base, sizes, slots, vary=terms["vary"]))
+    facts = facts_of(trial, base, sizes, slots, vary=terms["vary"])
+    return _written(terms, trial.hypothesis, facts)
 
 
 def _sizes(terms: dict[str, Any], names: Sequence[str]) -> Sizes:
     """The dimensions of these inputs."""
-    return Sizes([shape["dims"] for name in names for shape in terms["likes"][name]], terms["fixed"])
+    return Sizes([one["dims"] for name in names for one in terms["likes"][name]], terms["fixed"])
 
 
 def _written(terms: dict[str, Any], hypothesis: Hypothesis, facts: Facts) -> dict[str, Any]:
-    files = {terms["reference"]: hypothesis.wrapper("What is right")}
+    titles = ("What is right", "Your variant, to be made faster. It begins as the reference")
+    files = {terms["reference"]: hypothesis.wrapper(titles[0])}
     if not terms["compiled"]:
-        files[terms["mine"]] = hypothesis.wrapper("Your variant, to be made faster. It begins as the reference")
+        files[terms["mine"]] = hypothesis.wrapper(titles[1])
     if facts.generated:
         files[terms["inputs"]] = hypothesis.generator(terms["reference"])
-    return {"files": files, "tried": bool(terms["module"]), **facts.as_json()}
+    return {"files": files, "tried": bool(terms["module"]), **facts.told()}
 
 
 def _unwritten(terms: dict[str, Any]) -> dict[str, Any]:
@@ -231,9 +254,9 @@ def _unwritten(terms: dict[str, Any]) -> dict[str, Any]:
     main, names = sizes.timed(1), sizes.varied(vary=False)
     quick = [main, uneven(main, names)] if names else [main]
     facts = Facts(hypothesis, {"quick": quick, "edges": list(edges(main, names))[:MOST]})
-    result = _written({**terms, "compiled": True}, hypothesis, facts)
-    result["files"][terms["reference"]] = STUB.format(function=terms["function"], names=", ".join(options))
-    return result
+    found = _written({**terms, "compiled": True}, hypothesis, facts)
+    found["files"][terms["reference"]] = stub(terms["function"], list(options))
+    return found
 
 
 def main(terms: dict[str, Any]) -> dict[str, Any]:
@@ -244,9 +267,12 @@ def main(terms: dict[str, Any]) -> dict[str, Any]:
         return started(terms)
     except Lacking as lacking:
         return {"lacks": str(lacking), "hint": lacking.hint, "like": list(lacking.like)}
-    except (NotSame, NotTensor) as error:
-        hint = "seed what it draws by an argument, or name a function that draws nothing"
-        return {"lacks": str(error), "hint": hint, "like": []}
+    except NOT_SAME as error:
+        return {
+            "lacks": str(error),
+            "hint": "seed what it draws by an argument, or name a function that draws nothing",
+            "like": [],
+        }
     except Exception as error:
         return {"lacks": f"{terms['module']}:{terms['name']}: {described(error)}", "hint": "", "like": []}
 

@@ -4,16 +4,15 @@
 first. Runs in a process of its own, for it imports the user's module.
 """
 
+import enum
 import inspect
 import keyword
 import re
-import types
-import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+from loop.starting.annotations import class_with, is_object, kind_of, parameters, reads_of
 
 TAKEN = ("dtype", "values", "weight", "weights", "seed", "device", "drawn")
 """Names that workloads and generators use themselves."""
@@ -22,7 +21,13 @@ LIST = 3
 INDEX = re.compile(
     r"(.*_)?(idx|ids?|index|indices|indexes|pos|positions?|labels?|tokens?|len|lengths?|lens|slots?)\d?"
 )
+ORDERS = (
+    (re.compile(r".*slots?(_mapping|_ids|_idx)?"), "distinct"),
+    (re.compile(r".*(cu_seqlens?|indptr|offsets|crow\w*)"), "sorted"),
+)
+"""Names of indices that a row is written to once, or that only grow."""
 MASK = re.compile(r".*(mask|keep|valid|flags?)\d*")
+CONFIG = re.compile(r"(config|conf|cfg|args|opts?|options|params|hparams|settings)")
 INTS = (
     (r".*(kernel|window|taps).*|ks", (3, 2)),
     (r".*stride.*", (2, 1)),
@@ -39,10 +44,6 @@ FLOATS = ((r".*eps.*", 1e-5), (r".*(drop|prob).*|p", 0.0), (r".*(theta|base).*",
 FLAG = re.compile(r"(is|use|has|with|do)_.*|causal|bias|affine|training|keepdim|inplace|normalize|reverse")
 AXIS = re.compile(r"(dim|axis|dims|axes|start_dim|end_dim)\d?")
 """Defaults of such names stay as they are: a variant is written for one of them."""
-HINTS = {"Long": "int64", "Int": "int64", "Bool": "bool", "Double": "float64"}
-"""What the name of an annotated tensor begins with, and its type."""
-KINDS = {bool: "bool", int: "int", float: "float", str: "str", torch.dtype: "dtype", torch.device: "device"}
-NOTHING = inspect.Parameter.empty
 Scalar = bool | int | float | str
 
 
@@ -55,9 +56,9 @@ class Drawn:
     dtype: str = ""
     """Empty: the workload's."""
     values: str = "normal"
-    """`normal`, `positive`, `index`, `whole`, `mask` or `mask_out`."""
+    """`normal`, `positive`, `index`, `distinct`, `whole`, `sorted`, `mask` or `mask_out`."""
     high: str = ""
-    """Of `index`: a size or a number below which values are."""
+    """Of `index`, `distinct` and `sorted`: a size or a number below which values are."""
 
 
 @dataclass(frozen=True)
@@ -91,50 +92,9 @@ class Argument:
 
     def rendered(self) -> str:
         """As it stands in a call."""
-        if self.how is inspect.Parameter.VAR_POSITIONAL:
-            return f"*{self.text}"
+        if self.how in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            return f"{'*' if self.how is inspect.Parameter.VAR_POSITIONAL else '**'}{self.text}"
         return f"{self.name}={self.text}" if self.how is inspect.Parameter.KEYWORD_ONLY else self.text
-
-
-def parameters(function: Any) -> Iterator[inspect.Parameter]:
-    """Parameters with their annotations worked out, of a function or of a class's constructor.
-
-    Raises ValueError where a function written in C does not say.
-    """
-    signature = inspect.signature(function)
-    try:
-        hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
-    except Exception:  # Names in annotations that only a type checker sees.
-        hints = {}
-    if inspect.isclass(function):
-        hints = {**getattr(function, "__annotations__", {}), **hints}
-    for parameter in signature.parameters.values():
-        yield parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
-
-
-def kind_of(annotation: Any) -> tuple[str, Any, bool]:
-    """What an annotation says: a kind, what belongs to it, and whether None is allowed."""
-    arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
-    if origin in (typing.Union, types.UnionType):
-        rest = [part for part in arguments if part is not type(None)]
-        kind, inner, _ = kind_of(rest[0])
-        return kind, inner, len(rest) < len(arguments)
-    if origin is typing.Annotated:
-        return kind_of(arguments[0])
-    if origin is typing.Literal:
-        return "literal", arguments, None in arguments
-    if origin is not None and arguments:
-        kind, inner, _ = kind_of(arguments[-1] if arguments[-1] is not Ellipsis else arguments[0])
-        return "tensors" if kind == "tensor" else "other", inner, False
-    if annotation in (None, NOTHING, Any, object, list, tuple, dict):
-        return "", None, False
-    is_type = isinstance(annotation, type)
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    if "Tensor" in text or (is_type and issubclass(annotation, torch.Tensor)):
-        return "tensor", next((dtype for word, dtype in HINTS.items() if text.startswith(word)), ""), False
-    if annotation in KINDS or text in KINDS.values():
-        return KINDS.get(annotation, text), None, False
-    return ("class", annotation, False) if is_type else ("", None, False)
 
 
 class Slots:
@@ -156,29 +116,32 @@ class Slots:
         self.names: list[str] = []
         """All parameters."""
         self.choices: dict[str, tuple[str, ...]] = {}
-        self.dims = list(dict.fromkeys(dim for shapes in likes.values() for one in shapes for dim in one["dims"]))
+        self.dims = {dim for shapes in likes.values() for one in shapes for dim in one["dims"]}
 
-    def arguments(self, function: Any, *, bound: bool = False) -> list[Argument]:
+    def arguments(self, function: Any, owner: Any = None, *, bound: bool = False) -> list[Argument]:
         """What to call a function with; `bound`: its first parameter is `self`."""
-        made, by_name, kinds = [], False, inspect.Parameter
-        for parameter in list(parameters(function))[1 if bound else 0 :]:
-            name, how = parameter.name, parameter.kind
-            if how is kinds.VAR_KEYWORD or (how is kinds.VAR_POSITIONAL and name not in self.likes):
+        known, made, by_name = list(parameters(function))[1 if bound else 0 :], [], False
+        reads, kinds = reads_of(owner or function), inspect.Parameter
+        for one in known:
+            if one.kind is kinds.VAR_KEYWORD or (one.kind is kinds.VAR_POSITIONAL and one.name not in self.likes):
                 continue
-            self.names.append(name)
+            self.names.append(one.name)
             try:
-                text = self.text(name, parameter.annotation, parameter.default, how)
+                text = self.text(one.name, one.annotation, one.default, reads, one.kind)
             except Missing as missing:
                 self.missing.append(missing)
                 continue
             if text is None:  # What follows it is given by name.
                 by_name = True
+            elif by_name and one.kind is kinds.POSITIONAL_OR_KEYWORD:
+                made.append(Argument(one.name, text, kinds.KEYWORD_ONLY))
             else:
-                named = by_name and how is kinds.POSITIONAL_OR_KEYWORD
-                made.append(Argument(name, text, kinds.KEYWORD_ONLY if named else how))
+                made.append(Argument(one.name, text, one.kind))
         return made
 
-    def text(self, path: str, annotation: Any, default: Any, how: Any = None) -> str | None:
+    def text(
+        self, path: str, annotation: Any, default: Any, reads: Mapping[str, Any], how: Any = None
+    ) -> str | None:
         """An expression for a parameter or a field; None: it stays at its default. Raises Missing."""
         kind, inner, nullable = kind_of(annotation)
         below = [name for name in (*self.likes, *self.given) if name.startswith(f"{path}.")]
@@ -186,18 +149,21 @@ class Slots:
             return self._tensors(path, kind, inner, several=how is inspect.Parameter.VAR_POSITIONAL)
         if path in self.given:
             self.used.add(path)
-            value = self.given[path]
-            if isinstance(value, bool | int | float):
-                return self._slot(path, [self._attribute(path, value)])
-            return repr(tuple(value) if isinstance(value, list) else value)
-        if below or (kind == "class" and default is NOTHING):
-            return self._object(path, inner if kind == "class" else None, below)
-        if default is not NOTHING:
+            return self._value(path, self.given[path], kind)
+        if not below and default is not inspect.Parameter.empty:
             return self._default(path, kind, inner, default)
-        if nullable:
+        if not below and nullable:
             self.notes.append(f"{path} stays None")
             return "None"
-        options = self._options(path, kind, inner)
+        return self._required(path, kind, inner, reads, is_given=bool(below))
+
+    def _required(self, path: str, kind: str, inner: Any, reads: Mapping[str, Any], *, is_given: bool) -> str:
+        """An expression for what has no default: an object, or a value that can be guessed."""
+        name = path.rpartition(".")[2]
+        is_read = not kind and (CONFIG.fullmatch(name) or is_object(reads.get(name, ())))
+        if kind == "class" or is_given or is_read:
+            return self._object(path, inner if kind == "class" else None, reads)
+        options = self._options(path, name, kind, inner)
         if not options:
             raise Missing(path, kind)
         return self._slot(path, options)
@@ -210,32 +176,43 @@ class Slots:
         """A tensor, or a list of them; several shapes are those of a list."""
         self.used.add(path)
         shapes, flat = self.likes[path], path.replace(".", "_")
-        listed = _listed(flat, shapes)
         if several or kind == "tensors" or len(shapes) > 1:
-            return self._slot(path, [listed])
-        # Values of an index may be below a size, or a whole number that is given.
-        numbers = [str(n) for n in self.given.values() if isinstance(n, int) and not isinstance(n, bool) and n > 1]
-        options = tensor_options(flat, shapes[0], hint, [*self.dims, *numbers])
-        return self._slot(path, options if kind else [*options, listed])
+            return self._slot(path, [_listed(flat, shapes)])
+        options = tensor_options(flat, shapes[0], hint, self._highs())
+        return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
+
+    def _highs(self) -> list[str]:
+        """What values of an index may be below: sizes, and whole numbers that are given."""
+        sizes = dict.fromkeys(dim for shapes in self.likes.values() for one in shapes for dim in one["dims"])
+        numbers = [
+            one for one in self.given.values() if isinstance(one, int) and not isinstance(one, bool) and one > 1
+        ]
+        return [*sizes, *map(str, numbers)]
 
     def _attribute(self, path: str, value: Scalar) -> Option:
         """A value that a workload can change."""
         name = path.rpartition(".")[2]
         known = {one for options in self.options.values() for option in options for one in option.attributes}
-        flat = {like.replace(".", "_") for like in self.likes}
+        flat = {one.replace(".", "_") for one in self.likes}
         if name in {*known, *flat, *self.dims, *TAKEN} or keyword.iskeyword(name):
             name = f"{path.replace('.', '_')}_"
         return Option(name, attributes={name: value})
 
+    def _value(self, path: str, value: Any, kind: str) -> str:
+        if isinstance(value, bool | int | float):
+            return self._slot(path, [self._attribute(path, value)])
+        return repr(tuple(value)) if isinstance(value, list) and kind != "list" else repr(value)
+
     def _default(self, path: str, kind: str, inner: Any, default: Any) -> str | None:
-        """A number, a flag or a choice becomes an attribute; anything else stays as it is."""
+        """A number or a flag becomes an attribute; anything else stays as it is."""
         name = path.rpartition(".")[2]
-        is_choice = kind == "literal" and isinstance(default, str)
-        is_number = isinstance(default, bool | int | float) and not AXIS.fullmatch(name)
-        if is_choice or (is_number and (self.taken is None or name in self.taken)):
+        if kind == "literal" and isinstance(default, str):
             option = self._attribute(path, default)
-            self.choices |= {option.text: tuple(inner)} if is_choice else {}
+            self.choices[option.text] = tuple(inner)
             return self._slot(path, [option])
+        is_number = isinstance(default, bool | int | float) and not isinstance(default, enum.Enum)
+        if is_number and not AXIS.fullmatch(name) and (self.taken is None or name in self.taken):
+            return self._slot(path, [self._attribute(path, default)])
         shown = default.__name__ if isinstance(default, type) else repr(default)
         if default is not None or kind not in ("", "tensor"):
             self.notes.append(f"{path} stays at its default, {shown[:40]}; --set {path}=VALUE changes it")
@@ -243,21 +220,39 @@ class Slots:
             self.notes.append(f"{path} stays None; --like {path}=N,M makes it a tensor")
         return None
 
-    def _object(self, path: str, kind: Any, below: Sequence[str]) -> str:
-        """An object of the user's class, or a dict of what is given below its name."""
+    def _object(self, path: str, kind: Any, reads: Mapping[str, Any]) -> str:
+        """An object of the user's class, or one with the attributes that the code reads of it."""
+        name = path.rpartition(".")[2]
+        below = {
+            one[len(path) + 1 :].partition(".")[0]
+            for one in (*self.likes, *self.given)
+            if one.startswith(f"{path}.")
+        }
+        attributes, keys = reads.get(name, ((), ()))
+        kind = kind or class_with({*attributes, *below}, reads.get("")) if attributes or below else kind
         if kind is not None:
+            if issubclass(kind, enum.Enum):
+                self.imports[f"from {kind.__module__} import {kind.__qualname__}"] = None
+                return f"{kind.__qualname__}.{next(iter(kind)).name}"
             self.imports[f"from {kind.__module__} import {kind.__qualname__.partition('.')[0]}"] = None
             texts = {
-                one.name: self.text(f"{path}.{one.name}", one.annotation, one.default) for one in parameters(kind)
+                one.name: self.text(f"{path}.{one.name}", one.annotation, one.default, reads)
+                for one in parameters(kind)
             }
-            fields = (f"{name}={text}" for name, text in texts.items() if text is not None)
-            return f"{kind.__qualname__}({', '.join(fields)})"
-        names = dict.fromkeys(name[len(path) + 1 :].partition(".")[0] for name in below)
-        return "{" + ", ".join(f"{n!r}: {self.text(f'{path}.{n}', None, NOTHING)}" for n in names) + "}"
+            return f"{kind.__qualname__}({_keywords(texts)})"
+        names = dict.fromkeys((*attributes, *keys, *sorted(below)))
+        if not names:
+            raise Missing(path, "")
+        texts = {one: self.text(f"{path}.{one}", None, inspect.Parameter.empty, {}) for one in names}
+        change = f"--set {path}.{next(iter(names))}=VALUE changes it"
+        self.notes.append(f"{path} has {', '.join(names)}, as the code reads them; {change}")
+        if keys or not attributes:
+            return "{" + ", ".join(f"{one!r}: {text}" for one, text in texts.items()) + "}"
+        self.imports["from types import SimpleNamespace"] = None
+        return f"SimpleNamespace({_keywords(texts)})"
 
-    def _options(self, path: str, kind: str, inner: Any) -> list[Option]:
+    def _options(self, path: str, name: str, kind: str, inner: Any) -> list[Option]:
         """What a value without a default is tried as; empty where that cannot be guessed."""
-        name = path.rpartition(".")[2]
         if kind == "literal":
             option = self._attribute(path, inner[0])
             self.choices |= {option.text: tuple(inner)} if isinstance(inner[0], str) else {}
@@ -267,46 +262,60 @@ class Slots:
         number = _by_name(FLOATS, name)
         if kind == "float" or (not kind and number is not None):
             return [self._attribute(path, 0.7 if number is None else number)]
-        if kind in ("", "int"):
+        if kind in ("", "int", "ints"):
             return self._whole(path, name, kind)
         return {"dtype": [Option("torch.float32")], "device": [Option('"cpu"')]}.get(kind, [])
 
     def _whole(self, path: str, name: str, kind: str) -> list[Option]:
-        """A whole number: a size of an input, or one that such names have."""
+        """A whole number, or several: a size of an input, or one that such names have."""
         constants = _by_name(INTS, name) or ()
-        places: dict[str, str] = {}  # Sizes of inputs, from the last; those called like the parameter come first.
-        for tensor, shapes in self.likes.items():
-            dims = shapes[0]["dims"] if len(shapes) == 1 else ()
-            for axis in reversed(range(len(dims))):
-                places.setdefault(dims[axis], f"<{tensor.replace('.', '_')}.{axis}>")
-        same = [dim for dim in places if dim.lower() == name.lower()]
+        sizes, same = self._sizes(name)
+        if kind == "ints":
+            last = [Option(f"(<{tensor}.{len(dims) - 1}>,)") for tensor, dims in self._shapes()]
+            return [*last, *(Option(repr((one,) * n)) for one in constants for n in (2, 1))]
         if not kind and not (self.constructing or "." in path or constants or same):
             return []
-        sizes = [Option(places[dim]) for dim in (*same, *(dim for dim in places if dim not in same))]
         numbers = [self._attribute(path, value) for value in dict.fromkeys((*constants, 4, 2, 1))]
         likely = 0 if same else len(constants)
-        return [*numbers[:likely], *sizes, *numbers[likely:]]
+        return [*numbers[:likely], *map(Option, sizes), *numbers[likely:]]
+
+    def _shapes(self) -> list[tuple[str, Sequence[str]]]:
+        return [
+            (path.replace(".", "_"), shapes[0]["dims"]) for path, shapes in self.likes.items() if len(shapes) == 1
+        ]
+
+    def _sizes(self, name: str) -> tuple[list[str], bool]:
+        """Sizes of inputs, those called like the parameter first, then from the last; whether one is called so."""
+        found: dict[str, str] = {}
+        for tensor, dims in self._shapes():
+            for axis in reversed(range(len(dims))):
+                found.setdefault(dims[axis], f"<{tensor}.{axis}>")
+        same = [dim for dim in found if dim.lower() == name.lower()]
+        return [found[dim] for dim in (*same, *(one for one in found if one not in same))], bool(same)
 
 
 def tensor_options(name: str, like: Mapping[str, Any], hint: Any, highs: Iterable[str]) -> list[Option]:
     """What a tensor is tried as: by the type that is given or annotated, else by its name."""
     dims, dtype = tuple(like["dims"]), like["dtype"] or (hint if isinstance(hint, str) else "")
     ends = [like["high"]] if like["high"] else list(highs)
-    is_whole, lower = dtype.strip("u").startswith("int"), name.lower()
+    is_whole = dtype.strip("u").startswith("int")
 
-    def of(values: Sequence[str], kind: str, ends: Sequence[str] = ("",), what: str = "") -> list[Option]:
-        others = f"--like {name}={','.join(dims)}:float32 for others"
-        notes = (f"{name}: {what}, as its name or use says; {others}",) if what and not dtype else ()
+    def of(values: Sequence[str], kind: str, ends: Sequence[str] = ("",), note: str = "") -> list[Option]:
+        notes = (note,) if note and not dtype else ()
         return [Option(name, (Drawn(name, dims, kind, one, end),), notes=notes) for one in values for end in ends]
 
-    index = of(["index"], dtype if is_whole else "int64", ends, "whole numbers")
-    masks = of(["mask", "mask_out"], "bool", what="truth values")
+    shown, lower = f"--like {name}={','.join(dims)}:float32 for others", name.lower()
+    said = f"{name}: whole numbers, as its name or use says; {shown}"
+    special = [values for pattern, values in ORDERS if pattern.fullmatch(lower)]
+    index = of([*special, "index"], dtype if is_whole else "int64", ends, said)
+    masks = of(["mask", "mask_out"], "bool", note=f"{name}: truth values, as its name or use says; {shown}")
     normal, whole = of(["normal", "positive"], dtype), of(["whole"], dtype)
-    is_index = bool(INDEX.fullmatch(lower) or like["high"])
-    if dtype == "bool":
-        return masks
+    is_index = bool(special or INDEX.fullmatch(lower) or like["high"])
     if dtype:
-        return normal if not is_whole else [*index, *whole] if is_index else [*whole, *index]
+        typed: dict[str, list[Option]] = {"bool": masks} | (
+            {dtype: [*index, *whole] if is_index else [*whole, *index]} if is_whole else {}
+        )
+        return typed.get(str(dtype), normal)
     if is_index:
         return [*index, *normal]
     return [*masks, *normal, *index] if MASK.fullmatch(lower) else [*normal, *index, *masks]
@@ -316,10 +325,15 @@ def _listed(flat: str, shapes: Sequence[Mapping[str, Any]]) -> Option:
     """A list of tensors: of the shapes, or some of the only one."""
     several = [shapes[n % len(shapes)] for n in range(max(len(shapes), LIST if len(shapes) == 1 else 0))]
     inputs = tuple(tensor_options(f"{flat}_{n}", one, "", ())[0].inputs[0] for n, one in enumerate(several))
-    names = ", ".join(drawn.name for drawn in inputs)
-    return Option(f"[{names}]", inputs, notes=(f"{flat}: a list of {len(inputs)} tensors",))
+    return Option(
+        f"[{', '.join(one.name for one in inputs)}]", inputs, notes=(f"{flat}: a list of {len(inputs)} tensors",)
+    )
 
 
 def _by_name(table: Sequence[tuple[str, Any]], name: str) -> Any:
     """What a table has for a name."""
     return next((value for pattern, value in table if re.fullmatch(pattern, name.lower())), None)
+
+
+def _keywords(texts: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{name}={text}" for name, text in texts.items() if text is not None)

@@ -35,6 +35,18 @@ def _whole(shape, low, high, draw, dtype):
         values[0], values[-1] = max(high, low + 1) - 1, low
     return values.reshape(shape).to(dtype)
 ''',
+    "_distinct": '''
+def _distinct(shape, high, draw, dtype):
+    """Different whole numbers from 0 to below `high`: each is written once."""
+    return torch.randperm(high, generator=draw)[: torch.Size(shape).numel()].reshape(shape).to(dtype)
+''',
+    "_sorted": '''
+def _sorted(shape, high, draw, dtype):
+    """Whole numbers from 0 to `high` in order, as offsets are."""
+    values = torch.randint(0, high + 1, shape, generator=draw).sort(-1).values
+    values[..., 0], values[..., -1] = 0, high
+    return values.to(dtype)
+''',
     "_mask": '''
 def _mask(shape, first, draw):
     """Truth values, of which the first of each row is given."""
@@ -46,18 +58,18 @@ def _mask(shape, first, draw):
     "_weights": '''
 def _weights(made, draw, dtype):
     """Parameters and buffers by name, at random: what a constructor leaves at 0 or 1 hides what is ignored."""
-    weights = {}
-    for name, tensor in (*made.named_parameters(), *made.named_buffers()):
-        values = tensor.detach().float()
-        spread = float(values.std()) if tensor.numel() > 1 else 0.0
-        if not tensor.is_floating_point() or (spread and not isinstance(tensor, torch.nn.Parameter)):
-            weights[name] = tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
+    found = {}
+    for name, one in {STATE}:
+        values = one.detach().float()
+        spread = float(values.std()) if one.numel() > 1 else 0.0
+        if not one.is_floating_point() or (spread and not isinstance(one, torch.nn.Parameter)):
+            found[name] = one.detach().to(dtype) if one.is_floating_point() else one.detach()
             continue
-        noise = torch.randn(tensor.shape, generator=draw)
-        mean = float(values.mean()) if tensor.numel() else 0.0
+        noise = torch.randn(one.shape, generator=draw)
+        mean = float(values.mean()) if one.numel() else 0.0
         values = mean + noise * (spread or 0.25 * (abs(mean) or 1))
-        weights[name] = (values.abs() if not spread and mean > 0 else values).to(dtype)
-    return weights
+        found[name] = (values.abs() if not spread and mean > 0 else values).to(dtype)
+    return found
 ''',
 }
 MADE = """
@@ -78,12 +90,16 @@ class _Called(torch.nn.Module):
     def forward(self, *inputs, **named):
         return self.given.{method}(*inputs, **named)
 """
-STUB = '''"""What is right. It is given float64 tensors under torch.no_grad(), and returns one."""
+WITH = """
 
-
-def {function}({names}):
-    raise RuntimeError("write down in reference.py what is right")
-'''
+def _with(made, weights):
+    vars(made).update(weights)
+    return made
+"""
+STATES = {
+    "module": "(*made.named_parameters(), *made.named_buffers())",
+    "object": "((name, one) for name, one in vars(made).items() if isinstance(one, torch.Tensor))",
+}
 
 
 @dataclass(frozen=True)
@@ -92,16 +108,21 @@ class Subject:
 
     module: str
     name: str
-    """`softmax`, `Block` or `functional.gelu`."""
+    """`softmax`, `Block` or `Scaler.apply`."""
     function: str
     """What it is called in the target."""
-    is_module: bool = False
-    """Whether it is a class of torch modules: one is made, and then called."""
+    kind: str = "function"
+    """`function`; `module` or `object`: one is made, and then called."""
     method: str = ""
-    """Of the module that is made; empty: it is called itself."""
+    """Of the one that is made; empty: it is called itself."""
     constructor: Sequence[Argument] = ()
     call: Sequence[Argument] = ()
     imports: Sequence[str] = ()
+
+    @property
+    def top(self) -> str:
+        """What is imported of the module."""
+        return self.name.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -116,97 +137,130 @@ class Hypothesis:
     @property
     def inputs(self) -> list[Drawn]:
         """All tensors, in the order of the call."""
-        return [drawn for option in self.options.values() for drawn in option.inputs]
+        return [one for option in self.options.values() for one in option.inputs]
 
     @property
     def attributes(self) -> dict[str, Scalar]:
         """All values that a workload can change."""
         return {name: value for option in self.options.values() for name, value in option.attributes.items()}
 
-    @property
-    def dims(self) -> list[str]:
-        """All sizes, in order of appearance."""
-        return list(dict.fromkeys(dim for drawn in self.inputs for dim in drawn.dims))
-
     def _call(self, arguments: Sequence[Argument]) -> str:
         """Arguments as text, over inputs and attributes."""
-        text = ", ".join(argument.rendered() for argument in arguments)
+        text = ", ".join(one.rendered() for one in arguments)
         return TOKEN.sub(lambda one: self.options[one[1]].text if one[1] in self.options else one[0], text)
 
     @property
     def made(self) -> tuple[str, list[str]]:
-        """The constructor's arguments as text, and the sizes and attributes that they are made of."""
+        """The constructor's arguments as text, and the names of those that it is made of, in place of sizes."""
         text = self._call(self.subject.constructor)
-        sizes = list(dict.fromkeys(SIZE.findall(text)))
-        for n, (tensor, axis) in enumerate(sizes):
+        names = list(dict.fromkeys(SIZE.findall(text)))
+        for n, (tensor, axis) in enumerate(names):
             text = text.replace(f"<{tensor}.{axis}>", f"size_{n}")
-        used = [name for name in self.attributes if re.search(rf"\b{re.escape(name)}\b", text)]
-        return text, [*(f"<{tensor}.{axis}>" for tensor, axis in sizes), *used]
+        used = [one for one in self.attributes if re.search(rf"\b{re.escape(one)}\b", text)]
+        return text, [*(f"<{tensor}.{axis}>" for tensor, axis in names), *used]
 
     def wrapper(self, title: str) -> str:
         """A module with one function that calls the user's."""
-        subject, names = self.subject, [drawn.name for drawn in self.inputs]
-        top = subject.name.partition(".")[0]
-        takes = ["weights", *names] if subject.is_module else names
-        head = ", ".join([*takes, *(["*", *self.attributes] if self.attributes else [])])
+        subject, names = self.subject, [one.name for one in self.inputs]
+        attributes = list(self.attributes)
+        given = ["weights", *names] if subject.kind != "function" else names
+        head = ", ".join([*given, *(["*", *attributes] if attributes else [])])
         arguments = SIZE.sub(r"\1.shape[\2]", self._call(subject.call))
-        making, call = "", f"_given{subject.name[len(top) :]}({arguments})"
-        if subject.is_module:
-            making, call = self._making()
-        lines = [*subject.imports, f"from {subject.module} import {top} as _given"]
-        texts = "\n".join((call, making, arguments, *lines))
-        needed = [f"import {name}" for name in ("functools", "torch") if re.search(rf"\b{name}\.", texts)]
-        imports = "\n".join([*needed, *([""] if needed else []), *lines])
-        body = f"return {call}" if self.returns else call
-        first = f'"""{title}: {subject.module}:{subject.name}."""'
-        return f"{first}\n\n{imports}\n{making}\n\ndef {subject.function}({head}):\n    {body}\n"
+        making = ""
+        if subject.kind == "function":
+            done = f"_given{subject.name[len(subject.top) :]}({arguments})"
+        else:
+            making, done = self._making()
+        result = f"return {done}" if self.returns else done
+        lines = [*subject.imports, f"from {subject.module} import {subject.top} as _given"]
+        texts = "\n".join((done, making, arguments, *lines))
+        head_lines = [f"import {name}" for name in ("functools", "torch") if re.search(rf"\b{name}\.", texts)]
+        imports = "\n".join(head_lines) + "\n\n" + "\n".join(lines) if head_lines else "\n".join(lines)
+        top = f'"""{title}: {subject.module}:{subject.name}."""\n\n{imports}\n{making}'
+        return f"{top}\n\ndef {subject.function}({head}):\n    {result}\n"
 
     def _making(self) -> tuple[str, str]:
         """How one of a class is made, and how it is called with weights."""
         subject, (text, used) = self.subject, self.made
         parameters = ", ".join(f"size_{n}" if one.startswith("<") else one for n, one in enumerate(used))
         values = SIZE.sub(r"\1.shape[\2]", ", ".join(used))
+        made = f"_given({text})"
+        if subject.kind == "object":
+            arguments = SIZE.sub(r"\1.shape[\2]", self._call(subject.call))
+            making = f"{WITH}\n\ndef _made({parameters}):\n    return {made}\n"
+            return making, f"_with(_made({values}), weights).{subject.method}({arguments})"
         by_name = [one for one in subject.call if one.how is inspect.Parameter.KEYWORD_ONLY]
         others = [one for one in subject.call if one not in by_name]
         places, named = (SIZE.sub(r"\1.shape[\2]", self._call(each)) for each in (others, by_name))
         given = f"({places}{',' if places else ''})" + (f", dict({named})" if named else "")
-        made = f"_Called(_given({text}))" if subject.method else f"_given({text})"
+        made = f"_Called({made})" if subject.method else made
         making = CALLED.format(method=subject.method) if subject.method else ""
-        making += MADE.format(parameters=parameters, made=made)
-        return making, f"torch.func.functional_call(_made({values}), weights, {given})"
+        return making + MADE.format(parameters=parameters, made=made), (
+            f"torch.func.functional_call(_made({values}), weights, {given})"
+        )
 
     def generator(self, reference: str) -> str:
         """A module with `make`, which draws all inputs; `reference`: the module that makes what has weights."""
-        texts, imports = [_drawing(drawn) for drawn in self.inputs], "import torch"
-        if self.subject.is_module:
-            sizes = {f"<{one.name}.{n}>": dim for one in self.inputs for n, dim in enumerate(one.dims)}
-            values = ", ".join(sizes.get(name, name) for name in self.made[1])
-            imports += f"\n\nfrom {reference} import _made"
+        subject, dims = self.subject, self.dims
+        texts = [self._drawing(one) for one in self.inputs]
+        lines = ["    _draw = torch.Generator().manual_seed(seed)"]
+        imports = ["import torch"]
+        if subject.kind != "function":
+            _, used = self.made
+            values = ", ".join(self._size(one) if one.startswith("<") else one for one in used)
+            imports.append(f"\nfrom {reference} import _made")
             texts.insert(0, f"_weights(_made({values}), _draw, dtype)")
         helpers = "\n".join(
-            text for name, text in HELPERS.items() if any(one.startswith(f"{name}(") for one in texts)
+            text.replace("{STATE}", STATES.get(subject.kind, ""))
+            for name, text in HELPERS.items()
+            if any(one.startswith(f"{name}(") for one in texts)
         )
-        body = "".join(f"        {text},\n" for text in texts)
-        names = ", ".join([*self.dims, *self.attributes, "drawn", "seed", "dtype"])
+        body = "".join(f"        {one},\n" for one in texts)
+        names = ", ".join([*dims, *self.attributes, "drawn", "seed", "dtype"])
         return (
-            f'"""Inputs of a call. Mend what `loop init` guessed wrong."""\n\n{imports}\n\n{helpers}\n\n'
+            '"""Inputs of a call. Mend what `loop init` guessed wrong."""\n\n'
+            + "\n".join(imports)
+            + f"\n\n{helpers}\n\n"
             f'def make({names}):\n    """All inputs, in the order of the call."""\n'
-            f"    _draw = torch.Generator().manual_seed(seed)\n    return (\n{body}    )\n"
+            + "\n".join(lines)
+            + f"\n    return (\n{body}    )\n"
         )
 
+    @property
+    def dims(self) -> list[str]:
+        """All sizes, in order of appearance."""
+        return list(dict.fromkeys(dim for one in self.inputs for dim in one.dims))
 
-def _drawing(one: Drawn) -> str:
-    shape = f"({', '.join(one.dims)}{',' if len(one.dims) == 1 else ''})"
-    dtype = f"torch.{one.dtype}" if one.dtype else "dtype"
-    low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(one.dtype, (-100, 101))
-    return {
-        "normal": f"_normal({shape}, drawn, _draw, {dtype})",
-        "positive": f"_positive({shape}, _draw, {dtype})",
-        "whole": f"_whole({shape}, {low}, {high}, _draw, {dtype})",
-        "index": f"_whole({shape}, 0, {one.high}, _draw, {dtype})",
-        "mask": f"_mask({shape}, True, _draw)",
-        "mask_out": f"_mask({shape}, False, _draw)",
-    }[one.values]
+    def _size(self, text: str) -> str:
+        """The name of a size that stands as `<x.2>`."""
+        found = SIZE.fullmatch(text)
+        assert found is not None
+        return next(one.dims[int(found[2])] for one in self.inputs if one.name == found[1])
+
+    def _drawing(self, one: Drawn) -> str:
+        shape = f"({', '.join(one.dims)}{',' if len(one.dims) == 1 else ''})"
+        dtype = f"torch.{one.dtype}" if one.dtype else "dtype"
+        if one.values == "whole":
+            low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(one.dtype, (-100, 101))
+            return f"_whole({shape}, {low}, {high}, _draw, {dtype})"
+        return {
+            "normal": f"_normal({shape}, drawn, _draw, {dtype})",
+            "positive": f"_positive({shape}, _draw, {dtype})",
+            "index": f"_whole({shape}, 0, {one.high}, _draw, {dtype})",
+            "distinct": f"_distinct({shape}, {one.high}, _draw, {dtype})",
+            "sorted": f"_sorted({shape}, {one.high}, _draw, {dtype})",
+            "mask": f"_mask({shape}, True, _draw)",
+            "mask_out": f"_mask({shape}, False, _draw)",
+        }[one.values]
+
+
+def stub(function: str, names: Sequence[str]) -> str:
+    """A reference that is still to be written."""
+    return (
+        '"""What is right. It is given float64 tensors under torch.no_grad(), and returns one."""\n\n\n'
+        f"def {function}({', '.join(names)}):\n"
+        f'    raise RuntimeError("write down in reference.py what is right")\n'
+    )
 
 
 def executed(text: str, name: str) -> dict[str, Any]:

@@ -27,6 +27,9 @@ class NotTensor(Exception):
     """An output that is none."""
 
 
+NOT_SAME = (NotSame, NotTensor)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What one call gave."""
@@ -34,21 +37,18 @@ class Outcome:
     outputs: dict[str, Tensor]
     changed: dict[int, Tensor]
     """Inputs that it changed in place, by their numbers."""
+    returned: bool
+    """Whether it gave anything besides inputs that it changed."""
 
     @property
     def finite(self) -> bool:
         """Whether all values are numbers."""
-        return all(bool(tensor.isfinite().all()) for tensor in self.results.values())
+        return all(bool(one.isfinite().all()) for one in self.results.values())
 
     @property
     def results(self) -> dict[str, Tensor]:
         """Outputs, and inputs changed in place."""
-        return self.outputs | {f"#{n}": tensor for n, tensor in self.changed.items()}
-
-    def same_as(self, other: "Outcome") -> bool:
-        """Whether another call gave the same bits."""
-        pairs = [(tensor, other.results.get(name)) for name, tensor in self.results.items()]
-        return all(b is not None and same_bits(a, b) for a, b in pairs) and bool(pairs)
+        return self.outputs | {f"#{n}": one for n, one in self.changed.items()}
 
 
 class Trial:
@@ -56,7 +56,6 @@ class Trial:
 
     def __init__(self, hypothesis: Hypothesis) -> None:
         self.hypothesis = hypothesis
-        self.what = f"{hypothesis.subject.module}:{hypothesis.subject.name}"
         space = executed(hypothesis.wrapper(""), "reference")
         self.function = space[hypothesis.subject.function]
         module = sys.modules[REFERENCE] = types.ModuleType(REFERENCE)
@@ -64,18 +63,25 @@ class Trial:
         self.make = executed(hypothesis.generator(REFERENCE), "inputs")["make"]
         self.attributes: dict[str, Scalar] = dict(hypothesis.attributes)
 
+    @property
+    def has_masks(self) -> bool:
+        """Whether it takes truth values."""
+        return any(one.values.startswith("mask") for one in self.hypothesis.inputs)
+
     def settled(self, sizes: Mapping[str, int]) -> "Trial":
         """The same, once it gives the same twice, with what it gives known. Raises NotSame, NotTensor."""
         outcome = self.run(sizes)
         torch.manual_seed(SEED + 1)
         again = self.run(sizes)
-        if not outcome.results:
-            raise NotTensor(f"{self.what} gives no tensor, and changes no input")
-        if not outcome.same_as(again):
-            raise NotSame(
-                f"{self.what} gives two results on the same inputs: it draws random numbers, or keeps state"
-            )
-        return Trial(replace(self.hypothesis, returns=bool(outcome.outputs)))
+        what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
+        for name, one in outcome.results.items():
+            if not same_bits(one, again.results[name]):
+                raise NotSame(
+                    f"{what} gives two results on the same inputs: it draws random numbers, or keeps state"
+                )
+        if not outcome.outputs and not outcome.changed:
+            raise NotTensor(f"{what} gives no tensor, and changes no input")
+        return Trial(replace(self.hypothesis, returns=outcome.returned))
 
     def inputs(
         self,
@@ -86,8 +92,8 @@ class Trial:
         attributes: Mapping[str, Scalar] = {},
     ) -> list[Any]:
         """All inputs; the first is a dict of weights, where a class has some."""
-        values = {**sizes, **self.attributes, **attributes}
-        return list(self.make(**values, drawn=drawn, seed=seed, dtype=torch.float32))
+        given = {**self.attributes, **attributes}
+        return list(self.make(**sizes, **given, drawn=drawn, seed=seed, dtype=torch.float32))
 
     def run(
         self,
@@ -98,33 +104,37 @@ class Trial:
         inputs: Sequence[Any] | None = None,
         exact: bool = False,
     ) -> Outcome:
-        """One call; `exact`: in float64. Raises NotTensor, and whatever the function raises."""
+        """One call; `exact`: in float64."""
         made = list(inputs) if inputs is not None else self.inputs(sizes, drawn=drawn, attributes=attributes)
-        made = [_copied(value, exact=exact) for value in made]
-        before = [_copied(value, exact=False) for value in made]
+        made = [_copied(one, exact=exact) for one in made]
+        before = [_copied(one, exact=False) for one in made]
         result = self.function(*made, **{**self.attributes, **attributes})
         pairs = enumerate(zip(made, before, strict=True))
-        changed = {n: now for n, (now, was) in pairs if isinstance(now, Tensor) and not same_bits(now, was)}
+        changed = {n: one for n, (one, was) in pairs if isinstance(one, Tensor) and not same_bits(one, was)}
         own = {id(made[n]) for n in changed}
-        outputs = {}
-        for name, tensor in outputs_of(result).items():
-            if not isinstance(tensor, Tensor) or tensor.dtype not in NAMES:
-                kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-                raise NotTensor(f"{self.what} gives {name} as {kind}: expected tensors of real numbers")
-            if id(tensor) not in own:
-                outputs[name] = tensor.detach().clone()
-        return Outcome(outputs, changed)
+        fresh = {name: one for name, one in self._checked(result).items() if id(one) not in own}
+        return Outcome({name: one.detach().clone() for name, one in fresh.items()}, changed, bool(fresh))
 
-    def runs(self, sizes: Mapping[str, int]) -> Outcome | None:
-        """What a call gave; None where it raised."""
+    def _checked(self, result: Any) -> dict[str, Tensor]:
+        """The outputs by name. Raises NotTensor."""
+        found = outputs_of(result)
+        for name, one in found.items():
+            if not isinstance(one, Tensor) or one.dtype not in NAMES:
+                kind = one.dtype if isinstance(one, Tensor) else type(one).__name__
+                what = f"{self.hypothesis.subject.module}:{self.hypothesis.subject.name}"
+                raise NotTensor(f"{what} gives {name} as {kind}: expected tensors of real numbers")
+        return found
+
+    def finite_at_one(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a mask leaves something where there is one element only."""
         try:
-            return self.run(sizes)
+            return self.run(dict.fromkeys(sizes, 1)).finite
         except Exception:
-            return None
+            return True
 
 
 def _copied(value: Any, *, exact: bool) -> Any:
     """A copy, of weights too; in float64 where that is asked."""
     if isinstance(value, dict):
-        return {name: _copied(tensor, exact=exact) for name, tensor in value.items()}
+        return {name: _copied(one, exact=exact) for name, one in value.items()}
     return value.to(torch.float64, copy=True) if exact and value.is_floating_point() else value.clone()

@@ -13,7 +13,7 @@ from loop.cli import app
 from loop.formats.translated import as_target
 from loop.library import targets, trust
 from loop.model.target import CAbiVariant, CommandVariant, Target
-from loop.starting.kernel import of_source
+from loop.starting.source import of_source
 from tests.formats import tasks
 
 OPS = """

@@ -1,0 +1,204 @@
+"""Functions of C, C++ and CUDA, read as text: names, parameters, template instances. Nothing is compiled."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+NOTE = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.)*", re.MULTILINE | re.DOTALL)
+ALIASES = (
+    re.compile(r"\busing\s+(?P<name>\w+)\s*=\s*(?P<type>[\w: ]+?)\s*;"),
+    re.compile(r"\btypedef\s+(?P<type>[\w: ]+?)\s+(?P<name>\w+)\s*;"),
+    re.compile(
+        r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<type>float|double|int|long|\w+_t)[ \t]*$", re.MULTILINE
+    ),
+)
+SIGNATURE = re.compile(
+    r"(?P<template>template\s*<(?P<kinds>[^{};()]*?)>\s*)?(?P<before>[\w\s:*&<>,]*?[\s*&>])(?P<name>\w+)\s*"
+    r"\((?P<parameters>[^{};]*)\)\s*(?:noexcept)?\s*(?:->\s*(?P<after>[\w:\s]+))?"
+)
+INSTANCE = re.compile(r"\btemplate\s+(?!<)[\w\s:*&]*?\b([\w:]+)\s*<([^;(){}]*)>\s*\(")
+CALLED = re.compile(r"\b(\w+)\s*(?:<[^;(){}]*>)?\s*\(")
+IGNORED = re.compile(
+    r"\b(static|inline|extern|constexpr|__host__|__forceinline__|__inline__|register|volatile|struct|typename|"
+    r"__restrict__|__restrict|restrict|RESTRICT|\w*_API|\w*_EXPORT)\b|\"C\"|\[\[[^\]]*\]\]|__attribute__\s*\(\(.*?\)\)"
+)
+TYPES = {
+    "float32": ("float",),
+    "float64": ("double",),
+    "int8": ("int8_t", "char", "signed char"),
+    "uint8": ("uint8_t", "unsigned char", "std::byte"),
+    "int16": ("int16_t", "short"),
+    "int32": ("int", "int32_t", "signed", "unsigned", "unsigned int", "uint32_t", "signed int"),
+    "int64": (
+        "long",
+        "long long",
+        "int64_t",
+        "long int",
+        "long long int",
+        "size_t",
+        "ssize_t",
+        "ptrdiff_t",
+        "uint64_t",
+        "unsigned long",
+        "unsigned long long",
+        "intptr_t",
+        "ssize_t",
+    ),
+    "bool": ("bool", "_Bool"),
+    "float16": ("half", "__half", "_Float16", "at::Half", "c10::Half"),
+    "bfloat16": ("__nv_bfloat16", "nv_bfloat16", "__bf16", "at::BFloat16", "c10::BFloat16"),
+}
+"""Element type of a tensor to the types in C that hold its elements."""
+DTYPES = {name: dtype for dtype, names in TYPES.items() for name in names}
+STREAM = "cudaStream_t"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a function."""
+
+    text: str
+    """As it stands in the source."""
+    type: str
+    """Without `const`, pointers and qualifiers, aliases followed."""
+    name: str
+    pointers: int = 0
+    is_const: bool = False
+    """Of a pointer: whether what it points to is constant."""
+
+    @property
+    def dtype(self) -> str | None:
+        """The element type; None for a type that no tensor has."""
+        return DTYPES.get(self.type)
+
+
+@dataclass(frozen=True)
+class CFunction:
+    """A function that other code can call."""
+
+    name: str
+    called: str
+    """With its namespace and template arguments."""
+    returns: str
+    parameters: tuple[Parameter, ...]
+    line: int
+    lacks: str = ""
+    """What is not known of it, in words: nothing calls it then."""
+
+
+def bare(text: str) -> str:
+    """A source with spaces for each comment and each string but that of `extern "C"`, line by line."""
+    return NOTE.sub(lambda one: one[0] if one[0] == '"C"' else re.sub(r"[^\n]", " ", one[0]), text)
+
+
+def functions(text: str) -> list[CFunction]:
+    """Functions with a body that no class encloses, in order; `text`: a source without comments."""
+    aliases = {one["name"]: one["type"] for pattern in ALIASES for one in pattern.finditer(text)}
+    plain = DIRECTIVE.sub(lambda one: re.sub(r"[^\n]", " ", one[0]), text)
+    instances: dict[str, str] = {}
+    for one in INSTANCE.finditer(plain):
+        name = one[1].rpartition("::")[2]
+        if name not in instances or one[2].split(",")[0].strip() == "float":
+            instances[name] = one[2].strip()
+    found = []
+    for space, head, line in _heads(plain):
+        read = SIGNATURE.fullmatch(" ".join(IGNORED.sub(" ", head).split()) or " ")
+        if read is not None and "__global__" not in head and "__device__" not in head and "operator" not in head:
+            found.append(_function(read, space, line, aliases, instances))
+    return found
+
+
+def uncalled(found: list[CFunction], text: str) -> list[CFunction]:
+    """Those that no other function of the source calls."""
+    calls = [one[1] for one in CALLED.finditer(DIRECTIVE.sub("", text))]
+    return [one for one in found if calls.count(one.name) <= sum(other.name == one.name for other in found)]
+
+
+def _function(
+    read: re.Match[str], space: str, line: int, aliases: Mapping[str, str], instances: Mapping[str, str]
+) -> CFunction:
+    name, known, chosen, lacks = read["name"], dict(aliases), "", ""
+    if read["template"]:
+        own, lacks = _template_arguments(read["kinds"], instances.get(name))
+        known |= own
+        chosen = f"<{instances.get(name) or ', '.join(own.values())}>"
+    texts = [one.strip() for one in _split(read["parameters"])]
+    parameters = tuple(_parameter(one, known) for one in texts if one and one != "void")
+    returns = _resolved((read["after"] or read["before"]).replace("const", " ").strip(), known)
+    return CFunction(name, f"{space}{name}{chosen}", returns, parameters, line, lacks)
+
+
+def _template_arguments(kinds: str, instance: str | None) -> tuple[dict[str, str], str]:
+    """Template parameters to what stands for them, of an explicit instance or `float`; and what is not known."""
+    names = [one.split("=")[0].split() for one in kinds.split(",") if one.strip()]
+    if instance:
+        return {words[-1]: one.strip() for words, one in zip(names, instance.split(","), strict=False)}, ""
+    types = {words[-1]: "float" for words in names if words[0] in ("typename", "class")}
+    others = [words[-1] for words in names if words[-1] not in types]
+    if others and "=" not in kinds:
+        how = "instantiate it, as in `template void f<float, 8>(...);`"
+        return types, f"the template parameter `{others[0]}` has no value: {how}"
+    return types, ""
+
+
+def _split(text: str) -> Iterator[str]:
+    """Parameters, at commas outside of brackets."""
+    depth, part = 0, ""
+    for letter in text:
+        depth += letter in "<(["
+        depth -= letter in ">)]"
+        if letter == "," and depth == 0:
+            yield part
+            part = ""
+        else:
+            part += letter
+    yield part
+
+
+def _parameter(text: str, known: Mapping[str, str]) -> Parameter:
+    plain = re.sub(r"(\w+)\s*\[\s*\w*\s*\]$", r"*\1", text.split("=")[0].strip())
+    pointers, is_const = (
+        plain.count("*"),
+        bool(re.match(r".*\bconst\b[^*]*\*|.*\w\s+const\s*\*", plain)) if "*" in plain else True,
+    )
+    words = re.sub(r"\bconst\b", " ", plain.replace("*", " ")).split()
+    name = words[-1] if len(words) > 1 else ""
+    kind = _resolved(" ".join(words[:-1] if name else words), known)
+    aliased = next((value for key, value in known.items() if key in words and "const" in value), "")
+    return Parameter(text, kind, name, pointers, is_const or bool(aliased))
+
+
+def _resolved(kind: str, known: Mapping[str, str]) -> str:
+    """A type with aliases followed and without `std::`."""
+    for _ in range(4):
+        kind = known.get(kind, kind)
+    return " ".join(re.sub(r"\bstd::|\bconst\b", "", kind).split())
+
+
+def _heads(text: str) -> Iterator[tuple[str, str, int]]:
+    """Namespace, head and line of each body that namespaces and `extern "C"` alone enclose."""
+    stack: list[str | None] = []
+    """An open brace each: a namespace, or None for what is not looked into."""
+    head, line = "", 1
+    for part in re.findall(r"[{};]|[^{};]+", text):
+        if part == "{":
+            words = head.split()
+            space = re.fullmatch(r"(?:inline\s+)?namespace(?:\s+([\w:]+))?", " ".join(words))
+            if words == ["extern", '"C"']:
+                stack.append("")
+            elif space is not None:
+                stack.append(f"{space[1]}::" if space[1] else "")
+            else:
+                if None not in stack:
+                    yield "".join(map(str, stack)), head.strip(), line - head.lstrip().count("\n")
+                stack.append(None)
+            head = ""
+        elif part == "}":
+            stack = stack[:-1]
+            head = ""
+        elif part == ";":
+            head = ""
+        else:
+            head += part
+        line += part.count("\n")
