@@ -12,23 +12,35 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from loop.base.documents import sums, write_atomic
+from loop.base.documents import content_hash, sums, write_atomic
+from loop.base.documents.files import encoded
 from loop.base.errors import LoopError, UsageError, WorkFailed
 from loop.base.locks import locked
 from loop.base.remarks import remark
+from loop.model.base import Model
 from loop.model.record import Finished, Line, Opened, SessionHead, SessionRecord
 from loop.store import journal
 
 HEAD, RECORD, REPORT, LOCK, SAMPLES = "session.json", "record.json", "report.md", "lock", "samples"
 ORDER, CHANGES = "order.json", "changes"
 RESERVE, RESERVE_BYTES = ".reserve", 1 << 20
+REPORT_SUMS = "report.sums.json"
 NOT_SESSIONS = ("plans", "history")
 RECENT = 50
 """Sessions that predictions look back on."""
 
 T = TypeVar("T", SessionHead, SessionRecord)
+
+
+class ReportSums(Model):
+    """Checksums of a report and its figures, stored beside them."""
+
+    format: Literal[1] = 1
+    """Format number."""
+    files: dict[str, str]
+    """Path from the session's folder to the hash of its content."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +137,27 @@ class SessionFolder:
         sums.write_sealed(self.path / RECORD, record)
 
     def write_report(self, text: str, figures: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Store the report; the figures that it shows first, by their paths from it."""
+        """Store the figures, by their paths from the report, then the report, then the checksums of all."""
+        noted = self.path / REPORT_SUMS
+        noted.unlink(missing_ok=True)
         write_figures(self.path, figures)
         write_atomic(self.report, text)
+        files = {name: content_hash(encoded(content)) for name, content in {REPORT: text, **figures}.items()}
+        sums.write_sealed(noted, ReportSums(files=files))
+
+    def damage_of_report(self) -> str:
+        """Which file of the report is not what was written; empty where all are, or no sums are kept."""
+        try:
+            noted = sums.read_sealed(ReportSums, self.path / REPORT_SUMS)
+            for name, digest in noted.files.items():
+                path = self.path / name
+                if not path.is_file() or content_hash(sums.read_regular(path)) != digest:
+                    return f"{path}: damaged: its checksum does not match"
+        except OSError:
+            return ""
+        except LoopError as error:
+            return error.message
+        return ""
 
     def write_samples(self, name: str, rows: Sequence[Any]) -> str:
         """Store raw samples; returns the file's path inside the session."""
