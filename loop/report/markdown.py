@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r"[\\`*|~]")
 _EMPHASIS = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _LINK = re.compile(r"\](?=[(\[:])")
 _MATHEMATICS = re.compile(r"\$(?!\d)")
-_BLOCK = re.compile(r"^([#+=>-]|\d+(?=[.)]))")
+_BLOCK = re.compile(r"^([#+=>-]|\d+(?=[.)](?:\s|$)))")
 _SPAN = re.compile(r"(`[^`]+`)")
 
 
