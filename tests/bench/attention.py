@@ -46,24 +46,26 @@ HISTORY = [(1, 1, s, 64, c) for s in (32, 64, 128, 256, 512) for c in (True, Fal
 SIZES = ((8, 32, 1024), (4, 16, 2048), (2, 16, 8192))
 LONG = [(1, 1, 16, 2048), (1, 1, 16, 8192), (1, 1, 64, 4096), (1, 8, 1, 4096), (1, 1, 128, 4096)]
 """Few queries, many keys: what `split_k` is meant for. Batches, heads, queries, keys."""
-LARGE = [(*size, depth, causal) for depth in (64, 128) for size in SIZES for causal in (True, False)]
+LARGE = [(*size, depth, causal) for depth in (64, 128, 256) for size in SIZES for causal in (True, False)]
 MORE = (
     *((1, 4, 300, 256, True), (1, 8, 512, 256, True), (4, 16, 2048, 256, True), (4, 16, 2048, 256, False)),
     *((2, 8, 1024, 96, True), (4, 16, 2048, 96, True), (4, 16, 2048, 96, False), (4, 16, 2048, 192, True)),
     *((2, 20, 1500, 64, False), (2, 20, 1500, 64, True), (1, 24, 4250, 128, False), (1, 24, 4250, 128, True)),
 )
 """Other numbers of features; sequences that no tile divides."""
-CHOICES = ("decode", "small", "split_k", "tensor_core")
+CHOICES = ("decode", "small", "split_k", "tensor_core", "warp_specialized")
 """What `auto` chooses from."""
 EVERY = ("auto", *CHOICES, "fa1")
 SETS = (
-    ("History rows", HISTORY, EVERY, "best", torch.float16),
-    ("Large rows", LARGE, ("auto", "tensor_core"), "flash", torch.float16),
-    ("Other sizes", MORE, ("auto",), "flash", torch.float16),
-    ("History rows", HISTORY, ("auto",), "best", torch.bfloat16),
-    ("Large rows", LARGE, ("auto",), "flash", torch.bfloat16),
+    ("History rows", HISTORY, ("auto", "decode", "small", "split_k", "tensor_core", "fa1"), torch.float16),
+    ("Large rows", LARGE, ("auto", "warp_specialized", "tensor_core"), torch.float16),
+    ("Other sizes", MORE, ("auto",), torch.float16),
+    ("History rows", HISTORY, ("auto",), torch.bfloat16),
+    ("Large rows", LARGE, ("auto",), torch.bfloat16),
 )
-"""Titles, shapes, variants, what they are held against, and the type."""
+"""Titles, shapes, variants, and the type."""
+HELD_OUT = 41
+"""Seed of the shapes that `auto` is held against PyTorch's backends on."""
 Shape = tuple[int, int, int, int, int, int, bool]
 """Batches, heads of keys, heads of queries for each, queries, keys, features; causal."""
 UNSEEN = 202
@@ -89,14 +91,17 @@ class Case:
         """`B1 H1 S128 D64 causal`."""
         b, h, queries, keys, d = self.shape
         size = f"S{queries}" if queries == keys else f"Sq{queries} Sk{keys}"
-        return f"B{b} H{h} {size} D{d} {'causal' if self.causal else 'full'}"
+        heads = f"H{h}" if self.k.shape[1] == h else f"Hq{h} Hk{self.k.shape[1]}"
+        return f"B{b} {heads} {size} D{d} {'causal' if self.causal else 'full'}"
 
 
-def make_case(b: int, h: int, s: int, d: int, causal: bool, dtype: torch.dtype, keys: int | None = None) -> Case:
-    """Unit normals."""
+def make_case(
+    b: int, h: int, s: int, d: int, causal: bool, dtype: torch.dtype, keys: int | None = None, group: int = 1
+) -> Case:
+    """Unit normals; `h` heads of queries, of which so many in a row share a head of keys."""
     generator = torch.Generator("cuda").manual_seed(s)
-    sizes = (s, keys or s, keys or s)
-    q, k, v = (torch.randn(b, h, size, d, device="cuda", dtype=dtype, generator=generator) for size in sizes)
+    sizes = ((h, s), (h // group, keys or s), (h // group, keys or s))
+    q, k, v = (torch.randn(b, *size, d, device="cuda", dtype=dtype, generator=generator) for size in sizes)
     return Case((b, h, s, keys or s, d), causal, q, k, v, torch.full_like(q, math.nan))
 
 
@@ -137,7 +142,8 @@ class Ours:
 
 def library_call(case: Case) -> Run:
     """SDPA; `held_to` says by which backend."""
-    return lambda: scaled_dot_product_attention(case.q, case.k, case.v, is_causal=case.causal)
+    shared = case.q.shape[1] != case.k.shape[1]
+    return lambda: scaled_dot_product_attention(case.q, case.k, case.v, is_causal=case.causal, enable_gqa=shared)
 
 
 def eager_us(name: str, run: Run, calls: int = 200) -> float:
@@ -154,35 +160,37 @@ def eager_us(name: str, run: Run, calls: int = 200) -> float:
     return 1e3 * begin.elapsed_time(end) / calls
 
 
-def error_of(case: Case) -> float:
-    """Largest difference from float64, by rows of heads; from flash where the matrix of logits is too large."""
+def error_of(case: Case, output: Tensor) -> float:
+    """Largest difference from float64; from flash where the matrix of logits is too large."""
     b, h, queries, keys, _ = case.shape
     if b * h * queries * keys * 8 > 8 << 30:
         with held_to("flash"):
             other = library_call(case)()
         assert isinstance(other, Tensor)
-        return float((case.output.float() - other.float()).abs().max())
+        return float((output.float() - other.float()).abs().max())
     q, k, v = (tensor.double() for tensor in (case.q, case.k, case.v))
     exact = eager(q, k, v, causal=case.causal, alignment="top_left", scale=None)
-    return float((case.output.double() - exact).abs().max())
+    return float((output.double() - exact).abs().max())
 
 
 def measure(case: Case, ours: dict[str, Ours], rounds: int) -> dict[str, Any]:
-    """Graph and eager times of the library's backends and of our variants; the error of each of ours."""
+    """Graph and eager times and the errors of the library's backends and of our variants.
+
+    Without the backends and variants that decline the shape.
+    """
     calls: dict[str, Run] = dict.fromkeys(BACKENDS, library_call(case))
     calls |= {name: variant.call(case) for name, variant in ours.items()}
     errors, graphs = {}, {}
     for name, run in calls.items():
         case.output.fill_(math.nan)
-        with held_to(name):
-            run()
+        with held_to(name), contextlib.suppress(RuntimeError):  # It declines so many features.
+            output = run()
             torch.cuda.synchronize()
             probe = Graph([run], 3).best_us()
             graphs[name] = Graph([run], max(2, min(200, int(REPLAY_US / probe))))
-        if name in ours:
-            errors[name] = error_of(case)
+            errors[name] = error_of(case, output if isinstance(output, Tensor) else case.output)
     small = case.shape[3] <= 512
-    eager_calls = dict.fromkeys(BACKENDS, library_call(case)) | {n: one.eager(case) for n, one in ours.items()}
+    eager_calls = {name: ours[name].eager(case) if name in ours else library_call(case) for name in graphs}
     return {
         "case": case.name,
         "graph": times({name: graph.time_us for name, graph in graphs.items()}, rounds),
@@ -193,13 +201,18 @@ def measure(case: Case, ours: dict[str, Ours], rounds: int) -> dict[str, Any]:
     }
 
 
-def libraries(names: Sequence[str]) -> dict[str, Ours]:
-    """The variants, built for the GPU at hand."""
+def libraries(names: Sequence[str], *flags: str) -> dict[str, Ours]:
+    """The variants, built for the GPU at hand with flags of one's own; without those that are for another GPU."""
     folder = shipped("kernels/attention")
     target = read_file(folder / "target.yaml", Target).value
     capability = "sm_{}{}".format(*torch.cuda.get_device_capability())
     terms: dict[str, Any] = {"cache": cache_folder() / "builds", "include": include_folder(), "limit_s": 600}
-    ready = {name: target.compiled(name, capability) for name in names}
+    kernels = {name: target.compiled(name, capability) for name in names}
+    ready = {
+        name: one.model_copy(update={"build": one.build.model_copy(update={"flags": (*one.build.flags, *flags)})})
+        for name, one in kernels.items()
+        if one.architecture in (None, capability)
+    }
     builds = finish(together((build(name, one, folder, **terms) for name, one in ready.items()), cores()))
     return {one.variant: Ours(one.variant, one.library, ready[one.variant].entry) for one in builds}
 
@@ -229,20 +242,47 @@ def draw_shapes(count: int = 200, seed: int = UNSEEN) -> list[Shape]:
     return made
 
 
+def draw_held_out(count: int = 40, seed: int = HELD_OUT) -> Iterator[Case]:
+    """Cases at random: 200 to 17,000 queries, ragged, both types, heads that share keys; up to 600 GFLOP."""
+    draw = random.Random(seed)
+    while count:
+        s, b = round(math.exp(draw.uniform(math.log(200), math.log(17000)))), 2 ** draw.randrange(4)
+        h, group, d = (
+            draw.choice((4, 8, 12, 16, 24, 32)),
+            draw.choice((1, 1, 2, 4)),
+            draw.choice((64, 64, 128, 128, 256)),
+        )
+        keys = s if draw.random() < 0.7 else round(s * math.exp(draw.uniform(-1.0, 1.0)))
+        # PyTorch's flash declines a mask where queries and keys differ in number.
+        causal, dtype = keys == s and draw.random() < 0.6, draw.choice((torch.float16, torch.bfloat16))
+        if 4 * b * h * s * keys * d <= 600e9:
+            count -= 1
+            yield make_case(b, h, s, d, causal, dtype, keys, group)
+
+
+def product_us() -> float:
+    """Microseconds of a matrix product of 8192, float16, the median of 15."""
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.float16) for _ in "ab")
+    return times({"product": Graph([lambda: a @ b], 3).time_us}, 15)["product"]
+
+
 def random_row(shape: Shape, ours: dict[str, Ours]) -> dict[str, Any]:
-    """`auto` and those it chooses from, on one shape; without those that decline it."""
+    """Each variant on one shape; without those that decline it."""
     b, shared, group, queries, keys, d, causal = shape
     q = torch.randn(b, shared * group, queries, d, device="cuda", dtype=torch.float16)
     k, v = (torch.randn(b, shared, keys, d, device="cuda", dtype=torch.float16) for _ in "kv")
     output, runs = torch.empty_like(q), {}
-    for name in ("auto", *CHOICES):
-        run = ours[name].on(q, k, v, output, causal)
+    for name, variant in ours.items():
+        run = variant.on(q, k, v, output, causal)
         with contextlib.suppress(RuntimeError):  # It declines so many features.
             run()
             runs[name] = run
-    # As many calls in each graph: what a replay costs by itself is shared alike.
-    probe = min(Graph([run], 3).best_us() for run in runs.values())
-    graphs = {name: Graph([run], max(2, min(150, int(RANDOM_US / probe)))) for name, run in runs.items()}
+    # As many calls in each graph: what a replay costs is shared alike. Fewer where they take far longer.
+    probes = {name: Graph([run], 3).best_us() for name, run in runs.items()}
+    least = min(probes.values())
+    shares = {name: min(1.0, 4 * least / probe) for name, probe in probes.items()}
+    calls = {name: max(2, min(150, int(share * RANDOM_US / least))) for name, share in shares.items()}
+    graphs = {name: Graph([run], calls[name]) for name, run in runs.items()}
     return {"shape": shape, "us": times({name: graph.time_us for name, graph in graphs.items()}, 7)}
 
 
@@ -318,19 +358,20 @@ def memory_rows(ours: dict[str, Ours]) -> Iterator[dict[str, Any]]:
 def record(rounds: int) -> dict[str, Any]:
     """Everything that the page says, measured."""
     ours, plain = libraries(EVERY), Plain()
-    found: dict[str, Any] = {"about": about(rounds), "floor": floor(plain)}
+    found: dict[str, Any] = {"about": about(rounds), "floor": floor(plain), "product": product_us()}
     found["decode"] = list(decode_rows(ours["auto"].on, plain, rounds))
     long = [make_case(b, h, queries, 64, False, torch.float16, keys) for b, h, queries, keys in LONG]
     few = {name: ours[name] for name in ("auto", *CHOICES[:3])}
     found["long"] = [measure(case, few, rounds) for case in long]
     found["sets"] = []
-    for title, shapes, names, against, dtype in SETS:
-        chosen = {name: ours[name] for name in names}
+    for title, shapes, names, dtype in SETS:
+        chosen = {name: ours[name] for name in names if name in ours}
         measured = [measure(make_case(*shape, dtype), chosen, rounds) for shape in shapes]
-        found["sets"].append(
-            {"title": title, "dtype": str(dtype)[6:], "names": names, "against": against, "rows": measured}
-        )
-    found["random"] = [random_row(shape, ours) for shape in draw_shapes()]
+        found["sets"].append({"title": title, "dtype": str(dtype)[6:], "names": [*chosen], "rows": measured})
+    held_out = [measure(case, {"auto": ours["auto"]}, rounds) for case in draw_held_out()]
+    found["sets"].append({"title": "Held-out shapes", "dtype": "both types", "names": ["auto"], "rows": held_out})
+    chosen = {name: ours[name] for name in ("auto", *CHOICES) if name in ours}
+    found["random"] = [random_row(shape, chosen) for shape in draw_shapes()]
     found["calls"] = call_parts(ours, plain)
     found["memory"] = list(memory_rows(ours))
     return found

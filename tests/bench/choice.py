@@ -8,6 +8,7 @@ GPU. It begins with the costs that fit the times best, and changes one number af
 import argparse
 import ctypes
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -25,8 +26,8 @@ from tests.bench.attention import Ours, Shape, draw_shapes, libraries, random_ro
 from tests.conftest import ROOT
 
 RECORDED = ROOT / "tests/bench/recorded/choice.json"
-KERNELS = ("tensor_core", "small", "decode", "split_k", "warp_specialized")
-"""In the order of `auto.cuh`."""
+KERNELS = ("tensor_core", "small", "decode", "split_k", "three groups", "two groups")
+"""In the order of `costs.cuh`; the last two are `warp_specialized`."""
 SIZES = (32, 64, 128, 256)
 """Most features of each row of costs."""
 TERMS = 5
@@ -37,18 +38,29 @@ COUNTS = """
 template <int kDepth>
 static void fill(const attention::Problem &problem, double *numbers) {
   const attention::Choice<kDepth> choice(problem);
-  for (int kernel = 0; kernel < attention::kKernels; kernel++) {
+  for (int number = 0; number < attention::kKernels; number++) {
+    const auto kernel = static_cast<attention::Kernel>(number);
     const attention::Tiling &tiling = choice.tilings[kernel];
-    const attention::Cost count = tiling.rows ? attention::counts(problem, tiling) : attention::Cost{0.0};
+    const attention::Cost count = tiling.rows ? attention::counts(kernel, problem, tiling) : attention::Cost{0.0};
     const double values[] = {count.start, count.wave, count.chain, count.total, count.cut, choice.times[kernel]};
     for (double value : values) *numbers++ = value;
   }
 }
+static LoopTensor dense(int64_t batches, int64_t heads, int64_t rows, int64_t depth) {
+  LoopTensor tensor = {};
+  tensor.dtype = LOOP_FLOAT16, tensor.rank = 4;
+  const int64_t sizes[] = {batches, heads, rows, depth};
+  const int64_t strides[] = {heads * rows * depth, rows * depth, depth, 1};
+  std::copy(sizes, sizes + 4, tensor.sizes), std::copy(strides, strides + 4, tensor.strides);
+  return tensor;
+}
 extern "C" void shape_counts(const int *shape, double *numbers) {
-  attention::Problem problem = {};
-  problem.batches = shape[0], problem.heads = shape[1] * shape[2], problem.group = shape[2];
-  problem.queries = shape[3], problem.keys = shape[4], problem.depth = shape[5], problem.causal = shape[6];
-  problem.q_strides = problem.k_strides = problem.v_strides = problem.o_strides = {8, 8, 8};
+  const int batches = shape[0], shared = shape[1], group = shape[2], queries = shape[3], keys = shape[4];
+  const LoopTensor q = dense(batches, shared * group, queries, shape[5]);
+  const LoopTensor k = dense(batches, shared, keys, shape[5]);
+  const LoopTensor inputs[] = {q, k, k};
+  const double attributes[] = {static_cast<double>(shape[6]), 0.0, NAN};
+  attention::Problem problem = attention::describe(inputs, &q, attributes);
   attention::drop_hidden_keys(problem);
   const int depth = problem.depth;
   depth <= 32   ? fill<32>(problem, numbers)
@@ -79,26 +91,41 @@ def counts_of(shapes: Sequence[Shape], device: str) -> np.ndarray:
     return numbers
 
 
-def times_of(shapes: Sequence[Shape], ours: dict[str, Ours]) -> np.ndarray:
-    """Shapes x kernels in microseconds; infinite where a kernel declines a shape."""
+def times_of(shapes: Sequence[Shape], ours: dict[str, Ours]) -> list[list[float | None]]:
+    """Shapes x kernels in microseconds; None where a kernel declines a shape."""
     rows = (random_row(shape, ours)["us"] for shape in shapes)
-    return np.array([[row.get(kernel, np.inf) for kernel in KERNELS] for row in rows])
+    return [[row.get(kernel) for kernel in KERNELS] for row in rows]
+
+
+def as_times(us: Sequence[Sequence[float | None]]) -> np.ndarray:
+    """The same as an array, infinite where a kernel declines."""
+    return np.array([[math.inf if one is None else one for one in row] for row in us])
+
+
+def estimated(costs: np.ndarray, counts: np.ndarray, us: np.ndarray) -> np.ndarray:
+    """Shapes x kernels in microseconds; infinite where a kernel declines, or `auto` does not consider it."""
+    return np.where(np.isfinite(us) & (counts[..., 0] > 0), np.maximum((counts * costs).sum(axis=2), 1e-3), np.inf)
+
+
+def over_fastest(estimates: np.ndarray, us: np.ndarray) -> np.ndarray:
+    """What each shape's pick takes, in times of the fastest kernel."""
+    picked = np.take_along_axis(us, estimates.argmin(axis=1)[:, None], axis=1)[:, 0]
+    return picked / us.min(axis=1)
 
 
 def regret(costs: np.ndarray, counts: np.ndarray, us: np.ndarray) -> float:
     """The mean of log(time of the pick / time of the fastest), plus a little of how far estimates are off."""
-    estimates = np.where(np.isfinite(us), np.maximum((counts * costs).sum(axis=2), 1e-3), np.inf)
-    picked = np.take_along_axis(us, estimates.argmin(axis=1)[:, None], axis=1)[:, 0]
-    near = np.isfinite(us) & (us < 2 * us.min(axis=1, keepdims=True))
+    estimates = estimated(costs, counts, us)
+    near = np.isfinite(estimates) & (us < 2 * us.min(axis=1, keepdims=True))
     off = np.abs(np.log(estimates[near] / us[near])).mean()
-    return float(np.log(picked / us.min(axis=1)).mean() + 0.01 * off)
+    return float(np.log(over_fastest(estimates, us)).mean() + 0.01 * off)
 
 
 def fit(counts: np.ndarray, us: np.ndarray) -> np.ndarray:
     """Kernels x five costs in microseconds, none negative."""
     costs = np.zeros((len(KERNELS), TERMS))
     for kernel, own in enumerate(costs):
-        known = np.isfinite(us[:, kernel])
+        known = np.isfinite(us[:, kernel]) & (counts[:, kernel, 0] > 0)
         if known.any():
             scaled = counts[known, kernel] / us[known, kernel, None]
             own[:] = non_negative(scaled, np.ones(len(scaled)))
@@ -152,10 +179,7 @@ def table(costs: dict[int, np.ndarray]) -> str:
 
 def judged(estimates: np.ndarray, us: np.ndarray) -> str:
     """How far the picks are from the fastest."""
-    picked = np.take_along_axis(us, np.where(np.isfinite(us), estimates, np.inf).argmin(axis=1)[:, None], axis=1)[
-        :, 0
-    ]
-    off = picked / us.min(axis=1)
+    off = over_fastest(estimates, us)
     return (
         f"{len(off)} shapes: geometric mean {geometric_mean(off.tolist()):.3f} times the fastest, "
         f"{(off > 1.03).mean():.1%} over 3 %, worst {off.max():.2f}"
@@ -170,16 +194,20 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=RECORDED)
     options = parser.parse_args()
     if torch.cuda.is_available():
-        ours = libraries(("auto", *KERNELS))
+        ours = libraries(KERNELS[:4])
+        for number, name in ((3, "three groups"), (2, "two groups")):
+            ours |= {
+                name: libraries(["warp_specialized"], f"-DATTENTION_GROUPS_ONLY={number}")["warp_specialized"]
+            }
         drawn = {"fit": draw_shapes(options.shapes, SEED), "held out": draw_shapes(options.shapes // 4, HELD_OUT)}
-        found = {name: {"shapes": shapes, "us": times_of(shapes, ours).tolist()} for name, shapes in drawn.items()}
+        found = {name: {"shapes": shapes, "us": times_of(shapes, ours)} for name, shapes in drawn.items()}
         about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
         options.record.write_text(json.dumps({"about": about, **found}) + "\n")
     elif not options.record.exists():
         sys.exit("no GPU, and nothing recorded")
     recorded = json.loads(options.record.read_text())
     print(recorded["about"])
-    sets = {name: (recorded[name]["shapes"], np.array(recorded[name]["us"])) for name in ("fit", "held out")}
+    sets = {name: (recorded[name]["shapes"], as_times(recorded[name]["us"])) for name in ("fit", "held out")}
     counts = {name: counts_of(shapes, options.device) for name, (shapes, _) in sets.items()}
     size_of = {name: np.searchsorted(SIZES, [shape[5] for shape in shapes]) for name, (shapes, _) in sets.items()}
     costs = {
@@ -189,9 +217,9 @@ def main() -> None:
     }
     print(table(costs))
     for name, (_, us) in sets.items():
-        fitted = np.array([costs[size] for size in size_of[name]])
-        print(f"{name}, costs of today: {judged(counts[name][:, :, TERMS], us)}")
-        print(f"{name}, fitted costs: {judged((counts[name][:, :, :TERMS] * fitted).sum(axis=2), us)}")
+        fitted, now = np.array([costs[size] for size in size_of[name]]), counts[name][:, :, TERMS]
+        print(f"{name}, costs of today: {judged(np.where(np.isfinite(us), now, np.inf), us)}")
+        print(f"{name}, fitted costs: {judged(estimated(fitted, counts[name][:, :, :TERMS], us), us)}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 //
 // Shared memory of a block: its queries, then kStages tiles of keys and as many of values, then the mbarriers. A tile is cut
 // into boxes of 64 features, lines of 128 bytes that a tensor copy swizzles.
-//   D = 64   192 x 128, 2 stages: 24 + 64 KB.       D = 128  128 x 176: 32 + 176 KB, 128 x 128 causal: 32 + 128 KB.
-//   D = 192  128 x 96: 48 + 144 KB.                 D = 256  128 x 64: 64 + 128 KB.
+//   D = 64   192 x 128: 24 + 64 KB, 128 x 128: 16 + 64 KB.     D = 128  192 x 80: 48 + 80 KB, 128 x 128: 32 + 128 KB.
+//   D = 192  128 x 96: 48 + 144 KB.                            D = 256  128 x 64: 64 + 128 KB.
 #pragma once
 
 #include <algorithm>
@@ -43,9 +43,10 @@ struct Work {
   int first_row, head, batch;
 };
 
-// Which work comes when. Heads are taken by sections whose keys and values stay in the L2; of a section the tiles with most
-// keys come first. A block takes every so many pieces of work, in turn from the front and from the back of a round, so
-// that none always has the longer ones.
+// Which work comes when. Without a mask head after head. With one, heads are taken by sections, a quarter as many as
+// multiprocessors: about four blocks read the same keys at a time. Of a section the tiles with most keys come first, and a
+// block takes pieces in turn from the front and from the back of a round. A section has many rounds, so that the blocks'
+// sums differ by a few percent; sections of a few rounds left some blocks with a third more.
 struct Schedule {
   int row_tiles, units, section;  // Units: heads of all batches.
   int pieces;

@@ -15,6 +15,7 @@
 
 #include <type_traits>
 
+#include "costs.cuh"
 #include "dispatch.cuh"
 #include "groups.cuh"
 #include "loop_hopper.cuh"
@@ -24,30 +25,27 @@ namespace attention {
 
 using namespace simt;
 
-// Whether groups begin their products in turn; the megabytes of keys and values that a section may have under a mask.
-#if !defined(ATTENTION_GROUPS_TURNS)
-#define ATTENTION_GROUPS_TURNS 1
-#endif
-#if !defined(ATTENTION_GROUPS_CACHED)
-#define ATTENTION_GROUPS_CACHED 24
-#endif
-
-// Which shape runs, by width and mask. Their values come from the manifest's `tuning`.
-template <int kDepth, bool kCausal>
+// Keys of a tile by features and groups that compute, from the manifest's `tuning`. Three groups share each tile of keys,
+// two waste fewer rows. Above 128 features three have no registers for their output.
+template <int kDepth, int kGroups>
 struct GroupsOf;
-#define ATTENTION_GROUPS_OF(depth)                                                                             \
-  template <>                                                                                                  \
-  struct GroupsOf<depth, false>                                                                                \
-      : GroupShape<depth, ATTENTION_GROUPS_##depth##_GROUPS, ATTENTION_GROUPS_##depth##_KEYS,                  \
-                   ATTENTION_GROUPS_##depth##_STAGES> {};                                                      \
-  template <>                                                                                                  \
-  struct GroupsOf<depth, true>                                                                                 \
-      : GroupShape<depth, ATTENTION_GROUPS_##depth##_MASKED_GROUPS, ATTENTION_GROUPS_##depth##_MASKED_KEYS,    \
-                   ATTENTION_GROUPS_##depth##_MASKED_STAGES> {};
-ATTENTION_GROUPS_OF(64)
-ATTENTION_GROUPS_OF(128)
-ATTENTION_GROUPS_OF(192)
-ATTENTION_GROUPS_OF(256)
+template <>
+struct GroupsOf<64, 3> : GroupShape<64, 3, ATTENTION_GROUPS_64_THREE> {};
+template <>
+struct GroupsOf<64, 2> : GroupShape<64, 2, ATTENTION_GROUPS_64_TWO> {};
+template <>
+struct GroupsOf<128, 3> : GroupShape<128, 3, ATTENTION_GROUPS_128_THREE> {};
+template <>
+struct GroupsOf<128, 2> : GroupShape<128, 2, ATTENTION_GROUPS_128_TWO> {};
+template <>
+struct GroupsOf<192, 2> : GroupShape<192, 2, ATTENTION_GROUPS_192_TWO> {};
+template <>
+struct GroupsOf<256, 2> : GroupShape<256, 2, ATTENTION_GROUPS_256_TWO> {};
+
+// 2 or 3: only so many groups, for measuring. 0: whichever takes less time.
+#if !defined(ATTENTION_GROUPS_ONLY)
+#define ATTENTION_GROUPS_ONLY 0
+#endif
 
 struct Maps {
   TensorMap q, k, v;
@@ -268,12 +266,11 @@ struct Consumer {
   template <bool kEdge>
   SIMT_DEVICE void step(int tile, int own_row) {
     mbarrier_wait(places.keys_there(keys.stage), keys.parity);
-    if constexpr (ATTENTION_GROUPS_TURNS) named_barrier_sync(1 + group, 2 * kWarpGroup);
+    named_barrier_sync(1 + group, 2 * kWarpGroup);
     multiply_keys();
     mbarrier_wait(places.values_there(values.stage), values.parity);
     multiply_values();
-    if constexpr (ATTENTION_GROUPS_TURNS)
-      named_barrier_arrive(1 + (group + 1 == Shape::kGroups ? 0 : group + 1), 2 * kWarpGroup);
+    named_barrier_arrive(1 + (group + 1 == Shape::kGroups ? 0 : group + 1), 2 * kWarpGroup);
     wgmma_wait<1>();
     hold(logits);
     release_keys(tile);
@@ -433,7 +430,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   } else {
     registers_up<Shape::kManyRegisters>();
     Consumer<T, Shape> consumer(problem, places, group - 1, thread % kWarpGroup);
-    if (ATTENTION_GROUPS_TURNS && group == Shape::kGroups) named_barrier_arrive(1, 2 * kWarpGroup);  // The first begins.
+    if (group == Shape::kGroups) named_barrier_arrive(1, 2 * kWarpGroup);  // The first begins.
 #pragma unroll 1
     for (Pieces pieces(schedule); pieces.more(); pieces.next())
       consumer.take(schedule.at(problem, pieces.piece(), Shape::kRows));
@@ -479,27 +476,36 @@ Error launch_warp_specialized(const Problem &problem, cudaStream_t stream) {
                              problem.v_strides, Shape::kKeys);
   if (!made) return kLaunchFailed;
 
-  constexpr int64_t kCached = ATTENTION_GROUPS_CACHED << 20;  // Bytes of keys and values that stay in the L2.
   const int64_t units = int64_t(problem.heads) * problem.batches, row_tiles = (problem.queries - 1) / Shape::kRows + 1;
-  const int64_t unit_bytes = std::max<int64_t>(1, int64_t(problem.keys) * problem.depth * 4 / problem.group);
-  const int64_t section = problem.causal ? std::min(units, std::max<int64_t>(1, kCached / unit_bytes)) : 1;
   if (units * row_tiles > int64_t(1) << 30) return kTooLarge;
-  const Schedule schedule{static_cast<int>(row_tiles), static_cast<int>(units), static_cast<int>(section),
+  const Schedule schedule{static_cast<int>(row_tiles), static_cast<int>(units),
+                          problem.causal ? static_cast<int>(std::min(units, kSms / 4)) : 1,
                           static_cast<int>(units * row_tiles)};
-  // Blocks that stay save their beginnings; under a mask pieces differ in length, and the device spreads long ones better.
-  const bool stay = !problem.causal || problem.keys <= ATTENTION_GROUPS_STAY;
-  const int64_t blocks = stay ? std::min<int64_t>(kSms, schedule.pieces) : schedule.pieces;
-  const dim3 grid(static_cast<unsigned>(blocks)), block(Shape::kThreads);
+  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(kSms, schedule.pieces))), block(Shape::kThreads);
   const bool launched = launch_early<warp_specialized_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem,
                                                                         schedule, maps);
   return launched ? kSuccess : kLaunchFailed;
 }
 
+template <int kDepth, int kGroups>
+Tiling groups_tiling() {
+  return {GroupsOf<kDepth, kGroups>::kRows, GroupsOf<kDepth, kGroups>::kKeys};
+}
+
+// Whether three groups are faster than two.
+template <int kDepth>
+bool wants_three_groups(const Problem &problem) {
+  if (ATTENTION_GROUPS_ONLY) return ATTENTION_GROUPS_ONLY == 3;
+  return estimate<kDepth>(kThreeGroups, problem, groups_tiling<kDepth, 3>()) <
+         estimate<kDepth>(kTwoGroups, problem, groups_tiling<kDepth, 2>());
+}
+
 template <typename T, int kDepth>
 Error warp_specialized(const Problem &problem, cudaStream_t stream) {
-  if constexpr (!std::is_same<typename GroupsOf<kDepth, true>::Base, typename GroupsOf<kDepth, false>::Base>::value)
-    if (problem.causal) return launch_warp_specialized<T, typename GroupsOf<kDepth, true>::Base>(problem, stream);
-  return launch_warp_specialized<T, typename GroupsOf<kDepth, false>::Base>(problem, stream);
+  if constexpr (kDepth <= 128)
+    if (wants_three_groups<kDepth>(problem))
+      return launch_warp_specialized<T, typename GroupsOf<kDepth, 3>::Base>(problem, stream);
+  return launch_warp_specialized<T, typename GroupsOf<kDepth, 2>::Base>(problem, stream);
 }
 
 }  // namespace attention
