@@ -1,0 +1,79 @@
+// What a call costs by each kernel, estimated. `auto` and `warp_specialized` choose by it.
+//
+//   time = start + wave * waves of blocks + (chain * keys of a block + total * keys of a multiprocessor) / 100 (+ cut)
+//
+// A wave is a block on each multiprocessor; fewer blocks are one wave. Keys count in the whole steps that a block takes.
+// Those of a block follow each other, however empty the device is; under a mask those of the longest block count. A
+// multiprocessor has those of all its blocks; under a mask the mean counts. `cut` is what it takes to put ranges of keys
+// together.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "problem.cuh"
+#include "tiles.cuh"
+
+// Whether this GPU has the instructions of `warp_specialized`. The manifest's tuning says so.
+#if !defined(ATTENTION_AUTO_GROUPS)
+#define ATTENTION_AUTO_GROUPS false
+#endif
+
+namespace attention {
+
+enum Kernel { kTensorCore, kSmall, kDecode, kSplitK, kThreeGroups, kTwoGroups, kKernels };
+constexpr const char *kNames[kKernels] = {"tensor_core", "small", "decode", "split_k", "three groups", "two groups"};
+
+struct Cost {
+  double start = INFINITY, wave = 0, chain = 0, total = 0, cut = 0;
+};
+
+// Microseconds, for the choice and not for the figures; up to 32 features, 64, 128 and 256. In ATTENTION.md stands how
+// often the choice is best, on other shapes.
+#if ATTENTION_AUTO_GROUPS  // Fitted to 3,200 random shapes on an H100 by `make bench-choice`.
+constexpr Cost kCosts[kKernels][4] = {
+    {{1.29, 0.43, 0.95, 0.18}, {0.90, 0.75, 0.74, 0.72}, {0.10, 1.29, 1.37, 1.02}, {1.41, 1.65, 2.31, 2.03}},
+    {{0.83, 0.25, 0.28, 0.17}, {1.13, 0.35, 0.30, 0.25}, {0.64, 0.66, 0.60, 0.53}, {}},
+    {{0.94, 0.49, 0.25, 0.32, 0.65}, {0.80, 0.63, 0.33, 0.27, 1.59}, {0.75, 0.81, 0.67, 0.56, 2.03},
+     {0.94, 1.19, 1.79, 1.32, 3.24}},
+    {{3.32, 0.94, 0.19, 1.04, 0.44}, {1.89, 1.37, 1.34, 1.13, 0.07}, {3.17, 4.16, 0.00, 3.21}, {}},
+    {{}, {2.71, 1.98, 1.03, 0.71}, {0.92, 3.27, 1.12, 1.11}, {}},
+    {{}, {1.09, 2.00, 0.58, 0.64}, {2.56, 2.63, 0.39, 0.88}, {0.34, 3.90, 0.90, 0.91}},
+};
+#else  // Fitted to 5,237 random shapes on an H200 without its groups; not yet measured on an L4.
+constexpr Cost kCosts[kKernels][4] = {
+    {{1.22, 0.44, 1.20, 0.25}, {0.41, 1.43, 0.97, 0.32}, {1.28, 0.60, 1.07, 1.61}, {2.09, 2.47, 1.59, 1.29}},
+    {{0.53, 0.30, 0.37, 0.17}, {0.44, 0.74, 0.38, 0.15}, {0.31, 0.84, 0.39, 0.69}, {}},
+    {{0.59, 0.57, 0.43, 0.25, 0.01}, {0.40, 0.87, 0.40, 0.20, 0.21}, {0.01, 1.06, 0.56, 0.70, 0.01},
+     {0.26, 2.11, 0.81, 0.83, 3.47}},
+    {{1.25, 1.36, 0.36, 1.10, 1.27}, {0.86, 2.23, 0.64, 1.86, 1.02}, {1.03, 11.45, 2.29, 0.43, 1.04}, {}},
+};
+#endif
+
+// How a kernel divides a call: query rows and keys that a block takes at a time, and ranges of keys. No rows: the kernel
+// does not take the call.
+struct Tiling {
+  int rows = 0, step = 0, ranges = 1;
+};
+
+// What the five numbers of a cost are multiplied by.
+inline Cost counts(Kernel kernel, const Problem &problem, const Tiling &tiling) {
+  const bool masked = problem.causal && problem.queries > 1 && tiling.ranges == 1;
+  const double blocks = double(problem.batches) * problem.heads * ((problem.queries - 1) / tiling.rows + 1) * tiling.ranges;
+  const double waves = blocks / static_cast<double>(kSms);
+  const double chain = std::ceil(double(problem.keys) / tiling.ranges / tiling.step) * tiling.step;
+  const double mean = chain - (masked ? std::min(problem.keys, problem.queries) / 2.0 : 0.0);
+  // Of the groups one block fits a multiprocessor: without a mask it does whole pieces.
+  const double pieces = kernel >= kThreeGroups && !masked ? std::ceil(waves) : waves;
+  return {1.0, std::ceil(waves), chain / 100, pieces * mean / 100, tiling.ranges > 1 ? 1.0 : 0.0};
+}
+
+// Microseconds of a kernel that is compiled for so many features.
+template <int kDepth>
+double estimate(Kernel kernel, const Problem &problem, const Tiling &tiling) {
+  const Cost &cost = kCosts[kernel][kDepth <= 32 ? 0 : kDepth <= 64 ? 1 : kDepth <= 128 ? 2 : 3];
+  const Cost count = counts(kernel, problem, tiling);
+  return cost.start + cost.wave * count.wave + cost.chain * count.chain + cost.total * count.total + cost.cut * count.cut;
+}
+
+}  // namespace attention
