@@ -173,21 +173,28 @@ struct Consumer {
 
   SIMT_DEVICE void take(const Work &work) {
     const int tiles = key_tiles<Shape>(problem, work.first_row);
-    const int own_row = work.first_row + static_cast<int>(64 * group + 16 * warp + lane / 4);
-    // Tiles from this one on have keys that some row of the group may not see.
-    const int edge = visible_keys(problem, work.first_row + static_cast<int>(64 * group)) / kKeys;
+    const int group_row = work.first_row + static_cast<int>(64 * group);
+    const int own_row = group_row + static_cast<int>(16 * warp + lane / 4);
+    // Tiles from this one on have keys that no row of the group may see, and from that one on, some row.
+    const int hidden = (visible_keys(problem, group_row + 63) + kKeys - 1) / kKeys;
+    const int edge = visible_keys(problem, group_row) / kKeys;
     begin();
     if (tiles) {
       mbarrier_wait(places.queries_there(group), queries_parity);
       if (problem.negative) turn_signs();
       queries_parity ^= 1;
-      first_step(tiles - 1, own_row);
-      int tile = tiles - 2;
+      int tile = tiles - 1;
 #pragma unroll 1
-      for (; tile >= 0 && tile >= edge; tile--) step<true>(tile, own_row);
+      for (; tile >= hidden; tile--) pass_over(tile, tile < tiles - 1);
+      if (hidden) {
+        first_step(tile, own_row, tile < tiles - 1);
+        tile--;
 #pragma unroll 1
-      for (; tile >= 0; tile--) step<false>(tile, own_row);
-      last_values();
+        for (; tile >= 0 && tile >= edge; tile--) step<true>(tile, own_row);
+#pragma unroll 1
+        for (; tile >= 0; tile--) step<false>(tile, own_row);
+        last_values();
+      }
     }
     finish(work, own_row);
   }
@@ -250,9 +257,26 @@ struct Consumer {
     values.next();
   }
 
-  SIMT_DEVICE void first_step(int tile, int own_row) {
+  // Groups begin the products of a tile in turn, but for those of a piece's first tile.
+  SIMT_DEVICE void wait_for_turn() const { named_barrier_sync(1 + group, 2 * kWarpGroup); }
+  SIMT_DEVICE void pass_turn() const {
+    named_barrier_arrive(1 + (group + 1 == Shape::kGroups ? 0 : group + 1), 2 * kWarpGroup);
+  }
+
+  // A tile of which this group sees nothing.
+  SIMT_DEVICE void pass_over(int tile, bool in_turn) {
+    if (in_turn) wait_for_turn(), pass_turn();
     mbarrier_wait(places.keys_there(keys.stage), keys.parity);
+    release_keys(tile);
+    mbarrier_wait(places.values_there(values.stage), values.parity);
+    release_values();
+  }
+
+  SIMT_DEVICE void first_step(int tile, int own_row, bool in_turn) {
+    mbarrier_wait(places.keys_there(keys.stage), keys.parity);
+    if (in_turn) wait_for_turn();
     multiply_keys();
+    if (in_turn) pass_turn();
     wgmma_wait<0>();
     hold(logits);
     release_keys(tile);
@@ -266,11 +290,11 @@ struct Consumer {
   template <bool kEdge>
   SIMT_DEVICE void step(int tile, int own_row) {
     mbarrier_wait(places.keys_there(keys.stage), keys.parity);
-    named_barrier_sync(1 + group, 2 * kWarpGroup);
+    wait_for_turn();
     multiply_keys();
     mbarrier_wait(places.values_there(values.stage), values.parity);
     multiply_values();
-    named_barrier_arrive(1 + (group + 1 == Shape::kGroups ? 0 : group + 1), 2 * kWarpGroup);
+    pass_turn();
     wgmma_wait<1>();
     hold(logits);
     release_keys(tile);
