@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "problem.cuh"
+#include "tiles.cuh"
 
 namespace attention {
 
@@ -43,13 +44,11 @@ struct Work {
   int first_row, head, batch;
 };
 
-// Which work comes when. Without a mask head after head. With one, heads are taken by sections, a quarter as many as
-// multiprocessors: about four blocks read the same keys at a time. Of a section the tiles with most keys come first, and a
-// block takes pieces in turn from the front and from the back of a round. A section has many rounds, so that the blocks'
-// sums differ by a few percent; sections of a few rounds left some blocks with a third more.
+// Which work comes when. Without a mask head after head. With one, heads are taken by sections whose blocks read the same
+// keys at about the same time; of a section the tiles with most keys come first.
 struct Schedule {
   int row_tiles, units, section;  // Units: heads of all batches.
-  int pieces;
+  int pieces, span;               // Of all sections, and of those that are shared out together.
 
   SIMT_DEVICE Work at(const Problem &problem, int piece, int rows) const {
     const int whole = section * row_tiles, first = piece / whole * section, rest = piece % whole;
@@ -59,20 +58,40 @@ struct Schedule {
   }
 };
 
-// The pieces of work of one block, one after the other.
+// A quarter as many heads as multiprocessors, so that about four blocks read the same keys; more where that is less than
+// two rounds of pieces. All sections have the same number of heads, or the last a little less.
+inline int64_t heads_of_section(int64_t units, int64_t row_tiles) {
+  const int64_t most = std::max(kSms / 4, (2 * kSms - 1) / row_tiles + 1), sections = (units - 1) / most + 1;
+  return (units - 1) / sections + 1;
+}
+
+// The pieces of work of one block, one after the other: in turn from the front and from the back of a round. The next
+// section begins with the block behind the last that had a piece. So the blocks' sums of keys differ by a few percent; where
+// sections began in the middle of a round, some blocks had a third more.
 class Pieces {
  public:
-  SIMT_DEVICE explicit Pieces(const Schedule &schedule) : pieces_(schedule.pieces) { place(); }
-  SIMT_DEVICE bool more() const { return piece_ < pieces_; }
-  SIMT_DEVICE int piece() const { return piece_; }
-  SIMT_DEVICE void next() { begin_ += static_cast<int>(gridDim.x), back_ = !back_, place(); }
+  SIMT_DEVICE explicit Pieces(const Schedule &schedule) : schedule_(schedule) { place(); }
+  SIMT_DEVICE bool more() const { return begin_ < schedule_.pieces; }
+  SIMT_DEVICE int piece() const { return begin_ + within_; }
+  SIMT_DEVICE void next() { round_++, place(); }
 
  private:
   SIMT_DEVICE void place() {
-    piece_ = begin_ + static_cast<int>(back_ ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    const int blocks = static_cast<int>(gridDim.x);
+#pragma unroll 1
+    while (begin_ < schedule_.pieces) {
+      const int left = schedule_.pieces - begin_, count = schedule_.span < left ? schedule_.span : left;
+      const int own = static_cast<int>(blockIdx.x) - first_ + (static_cast<int>(blockIdx.x) < first_ ? blocks : 0);
+      within_ = round_ * blocks + (round_ % 2 ? blocks - 1 - own : own);
+      if (within_ < count) return;
+      first_ += count / blocks % 2 ? blocks - count % blocks : count % blocks;
+      if (first_ >= blocks) first_ -= blocks;
+      begin_ += count, round_ = 0;
+    }
   }
-  int pieces_, begin_ = 0, piece_;
-  bool back_ = false;
+  const Schedule &schedule_;
+  int begin_ = 0, within_ = 0, round_ = 0;  // The section's first piece, that of this block in it, and its round.
+  int first_ = 0;                           // The block that has the section's first piece.
 };
 
 // Where a ring of stages stands: the stage that is next, and the parity of its phase.

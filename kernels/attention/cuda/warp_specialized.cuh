@@ -502,10 +502,10 @@ Error launch_warp_specialized(const Problem &problem, cudaStream_t stream) {
 
   const int64_t units = int64_t(problem.heads) * problem.batches, row_tiles = (problem.queries - 1) / Shape::kRows + 1;
   if (units * row_tiles > int64_t(1) << 30) return kTooLarge;
-  const Schedule schedule{static_cast<int>(row_tiles), static_cast<int>(units),
-                          problem.causal ? static_cast<int>(std::min(units, kSms / 4)) : 1,
-                          static_cast<int>(units * row_tiles)};
-  const dim3 grid(static_cast<unsigned>(std::min<int64_t>(kSms, schedule.pieces))), block(Shape::kThreads);
+  const int64_t section = problem.causal ? heads_of_section(units, row_tiles) : 1, pieces = units * row_tiles;
+  const Schedule schedule{static_cast<int>(row_tiles), static_cast<int>(units), static_cast<int>(section),
+                          static_cast<int>(pieces), static_cast<int>(problem.causal ? section * row_tiles : pieces)};
+  const dim3 grid(static_cast<unsigned>(std::min(kSms, pieces))), block(Shape::kThreads);
   const bool launched = launch_early<warp_specialized_kernel<T, Shape>>(grid, block, Shape::kSharedBytes, stream, problem,
                                                                         schedule, maps);
   return launched ? kSuccess : kLaunchFailed;
