@@ -189,13 +189,10 @@ def copy(sessions: Path, into: Path) -> None:
     """Report, its figures, record and kept changes of the one session there."""
     (folder,) = (one.parent for one in sessions.glob("*/record.json"))
     into.mkdir(parents=True, exist_ok=True)
-    for found in [
-        folder / "report.md",
-        folder / "record.json",
-        *folder.glob("*.svg"),
-        *folder.glob("changes/kept.patch"),
-    ]:
+    for found in [folder / "report.md", folder / "record.json", *folder.glob("changes/kept.patch")]:
         shutil.copy(found, into / found.name)
+    if (folder / "figures").exists():
+        shutil.copytree(folder / "figures", into / "figures", dirs_exist_ok=True)
 
 
 KERNELS: Mapping[str, tuple[Any, str]] = {"hopper": (hopper, "cuda"), "cpu": (cpu, "cpu")}
