@@ -79,6 +79,8 @@ if not patch["file"]:
 path = pathlib.Path(folder) / patch["file"]
 text = path.read_text()
 for old, new in patch["texts"]:
+    if old not in text and new in text:  # An idea before this one was not kept.
+        continue
     assert text.count(old) == 1, (old, text.count(old))
     text = text.replace(old, new)
 path.write_text(text)
@@ -126,7 +128,7 @@ def session(root: Path, target: Path, words: Sequence[str], cores: str = "") -> 
         asked = [*bound, *words, "--json"]
         done = subprocess.run(asked, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, check=False)
     if done.returncode not in (0, 1):
-        raise RuntimeError(f"exit {done.returncode}: {log.read_text()[-3000:]}")
+        raise RuntimeError(f"exit {done.returncode}: {log.read_text()[-3000:]}{done.stdout[-3000:]}")
     said: dict[str, Any] = json.loads(done.stdout)
     return said, time.monotonic() - begun
 
