@@ -14,9 +14,9 @@ from pathlib import Path
 from loop.base.documents import content_hash
 from loop.machine.machine import machine
 from tests.mutants.explanations import explanations
-from tests.mutants.mutants import Sources, applications, chosen, history
+from tests.mutants.mutants import COVERED, Sources, applications, chosen, history, sources
 from tests.mutants.report import UNEXPLAINED, report, verdict
-from tests.mutants.study import Study, load, save
+from tests.mutants.study import VARIANTS, Study, load, save
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -47,13 +47,21 @@ def main() -> None:
     """Run the study; exit code 1 when a survivor is not explained."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--everything", action="store_true", help="without the thinning rule; writes nothing")
-    parser.add_argument("--only", default="", help="mutants whose identity contains this; writes nothing")
+    parser.add_argument("--only", default=[], nargs="+", help="those of these files, or whose identity begins so")
+    parser.add_argument(
+        "--write", type=Path, help="where the table goes; with --only nowhere, if this is not given"
+    )
+    parser.add_argument("--quick", action="store_true", help="without the manifest's own workloads")
     parser.add_argument("--log", type=Path, help="outcomes as JSON; those in it are not tried again")
     options = parser.parse_args()
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="loop-mutants-") as folder:
-        study = Study(Path(folder))
-        mutants = [m for m in chosen(study.sources, everything=options.everything) if options.only in m.key]
+        everything = chosen(sources(), everything=options.everything)
+        only = tuple(options.only)
+        mutants = [m for m in everything if not only or m.file in only or m.key.startswith(only)]
+        needed = {variant for mutant in mutants for variant in COVERED[mutant.file]}
+        variants = [variant for variant in VARIANTS if variant in needed]
+        study = Study(Path(folder), variants=variants, small=options.quick)
         known = {one.key: one for one in load(options.log)} if options.log else {}
         new = [mutant for mutant in mutants if mutant.key not in known]
 
@@ -68,8 +76,8 @@ def main() -> None:
     lines = heading(study.sources, len(pairs), len(new), (time.perf_counter() - begun) / 60)
     text = "\n".join([*lines, *report(pairs, places, reasons)]).rstrip() + "\n"
     sys.stdout.write(text)
-    if not options.everything and not options.only:
-        RESULTS.write_text(text)
+    if options.write or not (options.everything or options.only):
+        (options.write or RESULTS).write_text(text)
     sys.exit(any(verdict(outcome, reasons) == UNEXPLAINED.verdict for _, outcome in pairs))
 
 

@@ -127,6 +127,26 @@ HISTORY: dict[str, tuple[str, list[Change]]] = {
         "small.cuh",
         [("  wait_for_previous();\n", "")],
     ),
+    "warp_specialized does not wait for the kernel before it": (
+        "warp_specialized.cuh",
+        [("  wait_for_previous();\n", "")],
+    ),
+    "the blocks behind the first of a section are not where the last round ended": (
+        "groups.cuh",
+        [("      begin_ += count, round_ = 0;", "      begin_ += count;")],
+    ),
+    "a section's last round leaves its last piece": (
+        "groups.cuh",
+        [("if (within_ < count) return;", "if (within_ < count - 1) return;")],
+    ),
+    "a piece that sees no key turns the parity of the queries": (
+        "warp_specialized.cuh",
+        [("    begin();\n", "    begin();\n    if (!tiles) queries_parity ^= 1;\n")],
+    ),
+    "queries are given back with the first tile of keys": (
+        "warp_specialized.cuh",
+        [("    if (tile == 0) release(", "    if (tile == key_tiles<Shape>(problem, 0)) release(")],
+    ),
     "fully masked tile not guarded": (
         "warp.cuh",
         [("return top == kMasked ? 0.0f : top * scale_log2;", "return top * scale_log2;")],

@@ -107,13 +107,28 @@ def shuffles(source: Source) -> Iterator[Edit]:
         yield found.start(), found.end(), found[1]
 
 
+def calls(names: str) -> Callable[[Source], Iterator[Edit]]:
+    """A call, as a statement or part of one, is left out."""
+
+    def edits(source: Source) -> Iterator[Edit]:
+        for found in re.finditer(rf"(?<!void )\b(?:{names})\(", source.code):
+            end = closing(source.code, found.end() - 1) + 1
+            if source.code[end] in ";,":
+                yield found.start(), end, "void()"
+
+    return edits
+
+
 SHIFTED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 COUNTS = r"(?:lane|thread|copy|piece)"
 SHIFT = r"(?P<left>row|\d|\)|step|n)"
 INDEX = r"(?P<left>\b(?:lane|thread|threadIdx\.x|half))"
-AREAS = r"k(?:QueriesAt|KeysAt|Tile|Weights|Output|(?:Key|Query|Tile|Tiles|Merge|Shared)Bytes)"
+AREAS = r"k(?:QueriesAt|ValuesAt|BarriersAt|KeysAt|Tile|Weights|Output|(?:Key|Query|Tile|Tiles|Merge|Shared)Bytes)"
 BEGINNINGS = r"(?:problem\.diagonal|first_key|first_row|first|mine|feature|warp_row)"
-SCALES = r"(?:shrink(?:\[r\])?|factor|inverse|(?:problem\.)?scale_log2)"
+SCALES = r"(?:shrink(?:\[(?:r|half|i / 2)\])?|factor|inverse|(?:problem\.)?scale_log2)"
+MEETINGS = (
+    r"mbarrier_wait|mbarrier_init|mbarrier_arrive|named_barrier_sync|named_barrier_arrive|wait_for_turn|pass_turn"
+)
 ARGUMENT = r"(?<=[(\s]){}(?=[,)])"
 STRIDES = (
     (r"\bstrides\.head\b", "strides.batch"),
@@ -146,6 +161,52 @@ OPERANDS = (
     (r"\bldmatrix_x4(?=\()", "ldmatrix_x4_transposed"),
 )
 
+USED = (
+    (r"\bkeys_used(?=\()", "values_used"),
+    (r"\bvalues_used(?=\()", "keys_used"),
+    (r"\bqueries_used(?=\()", "queries_there"),
+    (r"\bkeys_there(?=\()", "values_there"),
+    (r"\bvalues_there(?=\()", "keys_there"),
+    (r"\bqueries_there(?=\()", "queries_used"),
+    (r"\bplaces\.keys(?=\()", "places.values"),
+    (r"\bplaces\.values(?=\()", "places.keys"),
+    (r"(?<!prefetch_tensor_map\()\bmaps\.k\b", "maps.v"),
+    (r"(?<!prefetch_tensor_map\()\bmaps\.v\b", "maps.k"),
+    (r"(?<!prefetch_tensor_map\()\bmaps\.q\b", "maps.k"),
+)
+"""Barriers and places of a ring, one taken for another."""
+COUNTED = (
+    (r"(?<=, )4(?: \* Shape::kGroups)?(?=\);)", "1"),
+    (r"\b2 \* kWarpGroup\b", "kWarpGroup"),
+    (r"(?<=expect\(there, Shape::)kQueryBytes", "kQueryBox"),
+    (r"(?<=expect\(there, Shape::)kTileBytes", "kKeyBox"),
+    (r"(?<=\()1 \+ group\b", "1"),
+    (r"(?<=\()1 \+ Shape::kGroups \+ group\b", "1 + group"),
+)
+"""How many arrive, and where."""
+PHASES = (
+    (r"\bparity \^ 1", "parity"),
+    (r"\bqueries_parity \^ 1", "queries_parity"),
+    (r"(?<=, )((?:keys\.|values\.|queries_)parity)(?=\);)", r"\1 ^ 1"),
+    (r"\b(?:queries_)?parity \^= 1", ""),
+    (r"\b(?:keys|values)\.next\(\)", ""),
+    (r"\bstage = 0(?=, parity)", "stage = 1"),
+)
+"""Which phase of which stage."""
+BOXES = (
+    (r" \+ \(?box \* Shape::k(?:Query|Key)Box\b(?= \+)", " + (0"),
+    (r" \+ box \* Shape::k(?:Query|Key)Box\b(?=,)", ""),
+    (r"\b64 \* box\b", "0"),
+    (r"(?<=Box \+ )within\b", "0"),
+    (r" \+ group \* Shape::kQueryBytes\b", ""),
+    (r" \+ stage \* Shape::kTileBytes\b", ""),
+    (r" \+ \(step \* 16 \* Shape::kLine >> 4\)", ""),
+    (r"\bkLines\b(?=,)", "kOperandLayout<16, 4 * Shape::kLine>"),
+    (r"\bkColumns\b(?=,)", "kOperandLayout<8 * Shape::kLine, 8 * Shape::kLine>"),
+    (r"\bstep > 0(?=\))", "true"),
+)
+"""Where an operand or a box begins."""
+
 OPERATORS = (
     Operator("barrier dropped", matches(r"\b__syncthreads\(\)", "")),
     Operator("wait dropped", matches(r"\bcp_async_wait<\d>\(\)", "")),
@@ -174,4 +235,16 @@ OPERATORS = (
     Operator("check dropped", matches(r"(?<=[a-z])<(?:true|kEdge)>(?=\()", "<false>")),
     Operator("offset dropped", matches(rf" [+-] {BEGINNINGS}\b(?!\.)", "")),
     Operator("shuffle dropped", shuffles),
+    Operator("mbarrier or turn dropped", calls(MEETINGS)),
+    Operator("release dropped", calls("release|release_keys|release_values")),
+    Operator("fence dropped", matches(r"\b(?:fence_async_proxy|wgmma_fence)\(\)", "")),
+    Operator("product's wait dropped", matches(r"\bwgmma_wait<\d>\(\)", "")),
+    Operator("product's wait loosened", matches(r"(?<=\bwgmma_wait)<(\d)>", lambda m: f"<{int(m[1]) + 1}>")),
+    Operator("product's commit dropped", matches(r"\bwgmma_commit\(\)", "")),
+    Operator("hold dropped", calls("hold")),
+    Operator("registers not moved", matches(r"\bregisters_(?:down|up)<[\w:]+>\(\)", "")),
+    Operator("arrivals altered", swaps(*COUNTED)),
+    Operator("phase altered", swaps(*PHASES)),
+    Operator("ring mistaken", swaps(*USED)),
+    Operator("box mistaken", swaps(*BOXES)),
 )  # fmt: skip

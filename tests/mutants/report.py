@@ -94,7 +94,10 @@ def _kinds(pairs: Pairs) -> Iterator[str]:
 
 
 def _let_through(pairs: Pairs) -> Iterator[str]:
-    killed = [(mutant, outcome) for mutant, outcome in pairs if outcome.killed]
+    killed = [pair for pair in pairs if pair[1].killed and pair[1].manifest is not None]
+    if not killed:
+        yield "They were not run."
+        return
     missed = [(mutant, outcome) for mutant, outcome in killed if not outcome.manifest]
     yield f"The sets `{'`, `'.join(SETS)}` of target.yaml, as a session checks variants on them: they find"
     yield f"{len(killed) - len(missed)} of the {len(killed)} mutants that are killed here. These they do not:"

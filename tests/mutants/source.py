@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-HOST = ("check_partials", "stand_in", "attention_split_k", "attention_split_partial", "attention_split_reduce")
-"""Functions that check and describe arguments, beside the entries that are named in `attention_<variant>`."""
+HOST = (
+    "check_partials",
+    "stand_in",
+    "attention_split_k",
+    "attention_split_partial",
+    "attention_split_reduce",
+    "has_map_strides",
+    "is_mappable",
+    "wants_three_groups",
+)
+"""Functions that check and describe arguments or choose a kernel, beside the entries: `attention_<variant>`."""
 BLANK = re.compile(
     r"^#(?:if defined\(ATTENTION_PARTS\)|else)[\s\S]*?^#endif"  # What looks inside a kernel is no part of it.
     r"|\bATTENTION_SEEN\([^;]*;"

@@ -18,10 +18,15 @@ from tests.conftest import ROOT
 from tests.mutants.mutants import COVERED, CUDA, KERNELS, Mutant, Sources, sources
 from tests.mutants.truth import prepare
 
-VARIANTS = ("fa1", "tensor_core", "tensor_core@sm_90", "small", "split_k", "decode")
+VARIANTS = ("fa1", "tensor_core", "tensor_core@sm_90", "small", "split_k", "decode", "warp_specialized@sm_90")
 """Each as the manifest emulates it; `@sm_90`: with the tiles of that device, and those for large grids always."""
-MORE_FLAGS = {"fa1": ["-O1"]}
-"""It is quickly compiled and slow to run; the others are the other way round."""
+FEW_SMS = 5
+MORE_FLAGS = {
+    "fa1": ["-O1"],
+    "warp_specialized@sm_90": ["-UATTENTION_WIDE_SMS", f"-DATTENTION_WIDE_SMS={FEW_SMS}"],
+}
+"""fa1 is quickly compiled and slow to run; the others are the other way round. FEW_SMS multiprocessors share
+out the pieces of a small call in several rounds."""
 BOUNDS = ("-fsanitize=bounds-strict", "-fsanitize-undefined-trap-on-error")
 """An index outside an array of a lane's own, in registers on a GPU, ends in SIGILL."""
 LARGE = re.compile(r"(-DATTENTION_WIDE_\d+_BLOCKS)=\d+")
@@ -43,8 +48,8 @@ class Outcome:
     variant: str = ""
     workload: str = ""
     detail: str = ""
-    manifest: bool = False
-    """Whether the manifest's own workloads show it too, in that variant."""
+    manifest: bool | None = None
+    """Whether the manifest's own workloads show it too, in that variant; None where they were not run."""
 
     @property
     def killed(self) -> bool:
@@ -64,7 +69,8 @@ class Study:
         self.sources: Sources = sources(folder / "base")
         self._prefix = folder / "prefix.h"
         self._prefix.write_text('#include <algorithm>\n#include <cmath>\n#include "loop_device.cuh"\n')
-        self._compile([*emulation_flags(), "-x", "c++-header"], self._prefix, self._prefix.with_suffix(".h.gch"))
+        header = self._prefix.with_suffix(".h.gch")
+        self._compile([*emulation_flags(), "-c", "-x", "c++-header"], self._prefix, header)
         prepare(folder / "truth", variants, with_manifest=not small)
         unchanged = Mutant("none", "none", self.sources["problem.cuh"], ())
         for variant in variants[:1] if small else variants:

@@ -115,6 +115,20 @@ SPECIAL = {
         Workload(2, 1184, 136),  # 36 ranges: as many as a warp of the reduction can take.
         causal(290, 288, 136, right=True),  # Rows that see no key; ranges of which some rows see nothing.
     ),
+    # Two groups above 128 features, or where three waste rows; several pieces, rounds and sections for each block.
+    "warp_specialized": (
+        causal(200, 130, 64, right=True, heads=2, batches=2),  # Groups and pieces that see no key.
+        causal(320, 384, 64, right=True, heads=3, batches=2, layout="mixed"),
+        causal(250, 459, 128, heads=6, group=3, layout="mixed", dtype="bfloat16"),
+        causal(130, 194, 128, right=True, heads=5, scale=-0.4),
+        causal(448, 380, 64, right=True, heads=4, layout="strided"),
+        causal(192, 192, 128, heads=7, values="falling"),
+        Workload(300, 200, 64, batches=2, heads=3, scale=-0.3, layout="mixed"),
+        Workload(130, 300, 128, heads=4, batches=2, values="rising"),
+        causal(130, 200, 192, right=True, heads=4),
+        causal(200, 130, 256, heads=3, batches=2, layout="mixed"),
+        *(Workload(16, 250, 32, scale=4.0, values=f"{half} rows of long tiles") for half in ("upper", "lower")),
+    ),
     "split_k": (
         causal(20, 1300, 64, right=True, heads=2, layout="mixed"),
         causal(65, 700, 32, heads=3, batches=2, layout="mixed"),
@@ -132,13 +146,16 @@ SPECIAL = {
 }
 
 
-WIDEST = {"fa1": 1024, "tensor_core": 256, "decode": 256, "small": 128, "split_k": 128}
+WIDEST = {"fa1": 1024, "tensor_core": 256, "decode": 256, "warp_specialized": 256, "small": 128, "split_k": 128}
+ALIGNED = ("decode", "warp_specialized")
+"""Variants whose rows begin at multiples of 16 bytes, however few features they have."""
 
 
 def takes(variant: str, one: Workload) -> bool:
-    """Whether a variant is for so many features."""
-    whole = variant == "fa1" or one.depth % 8 == 0 or (variant != "decode" and one.depth <= 16)
-    return whole and one.depth <= WIDEST[variant]
+    """Whether a variant is for so many features, and such strides."""
+    whole = variant == "fa1" or one.depth % 8 == 0 or (variant not in ALIGNED and one.depth <= 16)
+    mapped = variant != "warp_specialized" or one.layout != "shared"  # A tensor map has no stride of 0.
+    return whole and mapped and one.depth <= WIDEST[variant]
 
 
 def workloads(variant: str) -> tuple[Workload, ...]:
@@ -170,9 +187,9 @@ def _slope(q: Array, k: Array, v: Array, each: float) -> tuple[Array, Array, Arr
     return q, steps[:, None] / math.sqrt(k.shape[-1]) + k / 8, v
 
 
-def _half(q: Array, k: Array, v: Array, half: int) -> tuple[Array, Array, Array]:
+def _half(q: Array, k: Array, v: Array, half: int, each: float = -0.1) -> tuple[Array, Array, Array]:
     """Eight rows of every sixteen have logits that fall gently before a large scale; those of the others are 0."""
-    q, k, v = _slope(q, k, v, -0.1 / math.sqrt(q.shape[-1]))
+    q, k, v = _slope(q, k, v, each / math.sqrt(q.shape[-1]))
     return q * (numpy.arange(q.shape[-2]) // 8 % 2 == half)[:, None], k, v
 
 
@@ -193,6 +210,8 @@ MAKERS: dict[str, Callable[[Array, Array, Array], tuple[Array, Array, Array]]] =
     "rising": lambda q, k, v: _slope(q, k, v, 0.3),
     "upper rows": lambda q, k, v: _half(q, k, v, 0),
     "lower rows": lambda q, k, v: _half(q, k, v, 1),
+    "upper rows of long tiles": lambda q, k, v: _half(q, k, v, 0, -0.05),
+    "lower rows of long tiles": lambda q, k, v: _half(q, k, v, 1, -0.05),
     "falling": lambda q, k, v: _slope(q, k, v, -0.3),
     "low": _low,
     "huge": lambda q, k, v: (q, k, 1e4 * v),
