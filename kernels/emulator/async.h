@@ -147,6 +147,7 @@ struct Sums {
   std::vector<float> values;  // 16 rows of 2 `count` columns.
   uint32_t group;             // The last that writes them.
   unsigned site;
+  uint32_t held = 0;          // Lanes that took theirs since that group ended, a bit each.
 
   // What a register of a lane stands for.
   float &of(unsigned lane, unsigned index) {

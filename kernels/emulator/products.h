@@ -37,7 +37,8 @@ inline bool Block::execute_group(int warp) {
 inline void Block::fence_products(Lane *const *lanes) { products_[lanes[0]->thread / kLanes].fenced = true; }
 inline void Block::commit_products(Lane *const *lanes) { products_[lanes[0]->thread / kLanes].committed++; }
 
-// Sums of groups that have ended are there.
+// Sums of groups that have ended are there; a lane has them once it holds them. Without that a compiler may use registers
+// as they were before the wait.
 inline void Block::wait_products(Lane *const *lanes) {
   const unsigned warp = lanes[0]->thread / kLanes;
   WarpProducts &own = products_[warp];
@@ -50,13 +51,10 @@ inline void Block::wait_products(Lane *const *lanes) {
     if (sums.group > own.ended) continue;
     for (int lane = 0; lane < kLanes; lane++)
       for (unsigned n = 0; n < sums.count; n++) {
-        float &place = sums.registers[lane][n];
-        if (as_bits(place) != kUnfinished)
+        if (!(sums.held >> lane & 1) && as_bits(sums.registers[lane][n]) != kUnfinished)
           return fault_in(*lanes[lane], format("register %u of the sums that products begun at %s write was changed before "
                                                "they had ended", n, sites_.text(sums.site).c_str()));
-        place = sums.of(static_cast<unsigned>(lane), n);
       }
-    own.flying.erase(own.flying.begin() + static_cast<std::ptrdiff_t>(i));
   }
   for (size_t i = own.operands.size(); i-- > 0;) {
     const Operand &operand = own.operands[i];
@@ -69,12 +67,21 @@ inline void Block::wait_products(Lane *const *lanes) {
   }
 }
 
-// A thread uses registers that products may still write.
+// A thread uses registers that products wrote, and may still write.
 inline void Block::use_sums(Lane &lane, const float *registers, Where where) {
-  for (const Sums &sums : products_[lane.thread / kLanes].flying)
-    if (sums.registers[lane.thread % kLanes] == registers)
+  WarpProducts &own = products_[lane.thread / kLanes];
+  const unsigned index = lane.thread % kLanes;
+  for (size_t i = 0; i < own.flying.size(); i++) {
+    Sums &sums = own.flying[i];
+    if (sums.registers[index] != registers) continue;
+    if (sums.group > own.ended)
       fail(lane, where, format("uses sums of the product that was begun at %s: wgmma_wait for its group is missing",
                                sites_.text(sums.site).c_str()));
+    for (unsigned n = 0; n < sums.count && !(sums.held >> index & 1); n++) sums.registers[index][n] = sums.of(index, n);
+    sums.held |= 1u << index;
+    if (sums.held == 0xffffffffu) own.flying.erase(own.flying.begin() + static_cast<std::ptrdiff_t>(i));
+    return;
+  }
 }
 
 // Whether the four warps from `first_warp` on may read a piece as an operand.
@@ -194,6 +201,9 @@ inline void Block::multiply(Lane *const *lanes, bool half, bool from_registers) 
         }
       }
     }
+    if (sums->group && sums->group <= products.ended)
+      return fault_in(*own[0], format("adds to sums of the product that was begun at %s; nobody held them after the wait for "
+                                      "its group (hold in loop_hopper.cuh)", sites_.text(sums->site).c_str()));
     if (sums->count != count) return fault_in(*own[0], "adds to sums of a product of another shape that is in flight");
     sums->group = products.committed + 1, sums->site = sites_.number(own[0]->where);
     if (from_registers) {

@@ -50,6 +50,7 @@ FAULTS: dict[str, tuple[int, str]] = {
     "a copy to an odd place": (20, "no multiple of 128"),
     "an mbarrier that is none": (21, "is no mbarrier: nobody has made one there"),
     "a descriptor that reaches too far": (22, "reaches byte|nobody has written"),
+    "sums that are not held": (24, "adds to sums of the product .* nobody held them after the wait"),
     "a thread that reads too early": (
         23,
         "reads byte .* (still on its way|has not been waited for|nobody has written)",

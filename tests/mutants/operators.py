@@ -188,7 +188,8 @@ PHASES = (
     (r"\bparity \^ 1", "parity"),
     (r"\bqueries_parity \^ 1", "queries_parity"),
     (r"(?<=, )((?:keys\.|values\.|queries_)parity)(?=\);)", r"\1 ^ 1"),
-    (r"\b(?:queries_)?parity \^= 1", ""),
+    (r"\bqueries_parity \^= 1", ""),
+    (r", parity \^= 1\b", ""),
     (r"\b(?:keys|values)\.next\(\)", ""),
     (r"\bstage = 0(?=, parity)", "stage = 1"),
 )
