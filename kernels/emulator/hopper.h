@@ -9,6 +9,7 @@ namespace simt {
 inline bool encode_tensor_map(TensorMap &map, const void *data, bool, const int64_t (&sizes)[4], const int64_t (&strides)[3],
                               int box_rows) {
   std::string wrong;
+  if (!data) wrong = "a tensor map of no data";
   if (reinterpret_cast<uintptr_t>(data) % 16) wrong = "a tensor map of data at no multiple of 16 bytes";
   for (int64_t size : sizes)
     if (size < 1 || size > int64_t(1) << 32) wrong = emulator::format("a tensor map of size %lld", static_cast<long long>(size));

@@ -50,7 +50,7 @@ def kernels(request: pytest.FixtureRequest, build_cache: Path) -> Groups:
 
 
 @pytest.mark.parametrize(("causal", "alignment"), [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)])
-@pytest.mark.parametrize(("queries", "keys"), [(400, 300), (250, 459), (192, 128), (65, 1)])
+@pytest.mark.parametrize(("queries", "keys"), [(400, 300), (400, 130), (250, 459), (192, 128), (65, 1)])
 def test_blocks_take_several_pieces(
     kernels: Groups, queries: int, keys: int, causal: float, alignment: float
 ) -> None:

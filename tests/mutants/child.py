@@ -44,7 +44,8 @@ class Memory:
         begin = -self.all.ctypes.data // 2 % MARGIN + MARGIN + (one.layout == "odd")
         self.view = numpy.lib.stride_tricks.as_strided(self.all[begin:], shape, tuple(2 * step for step in steps))
         self.view[...] = POISON if bits is None else bits
-        self.described = describe(self.all.ctypes.data + 2 * begin, one.dtype, shape, steps)
+        address = self.all.ctypes.data + 2 * begin if extent else 0  # As PyTorch has it.
+        self.described = describe(address, one.dtype, shape, steps)
 
     def untouched_outside(self) -> bool:
         """Whether nothing but elements was written; forgets the elements."""

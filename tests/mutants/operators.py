@@ -162,12 +162,12 @@ OPERANDS = (
 )
 
 USED = (
-    (r"\bkeys_used(?=\()", "values_used"),
-    (r"\bvalues_used(?=\()", "keys_used"),
-    (r"\bqueries_used(?=\()", "queries_there"),
-    (r"\bkeys_there(?=\()", "values_there"),
-    (r"\bvalues_there(?=\()", "keys_there"),
-    (r"\bqueries_there(?=\()", "queries_used"),
+    (r"(?<!SharedAddress )\bkeys_used(?=\()", "values_used"),
+    (r"(?<!SharedAddress )\bvalues_used(?=\()", "keys_used"),
+    (r"(?<!SharedAddress )\bqueries_used(?=\()", "queries_there"),
+    (r"(?<!SharedAddress )\bkeys_there(?=\()", "values_there"),
+    (r"(?<!SharedAddress )\bvalues_there(?=\()", "keys_there"),
+    (r"(?<!SharedAddress )\bqueries_there(?=\()", "queries_used"),
     (r"\bplaces\.keys(?=\()", "places.values"),
     (r"\bplaces\.values(?=\()", "places.keys"),
     (r"(?<!prefetch_tensor_map\()\bmaps\.k\b", "maps.v"),
