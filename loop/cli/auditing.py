@@ -5,50 +5,50 @@ Each goes through our verification, and through the format's own evaluator. Wher
 of ours applies the rule that the format states; the audit says which of the two it was.
 """
 
+import json
 import re
+import shutil
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from loop.base.documents import content_hash, did_you_mean, to_json
-from loop.base.errors import ExitCode, UsageError
+from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import tasks_folder
-from loop.base.processes import finish
+from loop.base.processes import finish, python_path, run
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_first
 from loop.cli.judging import TaskRequest
-from loop.cli.stating import MOST_CASES, Stated
-from loop.formats import erring, flashinfer, table
+from loop.formats import erring, flashinfer, gpumode, kernelbench, table
 from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.gpumode_target import TESTS
+from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
 from loop.formats.theirs import NO_GPU, Verdict, few
 from loop.formats.translated import as_target
 from loop.library import trust
 from loop.machine.gpus import gpus
+from loop.machine.machine import available_memory
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.model.output import Ours, ours_on
-from loop.model.target import Target
+from loop.model.target import PythonVariant, Target
 from loop.model.workloads import entry_of, expand, spelled
 from loop.proving.negative_controls import EXACT, WAY, Control, of_structure, ways
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
 from loop.timing.theirs import verdict_of
+from loop.workers.judge_process import UNTIMED
+from loop.workers.program import within
+from loop.workers.workload_call import generator_parameters
 
 Kind = Literal["honest", "idle", "mistake"]
-
-
-@dataclass(frozen=True)
-class AuditRequest(TaskRequest):
-    """A trial of the task's evaluator."""
-
-    controls: Sequence[str] = ()
-    """Names of the controls that are tried; all where none is named."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Audited(Printed):
     """What each part of the audit took."""
 
 
-def audit(request: AuditRequest, screen: Screen) -> int:
+def audit(request: TaskRequest, screen: Screen) -> int:
     """Print which controls each side lets pass, and what is odd about the task itself."""
     task = table.load(request.path.absolute(), request.form)
     if task.format not in erring.ANSWERS:
@@ -119,8 +119,14 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     if not looked["inputs"] or not looked["outputs"]:
         raise UsageError(f"{request.path}: no floating-point inputs and outputs: loop has no controls for it")
     controls = named(list(chosen_controls(looked["inputs"], looked["outputs"][0], device)), request.controls)
-    tried = _tried(request, task, setting, controls)
-    rows, why = _judged(request, tried, terms, took, screen)
+    files = _written(request, task, setting.target, controls)
+    folder, names = as_target(request.path, [str(file) for file in files], request.form)
+    own = read_setting(folder)
+    if _of_task(own) != _of_task(setting):  # Beside what was allowed it may have only answers that were made here.
+        raise trust.refusal(own.project)
+    trust.grant(own.project, trust.definition_hash(own.project))
+    answers = dict(zip(names, zip(controls, files, strict=True), strict=True))
+    rows, why = _judged(request, task, own, answers, terms, took, screen)
     # FlashInfer's evaluator is slow: it is asked about some of the cases alone.
     is_cut = task.format == flashinfer.TRACE and len(task.cases) > MOST_CASES
     cut = f", on {MOST_CASES} of {len(task.cases)} workloads" if is_cut else ""
@@ -146,58 +152,48 @@ def audit(request: AuditRequest, screen: Screen) -> int:
     return ExitCode.OK
 
 
-@dataclass(frozen=True)
-class Tried:
-    """Wrong answers to a task, and the target that has them."""
-
-    task: ForeignTask
-    setting: Setting
-    controls: Sequence[Control]
-    files: Sequence[Path]
-    names: Sequence[str]
-    """What the target calls them."""
-
-
-def _tried(request: AuditRequest, task: ForeignTask, allowed: Setting, controls: Sequence[Control]) -> Tried:
-    """Write the answers. Raises where their target says more than what was allowed."""
-    files = _written(request, task, allowed.target, controls)
-    folder, names = as_target(request.path, [str(file) for file in files], request.form)
-    own = read_setting(folder)
-    if _of_task(own) != _of_task(allowed):  # Beside what was allowed it may have only answers that were made here.
-        raise trust.refusal(own.project)
-    trust.grant(own.project, trust.definition_hash(own.project))
-    return Tried(task, own, controls, files, names)
-
-
 def _judged(
-    request: AuditRequest, tried: Tried, terms: tuple[Device, int, float], took: "Took", screen: Screen
+    request: TaskRequest,
+    task: ForeignTask,
+    setting: Setting,
+    answers: Mapping[str, tuple[Control, Path]],
+    terms: tuple[Device, int, float],
+    took: "Took",
+    screen: Screen,
 ) -> tuple[tuple[Row, ...], str]:
-    """What both say of each answer; and why their evaluator says nothing, empty where it does."""
-    task, names = tried.task, tried.names
+    """What both say of each answer, by its name in the target; and why their evaluator says nothing."""
     with took.by("our verification"):
-        own = _ours(request, tried.setting, "verify", names)
-    themes = {name: control.theme for control, name in zip(tried.controls, names, strict=True)}
-    if left := [name for name in names if themes[name] == "cheat" and own[name].passes]:
+        own = _ours(request, setting, "verify", [*answers])
+    themes = {name: control.theme for name, (control, _) in answers.items()}
+    if left := [name for name in answers if themes[name] == "cheat" and own[name].passes]:
         # Remembered answers are wrong only where calls are timed: their inputs change in between.
         with took.by("our timed calls of what verification lets pass"):
-            own |= _ours(request, tried.setting, "measure", left)
+            own |= _ours(request, setting, "measure", left)
     with took.by("its own evaluator"):
-        others, why = _theirs(request, task, dict(zip(names, tried.files, strict=True)), screen)
+        others, why = _theirs(request, task, {name: path for name, (_, path) in answers.items()}, screen)
     # Beside their verdict, the stated rule is asked only whether a mistake that we let pass makes a difference.
-    asked = [name for name in names if why or (themes[name] != "honest" and own[name].passes)]
+    asked = [name for name in answers if why or (themes[name] != "honest" and own[name].passes)]
     with took.by("the rule that its format states"):
-        stated = Stated(task, tried.setting, *terms).verdicts(asked) if asked else {}
-    rows = (
-        _row(
-            task,
-            control,
-            path,
-            own[name],
-            (others or stated)[name],
-            name in stated and stated[name].result is True,
+        stated = Stated(task, setting, *terms).verdicts(asked) if asked else {}
+    rows = []
+    for name, (control, path) in answers.items():
+        ours, other = own[name], (others or stated)[name]
+        kind: Kind = "honest" if control.theme == "honest" else "mistake"
+        if kind == "mistake" and ours.verdict == "right" and name in stated and stated[name].result is True:
+            kind = "idle"  # No output and no input differed from the reference's.
+        row = Row(
+            control=control.name,
+            make=control.make,
+            file=str(path),
+            kind=kind,
+            ours=ours.verdict,
+            theirs=other.status,
+            why=other.why,
+            ours_why=ours.why,
+            ours_cause=ours.cause,
+            causes=causes(task, ours, other),
         )
-        for control, name, path in zip(tried.controls, names, tried.files, strict=True)
-    )
+        rows.append(row)
     return tuple(rows), why
 
 
@@ -226,25 +222,6 @@ def _of_task(setting: Setting) -> tuple[str, str]:
     return first, setting.target.model_dump_json(exclude={"variants"})
 
 
-def _row(task: ForeignTask, control: Control, path: Path, own: Ours, other: Verdict, same: bool) -> Row:
-    """What both say of a control; `same`: no output and no input differed from the reference's."""
-    kind: Kind = "honest" if control.theme == "honest" else "mistake"
-    if kind == "mistake" and same and own.verdict == "right":
-        kind = "idle"
-    return Row(
-        control=control.name,
-        make=control.make,
-        file=str(path),
-        kind=kind,
-        ours=own.verdict,
-        theirs=other.status,
-        why=other.why,
-        ours_why=own.why,
-        ours_cause=own.cause,
-        causes=causes(task, own, other),
-    )
-
-
 def named(chosen: Sequence[Control], names: Sequence[str]) -> list[Control]:
     """Controls of those short names that fit, and the honest ones. Raises UsageError for a name that is none."""
     makes = [control.make for control in chosen]
@@ -268,7 +245,7 @@ def chosen_controls(
             yield control
 
 
-def _written(request: AuditRequest, task: ForeignTask, target: Target, chosen: Sequence[Control]) -> list[Path]:
+def _written(request: TaskRequest, task: ForeignTask, target: Target, chosen: Sequence[Control]) -> list[Path]:
     """An answer's file for each control; the same task has them at the same place."""
     folder = tasks_folder() / f"audit-{content_hash(f'{task.path} {request.form}')[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -280,7 +257,7 @@ def _written(request: AuditRequest, task: ForeignTask, target: Target, chosen: S
     return files
 
 
-def _ours(request: AuditRequest, erring_ones: Setting, what: str, names: Sequence[str]) -> dict[str, Ours]:
+def _ours(request: TaskRequest, erring_ones: Setting, what: str, names: Sequence[str]) -> dict[str, Ours]:
     """Our verdict on controls by the names of their answers, when they are verified or measured."""
     folder, target = erring_ones.project.target, erring_ones.target
     sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
@@ -294,7 +271,7 @@ def _ours(request: AuditRequest, erring_ones: Setting, what: str, names: Sequenc
 
 
 def _theirs(
-    request: AuditRequest, task: ForeignTask, files: Mapping[str, Path], screen: Screen
+    request: TaskRequest, task: ForeignTask, files: Mapping[str, Path], screen: Screen
 ) -> tuple[dict[str, Verdict], str]:
     """Verdicts of their evaluator by the names of answers, the honest one first; none, and why, without any."""
     evaluator = EVALUATORS[task.format]
@@ -346,3 +323,88 @@ def _passing(name: str, wrong: Sequence[Row]) -> str:
     listed = f": {', '.join(passed)}" if passed else ""
     left = f"; {len(wrong) - judged} not judged" if judged < len(wrong) else ""
     return f"{name}: lets {len(passed)} of {judged} mistakes pass{left}{listed}"
+
+
+TRIALS = {kernelbench.NAME: 5, gpumode.NAME: 1, flashinfer.TRACE: 3, flashinfer.SOL: 10}
+"""Sets of inputs for each case that the format states."""
+MOST_CASES = 8
+"""Cases on which controls are tried: by us, by the stated rule and, in FlashInfer Trace, by the evaluator."""
+
+
+class Stated:
+    """The program that looks at the task, and applies the rule that the format states."""
+
+    def __init__(self, task: ForeignTask, setting: Setting, device: Device, threads: int, limit_s: float) -> None:
+        """`limit_s`: for each answer."""
+        self.task, self.target, self.project = task, setting.target, setting.project
+        self.device, self.threads, self.limit_s = device, threads, limit_s
+
+    def look(self) -> dict[str, Any]:
+        """Shapes of inputs and outputs, and what is odd about the task itself."""
+        return self._run({})
+
+    def verdicts(self, names: Sequence[str]) -> dict[str, Verdict]:
+        """By the names of answers: right or wrong by the stated rule; the result is whether nothing differed."""
+        functions = {}
+        for name in names:
+            variant = self.target.variants[name]
+            if isinstance(variant, PythonVariant):
+                functions[name] = f"{variant.module}:{variant.function}"
+        return {
+            name: Verdict(status=answer["status"], why=answer["why"], result=answer.get("same", False))
+            for name, answer in self._run(functions)["verdicts"].items()
+        }
+
+    def _run(self, answers: Mapping[str, str]) -> dict[str, Any]:
+        """What the program says. Raises WorkFailed where it gives nothing."""
+        scratch = Path(tempfile.mkdtemp(prefix="loop-audit-"))
+        try:
+            terms, result = scratch / "terms.json", scratch / "result.json"
+            terms.write_text(json.dumps(self._terms(answers)))
+            command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
+            path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED, **within(self.device)}
+            limit = self.limit_s * max(len(answers), 1)
+            done = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
+            if not result.is_file():
+                last = (done.errors.strip().splitlines() or [done.how])[-1]
+                raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last}")
+            return json.loads(result.read_text())  # type: ignore[no-any-return]
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _terms(self, answers: Mapping[str, str]) -> dict[str, Any]:
+        target, judging = self.target, self.task.judging
+        generator, modules, checker = target.generator, target.modules, target.checker
+        assert generator is not None
+        return {
+            "folder": str(self.project.target),
+            "device": self.device,
+            "threads": self.threads,
+            "generator": generator.python,
+            "passes": generator.passes,
+            "reference": target.reference.python,
+            "is_class": modules is not None,
+            "arguments": modules.arguments.python if modules and modules.arguments else None,
+            "checker": checker.python if checker else None,
+            "given": checker.given if checker else (),
+            "cases": self._cases(),
+            "trials": TRIALS[self.task.format],
+            **{name: getattr(judging, name) for name in ("atol", "rtol", "cap", "either")},
+            "matched": judging.matched_ratio,
+            "strict": self.task.format == flashinfer.SOL,
+            "finite": self.task.format in (flashinfer.SOL, flashinfer.TRACE),
+            "nan": self.task.format == gpumode.NAME,
+            "limit_s": self.limit_s,
+            "answers": dict(answers),
+        }
+
+    def _cases(self) -> list[dict[str, Any]]:
+        """Cases that run here, with what the generator is given; GPU MODE's have seeds of their own."""
+        if self.task.format == gpumode.NAME:
+            here = Here(tuple(gpu.name for gpu in gpus().usable), available_memory(), installed)
+            able = runs(self.task, hindrances(self.task, here))
+            cases = [case for case in few(able, MOST_CASES) if "check" in case.use]
+            return [{"name": case.name, "given": case.arguments} for case in cases]
+        target = self.target
+        workloads = expand(target, target.workloads, target.dtypes[self.device])
+        return [{"name": load.name, "given": generator_parameters(load)} for load in few(workloads, MOST_CASES)]

@@ -14,7 +14,6 @@ from loop.formats.theirs import LIMIT_S
 from loop.formats.translated import as_target
 from loop.model.base import Printed
 from loop.model.output import MeasureOutput, outputs_of
-from loop.model.record import Finished
 from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, reasons, two, verdict_of
 
 
@@ -33,6 +32,12 @@ class TaskRequest:
     threads: int | None = None
     seed: int = 0
     json: bool = False
+    answers: Sequence[str] = ()
+    """Files of answers that are judged."""
+    measure: bool = False
+    """Whether ours measures their speed, too."""
+    controls: Sequence[str] = ()
+    """Names of the controls that an audit tries; all where none is named."""
 
     @property
     def terms(self) -> EvaluatorTerms:
@@ -44,22 +49,17 @@ class TaskRequest:
         )
 
 
-@dataclass(frozen=True)
-class JudgeRequest(TaskRequest):
-    """Answers that are judged."""
-
-    answers: Sequence[str] = ()
-    measure: bool = False
-    """Whether ours measures the speed, too."""
-
-
-def judge(request: JudgeRequest, screen: Screen) -> int:
+def judge(request: TaskRequest, screen: Screen) -> int:
     """Print both verdicts on each answer; the exit code is that of ours."""
     if not request.answers:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load(request.path.absolute(), request.form)
     folder, names = as_target(request.path, request.answers, request.form)
-    finished, code = _ours(request, folder, names, screen)
+    what = "measure" if request.measure else "verify"
+    own = BenchRequest(
+        what, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
+    )
+    finished, code = walk_first(own, screen)
     both = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
@@ -67,28 +67,13 @@ def judge(request: JudgeRequest, screen: Screen) -> int:
     if request.json:
         verdicts = tuple(JudgedAnswer(**dict(verdicts), agree=verdicts.same) for verdicts in both)
         screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))
-    else:
-        _show(both, finished, screen)
-    return code
-
-
-def _show(both: Sequence[Both], finished: Sequence[Finished], screen: Screen) -> None:
+        return code
     screen.table(HEADS, map(line, both))
     for text in (text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised):
         screen.data(f"not exercised: {text}")
     for text in reasons(both):
         screen.prose(text)
-
-
-def _ours(
-    request: JudgeRequest, folder: Path, names: Sequence[str], screen: Screen
-) -> tuple[Sequence[Finished], int]:
-    """The steps of our verdict on each answer, and their exit code."""
-    what = "measure" if request.measure else "verify"
-    bench = BenchRequest(
-        what, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
-    )
-    return walk_first(bench, screen)
+    return code
 
 
 class JudgedAnswer(Both):

@@ -42,7 +42,6 @@ class Proposal:
     idea: Idea
     head: SessionHead
     benefit: Benefit
-    benefit_usd: float | None
     command: str
     wrong: tuple[str, ...] = ()
     """A sentence for each variant that is wrong."""
@@ -73,12 +72,12 @@ def propose(
         if head is not None:
             new = all(row.ground != head.ground for row in rows)
             brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
-            per_hour = hourly_usd(rates(setting.project), head)  # The rates of who would have spent the minutes.
+            if brings.minutes is not None:
+                brings = replace(brings, usd=brings.minutes / 60 * hourly_usd(rates(setting.project), head))
             return Proposal(
                 idea=idea,
                 head=head,
                 benefit=brings,
-                benefit_usd=None if brings.minutes is None else brings.minutes / 60 * per_hour,
                 command=_command(idea, setting, where, there),
                 wrong=now.wrong(rows),
                 unjudged=never_judged(missing) if missing else "",
