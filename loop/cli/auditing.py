@@ -177,21 +177,21 @@ def _judged(
         stated = Stated(task, setting, *terms).verdicts(asked) if asked else {}
     rows = []
     for name, (control, path) in answers.items():
-        ours, other = own[name], (others or stated)[name]
+        verdict, other = own[name], (others or stated)[name]
         kind: Kind = "honest" if control.theme == "honest" else "mistake"
-        if kind == "mistake" and ours.verdict == "right" and name in stated and stated[name].result is True:
+        if kind == "mistake" and verdict.passes and name in stated and stated[name].result is True:
             kind = "idle"  # No output and no input differed from the reference's.
         row = Row(
             control=control.name,
             make=control.make,
             file=str(path),
             kind=kind,
-            ours=ours.verdict,
+            ours=verdict.verdict,
             theirs=other.status,
             why=other.why,
-            ours_why=ours.why,
-            ours_cause=ours.cause,
-            causes=causes(task, ours, other),
+            ours_why=verdict.why,
+            ours_cause=verdict.cause,
+            causes=causes(task, verdict, other),
         )
         rows.append(row)
     return tuple(rows), why

@@ -23,8 +23,8 @@ from loop.model.base import Model, Printed
 from loop.model.debugging import ExplainOutput, Explanation
 from loop.model.dtypes import Device
 from loop.model.output import Checked, outputs_of
-from loop.model.pattern import Estimate, Pattern, Step
-from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
+from loop.model.pattern import Duration, Pattern, Step
+from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished, Status
 from loop.model.target import Target, Variant
 from loop.session.drive import Show, drive, nowhere
@@ -216,7 +216,7 @@ def run_step(request: StepRequest, screen: Screen) -> int:
         title=action,
         problem=action,
         use_when=(action,),
-        estimate=Estimate(minutes=request.limit_s / 60),
+        estimate=Duration(minutes=request.limit_s / 60),
         steps=(step,),
     )
 
@@ -249,7 +249,7 @@ def walk_alone(
         patterns=(pattern.name,),
         workloads=choose_sets(request.workloads, setting.target),
         checks=checks,
-        budget=PlanBudget(minutes=pattern.estimate.minutes),
+        budget=Duration(minutes=pattern.estimate.minutes),
         parameters=parameters_of(request, chosen),
     )
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")

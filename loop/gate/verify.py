@@ -16,8 +16,7 @@ from loop.gate.order import checked_again, of_one_shape, shuffle, values_key
 from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, is_wrong, named, wrong_turns
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
-from loop.model.faults import Fault
-from loop.model.measurement import BASELINE, Check, Mismatch, VariantChecks
+from loop.model.measurement import BASELINE, Check, Fault, Mismatch, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side

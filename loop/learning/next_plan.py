@@ -9,8 +9,8 @@ from loop.base.ratios import plain_ratio
 from loop.learning.statistics import PatternStatistics
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
-from loop.model.gain import Promise
 from loop.model.index import SessionRow
+from loop.model.profile import Promise
 from loop.model.record import RESUMABLE
 from loop.profile.bottleneck import AHEAD, worth
 from loop.profile.promised import in_words, outcomes, renewed

@@ -10,10 +10,10 @@ from loop.base.ratios import times
 from loop.model.base import Model
 from loop.model.change import KeptChange
 from loop.model.dtypes import Device
-from loop.model.gain import GainOutcome, Promised
 from loop.model.jobs import HostUse
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
+from loop.model.profile import GainOutcome, Promised
 from loop.model.record import Machine, Status
 
 
@@ -259,12 +259,6 @@ class SessionRow(Model):
         return any(
             (variant, judgement.build, "" if judgement.build else self.ground) in builds for judgement in mine
         )
-
-    @property
-    def judged_variants(self) -> tuple[str, ...]:
-        """Variants that the gate judged."""
-        checked = (judgement.variant for judgement in self.judged)
-        return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """What its checks say of a variant: wrong by one of them, else right."""

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from loop.model.objective import Missed, Reached
-from loop.model.record import Status
+from loop.model.record import Missed, Reached, Status
 from loop.session.grading import RULE
 from loop.session.grading import grade as graded
 from tests.makers import make_finished, make_plan
