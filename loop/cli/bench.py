@@ -23,7 +23,7 @@ from loop.model.base import Model, Printed
 from loop.model.debugging import ExplainOutput, Explanation
 from loop.model.dtypes import Device
 from loop.model.output import Checked, outputs_of
-from loop.model.pattern import Duration, Pattern, Step
+from loop.model.pattern import Pattern, Step, TimeBudget
 from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished, Status
 from loop.model.target import Target, Variant
@@ -216,7 +216,7 @@ def run_step(request: StepRequest, screen: Screen) -> int:
         title=action,
         problem=action,
         use_when=(action,),
-        estimate=Duration(minutes=request.limit_s / 60),
+        estimate=TimeBudget(minutes=request.limit_s / 60),
         steps=(step,),
     )
 
@@ -249,7 +249,7 @@ def walk_alone(
         patterns=(pattern.name,),
         workloads=choose_sets(request.workloads, setting.target),
         checks=checks,
-        budget=Duration(minutes=pattern.estimate.minutes),
+        budget=TimeBudget(minutes=pattern.estimate.minutes),
         parameters=parameters_of(request, chosen),
     )
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
@@ -282,10 +282,18 @@ def _facts(finished: Sequence[Finished]) -> dict[str, object]:
 
 def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
     """Print what steps found; the exit code again."""
-    if request.json:
-        screen.data(to_json(findings(finished, any(record.status != "passed" for record in finished))))
-    else:
+    if not request.json:
         show_findings(finished, again(request), screen)
+        return code
+    steps = tuple(
+        BenchStep(**{name: getattr(record, name) for name in BenchStep.model_fields}) for record in finished
+    )
+    explained = outputs_of(finished, ExplainOutput)
+    explanations = tuple(explanation for output in explained for explanation in output.explanations)
+    failed = any(record.status != "passed" for record in finished)
+    screen.data(
+        to_json(BenchAnswer(status="failed" if failed else "passed", steps=steps, explanations=explanations))
+    )
     return code
 
 
@@ -347,16 +355,6 @@ class HeaderPath(Printed):
 
     path: str
     """Where it is."""
-
-
-def findings(finished: Sequence[Finished], failed: bool) -> BenchAnswer:
-    """What `--json` prints."""
-    steps = tuple(
-        BenchStep(**{name: getattr(record, name) for name in BenchStep.model_fields}) for record in finished
-    )
-    explained = outputs_of(finished, ExplainOutput)
-    explanations = tuple(explanation for output in explained for explanation in output.explanations)
-    return BenchAnswer(status="failed" if failed else "passed", steps=steps, explanations=explanations)
 
 
 def list_variants(target: Path | None, screen: Screen, *, as_json: bool) -> int:

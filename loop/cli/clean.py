@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
-from pydantic import PrivateAttr
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError
@@ -52,14 +53,8 @@ class LeftItem(Model):
     """What would be lost with it; empty for nothing."""
     removed: bool = False
     """Whether it was removed now."""
-    _remove: Callable[[], object] = PrivateAttr()
-
-    @classmethod
-    def of(cls, remove: Callable[[], object], **fields: Any) -> "LeftItem":
-        """One with what removes it."""
-        item = cls(**fields)
-        item._remove = remove
-        return item
+    remove: SkipJsonSchema[Callable[[], object]] = Field(exclude=True)
+    """Removes it."""
 
 
 class LeftBehind(Printed):
@@ -79,8 +74,15 @@ def worktrees(sessions_folder: Path) -> Iterator[LeftItem]:
     for kept in leftover.every(folder()):
         state, why = _state(kept, sessions_folder)
         loses = "" if state in ("in use", "waits") else _edits(kept)
-        fields = {"kind": "worktree", "name": kept.root.name, "path": str(kept.root), "loses": loses}
-        yield LeftItem.of(kept.remove, state=state, why=why, **fields)
+        yield LeftItem(
+            kind="worktree",
+            name=kept.root.name,
+            path=str(kept.root),
+            state=state,
+            why=why,
+            loses=loses,
+            remove=kept.remove,
+        )
 
 
 def left_over(sessions_folder: Path) -> list[LeftItem]:
@@ -140,7 +142,7 @@ def branches(here: Project) -> Iterator[LeftItem]:
             state, why = "unknown", "it is not merged"
         else:
             loses, why = "", "it is merged" if state == "left over" else why
-        yield LeftItem.of(remove, kind="branch", name=name, path=str(top), state=state, why=why, loses=loses)
+        yield LeftItem(kind="branch", name=name, path=str(top), state=state, why=why, loses=loses, remove=remove)
 
 
 def old_sessions(here: Project, before: datetime.datetime, *, resumable: bool) -> Iterator[LeftItem]:
@@ -158,7 +160,9 @@ def old_sessions(here: Project, before: datetime.datetime, *, resumable: bool) -
             state = "left over"
         why = f"it began on {began:%Y-%m-%d}" if state == "left over" else why
         remove = partial(shutil.rmtree, session.path)
-        yield LeftItem.of(remove, kind="session", name=session.id, path=str(session.path), state=state, why=why)
+        yield LeftItem(
+            kind="session", name=session.id, path=str(session.path), state=state, why=why, remove=remove
+        )
 
 
 def clean(
@@ -194,7 +198,7 @@ def clean(
             screen.table(("what", "name", "", "would lose", "why"), cells)
         agreed = agreed or (bool(go) and screen.confirm(f"Take away {_counted(go)}?"))
     for item in go if agreed else ():
-        item._remove()
+        item.remove()
     if as_json:
         rows = tuple(item.model_copy(update={"removed": agreed and item in go}) for item in every)
         screen.data(to_json(LeftBehind(found=rows)))

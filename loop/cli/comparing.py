@@ -8,8 +8,9 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import project
 from loop.base.screen import Screen
-from loop.learning.comparison import LETTERS, ComparedSession, ComparedSpeed, compare, sections
+from loop.learning.comparison import LETTERS, ComparedSession, compare, sections
 from loop.model.record import SessionHead, SessionRecord
+from loop.model.verdict import Verdict
 from loop.report.sections import print_page
 from loop.repository import history
 from loop.session import recorded
@@ -101,11 +102,10 @@ def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
     }
 
 
-def _verdicts(record: SessionRecord) -> dict[str, dict[str, ComparedSpeed]]:
+def _verdicts(record: SessionRecord) -> dict[str, dict[str, Verdict]]:
     """Verdicts against the baseline; a wrong variant has no other."""
-    verdicts: dict[str, dict[str, ComparedSpeed]] = {}
+    verdicts: dict[str, dict[str, Verdict]] = {}
     for verdict in record.verdicts:
         if verdict.against == "baseline":
-            speed = ComparedSpeed(verdict=verdict.verdict, ratio=verdict.ratio, interval=verdict.interval)
-            verdicts.setdefault(verdict.variant, {})[verdict.workload] = speed
+            verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
     return verdicts

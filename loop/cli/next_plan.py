@@ -11,7 +11,7 @@ from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
 from loop.model.plan import Predicted
-from loop.session.next_session import Proposal, propose
+from loop.session.next_session import PricedIdea, propose
 from loop.steps.setting import read_setting
 
 OTHERS = 3
@@ -33,7 +33,7 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def _lines(first: Proposal, cost: str) -> Iterator[str]:
+def _lines(first: PricedIdea, cost: str) -> Iterator[str]:
     yield first.idea.objective
     yield from (f"  why: {text}" for text in first.idea.why)
     known = " ".join(first.idea.why)
@@ -94,7 +94,7 @@ class NextSession(Printed):
     """What else could be done, the most urgent first."""
 
 
-def _fields(first: Proposal, others: tuple[Idea, ...]) -> NextSession:
+def _fields(first: PricedIdea, others: tuple[Idea, ...]) -> NextSession:
     known = first.head.predicted
     return NextSession(
         objective=first.idea.objective,

@@ -15,7 +15,7 @@ from loop.base.stats import geometric_mean
 from loop.model.base import Model, Printed
 from loop.model.change import KeptChange
 from loop.model.money import Charge, Unmeasured
-from loop.model.verdict import Interval, is_vague
+from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import shortened
@@ -29,22 +29,6 @@ FILES = 10
 """Changed files that are named."""
 UNKNOWN = "?"
 Moved = Literal["higher", "lower", "within"]
-
-
-class ComparedSpeed(Model):
-    """What one session says of one variant on one workload against the baseline."""
-
-    verdict: str
-    """faster, slower, same, inconclusive, incorrect or invalid."""
-    ratio: float | None = None
-    """Baseline time / candidate time; None where it has no speed."""
-    interval: Interval | None = None
-    """99 % confidence interval of the ratio."""
-
-    @property
-    def vague(self) -> bool:
-        """Whether its interval is so wide that its ratio says nothing."""
-        return self.interval is not None and is_vague(self.interval)
 
 
 class ComparedSession(Model):
@@ -74,7 +58,7 @@ class ComparedSession(Model):
     """Revision of the target."""
     dirty: bool = False
     """Whether files differed from it."""
-    verdicts: dict[str, dict[str, ComparedSpeed]] = Field(default_factory=dict)
+    verdicts: dict[str, dict[str, Verdict]] = Field(default_factory=dict)
     """Verdicts against the baseline: by variant, then by workload."""
     kept: tuple[KeptChange, ...] = ()
     """What its kept changes brought: its verdicts are on the target with them."""
@@ -108,7 +92,7 @@ class ComparedRow(Model):
     """Name of the variant."""
     workload: str
     """Name of the workload."""
-    cells: tuple[ComparedSpeed | None, ...]
+    cells: tuple[Verdict | None, ...]
     """One a session, in their order; None where it has no verdict, or one that may not stand beside the others."""
     change: float | None = None
     """Ratio of the last session that has one / that of the first."""
@@ -178,11 +162,9 @@ def _not_comparable(first: ComparedSession, other: ComparedSession) -> str:
     return ""
 
 
-def _row(variant: str, workload: str, cells: Sequence[ComparedSpeed | None]) -> ComparedRow:
+def _row(variant: str, workload: str, cells: Sequence[Verdict | None]) -> ComparedRow:
     verdicts = [cell.verdict for cell in cells if cell is not None]
-    timed = [
-        (cell.ratio, cell.interval) for cell in cells if cell and cell.ratio and cell.interval and not cell.vague
-    ]
+    timed = [(cell.ratio, cell.interval) for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
     change: float | None = None
     moved: Moved | None = None
     if len(timed) > 1:
@@ -262,10 +244,10 @@ def _variant(variant: str, page: Comparison, wide: bool) -> Section:
     )
 
 
-def _cell(cell: ComparedSpeed | None, wide: bool) -> str:
+def _cell(cell: Verdict | None, wide: bool) -> str:
     if cell is None:
         return "-"
-    if cell.ratio is None or cell.interval is None:
+    if not isinstance(cell, SpeedVerdict):
         return cell.verdict
     if wide:
         return say.ratio(cell.ratio, cell.interval)

@@ -44,7 +44,7 @@ class Step(Model):
         return self.limit_s or max(60.0, 10 * self.budget_s)
 
 
-class Duration(Model):
+class TimeBudget(Model):
     """What something is thought or meant to take."""
 
     minutes: Positive
@@ -88,7 +88,7 @@ class Pattern(Model):
     """One sentence on what goes wrong without it."""
     use_when: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Occasions for it, for people and for search."""
-    estimate: Duration
+    estimate: TimeBudget
     """Time a run is thought to take, before any was measured here."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     """What is done, in order."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loop.model.base import Model
-from loop.model.pattern import Duration, Name, Pattern, Positive, Text
+from loop.model.pattern import Name, Pattern, Positive, Text, TimeBudget
 
 
 class Phase(Model):
@@ -35,7 +35,7 @@ class Plan(Model):
     """Names of workload sets of the target that are verified and timed."""
     checks: tuple[str, ...] = ()
     """Names of workload sets that are verified only, where the target has them."""
-    budget: Duration
+    budget: TimeBudget
     """What the whole is meant to take."""
     success: str | None = None
     """Expression over what the session found: the objective is reached when it is true."""

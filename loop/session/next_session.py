@@ -36,7 +36,7 @@ TIMED = ("optimize", "tune")
 
 
 @dataclass(frozen=True)
-class Proposal:
+class PricedIdea:
     """One idea, resolved and priced."""
 
     idea: Idea
@@ -55,7 +55,7 @@ def propose(
     ended: Sequence[SessionRow] = (),
     device: str = "auto",
     there: Sequence[str] = (),
-) -> tuple[Proposal, tuple[Idea, ...]]:
+) -> tuple[PricedIdea, tuple[Idea, ...]]:
     """The first idea whose plan can be run here, and the others.
 
     `where`: how the command names the target. `ended`: sessions that are not in the index yet. `there`: how a
@@ -74,7 +74,7 @@ def propose(
             brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
             if brings.minutes is not None:
                 brings = replace(brings, usd=brings.minutes / 60 * hourly_usd(rates(setting.project), head))
-            return Proposal(
+            return PricedIdea(
                 idea=idea,
                 head=head,
                 benefit=brings,
