@@ -11,7 +11,7 @@ from loop.model.base import Model
 from loop.model.campaign import Campaign
 from loop.model.dtypes import Device
 from loop.model.money import Bill
-from loop.model.plan import Predicted, ResolvedPlan
+from loop.model.plan import Late, PhaseTime, Predicted, Reached, ResolvedPlan
 from loop.model.resources import ResourcesTaken
 from loop.model.target import Role
 from loop.model.verdict import Verdict
@@ -19,52 +19,6 @@ from loop.model.verdict import Verdict
 Status = Literal["passed", "failed", "skipped", "aborted", "paused"]
 RESUMABLE: tuple[Status, ...] = ("aborted", "paused")
 """How a session ended that can go on; one without an end can, too."""
-
-
-class Missed(Model):
-    """A part of the objective that was not reached."""
-
-    part: str
-    """As the plan has it."""
-    words: str
-    """What there is instead, and how far off that is."""
-    off: float | None
-    """Share of what is asked by which it is off; None where no amount is asked."""
-
-
-class Reached(Model):
-    """Whether the objective was reached."""
-
-    success: str
-    """The plan's expression."""
-    missed: tuple[Missed, ...] = ()
-    """Its parts that are not true; empty when it was reached."""
-    judged: bool = True
-    """Whether it could be judged: one that speaks of variants needs a variant that was judged."""
-
-
-class PhaseTime(Model):
-    """What a phase was meant to take, and took."""
-
-    name: str
-    """Its name."""
-    minutes: float
-    """Minutes that the plan gives it."""
-    seconds: float
-    """Seconds of its steps."""
-
-
-class Late(Model):
-    """A step that took more than it should."""
-
-    step: str
-    """Pattern and step."""
-    seconds: float
-    """What it took."""
-    expected_s: float
-    """What earlier runs of it took, else its budget."""
-    why: str
-    """The cause as far as the records show it."""
 
 
 class StepKey(Model):

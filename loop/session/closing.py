@@ -18,7 +18,7 @@ from loop.model.change import BriefOutput, hosts_of
 from loop.model.exported import ExportedSession
 from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
-from loop.model.record import RESUMABLE, EndedStep, Finished, SessionHead, SessionRecord, latest_attempts
+from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, latest_attempts
 from loop.model.target import CAbiVariant
 from loop.money.bill import NO_AI, Used, bill, judged_before
 from loop.optimize.edits import page_of
@@ -236,10 +236,7 @@ def outcome(setting: Setting, record: SessionRecord, folder: SessionFolder) -> d
         report=str(folder.report),
         waiting_for=waiting_for(finished),
         brief=str(page.with_suffix(".json")) if page else "",
-        steps=tuple(
-            EndedStep(**{name: getattr(step, name) for name in EndedStep.model_fields})
-            for step in latest_attempts(finished)
-        ),
+        steps=latest_attempts(finished),
         failures=recall(setting, head.id).failed(finished),
         diagnoses=diagnoses(head, finished),
         changes=changes_json(finished),

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from loop.model.record import Missed, Reached, Status
+from loop.model.plan import Missed, Reached
+from loop.model.record import Status
 from loop.session.grading import RULE
 from loop.session.grading import grade as graded
 from tests.makers import make_finished, make_plan
