@@ -13,8 +13,7 @@ from pydantic import Field
 
 from loop.base.stats import geometric_mean
 from loop.model.base import Model, Printed
-from loop.model.change import KeptChange
-from loop.model.money import Charge, Unmeasured
+from loop.model.index import SessionResults
 from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
@@ -31,21 +30,13 @@ UNKNOWN = "?"
 Moved = Literal["higher", "lower", "within"]
 
 
-class ComparedSession(Model):
+class ComparedSession(SessionResults):
     """One session as a comparison sees it."""
 
-    id: str
-    """Name of the session."""
     started: datetime.datetime
     """When it began, UTC."""
     status: str
     """How it ended; `open` while it has not."""
-    grade: str = ""
-    """Its letter."""
-    target: str
-    """Name of the target."""
-    device: str
-    """Where it ran."""
     baseline: str
     """Library function that ratios are against."""
     plan: str = ""
@@ -60,20 +51,10 @@ class ComparedSession(Model):
     """Whether files differed from it."""
     verdicts: dict[str, dict[str, Verdict]] = Field(default_factory=dict)
     """Verdicts against the baseline: by variant, then by workload."""
-    kept: tuple[KeptChange, ...] = ()
-    """What its kept changes brought: its verdicts are on the target with them."""
-    regressed: tuple[str, ...] = ()
-    """Variants that were slower than their known good."""
-    incorrect: tuple[str, ...] = ()
-    """Variants whose output was wrong."""
     seconds: float | None = None
     """Wall time of all its walks."""
     usd: float | None = None
     """Sum of its charges; None while it is open."""
-    charges: tuple[Charge, ...] = ()
-    """Priced use."""
-    unmeasured: tuple[Unmeasured, ...] = ()
-    """Resources without a figure."""
 
 
 class Difference(Model):
