@@ -1,8 +1,9 @@
-"""`loop targets audit`: which wrong answers to a task of another format do its evaluator and our gate accept?
+"""`loop targets judge` and `audit`: verdicts on tasks of another format, ours and its own evaluator's.
 
-The task's own reference is made to err in the ways that the gate is proved by (`proving.negative_controls`).
-Each goes through our verification, and through the format's own evaluator. Where that cannot run here, a program
-of ours applies the rule that the format states; the audit says which of the two it was.
+`judge` prints both on an answer. `audit` asks which wrong answers each side lets pass. Wrong answers are the task's
+own reference with a mistake in it, as the gate is proved by (`proving.negative_controls`). Each goes through our
+verification and the format's own evaluator. Where that cannot run here, a program of ours applies the rule that the
+format states; the audit says which of the two it was.
 """
 
 import json
@@ -23,14 +24,13 @@ from loop.base.places import tasks_folder
 from loop.base.processes import finish, python_path, run
 from loop.base.screen import Screen
 from loop.cli.bench import BenchRequest, walk_first
-from loop.cli.judging import TaskRequest
 from loop.formats import erring, flashinfer, gpumode, kernelbench, table
 from loop.formats.disagreements import VERDICTS, causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.gpumode_target import TESTS
 from loop.formats.hindrances import Here, hindrances, installed, runs
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import NO_GPU, Verdict, few
+from loop.formats.theirs import LIMIT_S, NO_GPU, Verdict, few
 from loop.formats.translated import as_target
 from loop.library import trust
 from loop.machine.gpus import gpus
@@ -38,15 +38,93 @@ from loop.machine.machine import available_memory
 from loop.model.base import Model, Printed
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
-from loop.model.output import Ours, ours_on
+from loop.model.output import MeasureOutput, Ours, ours_on, outputs_of
 from loop.model.target import PythonVariant, Target
 from loop.model.workloads import entry_of, expand, spelled
 from loop.proving.negative_controls import EXACT, WAY, Control, of_structure, ways
 from loop.steps.setting import Setting, choose_device, choose_threads, read_setting, trusted_setting
-from loop.timing.theirs import verdict_of
+from loop.timing.theirs import HEADS, Both, EvaluatorTerms, line, reasons, two, verdict_of
 from loop.workers.judge_process import UNTIMED
 from loop.workers.program import within
 from loop.workers.workload_call import generator_parameters
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """What the user asked for of a task in another format."""
+
+    path: Path
+    evaluator: Path | None = None
+    """A checkout of the format's evaluator, where the task does not bring one."""
+    evaluator_python: str | None = None
+    """An interpreter that has what the evaluator needs; None: this one."""
+    limit_minutes: float = LIMIT_S / 60
+    form: str | None = None
+    device: str = "auto"
+    threads: int | None = None
+    seed: int = 0
+    json: bool = False
+    answers: Sequence[str] = ()
+    """Files of answers that are judged."""
+    measure: bool = False
+    """Whether ours measures their speed, too."""
+    controls: Sequence[str] = ()
+    """Names of the controls that an audit tries; all where none is named."""
+
+    @property
+    def terms(self) -> EvaluatorTerms:
+        """Whose evaluator is asked."""
+        return EvaluatorTerms(
+            evaluator=str(self.evaluator) if self.evaluator else None,
+            evaluator_python=self.evaluator_python,
+            limit_s=self.limit_minutes * 60,
+        )
+
+
+def judge(request: TaskRequest, screen: Screen) -> int:
+    """Print both verdicts on each answer; the exit code is that of ours."""
+    if not request.answers:
+        raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
+    task = table.load(request.path.absolute(), request.form)
+    folder, names = as_target(request.path, request.answers, request.form)
+    what = "measure" if request.measure else "verify"
+    own = BenchRequest(
+        what, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
+    )
+    finished, code = walk_first(own, screen)
+    both = []
+    for name, answer in zip(names, request.answers, strict=True):
+        screen.status(f"{task.format}: its own evaluator")
+        both.append(two(task, name, finished, finish(verdict_of(task, Path(answer), request.terms))))
+    if request.json:
+        verdicts = tuple(JudgedAnswer(**dict(verdicts), agree=verdicts.same) for verdicts in both)
+        screen.data(to_json(TwoVerdicts(task=task.name, format=task.format, verdicts=verdicts)))
+        return code
+    screen.table(HEADS, map(line, both))
+    for text in (text for output in outputs_of(finished, MeasureOutput) for text in output.not_exercised):
+        screen.data(f"not exercised: {text}")
+    for text in reasons(both):
+        screen.prose(text)
+    return code
+
+
+class JudgedAnswer(Both):
+    """Two verdicts on one answer."""
+
+    agree: bool | None
+    """Whether both say the same; None where one says nothing."""
+
+
+class TwoVerdicts(Printed):
+    """Answers to a task, judged twice."""
+
+    task: str
+    """Name of the task."""
+    format: str
+    """Its format."""
+    verdicts: tuple[JudgedAnswer, ...]
+    """One for each answer."""
+
 
 Kind = Literal["honest", "idle", "mistake"]
 
@@ -299,8 +377,8 @@ def _show(audited: Audited, screen: Screen) -> None:
             why = row.why or next(iter(row.causes), row.ours_why if row.ours not in VERDICTS else "")
             rows.append((row.control, words.get(row.ours, row.ours), words.get(row.theirs, row.theirs), why))
     screen.table(("control", "ours", "theirs", "why"), rows)
-    for line in _summary(audited):
-        screen.prose(line)
+    for text in _summary(audited):
+        screen.prose(text)
 
 
 def _summary(audited: Audited) -> Iterator[str]:
