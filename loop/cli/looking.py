@@ -124,7 +124,7 @@ def patterns_show(name: PatternName, target: Target = None, json: Json = False) 
 @command(
     "patterns check",
     "loop patterns check patterns/mine.yaml",
-    calls="loop.cli.patterns:check_definitions",
+    calls="loop.cli.checking:check_definitions",
     result="CheckedDefinitions",
     agents="reads",
 )
@@ -136,7 +136,7 @@ def patterns_check(
     """Check definitions without running anything."""
 
 
-@command("patterns schema", "loop patterns schema target > target.json", calls="loop.cli.patterns:show_schema")
+@command("patterns schema", "loop patterns schema target > target.json", calls="loop.cli.checking:show_schema")
 def patterns_schema(
     name: Annotated[str, Argument(help="pattern, plan, target, rates, history, report or commands.")] = "pattern",
     write: Annotated[bool, Option("--write", help="Write all of them into the package.")] = False,

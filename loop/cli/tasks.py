@@ -1,9 +1,9 @@
 """`loop targets judge` and `audit`: verdicts on tasks of another format, ours and its own evaluator's.
 
-`judge` prints both on an answer. `audit` asks which wrong answers each side lets pass. Wrong answers are the task's
-own reference with a mistake in it, as the gate is proved by (`proving.negative_controls`). Each goes through our
-verification and the format's own evaluator. Where that cannot run here, a program of ours applies the rule that the
-format states; the audit says which of the two it was.
+`judge` prints both on an answer. `audit` asks which wrong answers each side lets pass. Wrong answers are the
+task's own reference with a mistake in it, as the gate is proved by (`proving.negative_controls`). Each goes
+through our verification and the format's own evaluator. Where that cannot run here, a program of ours applies the
+rule that the format states; the audit says which of the two it was.
 """
 
 import json

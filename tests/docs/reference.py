@@ -13,7 +13,7 @@ from loop.actions import ACTIONS
 from loop.base.documents.schema import draft7
 from loop.base.errors import ERROR_CODES, EXIT_CODES
 from loop.cli import app
-from loop.cli.patterns import PRINTED, SCHEMAS, schema_text
+from loop.cli.checking import PRINTED, SCHEMAS, schema_text
 from loop.model.base import Model
 from loop.report.markdown import code, columns, escape
 from tests.conftest import ROOT

@@ -1,0 +1,145 @@
+"""`loop patterns check|schema`: definitions against everything they refer to. Nothing executes."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from loop.actions import ACTIONS
+from loop.base.documents import to_json, write_atomic
+from loop.base.documents.schema import draft7, draft7_of
+from loop.base.errors import DefinitionError, ExitCode, Failed, UsageError
+from loop.base.places import PACKAGE, project
+from loop.base.screen import Screen
+from loop.cli.command import ALL
+from loop.library import definitions, targets
+from loop.library.earlier import admit_format_1
+from loop.library.histories import histories
+from loop.library.rates import TAKEN, rates
+from loop.model.base import Model, Printed
+from loop.model.exported import ExportedSession
+from loop.model.history import History
+from loop.model.money import RateCard
+from loop.model.pattern import Pattern
+from loop.model.plan import Plan
+from loop.model.target import Target
+from loop.session.plan import check_pattern, check_plan
+from loop.steps.setting import read_setting
+
+
+class CheckedDefinitions(Printed):
+    """Whether definitions are what they have to be."""
+
+    ok: bool
+    """Whether there is no complaint."""
+    complaints: tuple[str, ...]
+    """Each with file, line and column."""
+
+
+def check_definitions(path: Path | None, target: Path | None, screen: Screen, *, as_json: bool) -> int:
+    """Check one file, or everything the project defines; complaints to stdout, one a line."""
+    complaints: tuple[str, ...] = ()
+    try:
+        checked = _check_file(path, target) if path is not None else _check_all(target)
+        text = f"{checked} definitions, no complaints"
+    except DefinitionError as error:
+        complaints = tuple(str(complaint) for complaint in error.complaints)
+        text = "\n".join(complaints)
+    screen.data(to_json(CheckedDefinitions(ok=not complaints, complaints=complaints)) if as_json else text)
+    return ExitCode.USAGE if complaints else ExitCode.OK
+
+
+def _check_all(target: Path | None) -> int:
+    setting = read_setting(target)
+    rates(setting.project)
+    histories()
+    complaints = [c for read in setting.patterns.values() for c in check_pattern(read, setting.patterns, {})]
+    for plan in setting.plans.values():
+        complaints += check_plan(plan, setting.patterns, setting.plans, setting.target.variants)
+    if complaints:
+        raise DefinitionError(complaints)
+    return len(setting.patterns) + len(setting.plans) + 2
+
+
+def _check_file(path: Path, target: Path | None) -> int:
+    """A pattern, unless the file is a target or plan by name or place."""
+    if path.is_dir():
+        files = sorted(path.glob("*.yaml"))
+        if not files:
+            raise UsageError(f"{path}: no .yaml file there")
+        return sum(_check_file(file, target) for file in files)
+    if path.name == "target.yaml":
+        targets.target(project(path, Path.cwd()))
+    elif path.parent.name == "plans":
+        plan, setting = definitions.read_file(path, Plan), read_setting(target or _around(path))
+        known_plans = {*setting.plans, plan.value.name}
+        if complaints := check_plan(plan, setting.patterns, known_plans, setting.target.variants):
+            raise DefinitionError(complaints)
+    else:
+        read = definitions.read_file(path, Pattern)
+        known = {**definitions.patterns(project(target or _around(path), Path.cwd())), read.value.name: read}
+        if complaints := check_pattern(read, known, {}):
+            raise DefinitionError(complaints)
+    return 1
+
+
+def _around(file: Path) -> Path | None:
+    """The target whose own plan or pattern this is; None for one that lies elsewhere."""
+    folder = file.resolve().parent.parent
+    return folder if (folder / "target.yaml").is_file() else None
+
+
+SCHEMAS: dict[str, type[Model]] = {
+    "pattern": Pattern,
+    "plan": Plan,
+    "target": Target,
+    "rates": RateCard,
+    "history": History,
+    "report": ExportedSession,
+}
+"""JSON Schemas that ship with loop, by file name."""
+
+
+PRINTED = "commands"
+"""The schema of what all commands print with `--json`."""
+
+
+def printed() -> dict[str, Any]:
+    """What each command prints with `--json`, by its words; and what any that fails prints."""
+    return {**{command.words: command.printed for command in ALL if command.result}, "error": Failed}
+
+
+def schema_text(name: str) -> str:
+    """One JSON Schema (draft 7) as it is stored."""
+    schema = draft7(SCHEMAS[name]) if name != PRINTED else draft7_of(printed())
+    if name == "pattern":
+        step = schema["definitions"]["Step"]["properties"]
+        step["action"] = {**step["action"], "enum": list(ACTIONS)}
+    if name == "target":
+        admit_format_1(schema)
+    if name == "rates":  # A project's own card takes the rest from the shipped one.
+        schema["required"] = [field for field in schema["required"] if field not in TAKEN]
+    return re.sub(r"\n {3,}", " ", json.dumps(schema, indent=1)) + "\n"  # A definition a line.
+
+
+def write_schemas() -> list[Path]:
+    """Write all JSON Schemas where the bundled files point; their paths."""
+    folder = PACKAGE / "schema"
+    folder.mkdir(exist_ok=True)
+    paths = {name: folder / f"{name}.json" for name in (*SCHEMAS, PRINTED)}
+    for name, path in paths.items():
+        write_atomic(path, schema_text(name))
+    return list(paths.values())
+
+
+def show_schema(name: str, write: bool, screen: Screen) -> int:
+    """Print one JSON Schema, or write all of them."""
+    names = (*SCHEMAS, PRINTED)
+    if name not in names:
+        raise UsageError(f"no schema {name!r}", hint=f"there are {', '.join(names)}")
+    if not write:
+        screen.data(schema_text(name))
+        return ExitCode.OK
+    for path in write_schemas():
+        screen.data(str(path))
+    return ExitCode.OK
