@@ -213,7 +213,7 @@ def _variant(variant: str, page: Comparison, wide: bool) -> Section:
     for letter, session in zip(LETTERS, page.sessions, strict=False):
         if variant in session.regressed:
             after.append(f"{letter}: slower than its known good of then")
-    if any(cell.vague for row in rows for cell in row.cells if cell):
+    if _any_vague(rows):
         after.append(
             "an interval whose ends differ by more than a factor of 10 says nothing; it is compared with none"
         )
@@ -235,13 +235,17 @@ def _cell(cell: Verdict | None, wide: bool) -> str:
     return UNKNOWN if cell.vague else say.times(cell.ratio)
 
 
+def _any_vague(rows: Sequence[ComparedRow]) -> bool:
+    """Whether any interval is so wide that its ratio says nothing."""
+    return any(isinstance(cell, SpeedVerdict) and cell.vague for row in rows for cell in row.cells)
+
+
 def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     """Geometric means over the workloads with a ratio in every session that has any; none where one is vague."""
     ratios = [[cell.ratio if cell else None for cell in row.cells] for row in rows]
     timed = [place for place in range(len(rows[0].cells)) if any(row[place] for row in ratios)]
     common = [row for row in range(len(rows)) if all(ratios[row][place] for place in timed)]
-    vague = any(cell.vague for row in common for cell in rows[row].cells if cell)
-    if len(common) < 2 or len(timed) < 2 or vague:
+    if len(common) < 2 or len(timed) < 2 or _any_vague([rows[row] for row in common]):
         return []
     means = {place: geometric_mean([ratios[row][place] or 1.0 for row in common]) for place in timed}
     cells = [say.times(means[place]) if place in means else "-" for place in range(len(rows[0].cells))]
