@@ -27,8 +27,7 @@ STORY = """
 format: 1
 name: story
 title: What the kernel is worth beside PyTorch, and what limits it
-patterns: [environment-validation, single-compilation-unit, mathematical-gates, baseline-first,
-  profiling-decision-tree]
+patterns: [environment-validation, single-compilation-unit, baseline-first, profiling-decision-tree]
 workloads: [{timed}]
 checks: [edges, values]
 budget: {{minutes: 4}}
@@ -37,7 +36,7 @@ CAMPAIGN = """
 format: 1
 name: live
 title: One change after another, each judged
-patterns: [single-compilation-unit, mathematical-gates, baseline-first, profile-before-optimise]
+patterns: [single-compilation-unit, baseline-first, profile-before-optimise]
 workloads: [{timed}]
 checks: [edges, values]
 budget: {{minutes: 3}}
