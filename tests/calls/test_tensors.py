@@ -85,7 +85,7 @@ def test_a_tensor_is_described_as_the_c_interface_has_it() -> None:
 
 
 def test_what_is_spread_out_comes_back_in_every_layout() -> None:
-    """Also where an axis has stride 0, and no value is lost or moved: a view of the memory has the same elements."""
+    """Also where an axis has stride 0. A view of the memory has the same elements."""
     draw = random.Random(5)
     for shape in ((), (3,), (1, 4), (2, 3), (4, 1, 3), (2, 3, 4, 5), (2, 0, 3)):
         for layout in ("contiguous", "strided", "transposed", "broadcast"):
