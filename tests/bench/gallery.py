@@ -196,7 +196,7 @@ def failure(root: Path, into: Path) -> Mapping[str, Any]:
     said, _ = session(root, history.folder, words)
     shutil.rmtree(good)
     copy(root / "sessions", into)
-    return {"wrong commit": history.commits[history.wrong], "said": said["message"] if "message" in said else ""}
+    return {"wrong commit": history.commits[history.wrong], "said": said.get("message", "")}
 
 
 KERNELS: Mapping[str, tuple[Any, str]] = {
