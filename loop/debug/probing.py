@@ -20,8 +20,9 @@ from loop.model.tuning import Scalar
 from loop.model.workloads import base_seed, entry_of, single, unsupported
 from loop.steps.context import Context
 from loop.workers.bench import JUDGE_LIMIT_S, Side
+from loop.workers.judge_messages import Compare
 from loop.workers.kept import KeptWorker
-from loop.workers.messages import Compare, Compute
+from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
 HANG_S = 5.0

@@ -20,8 +20,9 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.workers.bench import Bench, Side
+from loop.workers.judge_messages import Agreement, GiveOutput, Relate
 from loop.workers.kept import KeptWorker
-from loop.workers.messages import Agreement, Compute, GiveOutput, Relate
+from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
 MOST_CALLS = 64

@@ -8,7 +8,8 @@ from loop.base.processes import Tick
 from loop.model.causes import Cause
 from loop.model.measurement import Check
 from loop.workers.bench import JUDGE_LIMIT_S, Bench
-from loop.workers.messages import Compare, Computed, Finding, Turn
+from loop.workers.judge_messages import Compare, Finding
+from loop.workers.messages import Computed, Turn
 
 OF_VALUES = ("elements", "loose tolerance", "checker", "NaN", "plain error", "two outputs", "one output")
 """Causes behind which a kernel may stand that depends on the calls before."""

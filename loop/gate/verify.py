@@ -21,9 +21,10 @@ from loop.model.measurement import BASELINE, Check, Mismatch, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
+from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
-from loop.workers.messages import Compare, Compute, Computed, Finding
+from loop.workers.messages import Compute, Computed
 from loop.workers.program import FORGED, Refusal, WorkerLost
 
 CALL_LIMIT_S = 20.0

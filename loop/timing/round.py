@@ -23,7 +23,8 @@ from loop.timing.terms import Shift, Terms
 from loop.timing.timed_call import TimedCall
 from loop.timing.ways import called
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
-from loop.workers.messages import Compare, Computed, Mistake
+from loop.workers.judge_messages import Compare
+from loop.workers.messages import Computed, Mistake
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
 

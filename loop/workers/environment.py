@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.calls.call import Refused
-from loop.workers.messages import Examine, Examined
+from loop.workers.judge_messages import Examine, Examined
 
 MATMUL_LIMIT = 1e-4
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")

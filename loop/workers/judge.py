@@ -14,9 +14,21 @@ from loop.calls.callee import check_result, part_of
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.model.functions import Tolerance
-from loop.workers import messages, suspects
+from loop.workers import suspects
 from loop.workers.asking import Asking, Inputs, place_of
 from loop.workers.blind_spots import DrawnInputs, blind_spots
+from loop.workers.judge_messages import (
+    Begin,
+    Compare,
+    Discard,
+    Expect,
+    Expected,
+    Finding,
+    GiveOutput,
+    Look,
+    Looked,
+    Relate,
+)
 from loop.workers.relations import Relations
 from loop.workers.rounding import Answer, Rounding
 from loop.workers.truth import (
@@ -34,37 +46,42 @@ from loop.workers.truth import (
     zeros_pass,
 )
 from loop.workers.wire import Done, Request
+from loop.workers.workload_call import only_output
 
 
 class Judge:
     """Holds the right answer to every call it was asked to expect."""
 
-    def __init__(self, terms: messages.Begin) -> None:
+    def __init__(self, terms: Begin) -> None:
         torch_side.use_threads(terms.threads)
         self.asking = Asking(terms)
-        self.reference = torch_side.find(terms.reference)
-        self.plain, self.form = (torch_side.find(name) if name else None for name in (terms.plain, terms.form))
-        self.shapes, self.tolerance, self.alone = terms.shapes, terms.tolerance, terms.alone
+        self.reference = torch_side.find(terms.reference.python)
+        self.plain, self.form = (
+            torch_side.find(function.python) if function else None for function in (terms.plain, terms.form)
+        )
+        self.signature, self.tolerance = terms.signature, terms.tolerance
+        self.alone = terms.checker is not None and terms.checker.alone
+        """Whether the task's checker decides alone."""
         self.answers: dict[str, Answer] = {}
         self.drawn = DrawnInputs()
         self.rounding = Rounding(self.asking, self.reference, self.plain is not None, self._formed)
-        self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
+        self.relations = Relations(terms.signature, terms.tolerance, self.plain)
 
     def answer(self, request: Request[Any]) -> object:
         """The reply to a request about a target."""
         answers: dict[type, Callable[[Any], object]] = {
-            messages.Expect: self.expect,
-            messages.Compare: self.compare,
-            messages.Discard: self.discard,
-            messages.Look: self.look,
-            messages.Relate: self.relations.begin,
-            messages.GiveOutput: self.relations.go_on,
+            Expect: self.expect,
+            Compare: self.compare,
+            Discard: self.discard,
+            Look: self.look,
+            Relate: self.relations.begin,
+            GiveOutput: self.relations.go_on,
         }
         reply = answers[type(request)](request)
         torch_side.give_back_memory()
         return reply
 
-    def expect(self, request: messages.Expect) -> messages.Expected:
+    def expect(self, request: Expect) -> Expected:
         """Write the inputs of a call and work out its right answer."""
         inputs = self.asking.inputs(request)
         self.drawn.note(inputs)
@@ -80,7 +97,7 @@ class Judge:
         doubts = [doubt(truth) for truth in truths] if self.plain or answer.in_own_types else []
         whose = "`plain`" if self.plain else "the reference"
         unjudged = [why_unjudged(truth, whose) for truth in truths if not self.alone]
-        return messages.Expected(
+        return Expected(
             call=answer.inputs.call if request.found or self.asking.generator else None,
             notes=(*inputs.notes, *answer.notes),
             doubt=next(filter(None, doubts), ""),
@@ -95,7 +112,7 @@ class Judge:
         zeros = torch.zeros(truth.reference.shape, dtype=TORCH_DTYPES[truth.part.dtype])
         return self._worst(truth, [zeros.to(truth.reference.device)]).badness[:2] == (0, False)
 
-    def _settled(self, inputs: Inputs, request: messages.Expect) -> Answer:
+    def _settled(self, inputs: Inputs, request: Expect) -> Answer:
         """The right answer to a call; Refused where it is asked for twice and differs."""
         answer, native = self._answer(inputs, found=request.found)
         if not request.twice:
@@ -119,7 +136,7 @@ class Judge:
         # Copies, for it may keep them, and write its next answer there.
         return {name: t.clone() if isinstance(t, Tensor) else t for name, t in outputs.items()}, result
 
-    def discard(self, request: messages.Discard) -> Done:
+    def discard(self, request: Discard) -> Done:
         """Forget the answer to a call."""
         self.answers.pop(request.key, None)
         return Done()
@@ -162,7 +179,7 @@ class Judge:
                 raise Refused(f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported")
         path = call.output.path
         files = [TensorFile(name, path, tuple(t.shape), NAMES[t.dtype]) for name, t in native.items()]
-        updates = self.asking.terms.updates
+        updates = self.signature.updates
         block, parts = in_a_block(files, path)
         if len(parts) == 1 and not updates:
             return call.but(output=files[0], parts=())
@@ -197,7 +214,7 @@ class Judge:
     ) -> Truth:
         """The truth of one output."""
         reference = self._formed(right.to(torch.float64, copy=True), call)
-        names = self.shapes.outputs.get(part.name, self.shapes.output).split()
+        names = self.signature.outputs.get(part.name, only_output(self.signature)).split()
         if len(names) != reference.dim() or "..." in names:
             names = [f"axis_{n}" for n in range(reference.dim())]
         formed = None if plain is None else self._formed(plain, call)
@@ -215,11 +232,11 @@ class Judge:
             raise Refused(f"no tolerance for {part.name} of {part.dtype}: `tolerance` of target.yaml has none")
         return chosen
 
-    def look(self, request: messages.Look) -> messages.Looked:
+    def look(self, request: Look) -> Looked:
         """What inputs that were drawn could not show, and what the reference does not read."""
         return blind_spots(self.asking, self.reference, self.drawn, request)
 
-    def compare(self, request: messages.Compare) -> messages.Finding:
+    def compare(self, request: Compare) -> Finding:
         """Compare the output files of a call with the truth: the finding of the worst of them."""
         answer = self.answers[request.call.key]
         try:
@@ -228,7 +245,7 @@ class Judge:
             self.answers[request.call.key] = answer = answer.on("cpu")
             return self._compared(request, answer)
 
-    def _compared(self, request: messages.Compare, answer: Answer) -> messages.Finding:
+    def _compared(self, request: Compare, answer: Answer) -> Finding:
         blocks = [_block(answer.inputs.call, path) for path in request.outputs]
         findings = []
         for n in range(0 if self.alone else len(answer.truths)):
@@ -237,13 +254,13 @@ class Judge:
         if self.asking.checker:
             complaints = [self.asking.check(answer.inputs, answer.expected, block) for block in blocks]
         if not findings:
-            findings = [messages.Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})]
+            findings = [Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})]
         worst = max(findings, key=lambda finding: finding.badness)
         before = None if self.alone else self.answers.get(request.before)
         unmoved = distance(answer.truths, before.truths) if before else 0.0
         return worst.but(checker=next(filter(None, complaints), ""), unmoved=unmoved)
 
-    def _one_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> messages.Finding:
+    def _one_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> Finding:
         """The finding of the worst of several outputs of one name."""
         call, truth = answer.inputs.call, answer.truths[n]
         outputs = [self._formed(output.to(truth.reference.device), call) for output in own]
@@ -263,7 +280,7 @@ class Judge:
             worst = worst.but(output=truth.part.name)
         return worst.but(fits=self._fits(answer, n, outputs)) if suspected and worst.wrong else worst
 
-    def _explained(self, answer: Answer, n: int, outputs: list[Tensor]) -> messages.Finding:
+    def _explained(self, answer: Answer, n: int, outputs: list[Tensor]) -> Finding:
         """The finding where the reference's own rounding, or its overflow, may explain wrong elements."""
         inputs, truth = answer.inputs, answer.truths[n]
         for output in outputs:
@@ -273,7 +290,7 @@ class Judge:
         why = [self.rounding.overflow(inputs, truth, n, output) for output in wrong]
         return self._worst(truth, outputs).but(unjudged=why[0] if why and all(why) else "")
 
-    def _worst(self, truth: Truth, outputs: list[Tensor]) -> messages.Finding:
+    def _worst(self, truth: Truth, outputs: list[Tensor]) -> Finding:
         bounded = self.plain is not None
         findings = (finding(truth.facing(output), output, bounded=bounded) for output in outputs)
         return max(findings, key=lambda finding: finding.badness)
@@ -294,9 +311,9 @@ class Judge:
             known = suspects.of_target(self.asking, self.reference, inputs, truth.reference)
         else:
             known = suspects.of_attributes(
-                inputs.call, self.shapes, lambda changed: reference(inputs.tensors, changed)
+                inputs.call, self.signature, lambda changed: reference(inputs.tensors, changed)
             )
-        others = suspects.of_any(reference, self.shapes, inputs, truth.reference, whole=truth.is_whole)
+        others = suspects.of_any(reference, self.signature, inputs, truth.reference, whole=truth.is_whole)
         fits = suspects.fits(held, [*known, *others])
         return suspects.fits(held, held[0].multiplied()) if fits == {} else fits
 
@@ -311,7 +328,7 @@ def _block(call: Call, path: str) -> list[Tensor]:
     return [part_of(block, part) for part in call.parts] if call.parts else [block]
 
 
-def start(terms: messages.Begin) -> Judge:
+def start(terms: Begin) -> Judge:
     """A judge; raises Refused when a function of the target cannot be found."""
     try:
         return Judge(terms)

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from loop.base.linux import keep_freed_memory
 from loop.calls.own_modules import OWN
-from loop.workers.messages import Begin, Compare, Discard, Examine, Examined, Expect, GiveOutput, Look, Relate
+from loop.workers.judge_messages import (
+    Begin,
+    Compare,
+    Discard,
+    Examine,
+    Examined,
+    Expect,
+    GiveOutput,
+    Look,
+    Relate,
+)
 from loop.workers.wire import PR_SET_DUMPABLE, Done, Request, answer, prctl, serve
 
 if TYPE_CHECKING:

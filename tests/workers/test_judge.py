@@ -15,7 +15,7 @@ from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand
 from loop.workers import asking, judge
-from loop.workers.messages import Compare, Expect
+from loop.workers.judge_messages import Compare, Expect
 from loop.workers.workload_call import expectation, make_call, terms_of_judge
 from tests.formats import tasks
 from tests.tasks import write_task

@@ -8,7 +8,8 @@ import pytest
 
 from loop.base.processes import finish
 from loop.calls.call import FunctionTerms
-from loop.workers.messages import Discard, Load, Unstage
+from loop.workers.judge_messages import Discard
+from loop.workers.messages import Load, Unstage
 from loop.workers.program import Refusal, WorkerLost
 from loop.workers.worker import Worker
 
