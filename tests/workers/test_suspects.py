@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, TensorFile
+from loop.model.functions import PythonFunction
 from loop.model.signature import Attribute, Signature
 from loop.workers import suspects
 from loop.workers.attention import eager
@@ -279,4 +280,4 @@ def test_a_fault_of_a_target_that_is_not_there_is_refused_with_its_entry() -> No
     """When the judge begins, not when something is wrong."""
     expected = "faults: the rows were lost: cannot import tests.makers:lost: AttributeError: "
     with pytest.raises(Refused, match=expected):
-        suspects.functions([("the rows were lost", "tests.makers:lost")])
+        suspects.functions({"the rows were lost": PythonFunction(python="tests.makers:lost")})
