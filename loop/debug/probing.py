@@ -81,14 +81,13 @@ class FailureProber:
     """Asks the gate whether one variant still fails, workload after workload; it remembers every answer."""
 
     def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
-        self.context, self.failing, self.side = context, failing, side
+        self.context, self.failing, self.side, self.most = context, failing, side, most
         self.end = time.monotonic() + limit_s
         self.start = failing.start
         self.probes: dict[tuple[str, int, Layout], DebugProbe] = {}
         """Workloads, by name, seed and layout, to what the gate said of them."""
         self.asked: list[DebugProbe] = []
         """Those that were asked here."""
-        self.most = most
         self.failures = [check for check in checked(context, failing.variant) if kind_of(check) == failing.kind]
         """Checks that show the failure, in the order in which they were made."""
         self._remember(self.start)

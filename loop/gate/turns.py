@@ -34,8 +34,7 @@ class WrongTurns:
 
 def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
     """Compare each output of a check with the reference, and see which calls gave the wrong ones."""
-    wrong: list[Turn] = []
-    right: list[Turn] = []
+    wrong, right = list[Turn](), list[Turn]()
     for path, turn in zip(request.outputs, reply.turns, strict=False):
         alone = Compare(request.call, (path,), before=request.before)
         finding = yield from bench.judge(alone, JUDGE_LIMIT_S, f"outputs of {request.call.key}, one by one")

@@ -123,9 +123,10 @@ class Asking:
         self.passes = terms.generator.passes if terms.generator else "positional"
         """How inputs reach the function."""
         arguments = terms.modules.arguments if terms.modules else None
-        self.maker, self.generator, self.checker, self.arguments = (
+        self.reference = torch_side.find(terms.reference.python)
+        self.plain, self.form, self.maker, self.generator, self.checker, self.arguments = (
             torch_side.find(function.python) if function else None
-            for function in (terms.inputs, terms.generator, terms.checker, arguments)
+            for function in (terms.plain, terms.form, terms.inputs, terms.generator, terms.checker, arguments)
         )
 
     def is_plain(self, call: Call) -> bool:

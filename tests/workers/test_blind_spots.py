@@ -92,7 +92,7 @@ class Judged:
         (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}))
         self.folder, self.target = folder, read_file(folder / "target.yaml", Target).value
         (self.workload,) = expand(self.target, ["some"], "float32")
-        self.judge = judge.start(terms_of_judge(self.target, None, folder))
+        self.judge = judge.Judge(terms_of_judge(self.target, None, folder))
 
     def request(self, seed: int) -> Expect:
         workload = self.workload.model_copy(update={"seed": seed})

@@ -318,21 +318,18 @@ class Device:
     def __init__(self, index: int = 0) -> None:
         self.driver = the_driver()
         self.index = index
-        self._number = self._find(index)
-        context = self.driver.make("cuDevicePrimaryCtxRetain", HANDLE, self._number)
+        count = self.driver.make("cuDeviceGetCount", ctypes.c_int)
+        if index >= count:
+            raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
+        number = self.driver.make("cuDeviceGet", ctypes.c_int, index)
+        context = self.driver.make("cuDevicePrimaryCtxRetain", HANDLE, number)
         self.driver.call("cuCtxSetCurrent", context)
-        known = facts(self.driver, self._number)
+        known = facts(self.driver, number)
         self.name, self.uuid, self.capability = known.name, known.uuid, known.capability
         self.l2_bytes, self.sms = known.l2_bytes, known.sms
         self.copies = Stream(self.driver)
         """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
         self._scratch: DeviceBuffer | None = None
-
-    def _find(self, index: int) -> int:
-        count = self.driver.make("cuDeviceGetCount", ctypes.c_int)
-        if index >= count:
-            raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
-        return self.driver.make("cuDeviceGet", ctypes.c_int, index)
 
     @property
     def free_bytes(self) -> int:
