@@ -124,7 +124,7 @@ def auto() -> Kernel:
         Patch(
             "maybe", "the merge is unrolled less", "cuda/small.cuh", ((merging, "#pragma unroll 1\n" + merging),)
         ),
-        Patch("neutral", "another estimate", "cuda/auto.cuh", (("{0.44, 0.74", "{0.45, 0.74"),)),
+        Patch("neutral", "another estimate", "cuda/costs.cuh", (("{1.19, 0.38", "{1.20, 0.38"),)),
         Patch(
             "neutral",
             "one more check a call",
@@ -138,7 +138,7 @@ def auto() -> Kernel:
             (("choice.times[kernel] < INFINITY) simt::remark", "choice.times[kernel] < 0) simt::remark"),),
         ),
         Patch("layout", "a comment", "cuda/auto.cuh", (("#pragma once", "// A choice.\n#pragma once"),)),
-        Patch("layout", "unused code before the kernel", "cuda/auto.cuh", ((kernels, PAD + kernels),)),
+        Patch("layout", "unused code before the kernel", "cuda/costs.cuh", ((kernels, PAD + kernels),)),
         Patch(
             "layout",
             "unused kernel before the kernel",

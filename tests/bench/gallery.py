@@ -1,0 +1,213 @@
+"""The sessions of docs/gallery: campaigns from a slower start, made again by the product itself.
+
+    python -m tests.bench.gallery hopper --into docs/gallery/hopper    # on an H100 or H200
+    python -m tests.bench.gallery cpu --into docs/gallery/cpu
+
+A session measures the start against PyTorch. A campaign then takes one change after another from a script, each
+judged. A last session measures the end against PyTorch. Records and reports are copied, samples are not.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from loop.base.places import shipped
+from tests.bench.optimize_gpu import cpu, replaced
+from tests.bench.optimize_live import play, session
+from tests.bench.optimize_pool import Kernel, Patch
+
+STORY = """
+format: 1
+name: story
+title: What the kernel is worth beside PyTorch, and what limits it
+patterns: [environment-validation, single-compilation-unit, mathematical-gates, baseline-first,
+  profiling-decision-tree]
+workloads: [{timed}]
+checks: [edges, values]
+budget: {{minutes: 4}}
+"""
+CAMPAIGN = """
+format: 1
+name: live
+title: One change after another, each judged
+patterns: [single-compilation-unit, mathematical-gates, baseline-first, profile-before-optimise]
+workloads: [{timed}]
+checks: [edges, values]
+budget: {{minutes: 3}}
+"""
+ENTRY = """// Attention for one GPU: the C interface. Which kernel runs is said here.
+#include "tensor_core.cuh"
+#include "warp_specialized.cuh"
+
+namespace {
+struct Ours {
+  using Depths = attention::Depths<64, 128>;
+  template <typename T, int kDepth>
+  static attention::Error run(const attention::Problem &problem, cudaStream_t stream) {
+    return attention::tensor_core<T, kDepth>(problem, stream);
+  }
+};
+}  // namespace
+
+LOOP_EXPORT int attention_hopper(const LoopTensor *inputs, LoopTensor *outputs, const double *attributes,
+                                 void *stream) {
+  return attention::enter<Ours>(inputs, outputs, attributes, stream);
+}
+"""
+TIMED = [
+    {"B": 2, "H": 16, "S": 4096, "D": [64, 128], "causal": [True, False]},
+    {"B": 8, "H": 16, "S": 1024, "D": [64, 128], "causal": True},
+    {"B": 4, "H": 24, "S": 1325, "D": 64, "causal": True},
+]
+
+
+def hopper() -> Kernel:
+    """`tensor_core`, with the parts of `warp_specialized` at hand, from which its ideas were taken out."""
+    folder = shipped("kernels") / "attention"
+    manifest = yaml.safe_load((folder / "target.yaml").read_text())
+    variant = manifest["variants"]["warp_specialized"]
+    variant |= {"sources": ["cuda/hopper.cu"], "entry": "attention_hopper", "dtypes": ["float16"]}
+    variant["takes"] = "(Hq == Hk or Hq % Hk == 0) and D % 8 == 0 and D <= 128"
+    del variant["instances"], variant["budgets"]
+    flags = [
+        f"-D{one['macro']}_{field.upper()}={str(value).lower()}"
+        for one in manifest["tuning"].values()
+        if one["variant"] != "cpu"
+        for field, value in one["best"]["sm_90"].items()
+    ]
+    for recipe in ("build", "emulation"):
+        variant[recipe]["flags"] = [flag for flag in variant[recipe]["flags"] if flag != "{tuned}"] + flags
+    manifest["variants"] = {"hopper": variant}
+    manifest["workloads"]["timed"] = TIMED
+    del manifest["components"], manifest["tuning"]
+
+    groups, kernel, entry = "cuda/groups.cuh", "cuda/warp_specialized.cuh", "cuda/hopper.cu"
+    estimated = (
+        "  return estimate<kDepth>(kThreeGroups, problem, groups_tiling<kDepth, 3>()) <\n"
+        "         estimate<kDepth>(kTwoGroups, problem, groups_tiling<kDepth, 2>());\n"
+    )
+    cached = "std::min(units, std::max<int64_t>(1, (24 << 20) / (int64_t(problem.keys) * problem.depth * 4)))"
+    quarter, whole = "std::min(units, kSms / 4)", "heads_of_section(units, row_tiles)"
+    hidden, all_tiles = (
+        f"const int hidden = {text};"
+        for text in ("(visible_keys(problem, group_row + 63) + kKeys - 1) / kKeys", "tiles")
+    )
+    together, apart = (
+        "static_cast<int>(pieces)};",
+        ("static_cast<int>(problem.causal ? section * row_tiles : pieces)};"),
+    )
+    turns = (
+        ("{ named_barrier_sync(1 + group, 2 * kWarpGroup); }", "{}"),
+        ("    named_barrier_arrive(1 + (group + 1 == Shape::kGroups ? 0 : group + 1), 2 * kWarpGroup);\n", ""),
+        ("if (group == Shape::kGroups) named_barrier_arrive(1, 2 * kWarpGroup);", ""),
+    )
+    stay, leave = "grid(static_cast<unsigned>(std::min(kSms, pieces)))", "grid(static_cast<unsigned>(pieces))"
+    early = "    release_keys(tile);\n    wgmma_wait<1>();\n    hold(logits);\n"
+    late = "    wgmma_wait<1>();\n    hold(logits);\n    release_keys(tile);\n"
+    files = {
+        "target.yaml": yaml.safe_dump(manifest, sort_keys=False, default_flow_style=None),
+        entry: ENTRY,
+        kernel: replaced(
+            (folder / kernel).read_text(),
+            (estimated, "  return false;\n"),
+            (whole, cached),
+            (hidden, all_tiles),
+            (apart, together),
+        ),
+    }
+    patches = (
+        Patch(
+            "faster",
+            "wgmma and tensor copies: one group copies, two compute; blocks stay; sections by what the L2 holds",
+            entry,
+            (("attention::tensor_core<", "attention::warp_specialized<"),),
+        ),
+        Patch(
+            "faster", "three groups share each tile of keys", kernel, (("  return false;\n", "  return true;\n"),)
+        ),
+        Patch("slower", "groups begin their products in any order", kernel, turns),
+        Patch("faster", "blocks leave after a piece, so that long pieces spread", kernel, ((stay, leave),)),
+        Patch(
+            "faster",
+            "blocks stay again; sections of a quarter as many heads as multiprocessors",
+            kernel,
+            ((leave, stay), (cached, quarter)),
+        ),
+        Patch("wrong", "the mask hides one key too many", kernel, (("8 * n + i > shown", "8 * n + i >= shown"),)),
+        Patch("faster", "a group passes over tiles that its mask hides", kernel, ((all_tiles, hidden),)),
+        Patch("slower", "three stages of keys and values", groups, (("int kStages_ = 2", "int kStages_ = 3"),)),
+        Patch(
+            "faster",
+            "sections of equal size, of two rounds at least, each shared out by itself",
+            kernel,
+            ((quarter, whole), (together, apart)),
+        ),
+        Patch("faster", "three groups or two, by estimated time", kernel, (("  return true;\n", estimated),)),
+        Patch("wrong", "a tile of keys is given back before its products have read it", kernel, ((late, early),)),
+    )
+    return Kernel("hopper", "hopper", files, patches, copied="attention")
+
+
+def campaign(kernel: Kernel, device: str, into: Path, minutes: float) -> Mapping[str, Any]:
+    """Session of the start, campaign, session of the end; records and reports of each are copied."""
+    with tempfile.TemporaryDirectory(prefix="loop-gallery-") as top:
+        root, target = Path(top), Path(top) / "target"
+        words = ["--device", device, "--proposer-minutes", "0.5", "--max-minutes", str(minutes)]
+        found = {"campaign": play(root, kernel, CAMPAIGN.format(timed=kernel.timed), kernel.patches, words)}
+        copy(root / "sessions", into / "2-campaign")
+        (target / "plans" / "story.yaml").write_text(STORY.format(timed=kernel.timed))
+        story = [
+            "run",
+            "session",
+            "story",
+            "--target",
+            str(target),
+            "--variant",
+            kernel.variant,
+            "--device",
+            device,
+        ]
+        for name in ("1-start", "3-end"):
+            own = root / name
+            own.mkdir()
+            if name == "3-end":
+                (patch,) = root.glob("sessions/*/changes/kept.patch")
+                subprocess.run(["git", "apply", str(patch)], cwd=target, check=True)
+            _, found[name] = session(own, target, story)
+            copy(own / "sessions", into / name)
+        return found
+
+
+def copy(sessions: Path, into: Path) -> None:
+    """Report, its figures, record and kept changes of the one session there."""
+    (folder,) = (one.parent for one in sessions.glob("*/record.json"))
+    into.mkdir(parents=True, exist_ok=True)
+    for found in [folder / "report.md", folder / "record.json", *folder.glob("changes/kept.patch")]:
+        shutil.copy(found, into / found.name)
+    if (folder / "figures").exists():
+        shutil.copytree(folder / "figures", into / "figures", dirs_exist_ok=True)
+
+
+KERNELS: Mapping[str, tuple[Any, str]] = {"hopper": (hopper, "cuda"), "cpu": (cpu, "cpu")}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Make one campaign of the gallery."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=KERNELS)
+    parser.add_argument("--into", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=10.0, help="no further candidate is asked for then")
+    given = parser.parse_args(words)
+    make, device = KERNELS[given.name]
+    print(json.dumps(campaign(make(), device, given.into, given.minutes), indent=1))
+
+
+if __name__ == "__main__":
+    main()
