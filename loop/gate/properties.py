@@ -133,8 +133,7 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
     begin = Relate(bench.call(workload, side.name), name, workload.seed % 2**31)
     reply = yield from bench.judge(begin, CALL_LIMIT_S, note)
     for _ in range(MOST_CALLS):
-        call = reply.call
-        if call is None:
+        if (call := reply.call) is None:
             return _judged(side, name, workload, reply.agreement)
         asked = asked_for(bench.target.signature, workload, call)
         if unsupported(side, asked):

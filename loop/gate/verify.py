@@ -365,9 +365,8 @@ class SideChecker:
         """Have the worker make a call, and learn how long calls take."""
         yield from self.worker.load()
         limit_s, fresh = self.limit.of(workload), self.worker.fresh
-        first_call_s = 0.0
-        if self.job.call_limit_s is None:
-            first_call_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
+        usual_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
+        first_call_s = usual_s if self.job.call_limit_s is None else 0.0
         if call.structure and self.job.call_limit_s is None:  # Sizes do not tell what such a call takes.
             limit_s = max(limit_s, min(PATIENCE * self.bench.took.get(workload.name, 0.0), LONGEST_S))
         begun = time.monotonic()

@@ -4,17 +4,18 @@ nvidia-smi numbers all GPUs by their slots and knows nothing of CUDA_VISIBLE_DEV
 that it may see, fastest first. What runs here runs on the first of those, so the driver is asked.
 """
 
+import ctypes
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 from loop.base.processes import environment, python_path
-from loop.calls.cuda.driver import Lack
+from loop.calls.cuda.driver import LIBRARY, Lack
+from loop.machine.gpus_seen import look
 from loop.model.device_profile import DeviceFacts
 
 ASK_LIMIT_S = 60
@@ -99,13 +100,18 @@ def _gpu(fields: dict[str, Any]) -> Gpu:
 
 
 def _look() -> dict[str, Any]:
-    """What the driver says to a process with the environment of our workers."""
+    """What the driver says to a process with the environment of our workers; without one there is none to ask."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return look()
     command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
     nothing: dict[str, Any] = {"cuda": None, "gpus": []}
+    env = {**environment(), "PYTHONPATH": python_path()}
     try:
         done = subprocess.run(
             command,
-            env={**environment(), "PYTHONPATH": python_path()},
+            env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -121,8 +127,6 @@ def _look() -> dict[str, Any]:
 
 def _shown_by_smi() -> list[list[str]]:
     """Name and driver version of each GPU; empty without nvidia-smi."""
-    if shutil.which(SMI[0]) is None:
-        return []
     try:
         done = subprocess.run(SMI, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
