@@ -110,13 +110,7 @@ def _look() -> dict[str, Any]:
     env = {**environment(), "PYTHONPATH": python_path()}
     try:
         done = subprocess.run(
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=ASK_LIMIT_S,
-            check=False,
+            command, env=env, input="", capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False
         )
         return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
     except subprocess.TimeoutExpired:
