@@ -8,6 +8,7 @@ import ctypes
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -121,6 +122,8 @@ def _look() -> dict[str, Any]:
 
 def _shown_by_smi() -> list[list[str]]:
     """Name and driver version of each GPU; empty without nvidia-smi."""
+    if shutil.which(SMI[0]) is None:
+        return []
     try:
         done = subprocess.run(SMI, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
