@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loop.calls.call import Call, TensorFile
-from loop.calls.memory import count_bytes, differing
+from loop.calls.memory import stray
 from loop.calls.orders import CONTROL_BYTES, MAX_OFFSETS
 from loop.calls.tensors import POISON
 
@@ -197,16 +197,6 @@ class Arena:
         """Give everything back."""
         self._unmap()
         os.close(self.handle)
-
-
-def stray(now: bytes, zone: bytes, before: str, after: str) -> str:
-    """A sentence on a write into the gap between two tensors, about the nearer one; empty when there was none."""
-    if now == zone:
-        return ""
-    places = differing(now, zone)
-    if before and (not after or places[0] <= len(zone) - 1 - places[-1]):
-        return f"writes outside its {before}: {count_bytes(places)} after its end"
-    return f"writes outside its {after}: {count_bytes(places)} before its beginning"
 
 
 def new_file() -> int:

@@ -136,6 +136,16 @@ def count_bytes(places: list[int]) -> str:
     return f"{len(places)} byte{'s' if len(places) > 1 else ''}"
 
 
+def stray(now: bytes, zone: bytes, before: str, after: str) -> str:
+    """A sentence on a write into the gap between two tensors, about the nearer one; empty when there was none."""
+    if now == zone:
+        return ""
+    places = differing(now, zone)
+    if before and (not after or places[0] <= len(zone) - 1 - places[-1]):
+        return f"writes outside its {before}: {count_bytes(places)} after its end"
+    return f"writes outside its {after}: {count_bytes(places)} before its beginning"
+
+
 class Memory(ABC):
     """Memory for one tensor between two zones. A kind of memory says how bytes get there, and back."""
 

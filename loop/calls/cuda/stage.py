@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from loop.calls.arena import stray
 from loop.calls.call import Call, Refused
 from loop.calls.cuda.call import DeviceTensor, the_device, the_stream
 from loop.calls.cuda.driver import ALIGNMENT, DeviceBuffer
 from loop.calls.cuda.graph import Graph, Stopwatch, Uncapturable, capture
 from loop.calls.invocation import Places, Stage, Windows
+from loop.calls.memory import stray
 from loop.calls.tensors import POISON
 
 ZONE = 512
