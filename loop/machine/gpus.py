@@ -95,10 +95,9 @@ def gpus() -> Gpus:
 
 
 def _gpu(fields: dict[str, Any]) -> Gpu:
+    major, minor = fields["capability"]
     facts = DeviceFacts.model_validate({name: fields[name] for name in DeviceFacts.model_fields if name in fields})
-    return Gpu(
-        fields["name"], fields["uuid"], ".".join(map(str, fields["capability"])), fields["memory_bytes"], facts
-    )
+    return Gpu(fields["name"], fields["uuid"], f"{major}.{minor}", fields["memory_bytes"], facts)
 
 
 def _look() -> dict[str, Any]:
