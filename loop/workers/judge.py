@@ -231,7 +231,10 @@ class Judge:
             return self._compared(request, answer)
 
     def _compared(self, request: judge_messages.Compare, answer: Answer) -> judge_messages.Finding:
-        blocks = [_block(answer.inputs.call, path) for path in request.outputs]
+        call, blocks = answer.inputs.call, []
+        for path in request.outputs:
+            block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
+            blocks.append([part_of(block, part) for part in call.parts] if call.parts else [block])
         findings = []
         for n in range(0 if self.alone else len(answer.truths)):
             findings.append(self._one_output(answer, n, [block[n] for block in blocks], request.suspected))
@@ -307,9 +310,3 @@ class Judge:
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""
         return output if self.form is None else self.asking.ask("form", self.form, [output.double()], call)
-
-
-def _block(call: Call, path: str) -> list[Tensor]:
-    """The outputs in a file, in their own types. Refused when it has another size."""
-    block = torch_side.read_tensor(call.output, path)
-    return [part_of(block, part) for part in call.parts] if call.parts else [block]

@@ -95,8 +95,12 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
     known = signature.inputs if target.generator is None else {}
     inputs = [file(name, f"{stem}-{name}.bin", text) for name, text in known.items()]
     if apart:
-        pairs = zip(inputs, fills(target, workload), strict=False)
-        inputs = [_same(tensor, fill, workload.seed) for tensor, fill in pairs]
+        # Equal along the first axis, or the last with every other seed. Not of whole numbers, which may be places,
+        # and not of values that say more than numbers.
+        for n, (tensor, fill) in enumerate(zip(inputs, fills(target, workload), strict=False)):
+            axes = [axis for axis, size in enumerate(tensor.shape) if size > 1]
+            if axes and is_floating(tensor.dtype) and fill.kind in EQUAL and fill.nan_along is None:
+                inputs[n] = tensor.but(same=axes[-(workload.seed % 2)])
     outputs = {} if finds_outputs(signature) else signature.outputs
     files = [file(name, path, text) for name, text in outputs.items()]
     parts, updates = tuple[TensorFile, ...](), tuple[int, ...]()
@@ -123,16 +127,6 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
         structure=f"{stem}-given" if target.generator else "",
         seed=_seed_of_modules(target, workload),
     )
-
-
-def _same(tensor: TensorFile, fill: Fill, seed: int) -> TensorFile:
-    """The same with equal values along its first axis, or along its last with every other seed.
-
-    Not of whole numbers, which may be places, and not of values that say more than numbers.
-    """
-    axes = [axis for axis, size in enumerate(tensor.shape) if size > 1]
-    plain = is_floating(tensor.dtype) and fill.kind in EQUAL and fill.nan_along is None
-    return tensor.but(same=axes[-(seed % 2)]) if axes and plain else tensor
 
 
 def finds_outputs(signature: Signature) -> bool:
