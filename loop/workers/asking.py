@@ -237,7 +237,9 @@ class Asking:
 
     def ask(self, what: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
         """A function of the target on a call's inputs, one by one; Refused with its name when it raises."""
-        more = {"sizes": self.sizes(call)} if torch_side.takes_sizes(function) else {}
+        bound = function.keywords if isinstance(function, partial) else {}
+        asks = "sizes" in _parameters(function) and "sizes" not in bound  # Its inputs do not tell them all.
+        more = {"sizes": self.sizes(call)} if asks else {}
         return self._asked(what, partial(function, *inputs, **call.attributes, **more), call)
 
     def outputs(
@@ -347,9 +349,9 @@ def drawn(
 
     The structure is a pair: positional arguments and keywords of the function.
     """
-    arguments = call_arguments(generator, parameters, seed, torch.device(device), dtype)
+    known, offered = _parameters(generator), {"seed": seed, "dtype": dtype, "device": torch.device(device)}
     seed_all(seed)
-    value = generator(**arguments)
+    value = generator(**{name: offered[name] for name in OFFERED if name in known} | dict(parameters))
     kind = type(value).__name__
     if passes == "one":
         return take_apart(((value,), {}))
@@ -368,18 +370,6 @@ def as_given(rest: bytes, tensors: Sequence[Tensor], passes: str) -> Any:
     if passes == "one":
         return positional[0]
     return keywords if passes == "keywords" else list(positional)
-
-
-def call_arguments(
-    generator: Any,
-    parameters: Mapping[str, Any],
-    seed: int,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
-) -> dict[str, Any]:
-    """Keywords of a generator's call: its parameters, and of seed, type and device those that it asks for."""
-    known, offered = _parameters(generator), {"seed": seed, "dtype": dtype, "device": device}
-    return {name: offered[name] for name in OFFERED if name in known} | dict(parameters)
 
 
 def complaint_of(check: Callable[[], Any]) -> str:

@@ -5,7 +5,7 @@ Torch is imported with the first request, so that a torch that cannot be importe
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loop.base.linux import keep_freed_memory
@@ -43,9 +43,9 @@ def main(arguments: Sequence[str]) -> None:
         """The judge's reply to a request about its target."""
         return judge.answer(request)
 
-    answers = dict.fromkeys(judge_messages.ToJudge.__subclasses__(), ask)
-    own = {judge_messages.Examine: examine, judge_messages.Begin: begin}
-    serve({**answers, **own}, int(arguments[0]), answer)
+    answers: dict[Any, Callable[[Any], object]] = dict.fromkeys(judge_messages.ToJudge.__subclasses__(), ask)
+    answers |= {judge_messages.Examine: examine, judge_messages.Begin: begin}
+    serve(answers, int(arguments[0]), answer)
 
 
 if __name__ == "__main__":
