@@ -54,7 +54,7 @@ def test_a_worker_that_does_not_answer_is_lost() -> None:
 
 def test_a_worker_starts_without_torch_and_pydantic() -> None:
     """Each takes longer to import than a compiled variant takes to load and to answer."""
-    code = "import sys; from loop.workers import worker_program; print(*{'torch', 'numpy', 'pydantic'} & {*sys.modules})"
+    code = "import sys, loop.workers.worker_program; print(*{'torch', 'numpy', 'pydantic'} & {*sys.modules})"
     assert "\n" == subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
