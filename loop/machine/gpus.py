@@ -4,7 +4,6 @@ nvidia-smi numbers all GPUs by their slots and knows nothing of CUDA_VISIBLE_DEV
 that it may see, fastest first. What runs here runs on the first of those, so the driver is asked.
 """
 
-import ctypes
 import functools
 import json
 import os
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loop.base.processes import environment, python_path
-from loop.calls.cuda.driver import LIBRARY, Lack
-from loop.machine.gpus_seen import look
+from loop.calls.cuda.driver import Lack
 from loop.model.device_profile import DeviceFacts
 
 ASK_LIMIT_S = 60
@@ -101,17 +99,18 @@ def _gpu(fields: dict[str, Any]) -> Gpu:
 
 
 def _look() -> dict[str, Any]:
-    """What the driver says to a process with the environment of our workers; without one there is none to ask."""
-    try:
-        ctypes.CDLL(LIBRARY)
-    except OSError:
-        return look()
+    """What the driver says to a process with the environment of our workers."""
     command = [sys.executable, "-P", "-m", "loop.machine.gpus_seen"]
     nothing: dict[str, Any] = {"cuda": None, "gpus": []}
-    env = {**environment(), "PYTHONPATH": python_path()}
     try:
         done = subprocess.run(
-            command, env=env, input="", capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False
+            command,
+            env={**environment(), "PYTHONPATH": python_path()},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=ASK_LIMIT_S,
+            check=False,
         )
         return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
     except subprocess.TimeoutExpired:

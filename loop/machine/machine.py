@@ -99,6 +99,8 @@ def _processor_lines() -> list[str]:
 
 def _ask(command: list[str]) -> str | None:
     """Output of a quick command; None when it is missing or fails. Raises OSError when nothing can be started."""
+    if shutil.which(command[0]) is None:
+        return None
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_LIMIT_S, check=False)
     except (PermissionError, FileNotFoundError, subprocess.TimeoutExpired):
