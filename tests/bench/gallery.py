@@ -155,42 +155,32 @@ def hopper() -> Kernel:
     return Kernel("hopper", "hopper", files, patches, copied="attention")
 
 
-def campaign(kernel: Kernel, device: str, into: Path, minutes: float) -> Mapping[str, Any]:
-    """Session of the start, campaign, session of the end; records and reports of each are copied."""
-    with tempfile.TemporaryDirectory(prefix="loop-gallery-") as top:
-        root, target = Path(top), Path(top) / "target"
-        words = ["--device", device, "--proposer-minutes", "0.5", "--max-minutes", str(minutes)]
-        found = {"campaign": play(root, kernel, CAMPAIGN.format(timed=kernel.timed), kernel.patches, words)}
-        copy(root / "sessions", into / "2-campaign")
-        (target / "plans" / "story.yaml").write_text(STORY.format(timed=kernel.timed))
-        story = [
-            "run",
-            "session",
-            "story",
-            "--target",
-            str(target),
-            "--variant",
-            kernel.variant,
-            "--device",
-            device,
-        ]
-        for name in ("1-start", "3-end"):
-            own = root / name
-            own.mkdir()
-            if name == "3-end":
-                (patch,) = root.glob("sessions/*/changes/kept.patch")
-                subprocess.run(["git", "apply", str(patch)], cwd=target, check=True)
-            _, found[name] = session(own, target, story)
-            copy(own / "sessions", into / name)
-        return found
+def campaign(kernel: Kernel, device: str, root: Path, into: Path, minutes: float) -> Mapping[str, Any]:
+    """Session of the start, campaign, session of the end, below `root`; records and reports of each are copied."""
+    target = root / "target"
+    words = ["--device", device, "--proposer-minutes", "0.5", "--max-minutes", str(minutes)]
+    found = {"campaign": play(root, kernel, CAMPAIGN.format(timed=kernel.timed), kernel.patches, words)}
+    copy(root / "sessions", into / "2-campaign")
+    (target / "plans" / "story.yaml").write_text(STORY.format(timed=kernel.timed))
+    story = ["run", "session", "story", "--target", str(target), "--variant", kernel.variant, "--device", device]
+    for name in ("1-start", "3-end"):
+        own = root / name
+        own.mkdir()
+        if name == "3-end":
+            (patch,) = root.glob("sessions/*/changes/kept.patch")
+            subprocess.run(["git", "apply", str(patch)], cwd=target, check=True)
+        _, found[name] = session(own, target, story)
+        copy(own / "sessions", into / name)
+    return found
 
 
 def copy(sessions: Path, into: Path) -> None:
     """Report, its figures, record and kept changes of the one session there."""
-    (folder,) = (one.parent for one in sessions.glob("*/record.json"))
+    (folder,) = (one.parent for one in sessions.glob("*/session.json"))
     into.mkdir(parents=True, exist_ok=True)
-    for found in [folder / "report.md", folder / "record.json", *folder.glob("changes/kept.patch")]:
-        shutil.copy(found, into / found.name)
+    for name in ("report.md", "record.json", "changes/kept.patch"):
+        if (folder / name).exists():
+            shutil.copy(folder / name, into / Path(name).name)
     if (folder / "figures").exists():
         shutil.copytree(folder / "figures", into / "figures", dirs_exist_ok=True)
 
@@ -204,9 +194,15 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("name", choices=KERNELS)
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=10.0, help="no further candidate is asked for then")
+    parser.add_argument(
+        "--folder", type=Path, help="a new folder for the sessions; default: one that goes afterwards"
+    )
     given = parser.parse_args(words)
     make, device = KERNELS[given.name]
-    print(json.dumps(campaign(make(), device, given.into, given.minutes), indent=1))
+    with tempfile.TemporaryDirectory(prefix="loop-gallery-") as top:
+        root = given.folder or Path(top)
+        root.mkdir(parents=True, exist_ok=True)
+        print(json.dumps(campaign(make(), device, root, given.into, given.minutes), indent=1))
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def session(root: Path, target: Path, words: Sequence[str], cores: str = "") -> 
         asked = [*bound, *words, "--json"]
         done = subprocess.run(asked, env=env, stdout=subprocess.PIPE, stderr=errors, text=True, check=False)
     if done.returncode not in (0, 1):
-        raise RuntimeError(f"exit {done.returncode}: {log.read_text()[-3000:]}")
+        raise RuntimeError(f"exit {done.returncode}: {log.read_text()[-3000:]}{done.stdout[-3000:]}")
     said: dict[str, Any] = json.loads(done.stdout)
     return said, time.monotonic() - begun
 

@@ -1,0 +1,122 @@
+"""`warp_specialized` where few multiprocessors share out much work: pieces, sections, groups that see nothing."""
+
+import ctypes
+from pathlib import Path
+
+import numpy
+import pytest
+
+from loop.library.definitions import read_file
+from loop.model.target import Target
+from tests.conftest import ROOT
+from tests.emulator.fixtures import Array, Fixtures, compiled, each_seed
+from tests.kernels.emulated_attention import Call, Kernels, draw, far_off, make_call
+
+pytestmark = pytest.mark.slow
+
+ATTENTION = ROOT / "kernels" / "attention"
+SMS = 5
+DEPTHS = {2: (64, 128, 192, 256), 3: (64, 128)}
+"""Features by the groups that compute."""
+
+
+def flags(*macros: str) -> tuple[str, ...]:
+    """An emulated build with the tiles of Hopper, but for these macros."""
+    tuned = read_file(ATTENTION / "target.yaml", Target).value.tuned("sm_90")
+    names = [macro.partition("=")[0] for macro in macros]
+    kept = [flag for flag in tuned if flag.removeprefix("-D").partition("=")[0] not in names]
+    return ("-march=native", *kept, *(f"-D{macro}" for macro in macros), f"-I{ATTENTION}", "-w")
+
+
+class Groups(Kernels):
+    """`warp_specialized` for SMS multiprocessors, always with the same number of groups."""
+
+    def __init__(self, groups: int, cache: Path) -> None:
+        macros = f"ATTENTION_WIDE_SMS={SMS}", f"ATTENTION_GROUPS_ONLY={groups}"
+        source = ATTENTION / "cuda" / "warp_specialized.cu"
+        super().__init__(ctypes.CDLL(str(compiled(source, cache, *flags(*macros)))))
+        self.depths = DEPTHS[groups]
+
+    def off(self, call: Call) -> str:
+        """The error of a call, or how its output differs from float64; empty where it is right."""
+        call.o.fill_(7.0)
+        return self.run("warp_specialized", call) or far_off(call)
+
+
+@pytest.fixture(scope="module", params=DEPTHS)
+def kernels(request: pytest.FixtureRequest, build_cache: Path) -> Groups:
+    """Two groups that compute, then three."""
+    return Groups(request.param, build_cache)
+
+
+@pytest.mark.parametrize(("causal", "alignment"), [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize(("queries", "keys"), [(400, 300), (250, 459), (192, 128), (65, 1)])
+def test_blocks_take_several_pieces(
+    kernels: Groups, queries: int, keys: int, causal: float, alignment: float
+) -> None:
+    """Six heads in two sections, in rounds; ragged lengths; rows, groups and pieces that see no key."""
+    for depth in kernels.depths:
+        call = make_call(queries, keys, depth, heads=3, causal=causal, alignment=alignment)
+        assert (depth, "") == (depth, kernels.off(call))
+
+
+@pytest.mark.parametrize("causal", [0.0, 1.0])
+def test_heads_of_queries_share_keys_of_a_section(kernels: Groups, causal: float) -> None:
+    """Under a mask each head by itself; without one they are rows of one."""
+    for depth in kernels.depths:
+        keys = make_call(210, 280, depth, heads=2, causal=causal, alignment=1.0)
+        q = draw(2, 6, 210, depth, seed=7)
+        call = keys.with_(q=q, o=q.clone().fill_(7.0))
+        assert "" == kernels.run("warp_specialized", call)
+        whole = call.with_(k=call.k.repeat_interleave(3, 1), v=call.v.repeat_interleave(3, 1))
+        assert (depth, "") == (depth, far_off(whole))
+
+
+def test_a_group_passes_over_tiles_that_it_does_not_see(kernels: Groups, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tiles, the last or none of them, while other groups compute: in any order of warps and copies."""
+    shapes = (200, 130), (320, 384), (130, 194), (448, 380)
+    for seed in each_seed(monkeypatch, 6):
+        for queries, keys in shapes:
+            call = make_call(queries, keys, 64, heads=3, batches=1, causal=1.0, alignment=1.0)
+            assert (seed, queries, keys, "") == (seed, queries, keys, kernels.off(call))
+
+
+def test_turned_queries_of_several_pieces(kernels: Groups) -> None:
+    """A negative scale turns each piece's queries after its copy has come, before the next one's may."""
+    call = make_call(300, 200, 64, heads=3, causal=1.0, scale=-0.4)
+    assert "" == kernels.off(call)
+
+
+@pytest.fixture(scope="module")
+def schedules(build_cache: Path) -> Fixtures:
+    """Who takes which piece, for the multiprocessors of an H100."""
+    return Fixtures(compiled(Path(__file__).with_name("pieces.cu"), build_cache, *flags()))
+
+
+def takers(schedules: Fixtures, blocks: int, tiles: int, heads: int, batches: int, section: int) -> Array:
+    """[heads of all batches, row tiles]: the block that took a piece, from 1 on; 0 nobody did, -1 twice."""
+    found = numpy.zeros((heads * batches, tiles), numpy.int32)
+    assert "" == schedules.fault("take_pieces", blocks, tiles, heads, batches, section, found)
+    return found
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5, 8, 13, 132])
+def test_every_piece_is_taken_once(schedules: Fixtures, blocks: int) -> None:
+    """By one block alone; whatever sections there are, the last one narrower, and no block where it has none."""
+    for tiles in (1, 2, 3, 7, 16):
+        for heads, batches in ((1, 1), (2, 3), (5, 1), (4, 4), (37, 1)):
+            for section in (0, 1, 2, 3, 5, 7, heads * batches):
+                found = takers(schedules, blocks, tiles, heads, batches, section)
+                assert (found > 0).all(), (tiles, heads, batches, section)
+                assert found.max() <= blocks
+
+
+@pytest.mark.parametrize(("heads", "tiles"), [(32, 64), (64, 16), (100, 43), (67, 64)])
+def test_masked_work_is_shared_out_evenly(schedules: Fixtures, heads: int, tiles: int) -> None:
+    """No block of an H100 has a tenth more keys than the mean, where each has several pieces."""
+    section = numpy.zeros(1, numpy.int64)
+    schedules.fill("choose_section", heads, tiles, section)
+    found = takers(schedules, 132, tiles, heads, 1, int(section[0]))
+    keys = numpy.broadcast_to(1 + numpy.arange(tiles), found.shape)
+    sums = numpy.bincount(found.ravel() - 1, keys.ravel(), minlength=132)
+    assert sums.max() < 1.1 * sums.mean(), sums.max() / sums.mean()
