@@ -98,10 +98,10 @@ def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item
     """The inverse of `scatter`: the bytes of the contiguous tensor."""
     repeated = _repeated(shape, strides)
     once = [1 if axis in repeated else size for axis, size in enumerate(shape)]
-    made = bytearray(math.prod(once) * item)
+    compact = bytearray(math.prod(once) * item)
     for dense, place in _stretches(once, strides, item):
-        made[dense] = spread[place]
-    data = bytes(made)
+        compact[dense] = spread[place]
+    data = bytes(compact)
     for axis in reversed(repeated):
         block = math.prod(shape[axis + 1 :]) * item
         data = b"".join(data[at : at + block] * shape[axis] for at in range(0, len(data), block))

@@ -20,8 +20,9 @@ from loop.report import format as say
 from loop.steps.context import Context, Result, Working
 from loop.steps.taken_over import Lasting, rests_on, take_over
 from loop.workers.bench import Bench, Side
+from loop.workers.judge_messages import Agreement, GiveOutput, Relate
 from loop.workers.kept import KeptWorker
-from loop.workers.messages import Agreement, Compute, GiveOutput, Relate
+from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
 MOST_CALLS = 64
@@ -149,8 +150,7 @@ def _walk(worker: KeptWorker, name: str, workload: Workload) -> Generator[Tick, 
     begin = Relate(bench.call(workload, side.name), name, workload.seed % 2**31)
     reply = yield from bench.judge(begin, CALL_LIMIT_S, note)
     for _ in range(MOST_CALLS):
-        call = reply.call
-        if call is None:
+        if (call := reply.call) is None:
             return _judged(side, name, workload, reply.agreement)
         asked = asked_for(bench.target.signature, workload, call)
         if unsupported(side, asked):
