@@ -80,6 +80,13 @@ def glance(folder: Path) -> int:
     return errno.ENOSPC if state.f_blocks and blocks * state.f_frsize < LEAST_BYTES else 0
 
 
+def is_noexec(folder: Path) -> bool:
+    """Whether its file system is mounted so that nothing on it can be loaded or run."""
+    with contextlib.suppress(OSError):
+        return bool(os.statvfs(_existing(folder)).f_flag & getattr(os, "ST_NOEXEC", 0))
+    return False
+
+
 def write(folder: Path, bytes_: int) -> int:
     """0, or the error number of writing a file of that size into the folder. Nothing of the file stays."""
     try:
@@ -160,6 +167,8 @@ def _number(error: BaseException | None) -> int:
     return (error.errno or 0) if isinstance(error, OSError) else 0
 
 
+NOT_LOADED, NOT_RUN = ("failed to map segment",), ("permission denied", "operation not permitted")
+"""What is said, in small letters, of a library or a program on a file system that is mounted `noexec`."""
 GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -212,11 +221,28 @@ class Gauge:
         `text`: everything that the step says. It names the folder to blame where several are short.
         """
         self.look()
+        if bad and (mounted := self._mounted_noexec(text)):
+            return mounted
         for folder, number in (self._met or (self._short_now(text) if bad else {})).items():
             if number in OF_FOLDERS:
                 return failure(number, folder)
         ended = next(iter(counts() - self._counts), 0) if bad else 0
         return failure(ended) if ended else None
+
+    def _mounted_noexec(self, text: str) -> MachineFailure | None:
+        """The folder from which something could not be loaded or run, because it is mounted so."""
+        small, folders = text.lower(), (*self.folders.own, *self.folders.worked_in)
+        if not any(phrase in small for phrase in (*NOT_LOADED, *NOT_RUN)):
+            return None
+        blamed = [folder for folder in folders if is_noexec(folder)]
+        if not any(phrase in small for phrase in NOT_LOADED):  # Other files refuse, too: theirs are named.
+            blamed = [one for one in blamed if str(one) in text or one in self.folders.worked_in]
+        for folder in sorted(blamed, key=lambda one: str(one) not in text):
+            names = {cache_folder(): "LOOP_CACHE", state_folder(): "LOOP_STATE", temporary(): "TMPDIR"}
+            own = [f"export {name}=..." for place, name in names.items() if place in blamed]
+            other = f"name a folder elsewhere: {' '.join(own)}" if own else "move it to another file system"
+            return MachineFailure(f"{folder} is mounted noexec: nothing there can be loaded or run", other)
+        return None
 
     def _short_now(self, text: str) -> dict[Path, int]:
         """Folders that cannot be written by now, those first that the step names.

@@ -182,9 +182,7 @@ def bisect(context: Context, arguments: Searched) -> Working[BisectOutput]:
         missing.append(f"a search for why {regression.what}: {why}")
         hint = hint or f"name a good revision: {_command(context, regression, 'REV')}"
     message = missing[0] if missing else "nothing has regressed"
-    nothing = BisectOutput(
-        ok=True, message=message, hint=hint, not_exercised=tuple(missing), nothing_done=bool(missing)
-    )
+    nothing = BisectOutput(ok=True, message=message, hint=hint, not_exercised=tuple(missing))
     return Result(nothing)
 
 

@@ -11,7 +11,7 @@ from loop.bisect.builds import Builder, Untestable
 from loop.bisect.candidates import Line, earlier, kernels, merged_lines, sources, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.latency import PART
-from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Metric, Outcome, Problem, Try, read
+from loop.bisect.model import Asked, Broken, Commit, Lost, Metric, Outcome, Problem, SearchEnd, Try, read
 from loop.bisect.search import next_tries
 from loop.bisect.trying import Probed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
@@ -69,7 +69,7 @@ class Hunt:
         if self.builder is not None:
             yield from self.builder.prepare([self.line.good, self.line.ends[-1]])
             if self.problem.positions.last == 0:
-                return self._told(Conclusion("no_regression", self._unchanged(self.builder)))
+                return self._told(SearchEnd("no_regression", self._unchanged(self.builder)))
         if self.gate is not None:
             ruling = yield from self._ruled(self.gate)
             if ruling is not None:
@@ -77,7 +77,7 @@ class Hunt:
         self._remember()
         while True:
             wanted = self._next()
-            if isinstance(wanted, Conclusion):
+            if isinstance(wanted, SearchEnd):
                 return (yield from self._into_merges(self._told(wanted)))
             yield from self._tried(wanted)
 
@@ -106,7 +106,7 @@ class Hunt:
         if ruling.outcome == "search":
             return None
         self.probes += ruling.probes
-        answer = self._told(Conclusion(ruling.outcome, ruling.why, swapped=ruling.swapped))
+        answer = self._told(SearchEnd(ruling.outcome, ruling.why, swapped=ruling.swapped))
         return answer.model_copy(update={"builds": self.builder.compiled if self.builder else 0})
 
     def _into_merges(self, answer: BisectAnswer) -> Generator[Tick, None, BisectAnswer]:
@@ -195,10 +195,10 @@ class Hunt:
         self.probes.append(probe)
         self.journal.append(Asked(wanted, _outcome_of(probe)))
 
-    def _next(self) -> Sequence[Try] | Conclusion:
+    def _next(self) -> Sequence[Try] | SearchEnd:
         """What is tried now: one after the other, or several on machines of their own."""
         wanted = next_tries(self.problem, self.journal, self.width if self.many is not None else 1)
-        if self.many is None or self.metric == "correctness" or isinstance(wanted, Conclusion):
+        if self.many is None or self.metric == "correctness" or isinstance(wanted, SearchEnd):
             return wanted
         return [replace(attempt, batch=max(attempt.batch, JOB_PAIRS)) for attempt in wanted]
 
@@ -254,9 +254,9 @@ class Hunt:
     def _ahead(self) -> list[Candidate]:
         """Builds that may be asked for next."""
         tries = next_tries(self.problem, self.journal, 1 + self.width)
-        return [] if isinstance(tries, Conclusion) else [self.line.ends[attempt.commit] for attempt in tries]
+        return [] if isinstance(tries, SearchEnd) else [self.line.ends[attempt.commit] for attempt in tries]
 
-    def _told(self, concluded: Conclusion) -> BisectAnswer:
+    def _told(self, concluded: SearchEnd) -> BisectAnswer:
         """The rules' answer in commits."""
         ends, culprits_found = self.line.ends, concluded.found
         self.steps = {ends[one.first].commit: one.step for one in culprits_found}

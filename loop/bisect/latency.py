@@ -19,7 +19,7 @@ from typing import Any
 
 from loop.base.ratios import significant
 from loop.base.stats import clipped, median
-from loop.bisect.model import Conclusion, Key, Observations, Try, Word
+from loop.bisect.model import Key, Observations, SearchEnd, Try, Word
 from loop.model.bisect import Claim
 from loop.timing.verdicts import MARGIN, e_value
 
@@ -162,7 +162,7 @@ class Latencies:
         step = ends[high].mean - ends[low].mean
         return step, math.sqrt(ends[high].variance + ends[low].variance)
 
-    def ends(self, low: int, high: int) -> Try | Conclusion | None:
+    def ends(self, low: int, high: int) -> Try | SearchEnd | None:
         """Observe both until they differ, or evidently do not."""
         ends = [end for end in (low, high) if end]
         for end in ends:
@@ -175,16 +175,16 @@ class Latencies:
             return None
         if step <= -DIFFER_Z * error and -step > 4 * TYPICAL:
             why = f"the good end is slower than the bad one, by {math.expm1(-step):.1%}: are they swapped?"
-            return Conclusion("no_regression", why, swapped=True)
+            return SearchEnd("no_regression", why, swapped=True)
         entire = (low, high) == (0, self.seen.positions.last)
         least = math.log1p(MARGIN) if entire else PART * abs(self.whole(0, self.seen.positions.last)[0])
         if count >= ENDS_LEAST and step + NONE_Z * error < least:
             size = f"{math.expm1(step):+.2%} after {count} observations, surely below {math.expm1(least):.1%}"
-            return Conclusion("no_regression", f"not reproduced: {size}: {TODAY}")
+            return SearchEnd("no_regression", f"not reproduced: {size}: {TODAY}")
         if count >= ENDS_MOST:
             sd = math.sqrt(self.noise[0])
             hidden = step + NONE_Z * error
-            return Conclusion("inconclusive", f"too noisy: pairs scatter by {sd:.1%}, {hidden:.1%} may be hidden")
+            return SearchEnd("inconclusive", f"too noisy: pairs scatter by {sd:.1%}, {hidden:.1%} may be hidden")
         fewer = min(ends, key=self.seen.count)
         return self.seen.look(fewer, 1 + count // 8, f"end: the difference shows with z = {step / error:.1f}")
 

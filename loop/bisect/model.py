@@ -145,7 +145,7 @@ class Culprit:
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class SearchEnd:
     """What a search came to, of the whole history or between two ends."""
 
     outcome: Literal["culprit", "several", "range", "no_regression", "inconclusive"]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from statistics import fmean
 
-from loop.bisect.model import Conclusion, Key, Observations, Try, Word
+from loop.bisect.model import Key, Observations, SearchEnd, Try, Word
 from loop.model.bisect import Claim
 
 Beta = tuple[float, float]
@@ -51,7 +51,7 @@ class Runs:
         inside = [runs for at, runs in self.seen.values.items() if low <= at <= high]
         return all(all(runs) or not any(runs) for runs in inside)
 
-    def ends(self, low: int, high: int) -> Try | Conclusion | None:
+    def ends(self, low: int, high: int) -> Try | SearchEnd | None:
         """Run both until the bad one evidently fails more often."""
         for end in (high, low):
             if (missing := TWICE - self.seen.count(end)) > 0:
@@ -62,17 +62,17 @@ class Runs:
             return None
         if (plain and all(bad) and not any(good)) or runs_evidence(good, bad, (0.5, 0.05)) >= NEEDED:
             why = "the good end fails and the bad one passes: are they swapped?"
-            return Conclusion("no_regression", why, swapped=True)
+            return SearchEnd("no_regression", why, swapped=True)
         least = min(len(good), len(bad))
         if least >= ALIKE and not any(good) and not any(bad):
             why = f"the good end fails as well, {len(good)} times of {len(good)}: it is not good today"
-            return Conclusion("no_regression", f"not reproduced: {why}")
+            return SearchEnd("no_regression", f"not reproduced: {why}")
         if len(bad) >= NEVER and all(bad):
             why = f"the bad end passed {len(bad)} times of {len(bad)}, {DRIFTED}"
-            return Conclusion("no_regression", f"not reproduced: {why}")
+            return SearchEnd("no_regression", f"not reproduced: {why}")
         if least >= MOST:
             rates = [f"{sum(not run for run in runs)} of {len(runs)}" for runs in (bad, good)]
-            return Conclusion("inconclusive", f"the bad end fails {rates[0]} times, the good one {rates[1]}")
+            return SearchEnd("inconclusive", f"the bad end fails {rates[0]} times, the good one {rates[1]}")
         if all(good) and all(bad):
             end, why = high, "end: it passed so far, does it fail at times?"
         else:

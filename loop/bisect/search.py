@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 from loop.bisect.latency import Latencies
-from loop.bisect.model import Asked, Conclusion, Culprit, Key, Observations, Problem, Try, read
+from loop.bisect.model import Asked, Culprit, Key, Observations, Problem, SearchEnd, Try, read
 from loop.bisect.runs import Runs
 
 LEANING, DECIDED = 0.05, 0.01
@@ -54,10 +54,10 @@ class _Answer:
     shares: Sequence[float]
     """Confidence, by position."""
     found: tuple[Culprit, ...] = ()
-    stop: Conclusion | None = None
+    stop: SearchEnd | None = None
 
 
-def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
+def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | SearchEnd:
     """The next try, or the answer, after what the journal says."""
     observations = read(problem, journal)
     evidence = Latencies(observations) if problem.metric == "latency" else Runs(observations)
@@ -72,10 +72,10 @@ def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | Conclusion:
     return move if isinstance(move, Try) else _concluded(evidence, move)
 
 
-def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[Try, ...] | Conclusion:
+def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[Try, ...] | SearchEnd:
     """Up to `width` tries that do not wait for each other: the next one, then the middles on both of its sides."""
     first = next_move(problem, journal)
-    if isinstance(first, Conclusion):
+    if isinstance(first, SearchEnd):
         return first
     observations = read(problem, journal)
     last, position = observations.positions.last, observations.positions.place[first.commit]
@@ -95,22 +95,22 @@ def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[
     return (first, *(replace(first, commit=observations.positions.shown(at)) for at in chosen[1:]))
 
 
-def _nothing(observations: Observations) -> Conclusion | None:
+def _nothing(observations: Observations) -> SearchEnd | None:
     """Why there is nothing to search, if so."""
     if observations.positions.last == 0:
-        return Conclusion("no_regression", "not in the code: both ends are the same")
+        return SearchEnd("no_regression", "not in the code: both ends are the same")
     for end, name in ((0, "good"), (observations.positions.last, "bad")):
         if end in observations.broken:
-            return Conclusion("inconclusive", f"the {name} end cannot be tested: {observations.broken[end]}")
+            return SearchEnd("inconclusive", f"the {name} end cannot be tested: {observations.broken[end]}")
     return None
 
 
-def _enough(observations: Observations) -> Conclusion | None:
+def _enough(observations: Observations) -> SearchEnd | None:
     """Why nothing more is tried, if so."""
     if observations.lost >= LOST_MOST:
-        return Conclusion("inconclusive", f"{observations.lost} tries in a row were lost: {observations.reason}")
+        return SearchEnd("inconclusive", f"{observations.lost} tries in a row were lost: {observations.reason}")
     if observations.observations >= OBSERVED_MOST:
-        return Conclusion("inconclusive", f"no answer after {observations.observations} observations")
+        return SearchEnd("inconclusive", f"no answer after {observations.observations} observations")
     return None
 
 
@@ -133,7 +133,7 @@ def _solve(evidence: Evidence, low: int, high: int) -> Try | _Answer:
         return _both(evidence, [(low, middle), (middle, high)], _Answer(nowhere))
     if len(failed) >= SUSPECTS:
         why = f"{len(failed)} suspects were not confirmed, the last one {evidence.seen.name(failed[-1][0])}"
-        return _Answer(nowhere, stop=Conclusion("inconclusive", why))
+        return _Answer(nowhere, stop=SearchEnd("inconclusive", why))
     return _narrow(evidence, low, high, failed)
 
 
@@ -215,7 +215,7 @@ def _accuse(
             why = (
                 f"no step is clear of the noise between builds: {observations.name(suspect)} with {confidence:.0%}"
             )
-            return _Answer(shares, stop=Conclusion("no_regression" if doubt > 0.5 else "inconclusive", why))
+            return _Answer(shares, stop=SearchEnd("no_regression" if doubt > 0.5 else "inconclusive", why))
         parent, suspect = first, last
     certain = evidence.certain(parent, suspect)
     if isinstance(certain, Try):
@@ -256,19 +256,19 @@ def _culprit(observations: Observations, key: Key, evidence: float, step: float)
     return Culprit(at.first[possible[0]], at.first[possible[-1]], evidence, step)
 
 
-def _concluded(evidence: Evidence, answer: _Answer) -> Conclusion:
+def _concluded(evidence: Evidence, answer: _Answer) -> SearchEnd:
     """What is said in the end."""
     at = evidence.seen.positions
     shares = [0.0] * len(at.place)
     for position, first in enumerate(at.first):
         shares[first] = answer.shares[position]
     if not answer.found:
-        return replace(answer.stop or Conclusion("inconclusive", "nothing was found"), shares=tuple(shares))
+        return replace(answer.stop or SearchEnd("inconclusive", "nothing was found"), shares=tuple(shares))
     culprit = answer.found[0]
     outcome: Literal["several", "range", "culprit"]
     outcome = "several" if len(answer.found) > 1 else "culprit" if culprit.first == culprit.last else "range"
     why = "; ".join(_words(evidence, answer, blamed) for blamed in answer.found)
-    return Conclusion(outcome, why, tuple(shares), answer.found)
+    return SearchEnd(outcome, why, tuple(shares), answer.found)
 
 
 def _words(evidence: Evidence, answer: _Answer, culprit: Culprit) -> str:

@@ -85,17 +85,6 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket not in FACTORIES or type(result) is not Tensor or not self._takes(result):
             return result
-        return self._guarded(result)
-
-    def _takes(self, result: Tensor) -> bool:
-        plain = result.layout == torch.strided and result.device.type in ("cpu", "cuda") and result.numel() > 0
-        if not plain or result.dtype.is_complex or result.is_quantized or min(result.stride(), default=1) < 0:
-            return False
-        if result.device.type == "cuda":
-            return not torch.cuda.is_current_stream_capturing()
-        return not result.is_pinned()
-
-    def _guarded(self, result: Tensor) -> Tensor:
         shape, strides, item = tuple(result.shape), tuple(result.stride()), result.element_size()
         zone, size = zone_bytes(shape, strides, "float32"), extent(shape, strides) * item
         zones = Surroundings(zone, zone)
@@ -105,6 +94,14 @@ class GuardedAllocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensor = inside(block, zone, size).view(result.dtype).as_strided(shape, strides).copy_(result)
         self.allocated.append(_Guarded(shape, tensor.data_ptr(), block, zones))
         return tensor
+
+    def _takes(self, result: Tensor) -> bool:
+        plain = result.layout == torch.strided and result.device.type in ("cpu", "cuda") and result.numel() > 0
+        if not plain or result.dtype.is_complex or result.is_quantized or min(result.stride(), default=1) < 0:
+            return False
+        if result.device.type == "cuda":
+            return not torch.cuda.is_current_stream_capturing()
+        return not result.is_pinned()
 
 
 def stray_writes(call: Callable[[], Any]) -> list[str]:

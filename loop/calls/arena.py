@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loop.calls.call import Call, TensorFile
-from loop.calls.memory import count_bytes, differing
+from loop.calls.memory import stray
 from loop.calls.orders import CONTROL_BYTES, MAX_OFFSETS
 from loop.calls.tensors import POISON
 
@@ -124,7 +124,12 @@ class Arena:
         self.slots = begins[len(values) :]
         self._names = ["", *(f"input {tensor.name}" for tensor in call.inputs), *["output"] * len(self.slots), ""]
         self._resize(end + GUARD_BYTES)
-        self._guard(zones)
+        # What lies between the tensors is filled with random bytes: parts of one long row of them.
+        begin, row = CONTROL_BYTES, os.urandom(RANDOM_BYTES)
+        for first, size in [*zones, (self.size, 0)]:
+            part = random.randrange(RANDOM_BYTES - (first - begin) + 1)
+            self._guards[begin] = self.memory[begin:first] = row[part : part + first - begin]
+            begin = first + size
         for pool in self.pools:
             pool.write(self.base, 0)
 
@@ -136,15 +141,6 @@ class Arena:
         if self.size > os.fstat(self.handle).st_size:
             os.ftruncate(self.handle, self.size)
         self._map()
-
-    def _guard(self, zones: Sequence[tuple[int, int]]) -> None:
-        """Fill what lies between the tensors with random bytes: parts of one long row of them."""
-        begin, row = CONTROL_BYTES, os.urandom(RANDOM_BYTES)
-        for first, size in [*zones, (self.size, 0)]:
-            part = random.randrange(RANDOM_BYTES - (first - begin) + 1)
-            self._guards[begin] = row[part : part + first - begin]
-            self.memory[begin:first] = self._guards[begin]
-            begin = first + size
 
     def clear(self) -> None:
         """Give the memory of the tensors back."""
@@ -201,16 +197,6 @@ class Arena:
         """Give everything back."""
         self._unmap()
         os.close(self.handle)
-
-
-def stray(now: bytes, zone: bytes, before: str, after: str) -> str:
-    """A sentence on a write into the gap between two tensors, about the nearer one; empty when there was none."""
-    if now == zone:
-        return ""
-    places = differing(now, zone)
-    if before and (not after or places[0] <= len(zone) - 1 - places[-1]):
-        return f"writes outside its {before}: {count_bytes(places)} after its end"
-    return f"writes outside its {after}: {count_bytes(places)} before its beginning"
 
 
 def new_file() -> int:

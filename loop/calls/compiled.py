@@ -36,11 +36,11 @@ class CompiledCall(GuardedCall):
     def poison(self, guard: Guard | None = None) -> None:
         """Make the output NaN, so that an element nobody writes shows; or a guard's contents."""
         self.result.poison(guard)
-        self.before = self.result.read() if self.call.parts else b""
+        self.before = self.result.contents() if self.call.parts else b""
 
     def output(self) -> bytes:
         """The bytes of the last outputs."""
-        block = self.result.read()
+        block = self.result.contents()
         self.guarded.between = self.call.strays_between(self.before, block)
         return self.call.with_updates(self.call.clean(block), self.guarded.window)
 

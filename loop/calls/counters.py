@@ -59,15 +59,12 @@ class Counters:
         """Open a counter of each kind for every thread that there is; whether any could be had."""
         for task in sorted(Path("/proc/self/task").glob("*")) or [Path("0")]:
             for name, event in EVENTS.items():
-                self._open(name, event, int(task.name))
+                try:
+                    self._handles[name].append(open_event(event, int(task.name)))
+                except OSError as error:
+                    if error.errno != errno.ESRCH:  # That thread has ended meanwhile.
+                        self.why_not = self.why_not or reason(error)
         return any(self._handles.values())
-
-    def _open(self, name: str, event: int, thread: int) -> None:
-        try:
-            self._handles[name].append(open_event(event, thread))
-        except OSError as error:
-            if error.errno != errno.ESRCH:  # That thread has ended meanwhile.
-                self.why_not = self.why_not or reason(error)
 
     def start(self) -> None:
         """Count from zero."""
@@ -76,10 +73,15 @@ class Counters:
             fcntl.ioctl(handle, ENABLE, 0)
 
     def stop(self) -> dict[str, int | None]:
-        """Counts since `start`, by name."""
+        """Counts since `start`, by name, over all threads; None for a counter that never got its turn."""
         for handle in self._all():
             fcntl.ioctl(handle, DISABLE, 0)
-        return {name: _total(handles) for name, handles in self._handles.items()}
+        totals: dict[str, int | None] = {}
+        for name, handles in self._handles.items():
+            counts = [scaled(os.read(handle, 24)) for handle in handles]
+            known = [count for count in counts if count is not None]
+            totals[name] = sum(known) if counts and len(known) == len(counts) else None
+        return totals
 
     def _all(self) -> list[int]:
         return [handle for handles in self._handles.values() for handle in handles]
@@ -117,13 +119,6 @@ def reason(error: OSError, paranoid: Path = PARANOID) -> str:
     if error.errno in (errno.EACCES, errno.EPERM) and paranoid.is_file():
         words += f" (kernel.perf_event_paranoid is {paranoid.read_text().strip()}; 2 or less allows it)"
     return words
-
-
-def _total(handles: list[int]) -> int | None:
-    """Sum over threads; None when a counter never got its turn."""
-    counts = [scaled(os.read(handle, 24)) for handle in handles]
-    known = [count for count in counts if count is not None]
-    return sum(known) if counts and len(known) == len(counts) else None
 
 
 def scaled(data: bytes) -> int | None:

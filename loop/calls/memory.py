@@ -136,8 +136,18 @@ def count_bytes(places: list[int]) -> str:
     return f"{len(places)} byte{'s' if len(places) > 1 else ''}"
 
 
+def stray(now: bytes, zone: bytes, before: str, after: str) -> str:
+    """A sentence on a write into the gap between two tensors, about the nearer one; empty when there was none."""
+    if now == zone:
+        return ""
+    places = differing(now, zone)
+    if before and (not after or places[0] <= len(zone) - 1 - places[-1]):
+        return f"writes outside its {before}: {count_bytes(places)} after its end"
+    return f"writes outside its {after}: {count_bytes(places)} before its beginning"
+
+
 class Memory(ABC):
-    """Memory for one tensor between two zones, of the host or of a device."""
+    """Memory for one tensor between two zones. A kind of memory says how bytes get there, and back."""
 
     address: int
     reach = (0, 0)
@@ -149,31 +159,36 @@ class Memory(ABC):
         """Bytes by which `data`, its contents, are rotated."""
 
     @abstractmethod
+    def write(self, offset: int, data: bytes) -> None:
+        """Put `data` there, from that byte of the tensor on: negative ones are in the zone before it."""
+
+    @abstractmethod
+    def read(self, offset: int, size: int) -> bytes:
+        """That many bytes from there on."""
+
+    def contents(self) -> bytes:
+        """The tensor's bytes."""
+        return self.read(0, self.size)
+
     def fill(self, data: bytes) -> None:
         """Put `data` (of exactly the tensor's size) into it, and remember it."""
+        self.data, self.turned = data, 0
+        self.write(0, data)
 
-    @abstractmethod
     def rotate(self, count: int) -> None:
         """Rotate the contents by `count` bytes: other values at every address."""
+        self.turned = count
+        self.write(0, self.data[count:] + self.data[:count])
 
     def poison(self, guard: Guard | None = None) -> None:
-        """Make every element NaN, or a guard's contents. Does nothing where it never holds an output."""
+        """Make every element NaN, or a guard's contents."""
+        self.write(0, self.between(guard) if guard else bytes([POISON]) * self.size)
 
-    @abstractmethod
     def surround(self, guard: Guard) -> None:
         """Write both zones anew."""
-
-    @abstractmethod
-    def read(self) -> bytes:
-        """The tensor's bytes."""
-
-    @abstractmethod
-    def read_zones(self) -> tuple[bytes, bytes]:
-        """The bytes of both zones."""
-
-    def know(self, data: bytes) -> None:
-        """Learn what numbers like the tensor's own are."""
-        self.zones.know(data)
+        before, after = self.zones.renew(guard)
+        self.write(-len(before), before)
+        self.write(self.size, after)
 
     def between(self, guard: Guard) -> bytes:
         """Contents, of the tensor's size, for the gaps of a tensor whose rows are apart."""
@@ -183,12 +198,13 @@ class Memory(ABC):
     def changed(self) -> bool:
         """Whether it holds anything else than its contents as rotated last."""
         turned = self.turned
-        return self.read() != (self.data[turned:] + self.data[:turned] if turned else self.data)
+        return self.contents() != (self.data[turned:] + self.data[:turned] if turned else self.data)
 
     @property
     def stray(self) -> str:
         """Writes outside the tensor, in words; empty when there were none."""
-        return self.zones.stray(*self.read_zones())
+        before, after = len(self.zones.before), len(self.zones.after)
+        return self.zones.stray(self.read(-before, before), self.read(self.size, after))
 
     def enclose(self, *, at_end: bool) -> bool:
         """Put the tensor at the end, or the beginning, of pages outside which every access faults.
@@ -223,7 +239,7 @@ class Buffer(Memory):
         self._place(self._aligned_end())
         before = self._start - self.FAR
         super().__init__(size, Surroundings(before, self._room + 2 * zone - before - size, dtype))
-        self._write_zones()
+        self.surround(draw(VALUES))
         self.poison()
 
     def _aligned_end(self) -> int:
@@ -260,44 +276,13 @@ class Buffer(Memory):
             self._allow(zone, self._zone, allowed=True)
         self._place(self._aligned_end())
 
-    def fill(self, data: bytes) -> None:
-        """Put `data` (of exactly the tensor's size) into it, and remember it."""
-        self.data = data
-        self.rotate(0)
+    def write(self, offset: int, data: bytes) -> None:
+        """Put `data` there."""
+        self._memory[self._start + offset : self._start + offset + len(data)] = data
 
-    def rotate(self, count: int) -> None:
-        """Rotate the contents by `count` bytes: other values at every address."""
-        data, self.turned = memoryview(self.data), count
-        self._memory[self._start : self._start + self.size - count] = data[count:]
-        self._memory[self._start + self.size - count : self._start + self.size] = data[:count]
-
-    def poison(self, guard: Guard | None = None) -> None:
-        """Make every element NaN, or a guard's contents."""
-        if guard is None:
-            ctypes.memset(self.address, POISON, self.size)
-        else:
-            self._memory[self._start : self._start + self.size] = self.zones.fill(guard, self.size)
-
-    def read(self) -> bytes:
-        """The tensor's bytes."""
-        return self._memory[self._start : self._start + self.size]
-
-    def surround(self, guard: Guard) -> None:
-        """Write both zones anew."""
-        self.zones.renew(guard)
-        self._write_zones()
-
-    def _write_zones(self) -> None:
-        before, after = self.zones.before, self.zones.after
-        self._memory[self._start - len(before) : self._start] = before
-        end = self._start + self.size
-        self._memory[end : end + len(after)] = after
-
-    def read_zones(self) -> tuple[bytes, bytes]:
-        """The bytes of both zones."""
-        end = self._start + self.size
-        before = self._memory[self._start - len(self.zones.before) : self._start]
-        return before, self._memory[end : end + len(self.zones.after)]
+    def read(self, offset: int, size: int) -> bytes:
+        """That many bytes from there on."""
+        return self._memory[self._start + offset : self._start + offset + size]
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -367,7 +352,7 @@ class Guarded(Unguarded):
         """Take the values of a call's files."""
         self.values = [Path(tensor.path).read_bytes() for tensor in call.inputs]
         for memory, data in zip(self.inputs, self.values, strict=True):
-            memory.know(data)
+            memory.zones.know(data)
         self.surround([draw(VALUES) for _ in self.all])
 
     def surround(self, guards: Sequence[Guard]) -> None:
@@ -385,14 +370,14 @@ class Guarded(Unguarded):
 
     def _elements(self, n: int) -> bytes:
         """The elements of an input, without what stands between its rows."""
-        return gather(self.inputs[n].read(), self.tensors[n].shape, self.strides[n], self.tensors[n].item)
+        return gather(self.inputs[n].contents(), self.tensors[n].shape, self.strides[n], self.tensors[n].item)
 
     def window(self, n: int) -> bytes:
         """What stands in an input now, in the window whose answer the judge knows."""
         if self.spread[n]:
             return self._elements(n)
         begin = self.tensors[n].offset * self.tensors[n].item
-        return self.inputs[n].read()[begin : begin + self.tensors[n].size]
+        return self.inputs[n].read(begin, self.tensors[n].size)
 
     def changed(self, n: int) -> bool:
         """Whether elements of an input were written to."""
@@ -410,7 +395,7 @@ class Guarded(Unguarded):
         """Writes to the gaps of an input that has any."""
         if n == len(self.inputs) or not self.spread[n] or not self.inputs[n].changed:
             return ""
-        data, expected = self.inputs[n].read(), self._laid_out(n, self._elements(n), self.inputs[n].data)
+        data, expected = self.inputs[n].contents(), self._laid_out(n, self._elements(n), self.inputs[n].data)
         return f"{count_bytes(differing(data, expected))} between its rows" if data != expected else ""
 
     def enclose(self, *, at_end: bool) -> bool:

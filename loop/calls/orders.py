@@ -8,7 +8,6 @@ import gc
 import mmap
 import os
 import select
-from typing import Any
 
 from loop.calls.invocation import Stage
 
@@ -79,13 +78,19 @@ def obey(shared: Shared, bell: tuple[int, int] | None, stage: Stage, inputs: int
     gc.disable()
     try:
         while True:
-            number = _wait(words, bell, number)
+            if bell is not None:
+                os.read(bell[0], 1)
+            last = number
+            while (number := words[ORDER]) == last:
+                pass
             op = words[OP]
             if op == RUN:
                 words[OWN_NS] = stage.run(words[COUNT])
             elif op == READY:
                 rotations = words[ROTATIONS : ROTATIONS + inputs].tolist()
-                stage.ready(_windows(words, inputs), rotations, cold=bool(words[COLD]))
+                flat = words[OFFSETS : OFFSETS + words[COUNT] * inputs].tolist()
+                windows = [flat[call * inputs :][:inputs] for call in range(words[COUNT])]
+                stage.ready(windows, rotations, cold=bool(words[COLD]))
                 words[CAPTURED] = int(stage.captured)
             elif op == SETTLE:
                 stage.settle()
@@ -99,20 +104,3 @@ def obey(shared: Shared, bell: tuple[int, int] | None, stage: Stage, inputs: int
     finally:
         if was_on:
             gc.enable()
-
-
-def _wait(words: Any, bell: tuple[int, int] | None, last: int) -> int:
-    """The number of the next order."""
-    if bell is not None:
-        os.read(bell[0], 1)
-    while True:
-        number: int = words[ORDER]
-        if number != last:
-            return number
-
-
-def _windows(words: Any, inputs: int) -> list[list[int]]:
-    """The windows of the calls that are ordered."""
-    count = words[COUNT] * inputs
-    flat = words[OFFSETS : OFFSETS + count].tolist()
-    return [flat[first : first + inputs] for first in range(0, count, inputs)]

@@ -4,7 +4,7 @@ import ctypes
 import itertools
 import math
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 MAX_RANK = 8
@@ -78,27 +78,45 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 def scatter(
     data: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int, between: bytes = b""
 ) -> bytes:
-    """The bytes of a contiguous tensor spread out to `strides`; gaps hold poison, or the bytes of `between`."""
+    """The bytes of a contiguous tensor spread out to `strides`; gaps hold poison, or the bytes of `between`.
+
+    Along an axis of stride 0 its values are the same.
+    """
     size = extent(shape, strides) * item
     spread = bytearray(between or bytes([POISON]) * size)
-    for dense, place in _stretches(shape, strides, item):
+    once = list(shape)
+    for axis in _repeated(shape, strides):
+        block = math.prod(once[axis + 1 :]) * item
+        data = b"".join(data[at : at + block] for at in range(0, len(data), block * once[axis]))
+        once[axis] = 1
+    for dense, place in _stretches(once, strides, item):
         spread[place] = data[dense]
     return bytes(spread)
 
 
 def gather(spread: bytes, shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> bytes:
     """The inverse of `scatter`: the bytes of the contiguous tensor."""
-    data = bytearray(math.prod(shape) * item)
-    for dense, place in _stretches(shape, strides, item):
-        data[dense] = spread[place]
-    return bytes(data)
+    repeated = _repeated(shape, strides)
+    once = [1 if axis in repeated else size for axis, size in enumerate(shape)]
+    compact = bytearray(math.prod(once) * item)
+    for dense, place in _stretches(once, strides, item):
+        compact[dense] = spread[place]
+    data = bytes(compact)
+    for axis in reversed(repeated):
+        block = math.prod(shape[axis + 1 :]) * item
+        data = b"".join(data[at : at + block] * shape[axis] for at in range(0, len(data), block))
+    return data
 
 
-def _stretches(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> Iterator[tuple[slice, slice]]:
+def _repeated(shape: Sequence[int], strides: tuple[int, ...]) -> list[int]:
+    """The axes along which every element lies at the same place."""
+    return [axis for axis, size in enumerate(shape) if size > 1 and strides[axis] == 0 and 0 not in shape]
+
+
+def _stretches(shape: Sequence[int], strides: tuple[int, ...], item: int) -> Iterator[tuple[slice, slice]]:
     """Stretches of bytes at equal distances: the slice of the dense tensor, and the slice of its memory."""
-    row, step = (shape[-1], strides[-1]) if shape and strides[-1] else (1, 1)
-    outer = shape[:-1] if shape and strides[-1] else shape
-    for number, index in enumerate(itertools.product(*(range(size) for size in outer))):
+    row, step = (shape[-1], strides[-1] or 1) if shape else (1, 1)
+    for number, index in enumerate(itertools.product(*(range(size) for size in shape[:-1]))):
         at = number * row * item
         place = sum(i * stride for i, stride in zip(index, strides, strict=False)) * item
         if step == 1:

@@ -20,7 +20,7 @@ from loop.calls.cuda.graph import LEFT_WORK
 from loop.calls.invocation import GuardedCall, HostStage, Places, Run, Windows
 from loop.calls.memory import Guard, Guarded, Memory, Surroundings
 from loop.calls.own_modules import OWN
-from loop.calls.tensors import POISON, strides_of
+from loop.calls.tensors import strides_of
 from loop.calls.torch_side import TORCH_DTYPES, WHOLE, bytes_of, same_bits
 from loop.model.dtypes import Device
 
@@ -60,22 +60,25 @@ class TorchMemory(Memory):
     """One tensor in memory of its own, with a guard zone on either side in the same storage."""
 
     def __init__(self, size: int, shift: int, dtype: str, zone: int, device: str) -> None:
-        before, kind = zone + shift, TORCH_DTYPES[dtype]
-        super().__init__(size, Surroundings(before, zone, dtype))
-        self._block = torch.empty(before + size + zone, dtype=torch.uint8, device=device)
-        self._before, self.whole, self._after = torch.split(self._block, [before, size, zone])
-        """`whole`: the tensor as bytes."""
-        self.flat = self._block.view(kind)[before // kind.itemsize :][: size // kind.itemsize]
+        self._begin, kind = zone + shift, TORCH_DTYPES[dtype]
+        super().__init__(size, Surroundings(self._begin, zone, dtype))
+        self._block = torch.empty(self._begin + size + zone, dtype=torch.uint8, device=device)
+        self.whole = self._block[self._begin : self._begin + size]
+        """The tensor as bytes."""
+        self.flat = self._block.view(kind)[self._begin // kind.itemsize :][: size // kind.itemsize]
         self.address = self.flat.data_ptr()
         self._origin = self.whole[:0]
         """Its contents, on the same device: a large tensor goes there once."""
 
-    def poison(self, guard: Guard | None = None) -> None:
-        """Make every element NaN, or a guard's contents."""
-        if guard is None:
-            self.whole.fill_(POISON)
-        else:
-            self.whole.copy_(_bytes_tensor(self.zones.fill(guard, self.size)))
+    def write(self, offset: int, data: bytes) -> None:
+        """Put `data` there."""
+        begin = self._begin + offset
+        self._block[begin : begin + len(data)].copy_(_bytes_tensor(data))
+
+    def read(self, offset: int, size: int) -> bytes:
+        """That many bytes from there on."""
+        begin = self._begin + offset
+        return bytes_of(self._block[begin : begin + size].cpu())
 
     def fill(self, data: bytes) -> None:
         """Put `data` into it, and remember it."""
@@ -99,20 +102,6 @@ class TorchMemory(Memory):
         rest = self.size - self.turned
         yield self.whole[:rest], self._origin[self.turned :]
         yield self.whole[rest:], self._origin[: self.turned]
-
-    def surround(self, guard: Guard) -> None:
-        """Write both zones anew."""
-        before, after = self.zones.renew(guard)
-        self._before.copy_(_bytes_tensor(before))
-        self._after.copy_(_bytes_tensor(after))
-
-    def read(self) -> bytes:
-        """The tensor's bytes."""
-        return bytes_of(self.whole.cpu())
-
-    def read_zones(self) -> tuple[bytes, bytes]:
-        """The bytes of both zones."""
-        return bytes_of(self._before.cpu()), bytes_of(self._after.cpu())
 
 
 def _bytes_tensor(data: bytes) -> Tensor:

@@ -4,14 +4,12 @@ import contextlib
 import copy
 import importlib
 import importlib.util
-import inspect
 import os
 import pickle
 import random
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -127,15 +125,6 @@ def import_file(path: str) -> ModuleType:
         del sys.modules[whole]
         raise
     return module
-
-
-def takes_sizes(function: Function) -> bool:
-    """Whether a function of a target asks for the size of each dimension: its inputs do not tell them all."""
-    bound = function.keywords if isinstance(function, partial) else {}
-    try:
-        return "sizes" in inspect.signature(function).parameters and "sizes" not in bound
-    except ValueError:  # A function written in C does not say.
-        return False
 
 
 def window(flat: Tensor, tensor: TensorFile) -> Tensor:

@@ -94,7 +94,7 @@ def targets_inspect(
     "targets judge",
     "loop targets judge level1/23_Softmax.py answer.py --evaluator ~/KernelBench",
     "loop targets judge problems/pmpp_v2/vectoradd_py submission.py --measure",
-    calls="loop.cli.judging:judge",
+    calls="loop.cli.tasks:judge",
     result="TwoVerdicts",
 )
 def targets_judge(
@@ -122,7 +122,7 @@ def targets_judge(
     "targets audit",
     "loop targets audit level1/23_Softmax.py --device cpu",
     "loop targets audit problems/pmpp_v2/vectoradd_py --json",
-    calls="loop.cli.auditing:audit",
+    calls="loop.cli.tasks:audit",
     result="Audited",
 )
 def targets_audit(

@@ -1,12 +1,15 @@
-"""`loop kernels ...` and `loop doctor`: single steps of the bench, without a session."""
+"""`loop kernels ...`, `loop doctor` and `loop run step`: single steps of the bench, without a session."""
 
+import contextlib
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from loop.base.documents import to_json
+from loop.actions import ACTIONS
+from loop.base.documents import did_you_mean, to_json
 from loop.base.errors import ExitCode, Stopped, UsageError
 from loop.base.expressions import Expression
 from loop.base.machine_failures import Folders
@@ -20,12 +23,12 @@ from loop.model.base import Model, Printed
 from loop.model.debugging import ExplainOutput, Explanation
 from loop.model.dtypes import Device
 from loop.model.output import Checked, outputs_of
-from loop.model.pattern import Pattern
-from loop.model.plan import Plan, PlanBudget, PlannedPattern, ResolvedPlan
+from loop.model.pattern import Pattern, Step, TimeBudget
+from loop.model.plan import Plan, PlannedPattern, ResolvedPlan
 from loop.model.record import Finished, Status
 from loop.model.target import Target, Variant
 from loop.session.drive import Show, drive, nowhere
-from loop.session.events import Happening
+from loop.session.events import Happening, StepEnded
 from loop.session.shown import show_findings
 from loop.session.walk import Walk
 from loop.steps.context import Context, Task
@@ -41,6 +44,7 @@ from loop.steps.setting import (
     trusted_setting,
     with_given,
 )
+from loop.steps.spread import write_samples
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class BenchRequest:
     """What the user asked for."""
 
     what: str = ""
-    """What is done: verify, check, measure, prove-gate or resources."""
+    """What is done: verify, check, measure, prove-gate or resources; empty for `doctor` and for a step."""
     variants: Sequence[str] = ()
     target: Path | None = None
     device: str = "auto"
@@ -75,15 +79,6 @@ class BenchRequest:
     """With `resources`: which kernels a call launches, instead."""
     json: bool = False
 
-    @property
-    def pattern(self) -> str:
-        """Which pattern of the bench does it."""
-        return "choose" if self.launches else self.what
-
-
-EMULATES = ("verify", "resources")
-"""Commands that also take variants which can only be emulated."""
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -102,7 +97,7 @@ def choose(request: BenchRequest, target: Target) -> Chosen:
     names = request.variants or (target.emulated if only else ())
     device = choose_device("cpu" if only else request.device, target, names)
     variants, emulated = choose_variants(names, target, device), choose_emulated(names, target, device)
-    if request.what in EMULATES:
+    if request.what in ("verify", "resources"):  # These also take what can only be emulated.
         return Chosen(device, variants, emulated)
     if not variants:
         hint = f"loop kernels verify {emulated[0]}" if emulated else "loop kernels list"
@@ -134,19 +129,9 @@ def walk_bench(request: BenchRequest, screen: Screen) -> tuple[Sequence[Finished
         remark(f"not exercised: sanitizers of {names}: they look at CUDA variants, on a GPU or under the emulator")
     title = f"{request.what} {' '.join(request.variants)}".strip()
     pattern = bench_pattern(request, setting.target, chosen).model_copy(update={"title": title})
-    plan = Plan(
-        format=1,
-        name="bench",
-        title=title,
-        patterns=(pattern.name,),
-        workloads=choose_sets(request.workloads, setting.target),
-        checks=tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else (),
-        budget=PlanBudget(minutes=1),
-        parameters=parameters_of(request, chosen),
-    )
-    return walk_alone(
-        setting, plan, pattern, chosen, request, screen, warm=len(pattern.steps) > 1 or request.what == "check"
-    )
+    checks = tuple(setting.target.workloads) if request.what == "verify" and not request.workloads else ()
+    warm = len(pattern.steps) > 1 or request.what == "check"
+    return walk_alone(setting, pattern, chosen, request, screen, checks=checks, warm=warm)
 
 
 def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int | float | str]:
@@ -160,7 +145,8 @@ def parameters_of(request: BenchRequest, chosen: Chosen) -> dict[str, bool | int
 
 def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Pattern:
     """The pattern of a command: steps that have something to do, with what the user asked of them."""
-    pattern = read_file(shipped("patterns") / "bench" / f"{request.pattern}.yaml", Pattern).value
+    name = "choose" if request.launches else request.what
+    pattern = read_file(shipped("patterns") / "bench" / f"{name}.yaml", Pattern).value
     known = {"plan": parameters_of(request, chosen), "passed": True, "session": {"wrong": True}}
     arguments: dict[str, dict[str, Any]] = {"measure": {"rounds": request.rounds, "cold": request.cold}}
     arguments["verify"] = {"others_s": 0, **({"enough": True} if request.enough else {})}
@@ -170,7 +156,7 @@ def bench_pattern(request: BenchRequest, target: Target, chosen: Chosen) -> Patt
         if target.devices and request.gpu not in target.devices:
             names = ", ".join(f"{key} ({device.name})" for key, device in target.devices.items())
             raise UsageError(f"target {target.name} has no device {request.gpu!r}", hint=f"its devices: {names}")
-        arguments[request.pattern] = {"device": request.gpu}
+        arguments[name] = {"device": request.gpu}
     steps = tuple(
         step.model_copy(update={"arguments": {**step.arguments, **arguments.get(step.id, {})}})
         for step in pattern.steps
@@ -183,30 +169,89 @@ def doctor(request: BenchRequest, screen: Screen) -> int:
     """The environment pattern alone; the exit code."""
     setting = trusted_setting(request.target, screen)
     pattern = setting.patterns["environment-validation"].value
-    plan = Plan(
-        format=1,
-        name="doctor",
-        title=pattern.title,
-        patterns=(pattern.name,),
-        workloads=choose_sets(request.workloads, setting.target),
-        budget=PlanBudget(minutes=pattern.estimate.minutes),
-    )
     chosen = choose(request, setting.target)
-    return shown(request, *walk_alone(setting, plan, pattern, chosen, request, screen), screen)
+    return shown(request, *walk_alone(setting, pattern, chosen, request, screen), screen)
+
+
+@dataclass(frozen=True)
+class StepRequest(BenchRequest):
+    """One action of the table."""
+
+    action: str = ""
+    arguments: str = "{}"
+    """The action's arguments, a JSON object."""
+    checks: Sequence[str] = ()
+    budget_s: float = 60
+    limit_s: float = 600
+    samples: Path | None = None
+    """Where raw samples go."""
+
+
+def run_step(request: StepRequest, screen: Screen) -> int:
+    """Do one action of the table by itself, as a part of a session that is done elsewhere; the exit code."""
+    action, samples = request.action, request.samples
+    if action not in ACTIONS:
+        raise UsageError(f"no action {action!r}", hint=did_you_mean(action, list(ACTIONS)))
+    if samples is not None and not samples.absolute().parent.is_dir():
+        raise UsageError(f"--samples {samples}: no such folder", hint=f"mkdir -p {samples.parent}")
+    arguments: Any = None
+    with contextlib.suppress(ValueError):
+        arguments = json.loads(request.arguments)
+    if not isinstance(arguments, dict):
+        hint = """--with '{"seeds": 2}'"""
+        raise UsageError(f"--with {request.arguments!r}: expected a JSON object", hint=hint)
+    setting = with_given(trusted_setting(request.target, screen), [*request.workloads, *request.checks])
+    step = Step(
+        id="step",
+        title=action,
+        action=action,
+        arguments=arguments,
+        budget_s=request.budget_s,
+        limit_s=request.limit_s,
+    )
+    pattern = Pattern(
+        format=1,
+        name="step",
+        number=1,
+        title=action,
+        problem=action,
+        use_when=(action,),
+        estimate=TimeBudget(minutes=request.limit_s / 60),
+        steps=(step,),
+    )
+
+    def store(event: Happening) -> Happening:
+        if samples is not None and isinstance(event, StepEnded):
+            write_samples(samples, event.samples)
+        return event
+
+    chosen, checks = choose(request, setting.target), tuple(request.checks)
+    walked = walk_alone(setting, pattern, chosen, request, screen, store, checks=checks, warm=True)
+    return shown(request, *walked, screen)
 
 
 def walk_alone(
     setting: Setting,
-    plan: Plan,
     pattern: Pattern,
     chosen: Chosen,
     request: BenchRequest,
     screen: Screen,
     store: Callable[[Happening], Happening] = nowhere,
     *,
+    checks: tuple[str, ...] = (),
     warm: bool = False,
 ) -> tuple[Sequence[Finished], int]:
-    """Walk one pattern without leaving a session: its steps and the exit code."""
+    """Walk one pattern without leaving a session: its steps and the exit code. `checks`: sets not timed."""
+    plan = Plan(
+        format=1,
+        name=pattern.name,
+        title=pattern.title,
+        patterns=(pattern.name,),
+        workloads=choose_sets(request.workloads, setting.target),
+        checks=checks,
+        budget=TimeBudget(minutes=pattern.estimate.minutes),
+        parameters=parameters_of(request, chosen),
+    )
     planned = PlannedPattern(pattern=pattern, planned=True, seconds=60, evidence="prior")
     threads = choose_threads(request.threads)
     with open_bench(setting, chosen.device, threads, sanitize=request.sanitize) as bench:
@@ -237,10 +282,18 @@ def _facts(finished: Sequence[Finished]) -> dict[str, object]:
 
 def shown(request: BenchRequest, finished: Sequence[Finished], code: int, screen: Screen) -> int:
     """Print what steps found; the exit code again."""
-    if request.json:
-        screen.data(to_json(findings(finished, any(record.status != "passed" for record in finished))))
-    else:
+    if not request.json:
         show_findings(finished, again(request), screen)
+        return code
+    steps = tuple(
+        BenchStep(**{name: getattr(record, name) for name in BenchStep.model_fields}) for record in finished
+    )
+    explained = outputs_of(finished, ExplainOutput)
+    explanations = tuple(explanation for output in explained for explanation in output.explanations)
+    failed = any(record.status != "passed" for record in finished)
+    screen.data(
+        to_json(BenchAnswer(status="failed" if failed else "passed", steps=steps, explanations=explanations))
+    )
     return code
 
 
@@ -302,16 +355,6 @@ class HeaderPath(Printed):
 
     path: str
     """Where it is."""
-
-
-def findings(finished: Sequence[Finished], failed: bool) -> BenchAnswer:
-    """What `--json` prints."""
-    steps = tuple(
-        BenchStep(**{name: getattr(record, name) for name in BenchStep.model_fields}) for record in finished
-    )
-    explained = outputs_of(finished, ExplainOutput)
-    explanations = tuple(explanation for output in explained for explanation in output.explanations)
-    return BenchAnswer(status="failed" if failed else "passed", steps=steps, explanations=explanations)
 
 
 def list_variants(target: Path | None, screen: Screen, *, as_json: bool) -> int:

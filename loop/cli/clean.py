@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
-from pydantic import PrivateAttr
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError
@@ -52,14 +53,8 @@ class LeftItem(Model):
     """What would be lost with it; empty for nothing."""
     removed: bool = False
     """Whether it was removed now."""
-    _remove: Callable[[], object] = PrivateAttr()
-
-    @classmethod
-    def of(cls, remove: Callable[[], object], **fields: Any) -> "LeftItem":
-        """One with what removes it."""
-        item = cls(**fields)
-        item._remove = remove
-        return item
+    remove: SkipJsonSchema[Callable[[], object]] = Field(exclude=True)
+    """Removes it."""
 
 
 class LeftBehind(Printed):
@@ -79,8 +74,15 @@ def worktrees(sessions_folder: Path) -> Iterator[LeftItem]:
     for kept in leftover.every(folder()):
         state, why = _state(kept, sessions_folder)
         loses = "" if state in ("in use", "waits") else _edits(kept)
-        fields = {"kind": "worktree", "name": kept.root.name, "path": str(kept.root), "loses": loses}
-        yield LeftItem.of(kept.remove, state=state, why=why, **fields)
+        yield LeftItem(
+            kind="worktree",
+            name=kept.root.name,
+            path=str(kept.root),
+            state=state,
+            why=why,
+            loses=loses,
+            remove=kept.remove,
+        )
 
 
 def left_over(sessions_folder: Path) -> list[LeftItem]:
@@ -140,7 +142,7 @@ def branches(here: Project) -> Iterator[LeftItem]:
             state, why = "unknown", "it is not merged"
         else:
             loses, why = "", "it is merged" if state == "left over" else why
-        yield LeftItem.of(remove, kind="branch", name=name, path=str(top), state=state, why=why, loses=loses)
+        yield LeftItem(kind="branch", name=name, path=str(top), state=state, why=why, loses=loses, remove=remove)
 
 
 def old_sessions(here: Project, before: datetime.datetime, *, resumable: bool) -> Iterator[LeftItem]:
@@ -158,47 +160,46 @@ def old_sessions(here: Project, before: datetime.datetime, *, resumable: bool) -
             state = "left over"
         why = f"it began on {began:%Y-%m-%d}" if state == "left over" else why
         remove = partial(shutil.rmtree, session.path)
-        yield LeftItem.of(remove, kind="session", name=session.id, path=str(session.path), state=state, why=why)
+        yield LeftItem(
+            kind="session", name=session.id, path=str(session.path), state=state, why=why, remove=remove
+        )
 
 
-@dataclass(frozen=True)
-class CleanRequest:
-    """What is asked for."""
+def clean(
+    names: Sequence[str] = (),
+    older_than: float | None = None,
+    *,
+    resumable: bool = False,
+    discard_edits: bool = False,
+    cache: bool = False,
+    yes: bool = False,
+    target: Path | None = None,
+    screen: Screen,
+    as_json: bool = False,
+) -> int:
+    """List what is there, ask, and take away what nobody needs; 1 where something stays for what it would lose.
 
-    names: tuple[str, ...] = ()
-    """Those to remove; none: all that are left over."""
-    older_than: float | None = None
-    """Days, of sessions; None: sessions stay."""
-    resumable: bool = False
-    discard_edits: bool = False
-    cache: bool = False
-    """Builds and indexes instead."""
-    yes: bool = False
-    target: Path | None = None
-    json: bool = False
-
-
-def clean(request: CleanRequest, screen: Screen) -> int:
-    """List what is there, ask, and take away what nobody needs; 1 where something stays for what it would lose."""
-    if request.cache:
-        return clean_cache(request, screen)
-    here = project(request.target, Path.cwd())
+    `names`: only these; none: all that is left over. `older_than`: days, of sessions, or of what is in the cache.
+    """
+    if cache:
+        return clean_cache(older_than or 0.0, screen, yes=yes, as_json=as_json)
+    here = project(target, Path.cwd())
     every = [*worktrees(here.sessions), *branches(here)]
-    if request.older_than is not None:
-        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=request.older_than)
-        every += old_sessions(here, before, resumable=request.resumable)
-    chosen = _chosen(request, every)
-    stay = [item for item in chosen if item.loses and not request.discard_edits]
+    if older_than is not None:
+        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=older_than)
+        every += old_sessions(here, before, resumable=resumable)
+    chosen = _chosen(names, every)
+    stay = [item for item in chosen if item.loses and not discard_edits]
     go = [item for item in chosen if item not in stay]
-    agreed = request.yes
-    if not request.json:
+    agreed = yes
+    if not as_json:
         if every:
             cells = [(item.kind, item.name, item.state, item.loses or "-", item.why) for item in every]
             screen.table(("what", "name", "", "would lose", "why"), cells)
         agreed = agreed or (bool(go) and screen.confirm(f"Take away {_counted(go)}?"))
     for item in go if agreed else ():
-        item._remove()
-    if request.json:
+        item.remove()
+    if as_json:
         rows = tuple(item.model_copy(update={"removed": agreed and item in go}) for item in every)
         screen.data(to_json(LeftBehind(found=rows)))
     else:
@@ -206,18 +207,18 @@ def clean(request: CleanRequest, screen: Screen) -> int:
     return ExitCode.GATE_FAILED if stay and agreed else ExitCode.OK
 
 
-def _chosen(request: CleanRequest, every: Sequence[LeftItem]) -> list[LeftItem]:
+def _chosen(names: Sequence[str], every: Sequence[LeftItem]) -> list[LeftItem]:
     """What would be removed. Raises LoopError for a name that is not there, or is in use."""
     by_name = {item.name: item for item in every}
-    for name in request.names:
+    for name in names:
         if name not in by_name:
             raise UsageError(f"loop made nothing that is called {name!r}", hint=COMMAND)
         if by_name[name].state == "in use":
             raise UsageError(f"{name} is in use: {by_name[name].why}", hint="wait for it to end")
         if by_name[name].state == "waits":
             raise UsageError(f"a session waits for {name}", hint=f"end it: {by_name[name].why} --decline")
-    if request.names:
-        return [by_name[name] for name in dict.fromkeys(request.names)]
+    if names:
+        return [by_name[name] for name in dict.fromkeys(names)]
     return [item for item in every if item.state == "left over"]
 
 
@@ -290,22 +291,20 @@ def entries(cache: Path) -> Iterator[CacheEntry]:
                 yield CacheEntry(part, path, sum(stat.st_size for stat in stats), (time.time() - newest) / DAY_S)
 
 
-def clean_cache(request: CleanRequest, screen: Screen) -> int:
+def clean_cache(days: float, screen: Screen, *, yes: bool, as_json: bool) -> int:
     """Remove what was written so many days ago or more; asks first."""
     cache = cache_folder()
     every = list(entries(cache))
-    chosen = [
-        entry for entry in every if entry.days >= (request.older_than or 0.0) and entry.path.name != QUESTIONS
-    ]
+    chosen = [entry for entry in every if entry.days >= days and entry.path.name != QUESTIONS]
     parts = {what: sum(entry.bytes for entry in every if entry.part == part) for part, what in WHAT.items()}
-    if not request.json:
+    if not as_json:
         screen.table(("what", "size"), [(what, _megabytes(size)) for what, size in parts.items()])
     size = sum(entry.bytes for entry in chosen)
     text = f"{len(chosen)} entries, {_megabytes(size)}"
-    agreed = request.yes or (bool(chosen) and not request.json and screen.confirm(f"Remove {text} from {cache}?"))
+    agreed = yes or (bool(chosen) and not as_json and screen.confirm(f"Remove {text} from {cache}?"))
     for entry in chosen if agreed else ():
         _remove(entry, cache)
-    if request.json:
+    if as_json:
         answer = CacheCleaned(folder=str(cache), entries=len(chosen), bytes=size, removed=agreed, parts=parts)
         screen.data(to_json(answer))
     elif not chosen:

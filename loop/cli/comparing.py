@@ -8,8 +8,10 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, UsageError, WorkFailed
 from loop.base.places import project
 from loop.base.screen import Screen
-from loop.learning.comparison import LETTERS, ComparedSession, ComparedSpeed, compare, sections
+from loop.learning.comparison import LETTERS, ComparedSession, compare, sections
+from loop.model.index import SessionResults
 from loop.model.record import SessionHead, SessionRecord
+from loop.model.verdict import Verdict
 from loop.report.sections import print_page
 from loop.repository import history
 from loop.session import recorded
@@ -58,13 +60,10 @@ def _find(root: Path, name: str) -> ComparedSession:
     if row is None:
         raise WorkFailed(problem, hint=f"move {folder.path} aside")
     head, record = folder.head(), folder.record()
+    results = {name: getattr(row, name) for name in SessionResults.model_fields}
     return ComparedSession(
-        id=row.id,
         started=head.started,
         status=row.status or "open",
-        grade=row.grade,
-        target=row.target,
-        device=row.device,
         baseline=head.baseline,
         plan=row.plan,
         sets=head.plan.plan.workloads,
@@ -72,13 +71,9 @@ def _find(root: Path, name: str) -> ComparedSession:
         commit=head.revision.commit,
         dirty=head.revision.dirty,
         verdicts=_verdicts(record) if record else {},
-        kept=row.kept,
-        regressed=row.regressed,
-        incorrect=row.incorrect,
         seconds=row.seconds if record else None,
         usd=row.usd if record else None,
-        charges=row.charges,
-        unmeasured=row.unmeasured,
+        **results,
     )
 
 
@@ -101,11 +96,10 @@ def _facts(head: SessionHead, torch: str | None) -> dict[str, str | None]:
     }
 
 
-def _verdicts(record: SessionRecord) -> dict[str, dict[str, ComparedSpeed]]:
+def _verdicts(record: SessionRecord) -> dict[str, dict[str, Verdict]]:
     """Verdicts against the baseline; a wrong variant has no other."""
-    verdicts: dict[str, dict[str, ComparedSpeed]] = {}
+    verdicts: dict[str, dict[str, Verdict]] = {}
     for verdict in record.verdicts:
         if verdict.against == "baseline":
-            speed = ComparedSpeed(verdict=verdict.verdict, ratio=verdict.ratio, interval=verdict.interval)
-            verdicts.setdefault(verdict.variant, {})[verdict.workload] = speed
+            verdicts.setdefault(verdict.variant, {})[verdict.workload] = verdict
     return verdicts

@@ -8,7 +8,7 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode, LoopError, UsageError, WorkFailed
 from loop.base.places import config_folder, project
 from loop.base.screen import Screen
-from loop.cli.leaving import still_costs, stop_machine
+from loop.cli.following import still_costs, stop_machine
 from loop.cli.on_host import own, reached
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
@@ -181,11 +181,5 @@ def _set_up(host: Listed, screen: Screen) -> SetUp:
         gpus = f"{facts['gpus']}, driver {facts['driver']}" if facts["gpus"] else "no GPU"
         screen.say(f"{host.name}: ready, with {torch} and {gpus}")
         screen.say(f"  next: loop run session --on {host.name}")
-    return SetUp(
-        host=host.name,
-        python=facts["python"],
-        torch=facts["torch"],
-        gpus=facts["gpus"],
-        driver=facts["driver"],
-        lacks=lacks,
-    )
+    versions = {name: facts[name] for name in ("python", "torch", "gpus", "driver")}
+    return SetUp(host=host.name, lacks=lacks, **versions)

@@ -15,7 +15,7 @@ from loop.cli.options import Json, Markdown, PatternName, SessionName, Target, Y
     "loop status",
     "loop status --md > STATUS.md",
     calls="loop.cli.status:show_status",
-    result="loop.cli.status_page:Status",
+    result="Status",
     agents="reads",
 )
 def status(target: Target = None, as_markdown: Markdown = False, json: Json = False) -> None:

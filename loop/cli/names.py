@@ -60,35 +60,27 @@ def targets(incomplete: str) -> list[str]:
     return [folder.rstrip("/") if (Path(folder) / MANIFEST).is_file() else folder for folder in folders]
 
 
-def _variants(project: Project) -> Iterable[str]:
-    return _defined(project, "variants")
-
-
-def _sets(project: Project) -> Iterable[str]:
-    return _defined(project, "workloads")
-
-
-def _patterns(project: Project) -> Iterable[str]:
-    return _files(project, "patterns", "patterns")
-
-
-def _plans(project: Project) -> Iterable[str]:
-    return _files(project, "sessions/plans", "plans")
-
-
-variants, past_variants = _completion(_variants), _completion(_variants)
-workload_sets = _completion(_sets)
-patterns = _completion(_patterns)
-plans = _completion(_plans)
-sessions, compared_sessions = _completion(_sessions), _completion(_sessions)
-KNOWN = {
-    variants: ("variant", _variants),
-    workload_sets: ("workload set", _sets),
-    patterns: ("pattern", _patterns),
-    plans: ("plan", _plans),
-    sessions: ("session", _sessions),
+NAMES: dict[str, Callable[[Project], Iterable[str]]] = {
+    "variant": lambda project: _defined(project, "variants"),
+    "workload set": lambda project: _defined(project, "workloads"),
+    "pattern": lambda project: _files(project, "patterns", "patterns"),
+    "plan": lambda project: _files(project, "sessions/plans", "plans"),
+    "session": _sessions,
 }
-"""Completion of a parameter to the kind of its values and to the function that lists them."""
+"""Kind of names to the function that lists them."""
+variants, past_variants = _completion(NAMES["variant"]), _completion(NAMES["variant"])
+workload_sets = _completion(NAMES["workload set"])
+patterns = _completion(NAMES["pattern"])
+plans = _completion(NAMES["plan"])
+sessions, compared_sessions = _completion(_sessions), _completion(_sessions)
+REFUSED = {
+    variants: "variant",
+    workload_sets: "workload set",
+    patterns: "pattern",
+    plans: "plan",
+    sessions: "session",
+}
+"""Completion of a parameter to the kind of its values: one that is not there is refused."""
 
 
 def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -> None:
@@ -100,10 +92,9 @@ def refuse_unknown(parameters: Iterable[Parameter], values: Mapping[str, Any]) -
         return
     for parameter in parameters:
         value, completed = values.get(parameter.name), parameter.annotation.__metadata__[0].autocompletion
-        if value and completed in KNOWN:
-            kind, names = KNOWN[completed]
-            here = project(target, Path.cwd())
-            known = list(names(here))
+        if value and completed in REFUSED:
+            kind, here = REFUSED[completed], project(target, Path.cwd())
+            known = list(NAMES[kind](here))
             for name in (value,) if isinstance(value, str) else value:
                 if known and not _is_known(kind, name, known, here):
                     raise _unknown(kind, name, known, here)

@@ -6,13 +6,12 @@ from pathlib import Path
 from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.screen import Screen
-from loop.learning.next_plan import Idea
+from loop.learning.next_plan import Benefit, Idea
 from loop.learning.predicting import expected, predicted_cost
 from loop.library.rates import rates
 from loop.model.base import Model, Printed
-from loop.model.gain import Promise
 from loop.model.plan import Predicted
-from loop.session.next_session import Proposal, propose
+from loop.session.next_session import PricedIdea, propose
 from loop.steps.setting import read_setting
 
 OTHERS = 3
@@ -34,7 +33,7 @@ def show_next(target: Path | None, screen: Screen, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
-def _lines(first: Proposal, cost: str) -> Iterator[str]:
+def _lines(first: PricedIdea, cost: str) -> Iterator[str]:
     yield first.idea.objective
     yield from (f"  why: {text}" for text in first.idea.why)
     known = " ".join(first.idea.why)
@@ -42,28 +41,13 @@ def _lines(first: Proposal, cost: str) -> Iterator[str]:
     yield from (f"  {text}" for text in [first.unjudged] if text and text not in known)
     yield f"  chain: {', '.join(first.head.plan.plan.patterns)}"
     yield f"  expected: {', '.join(filter(None, (expected(first.head), cost)))}"
-    worth = f", ${first.benefit_usd:.2f}" if first.benefit_usd else ""
+    worth = f", ${first.benefit.usd:.2f}" if first.benefit.usd else ""
     yield f"  benefit: {first.benefit.text}{worth}"
 
 
 def where_of(target: Path | None) -> list[str]:
     """How a command names the target that the user gave."""
     return ["--target", str(target)] if target else []
-
-
-class SessionBenefit(Model):
-    """What a session may bring."""
-
-    text: str
-    """In words."""
-    minutes: float | None
-    """Minutes that its patterns avoid."""
-    usd: float | None
-    """What they are worth."""
-    evidence: str | None
-    """What that rests on; None where nothing is known."""
-    gain: Promise | None
-    """The gain that the last profile promised."""
 
 
 class OtherIdea(Model):
@@ -96,7 +80,7 @@ class NextSession(Printed):
     """What it costs."""
     predicted: Predicted | None
     """Both with their intervals."""
-    benefit: SessionBenefit
+    benefit: Benefit
     """What it may bring."""
     why: tuple[str, ...]
     """What in the records leads to it."""
@@ -110,7 +94,7 @@ class NextSession(Printed):
     """What else could be done, the most urgent first."""
 
 
-def _fields(first: Proposal, others: tuple[Idea, ...]) -> NextSession:
+def _fields(first: PricedIdea, others: tuple[Idea, ...]) -> NextSession:
     known = first.head.predicted
     return NextSession(
         objective=first.idea.objective,
@@ -121,7 +105,7 @@ def _fields(first: Proposal, others: tuple[Idea, ...]) -> NextSession:
         expected_minutes=known.seconds / 60 if known else None,
         expected_usd=known.usd if known else None,
         predicted=known,
-        benefit=SessionBenefit(usd=first.benefit_usd, **vars(first.benefit)),
+        benefit=first.benefit,
         why=first.idea.why,
         command=first.command,
         wrong=first.wrong,

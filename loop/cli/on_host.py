@@ -18,7 +18,7 @@ from loop.base.places import PACKAGE, Project, state_folder
 from loop.base.screen import Screen
 from loop.cli import following
 from loop.cli.command import Command
-from loop.cli.leaving import run_here
+from loop.cli.following import run_here
 from loop.jobs import hosts as known
 from loop.jobs import sent as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare

@@ -6,7 +6,7 @@ from loop.base.documents import to_json
 from loop.base.errors import ExitCode
 from loop.base.places import project
 from loop.base.screen import Screen, seconds_text
-from loop.learning.statistics import PatternStatistics
+from loop.learning.statistics import PatternStatistics, gather, lines
 from loop.library import definitions
 from loop.model.base import Printed
 from loop.model.pattern import Pattern
@@ -33,11 +33,9 @@ class PlanList(Printed):
 
 def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: bool) -> int:
     """One pattern in full."""
-    from loop.learning import statistics
-
     read = definitions.choose(definitions.patterns(project(target, Path.cwd())), name, "pattern")
     pattern = read.value
-    shown = statistics.gather(project(target, Path.cwd()), {name: read})[name]
+    shown = gather(project(target, Path.cwd()), {name: read})[name]
     if as_json:
         screen.data(to_json(ShownPattern(file=str(read.path), statistics=shown, **dict(pattern))))
         return ExitCode.OK
@@ -54,7 +52,7 @@ def show_pattern(name: str, target: Path | None, screen: Screen, *, as_json: boo
     if pattern.evidence:
         screen.data("")
         screen.table(("session", "evidence"), [(e.session, e.note) for e in pattern.evidence])
-    screen.prose("\n" + "\n".join(statistics.lines(shown)))
+    screen.prose("\n" + "\n".join(lines(shown)))
     screen.data(f"\n{read.path}\nrun it: loop run pattern {pattern.name}")
     return ExitCode.OK
 

@@ -111,8 +111,8 @@ def run_pattern(
 @command(
     "run step",
     "loop run step kernel.verify --variant cpu --json",
-    calls="loop.cli.parts:run_step",
-    result="loop.cli.bench:BenchAnswer",
+    calls="loop.cli.bench:run_step",
+    result="BenchAnswer",
 )
 def run_step(
     action: Annotated[str, Argument(help="Name of an action; `make docs` writes docs/reference/actions.md.")],

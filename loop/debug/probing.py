@@ -20,8 +20,9 @@ from loop.model.tuning import Scalar
 from loop.model.workloads import base_seed, entry_of, single, unsupported
 from loop.steps.context import Context
 from loop.workers.bench import JUDGE_LIMIT_S, Side
+from loop.workers.judge_messages import Compare
 from loop.workers.kept import KeptWorker
-from loop.workers.messages import Compare, Compute
+from loop.workers.messages import Compute
 from loop.workers.program import Refusal, WorkerLost
 
 HANG_S = 5.0
@@ -80,14 +81,13 @@ class FailureProber:
     """Asks the gate whether one variant still fails, workload after workload; it remembers every answer."""
 
     def __init__(self, context: Context, failing: Failing, side: Side, most: int, limit_s: float) -> None:
-        self.context, self.failing, self.side = context, failing, side
+        self.context, self.failing, self.side, self.most = context, failing, side, most
         self.end = time.monotonic() + limit_s
         self.start = failing.start
         self.probes: dict[tuple[str, int, Layout], DebugProbe] = {}
         """Workloads, by name, seed and layout, to what the gate said of them."""
         self.asked: list[DebugProbe] = []
         """Those that were asked here."""
-        self.most = most
         self.failures = [check for check in checked(context, failing.variant) if kind_of(check) == failing.kind]
         """Checks that show the failure, in the order in which they were made."""
         self._remember(self.start)

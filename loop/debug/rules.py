@@ -142,6 +142,14 @@ class Hypotheses:
                         cost,
                         lambda case, n=name, s=step: int(case[n]) % s != 0,
                     )
+                if single and step <= 64:
+                    for rest in sorted({int(case[name]) % step for case in self.failing} - {0}):
+                        yield from _pair(
+                            f"{name} % {step} == {rest}",
+                            f"{name} % {step} != {rest}",
+                            2.5 if power else 3.5,
+                            lambda case, n=name, s=step, r=rest: int(case[n]) % s == r,
+                        )
             if single:
                 texts = (f"{name} is no power of two", f"{name} is a power of two")
                 yield from _pair(*texts, 3.0, lambda case, n=name: int(case[n]).bit_count() != 1)
@@ -251,6 +259,7 @@ def neighbours(
         for name, most in sizes.items():
             size = int(case[name])
             near = {*SIZES, *range(size - 2, size + 3), 2 * size, size // 2, *(n * size for n in (3, 5))}
+            near |= {size + sign * (1 << bit) for bit in range(2, 8) for sign in (-1, 1)}
             cases += [{**case, name: near_size} for near_size in near if 0 < near_size <= most]
             cases += [{**case, name: case[other]} for other in sizes if 0 < int(case[other]) <= most]
         for name, words in choices.items():

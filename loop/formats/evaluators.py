@@ -12,9 +12,9 @@ from typing import Any
 from loop.base.processes import Completed
 from loop.formats import flashinfer, gpumode, kernelbench, python_text
 from loop.formats.model import Case, ForeignTask
-from loop.formats.theirs import Asked, Evaluator, Step, Verdict, few
+from loop.formats.theirs import Asked, Evaluator, TheirStep, Verdict, few
 
-Done = list[tuple[Step, Completed, str]]
+Done = list[tuple[TheirStep, Completed, str]]
 KERNELBENCH_DRIVER = """
 import json, sys
 import torch
@@ -37,13 +37,13 @@ THEN_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 """Runs a command, then gathers the traces that it wrote."""
 
 
-def _kernelbench_steps(asked: Asked, folder: Path) -> list[Step]:
+def _kernelbench_steps(asked: Asked, folder: Path) -> list[TheirStep]:
     assert asked.evaluator is not None
     result = folder / "result.json"
     backend = "triton" if "triton" in python_text.read_module(asked.answer).imports else "cuda"
     words = (str(asked.task.path), str(asked.answer), str(result), backend)
     path = {"PYTHONPATH": str(asked.evaluator / "src")}
-    return [Step((asked.python, "-c", KERNELBENCH_DRIVER, *words), folder, result, environment=path)]
+    return [TheirStep((asked.python, "-c", KERNELBENCH_DRIVER, *words), folder, result, environment=path)]
 
 
 def _kernelbench_read(done: Done) -> Verdict:
@@ -59,7 +59,7 @@ def _kernelbench_read(done: Done) -> Verdict:
     return Verdict(status="right", result=report, speedup=speedup)
 
 
-def _gpumode_steps(asked: Asked, folder: Path) -> list[Step]:
+def _gpumode_steps(asked: Asked, folder: Path) -> list[TheirStep]:
     """The tests, then what is timed, in a folder that has the files of the task's manifest."""
     for name, path in gpumode.placed(asked.task).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def _gpumode_steps(asked: Asked, folder: Path) -> list[Step]:
             (folder / f"{mode}.txt").write_text("".join(f"{_line(case)}\n" for case in cases))
             result = folder / f"{mode}.result"
             command = ("/bin/sh", "-c", TO_FILE, "sh", str(result), asked.python, gpumode.main(asked.task), mode)
-            steps.append(Step((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
+            steps.append(TheirStep((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
     return steps
 
 
@@ -116,15 +116,15 @@ def _checkout(asked: Asked, inside: str) -> list[Path]:
     return sorted((asked.evaluator / inside).rglob("*.py"))
 
 
-def _sol_steps(asked: Asked, folder: Path) -> list[Step]:
+def _sol_steps(asked: Asked, folder: Path) -> list[TheirStep]:
     assert asked.evaluator is not None
     result = folder / "traces.jsonl"
     start = (asked.python, "-c", "from sol_execbench.cli import cli; cli()")
     words = (str(asked.task.path), "--solution", str(asked.answer), "-o", str(result))
-    return [Step((*start, *words), folder, result, environment={"PYTHONPATH": str(asked.evaluator / "src")})]
+    return [TheirStep((*start, *words), folder, result, environment={"PYTHONPATH": str(asked.evaluator / "src")})]
 
 
-def _trace_steps(asked: Asked, folder: Path) -> list[Step]:
+def _trace_steps(asked: Asked, folder: Path) -> list[TheirStep]:
     """A root of its own with copies of definition, workloads and answer: results are written there."""
     assert asked.evaluator is not None
     root, dataset = folder / "root", flashinfer.root_of(asked.task.path)
@@ -142,7 +142,7 @@ def _trace_steps(asked: Asked, folder: Path) -> list[Step]:
     result = folder / "traces.jsonl"
     start = (asked.python, "-c", "from flashinfer_bench.cli.main import cli; cli()", "run", "--local", str(root))
     command = ("/bin/sh", "-c", THEN_TRACES, "sh", str(root / "traces"), str(result), *start)
-    return [Step(command, folder, result, environment={"PYTHONPATH": str(asked.evaluator)})]
+    return [TheirStep(command, folder, result, environment={"PYTHONPATH": str(asked.evaluator)})]
 
 
 def _traces_read(done: Done) -> Verdict:

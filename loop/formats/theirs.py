@@ -74,7 +74,7 @@ def few(items: Sequence[Each], most: int) -> list[Each]:
 
 
 @dataclass(frozen=True)
-class Step:
+class TheirStep:
     """One run of an evaluator."""
 
     command: tuple[str, ...]
@@ -92,9 +92,9 @@ class Evaluator:
     needs_checkout: bool
     files: Callable[[Asked], list[Path]]
     """What must not change while it judges."""
-    steps: Callable[[Asked, Path], list[Step]]
+    steps: Callable[[Asked, Path], list[TheirStep]]
     """What is run, one after the other, given an empty folder; a step that does not end with 0 is the last."""
-    read: Callable[[list[tuple[Step, Completed, str]]], Verdict]
+    read: Callable[[list[tuple[TheirStep, Completed, str]]], Verdict]
     """The verdict, of every step that was run with what it wrote to its result."""
 
 
@@ -125,9 +125,9 @@ def judged(asked: Asked, evaluator: Evaluator) -> Judging:
     return verdict
 
 
-def _run(asked: Asked, evaluator: Evaluator, steps: list[Step]) -> Judging:
+def _run(asked: Asked, evaluator: Evaluator, steps: list[TheirStep]) -> Judging:
     """Every step, in order; nothing of the user's is in their folder."""
-    done: list[tuple[Step, Completed, str]] = []
+    done: list[tuple[TheirStep, Completed, str]] = []
     seconds = 0.0
     for step in steps:
         completed = yield from run(
@@ -150,7 +150,7 @@ def _run(asked: Asked, evaluator: Evaluator, steps: list[Step]) -> Judging:
     return verdict.model_copy(update={"command": done[-1][0].command, "seconds": seconds})
 
 
-def _unfinished(done: list[tuple[Step, Completed, str]]) -> Verdict | None:
+def _unfinished(done: list[tuple[TheirStep, Completed, str]]) -> Verdict | None:
     """A verdict where the last step ended without a result."""
     _, completed, result = done[-1]
     if completed.timed_out:

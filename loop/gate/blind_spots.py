@@ -6,7 +6,7 @@ from loop.base.processes import Tick
 from loop.model.target import Target, Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
-from loop.workers.messages import Looked
+from loop.workers.judge_messages import Looked
 
 MOST_ASKED, SLOW_S = 4, 0.2
 """Workloads on which the reference is asked what it reads, and seconds that inputs and answer of one may take."""

@@ -15,7 +15,7 @@ from loop.model.pattern import Text
 from loop.model.record import Machine
 from loop.model.workloads import expand
 from loop.steps.context import Context, NoArguments, Result, Working
-from loop.workers.messages import Examined
+from loop.workers.judge_messages import Examined
 
 EXAMINE_LIMIT_S = 120.0
 Kind = TypeVar("Kind", bound=Output)

@@ -8,7 +8,8 @@ from loop.base.processes import Tick
 from loop.model.causes import Cause
 from loop.model.measurement import Check
 from loop.workers.bench import JUDGE_LIMIT_S, Bench
-from loop.workers.messages import Compare, Computed, Finding, Turn
+from loop.workers.judge_messages import Compare, Finding
+from loop.workers.messages import Computed, Turn
 
 OF_VALUES = ("elements", "loose tolerance", "checker", "NaN", "plain error", "two outputs", "one output")
 """Causes behind which a kernel may stand that depends on the calls before."""
@@ -33,8 +34,7 @@ class WrongTurns:
 
 def wrong_turns(bench: Bench, request: Compare, reply: Computed) -> Generator[Tick, None, Which]:
     """Compare each output of a check with the reference, and see which calls gave the wrong ones."""
-    wrong: list[Turn] = []
-    right: list[Turn] = []
+    wrong, right = list[Turn](), list[Turn]()
     for path, turn in zip(request.outputs, reply.turns, strict=False):
         alone = Compare(request.call, (path,), before=request.before)
         finding = yield from bench.judge(alone, JUDGE_LIMIT_S, f"outputs of {request.call.key}, one by one")

@@ -16,14 +16,14 @@ from loop.gate.order import checked_again, of_one_shape, shuffle, values_key
 from loop.gate.turns import OF_VALUES, WrongTurns, cause_of, is_wrong, named, wrong_turns
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
-from loop.model.faults import Fault
-from loop.model.measurement import BASELINE, Check, Mismatch, VariantChecks
+from loop.model.measurement import BASELINE, Check, Fault, Mismatch, VariantChecks
 from loop.model.target import Target, Workload
 from loop.model.workloads import accepts, operations, unsupported
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
+from loop.workers.judge_messages import Compare, Finding
 from loop.workers.judge_process import Unjudged
 from loop.workers.kept import KeptWorker
-from loop.workers.messages import Compare, Compute, Computed, Finding
+from loop.workers.messages import Compute, Computed
 from loop.workers.program import FORGED, Refusal, WorkerLost
 
 CALL_LIMIT_S = 20.0
@@ -364,9 +364,8 @@ class SideChecker:
         """Have the worker make a call, and learn how long calls take."""
         yield from self.worker.load()
         limit_s, fresh = self.limit.of(workload), self.worker.fresh
-        first_call_s = 0.0
-        if self.job.call_limit_s is None:
-            first_call_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
+        usual_s = CALL_LIMIT_S if self._hung else self.bench.first_call_s
+        first_call_s = usual_s if self.job.call_limit_s is None else 0.0
         if call.structure and self.job.call_limit_s is None:  # Sizes do not tell what such a call takes.
             limit_s = max(limit_s, min(PATIENCE * self.bench.took.get(workload.name, 0.0), LONGEST_S))
         begun = time.monotonic()

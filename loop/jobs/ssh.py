@@ -43,7 +43,7 @@ PATIENCE_S = 60.0
 
 
 @dataclass
-class Machine:
+class SshMachine:
     """One machine, and what runs there."""
 
     there: There
@@ -123,8 +123,8 @@ class Ssh:
     def __init__(self, hosts: Sequence[Listed], width: int) -> None:
         self._open = contextlib.ExitStack()
         self._queue: deque[JobFolder] = deque()
-        self._machines: list[Machine] = []
-        self._aside: list[Machine] = []
+        self._machines: list[SshMachine] = []
+        self._aside: list[SshMachine] = []
         """Those that get no further job."""
         self._ended: dict[str, State] = {}
         self._looked = 0.0
@@ -144,7 +144,7 @@ class Ssh:
                 try:
                     if there.ready().free_kb << 10 < LEAST_BYTES:
                         raise there.connection.full()
-                    self._machines.append(Machine(there, slots(host)[:free]))
+                    self._machines.append(SshMachine(there, slots(host)[:free]))
                 except MachineFailure as error:
                     unfit.append(error)
         if unfit and not self._machines:
@@ -179,7 +179,7 @@ class Ssh:
         waiting = {job.id for job in self._queue}
         return {job.id: self._ended.get(job.id, "queued" if job.id in waiting else "running") for job in jobs}
 
-    def _visited(self) -> list[Machine]:
+    def _visited(self) -> list[SshMachine]:
         """Have every machine visited that is not being visited; those that have answered by now."""
         looks = time.monotonic() - self._looked >= LOOK_S
         for machine in self._machines:
@@ -195,7 +195,7 @@ class Ssh:
         """Nobody tells of an end: it is looked for."""
         time.sleep(seconds)
 
-    def _assign(self, machine: Machine) -> None:
+    def _assign(self, machine: SshMachine) -> None:
         """Give a machine that answers a job for each slot that is free."""
         if machine.away or machine.cut is not None:
             return
@@ -204,7 +204,7 @@ class Ssh:
             machine.jobs[job.id], machine.folders[job.id] = slot, job
             machine.sending.add(job.id)
 
-    def _take(self, machine: Machine, states: Mapping[str, State]) -> None:
+    def _take(self, machine: SshMachine, states: Mapping[str, State]) -> None:
         """What was seen there; a machine that stays away loses all its jobs."""
         now = time.monotonic()
         if now - machine.seen >= AWAY_S or (machine.cut is not None and now - machine.cut >= AWAY_S):
@@ -216,7 +216,7 @@ class Ssh:
         self._ended |= {id_: state for id_, state in states.items() if state in ("done", "failed")}
         self._lose(machine, [id_ for id_, state in states.items() if state == "lost"])
 
-    def _lose(self, machine: Machine, lost: Sequence[str]) -> None:
+    def _lose(self, machine: SshMachine, lost: Sequence[str]) -> None:
         """Take jobs from a machine that does not bring them to an end."""
         for id_ in lost:
             tries = machine.folders[id_].path / TRIES
@@ -224,7 +224,7 @@ class Ssh:
             machine.give_up(id_)
             self._ended[id_] = "lost"
 
-    def _of(self, job: JobFolder) -> Machine | None:
+    def _of(self, job: JobFolder) -> SshMachine | None:
         return next((machine for machine in self._machines if job.id in machine.jobs), None)
 
     def cancel(self, job: JobFolder) -> None:
@@ -275,7 +275,7 @@ class Ssh:
                 left.result()
 
 
-def _visited(machine: Machine, jobs: Collection[str]) -> Mapping[str, State]:
+def _visited(machine: SshMachine, jobs: Collection[str]) -> Mapping[str, State]:
     """Send what is to be sent to a machine, look at these jobs there, and bring back those that have ended.
 
     Where each stands; nothing while it is cut off. Raises LoopError where a person has to mend something.
@@ -296,7 +296,7 @@ def _visited(machine: Machine, jobs: Collection[str]) -> Mapping[str, State]:
     return {id_: look.state for id_, look in looks.items()}
 
 
-def _fetched(machine: Machine, id_: str) -> LoopError | None:
+def _fetched(machine: SshMachine, id_: str) -> LoopError | None:
     """Bring back what a job made and printed; why that cannot be had. Raises Unreachable."""
     try:
         machine.there.collect(machine.folders[id_], OUT, TALK, RC, TRIES)
@@ -307,7 +307,7 @@ def _fetched(machine: Machine, id_: str) -> LoopError | None:
     return None
 
 
-def _send(machine: Machine) -> None:
+def _send(machine: SshMachine) -> None:
     """Have it forget what nobody waits for, end what is to end, and begin what is new. Raises Unreachable."""
     if machine.left or machine.away or machine.cut is not None:
         left = {*machine.left}  # It may grow meanwhile.
@@ -326,7 +326,7 @@ def _send(machine: Machine) -> None:
         machine.sending.discard(id_)
 
 
-def _leave(machine: Machine) -> None:
+def _leave(machine: SshMachine) -> None:
     """End and remove what is still on a machine, after a visit that goes on."""
     with machine.one_at_a_time, contextlib.suppress(LoopError):
         if jobs := {*machine.jobs, *machine.left}:

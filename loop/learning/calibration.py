@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from loop.base.stats import beta_quantile, median
 from loop.learning.prediction import judged
-from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
+from loop.model.profile import GainOutcome
 from loop.model.record import Finished, SessionRecord, latest_attempts
 from loop.profile.promised import held, outcomes
 from loop.report import format as say

@@ -13,9 +13,8 @@ from pydantic import Field
 
 from loop.base.stats import geometric_mean
 from loop.model.base import Model, Printed
-from loop.model.change import KeptChange
-from loop.model.money import Charge, Unmeasured
-from loop.model.verdict import Interval, is_vague
+from loop.model.index import SessionResults
+from loop.model.verdict import SpeedVerdict, Verdict
 from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 from loop.report.plain import shortened
@@ -31,37 +30,13 @@ UNKNOWN = "?"
 Moved = Literal["higher", "lower", "within"]
 
 
-class ComparedSpeed(Model):
-    """What one session says of one variant on one workload against the baseline."""
-
-    verdict: str
-    """faster, slower, same, inconclusive, incorrect or invalid."""
-    ratio: float | None = None
-    """Baseline time / candidate time; None where it has no speed."""
-    interval: Interval | None = None
-    """99 % confidence interval of the ratio."""
-
-    @property
-    def vague(self) -> bool:
-        """Whether its interval is so wide that its ratio says nothing."""
-        return self.interval is not None and is_vague(self.interval)
-
-
-class ComparedSession(Model):
+class ComparedSession(SessionResults):
     """One session as a comparison sees it."""
 
-    id: str
-    """Name of the session."""
     started: datetime.datetime
     """When it began, UTC."""
     status: str
     """How it ended; `open` while it has not."""
-    grade: str = ""
-    """Its letter."""
-    target: str
-    """Name of the target."""
-    device: str
-    """Where it ran."""
     baseline: str
     """Library function that ratios are against."""
     plan: str = ""
@@ -74,22 +49,12 @@ class ComparedSession(Model):
     """Revision of the target."""
     dirty: bool = False
     """Whether files differed from it."""
-    verdicts: dict[str, dict[str, ComparedSpeed]] = Field(default_factory=dict)
+    verdicts: dict[str, dict[str, Verdict]] = Field(default_factory=dict)
     """Verdicts against the baseline: by variant, then by workload."""
-    kept: tuple[KeptChange, ...] = ()
-    """What its kept changes brought: its verdicts are on the target with them."""
-    regressed: tuple[str, ...] = ()
-    """Variants that were slower than their known good."""
-    incorrect: tuple[str, ...] = ()
-    """Variants whose output was wrong."""
     seconds: float | None = None
     """Wall time of all its walks."""
     usd: float | None = None
     """Sum of its charges; None while it is open."""
-    charges: tuple[Charge, ...] = ()
-    """Priced use."""
-    unmeasured: tuple[Unmeasured, ...] = ()
-    """Resources without a figure."""
 
 
 class Difference(Model):
@@ -108,7 +73,7 @@ class ComparedRow(Model):
     """Name of the variant."""
     workload: str
     """Name of the workload."""
-    cells: tuple[ComparedSpeed | None, ...]
+    cells: tuple[Verdict | None, ...]
     """One a session, in their order; None where it has no verdict, or one that may not stand beside the others."""
     change: float | None = None
     """Ratio of the last session that has one / that of the first."""
@@ -178,11 +143,9 @@ def _not_comparable(first: ComparedSession, other: ComparedSession) -> str:
     return ""
 
 
-def _row(variant: str, workload: str, cells: Sequence[ComparedSpeed | None]) -> ComparedRow:
+def _row(variant: str, workload: str, cells: Sequence[Verdict | None]) -> ComparedRow:
     verdicts = [cell.verdict for cell in cells if cell is not None]
-    timed = [
-        (cell.ratio, cell.interval) for cell in cells if cell and cell.ratio and cell.interval and not cell.vague
-    ]
+    timed = [(cell.ratio, cell.interval) for cell in cells if isinstance(cell, SpeedVerdict) and not cell.vague]
     change: float | None = None
     moved: Moved | None = None
     if len(timed) > 1:
@@ -250,7 +213,7 @@ def _variant(variant: str, page: Comparison, wide: bool) -> Section:
     for letter, session in zip(LETTERS, page.sessions, strict=False):
         if variant in session.regressed:
             after.append(f"{letter}: slower than its known good of then")
-    if any(cell.vague for row in rows for cell in row.cells if cell):
+    if _any_vague(rows):
         after.append(
             "an interval whose ends differ by more than a factor of 10 says nothing; it is compared with none"
         )
@@ -262,14 +225,19 @@ def _variant(variant: str, page: Comparison, wide: bool) -> Section:
     )
 
 
-def _cell(cell: ComparedSpeed | None, wide: bool) -> str:
+def _cell(cell: Verdict | None, wide: bool) -> str:
     if cell is None:
         return "-"
-    if cell.ratio is None or cell.interval is None:
+    if not isinstance(cell, SpeedVerdict):
         return cell.verdict
     if wide:
         return say.ratio(cell.ratio, cell.interval)
     return UNKNOWN if cell.vague else say.times(cell.ratio)
+
+
+def _any_vague(rows: Sequence[ComparedRow]) -> bool:
+    """Whether any interval is so wide that its ratio says nothing."""
+    return any(isinstance(cell, SpeedVerdict) and cell.vague for row in rows for cell in row.cells)
 
 
 def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
@@ -277,8 +245,7 @@ def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     ratios = [[cell.ratio if cell else None for cell in row.cells] for row in rows]
     timed = [place for place in range(len(rows[0].cells)) if any(row[place] for row in ratios)]
     common = [row for row in range(len(rows)) if all(ratios[row][place] for place in timed)]
-    vague = any(cell.vague for row in common for cell in rows[row].cells if cell)
-    if len(common) < 2 or len(timed) < 2 or vague:
+    if len(common) < 2 or len(timed) < 2 or _any_vague([rows[row] for row in common]):
         return []
     means = {place: geometric_mean([ratios[row][place] or 1.0 for row in common]) for place in timed}
     cells = [say.times(means[place]) if place in means else "-" for place in range(len(rows[0].cells))]

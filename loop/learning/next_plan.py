@@ -9,8 +9,8 @@ from loop.base.ratios import plain_ratio
 from loop.learning.statistics import PatternStatistics
 from loop.model.bisect import UNCOMMITTED
 from loop.model.change import KeptChange
-from loop.model.gain import Promise
 from loop.model.index import SessionRow
+from loop.model.profile import Promise
 from loop.model.record import RESUMABLE
 from loop.profile.bottleneck import AHEAD, worth
 from loop.profile.promised import in_words, outcomes, renewed
@@ -117,12 +117,15 @@ class Benefit:
     """What a session may bring, with the evidence for it."""
 
     text: str
+    """In words."""
     minutes: float | None
     """Minutes that its patterns avoid: the mean of earlier sessions times the chance of an answer."""
     evidence: Literal["measured"] | None
     """None where nothing is known."""
     gain: Promise | None = None
     """The gain that the last profile promised; None where none did."""
+    usd: float | None = None
+    """What the minutes are worth, at the rates of who would have spent them."""
 
 
 def ideas(

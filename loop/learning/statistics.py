@@ -30,7 +30,7 @@ Run = tuple[PatternRun, float, str]
 """A run that counts, its weight where the last session ran, and its session."""
 
 
-class Rate(Model):
+class SuccessRate(Model):
     """The share of runs that answered: its mean, and the 5 % and 95 % quantiles of Jeffreys' Beta."""
 
     mean: float
@@ -56,7 +56,7 @@ class PatternStatistics(Model):
     """Runs that found something wrong."""
     broken: int = 0
     """Runs that did neither."""
-    success: Rate | None = None
+    success: SuccessRate | None = None
     """Share of runs that answered; None before the first."""
     seconds: float
     """Median of what the next run takes."""
@@ -142,13 +142,13 @@ def _of_pattern(
     )
 
 
-def rate(good: float, bad: float) -> Rate:
+def rate(good: float, bad: float) -> SuccessRate:
     """The share of answers by Jeffreys' Beta(1/2, 1/2); counts may be sums of weights."""
     a, b = 0.5 + good, 0.5 + bad
-    return Rate(mean=a / (a + b), low=beta_quantile(0.05, a, b), high=beta_quantile(0.95, a, b))
+    return SuccessRate(mean=a / (a + b), low=beta_quantile(0.05, a, b), high=beta_quantile(0.95, a, b))
 
 
-def _standing(good: float, bad: float, share: Rate) -> tuple[Standing, str]:
+def _standing(good: float, bad: float, share: SuccessRate) -> tuple[Standing, str]:
     """Where a pattern stands, and why. `good` and `bad`: runs by weight."""
     count = good + bad
     interval = f"{100 * share.mean:.0f} % [{100 * share.low:.0f}, {100 * share.high:.0f}]"

@@ -9,10 +9,9 @@ from loop.base.ratios import plain_ratio, times
 from loop.model.base import Model
 from loop.model.bisect import BisectOutput
 from loop.model.campaign import Proposal
-from loop.model.gain import GainOutcome
 from loop.model.jobs import HostUse, JobRun, host_uses
 from loop.model.output import Output, VerifyOutput, by_run, outputs_of, read_output
-from loop.model.profile import Profile
+from loop.model.profile import GainOutcome, Profile
 from loop.model.record import Finished, latest_attempts
 from loop.model.tuning import Values
 from loop.model.verdict import SpeedVerdict

@@ -86,10 +86,15 @@ def at_hand(
 
 
 class KernelRun(Model):
-    """One launch as a profiler saw it; None for what it did not tell."""
+    """One launch as a profiler saw it, or all launches of a kernel in a call; None for what it did not tell.
+
+    Of several, time is their sum, registers the most of any, and shares are means by time.
+    """
 
     kernel: str
     """Name of the kernel, without return type and parameters."""
+    launches: int = 1
+    """How many launches it is."""
     us: float | None = None
     """Microseconds on the device."""
     registers: int | None = None
@@ -106,19 +111,12 @@ class KernelRun(Model):
     """What its warps waited for: reason to the share of a warp's time."""
 
 
-class KernelProfile(KernelRun):
-    """All launches of one kernel in a call: time is their sum, registers the most of any, shares means by time."""
-
-    launches: int
-    """How often the call launched it."""
-
-
 class DeviceProfile(Model):
     """One call of a variant as a profiler saw it on the device."""
 
     by: Literal["ncu", "torch's profiler"]
     """Who saw it."""
-    kernels: tuple[KernelProfile, ...]
+    kernels: tuple[KernelRun, ...]
     """Its kernels, the one that took longest first."""
     launches: int
     """Launches in all."""
@@ -128,6 +126,6 @@ class DeviceProfile(Model):
     """Whether the call may launch more than were looked at."""
 
     @property
-    def longest(self) -> KernelProfile:
+    def longest(self) -> KernelRun:
         """The kernel that took longest."""
         return self.kernels[0]

@@ -7,24 +7,7 @@ from loop.model.campaign import Proposal
 from loop.model.change import Confirmed, TriedChange
 from loop.model.index import Fingerprint
 from loop.model.money import Bill
-from loop.model.record import Conclusion, SessionFacts, Status, StepKey
-
-
-class ExportedStep(StepKey):
-    """The last attempt at one step."""
-
-    attempt: int
-    """Which attempt it was, from 1."""
-    action: str
-    """Kind of thing that was done."""
-    status: Status
-    """How it ended."""
-    seconds: float
-    """How long it took."""
-    budget_s: float
-    """How long it was meant to take."""
-    message: str
-    """One line on the outcome."""
+from loop.model.record import Conclusion, EndedStep, SessionFacts
 
 
 class FailedStep(Model):
@@ -107,7 +90,7 @@ class ExportedSession(SessionFacts, Conclusion):
     """What a paused session waits for; empty for any other."""
     brief: str = ""
     """The brief of the change that it waits for, as JSON, the page beside it; empty where it waits for none."""
-    steps: tuple[ExportedStep, ...]
+    steps: tuple[EndedStep, ...]
     """Every step, in order."""
     failures: tuple[FailedStep, ...]
     """Steps that failed."""

@@ -10,10 +10,10 @@ from loop.base.ratios import times
 from loop.model.base import Model
 from loop.model.change import KeptChange
 from loop.model.dtypes import Device
-from loop.model.gain import GainOutcome, Promised
 from loop.model.jobs import HostUse
 from loop.model.money import Charge, Saving, Unmeasured
 from loop.model.plan import Predicted
+from loop.model.profile import GainOutcome, Promised
 from loop.model.record import Machine, Status
 
 
@@ -137,25 +137,40 @@ class Judgement(Model):
     """Checks that it failed."""
 
 
-class SessionRow(Model):
-    """One session in the index."""
+class SessionResults(Model):
+    """Which session it is, what became of its variants, and what it cost."""
 
     id: str
     """Name of the session."""
-    started: datetime.datetime | None
-    """When it began, UTC; None for a recorded session, whose rows stand in order and have no clock."""
     target: str
     """Name of the target."""
-    plan: str
-    """Name of the plan, or of the pattern that ran alone."""
     device: Device
     """Where it ran."""
+    grade: str = ""
+    """Its letter; empty while it is open."""
+    kept: tuple[KeptChange, ...] = ()
+    """What its kept changes brought, by variant: its verdicts are on the target with them."""
+    regressed: tuple[str, ...] = ()
+    """Variants that were slower than their known good."""
+    incorrect: tuple[str, ...] = ()
+    """Variants whose output was wrong."""
+    charges: tuple[Charge, ...] = ()
+    """Priced use."""
+    unmeasured: tuple[Unmeasured, ...] = ()
+    """Resources without a figure."""
+
+
+class SessionRow(SessionResults):
+    """One session in the index."""
+
+    started: datetime.datetime | None
+    """When it began, UTC; None for a recorded session, whose rows stand in order and have no clock."""
+    plan: str
+    """Name of the plan, or of the pattern that ran alone."""
     status: Status | None
     """How it ended; None while it is open."""
     reason: str = ""
     """Why it ended so."""
-    grade: str = ""
-    """Its letter; empty while it is open."""
     seconds: float = 0.0
     """Wall time of all its walks."""
     own_seconds: float = 0.0
@@ -174,8 +189,6 @@ class SessionRow(Model):
     """Hash of the target's files."""
     harness: str = ""
     """Hash of those that no compiler reads: reference, workloads, tolerance."""
-    kept: tuple[KeptChange, ...] = ()
-    """What its kept changes brought, by variant."""
     left: str = ""
     """Hash of the target's files with the kept changes; empty where none was kept."""
     complete: bool = False
@@ -190,16 +203,12 @@ class SessionRow(Model):
     """What its numbers stand beside."""
     attended: bool = False
     """Whether somebody stated that an engineer attends to it."""
-    charges: tuple[Charge, ...] = ()
-    """Priced use."""
     hosts: tuple[HostUse, ...] = ()
     """Other machines with a price on which its jobs ran."""
     savings: tuple[Saving, ...] = ()
     """What was spared, as measured, pattern by pattern."""
     usd: float = 0.0
     """Sum of the charges."""
-    unmeasured: tuple[Unmeasured, ...] = ()
-    """Resources without a figure."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of its bill."""
     lasting: dict[str, bool] = Field(default_factory=dict)
@@ -213,12 +222,8 @@ class SessionRow(Model):
     """Geometric mean of a variant's ratios against the baseline, for variants that are right."""
     unsure: tuple[str, ...] = ()
     """Variants with an inconclusive verdict: their mean ratio is nobody's best."""
-    regressed: tuple[str, ...] = ()
-    """Variants that were slower than their known good."""
     resources: tuple[tuple[str, str], ...] = ()
     """Variants and kinds of GPU whose kernels' resources were recorded, and none of which rose."""
-    incorrect: tuple[str, ...] = ()
-    """Variants whose output was wrong."""
     right: tuple[str, ...] = ()
     """Variants that the gate found right, those under the emulator too."""
     judged: tuple[Judgement, ...] = ()
@@ -259,12 +264,6 @@ class SessionRow(Model):
         return any(
             (variant, judgement.build, "" if judgement.build else self.ground) in builds for judgement in mine
         )
-
-    @property
-    def judged_variants(self) -> tuple[str, ...]:
-        """Variants that the gate judged."""
-        checked = (judgement.variant for judgement in self.judged)
-        return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
 
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """What its checks say of a variant: wrong by one of them, else right."""

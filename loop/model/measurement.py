@@ -8,7 +8,6 @@ from pydantic import Field
 from loop.model.base import Model
 from loop.model.causes import Cause
 from loop.model.dtypes import Layout
-from loop.model.faults import Fault
 from loop.model.target import Workload
 from loop.model.verdict import Against, Interval
 
@@ -16,6 +15,17 @@ BASELINE = "baseline"
 """Name of the side that stands for the target's baseline."""
 STATUSES = ("right", "unsupported", "not judged", "wrong", "tampered", "crashed", "hung", "refused")
 """What may come of a check, in the order in which a line counts them."""
+
+
+class Fault(Model):
+    """What was said of a call that gave no output."""
+
+    text: str
+    """One line without the workload: the same failure is known by it on another one."""
+    code: str = ""
+    """The variant's own error number, as in `error 3`, or the type of its exception."""
+    seed: int | None = None
+    """Of the emulator's schedule, which gives the fault again."""
 
 
 class Build(Model):

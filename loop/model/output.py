@@ -37,8 +37,6 @@ class Output(Model):
     """Hash of all that it rests on, where a later session may take it over; empty elsewhere."""
     taken_from: str = ""
     """The earlier session that found it; empty where it was found in this one."""
-    nothing_done: bool = False
-    """Whether there was nothing to do: such a step passes, and avoids nothing."""
 
 
 Found = TypeVar("Found", bound=Output)

@@ -44,8 +44,8 @@ class Step(Model):
         return self.limit_s or max(60.0, 10 * self.budget_s)
 
 
-class Estimate(Model):
-    """What a run of the pattern is thought to take before anything was measured here."""
+class TimeBudget(Model):
+    """What something is thought or meant to take."""
 
     minutes: Positive
     """Minutes."""
@@ -88,8 +88,8 @@ class Pattern(Model):
     """One sentence on what goes wrong without it."""
     use_when: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Occasions for it, for people and for search."""
-    estimate: Estimate
-    """Time a run is thought to take."""
+    estimate: TimeBudget
+    """Time a run is thought to take, before any was measured here."""
     steps: Annotated[tuple[Step, ...], Field(min_length=1)]
     """What is done, in order."""
     next: tuple[Next, ...] = ()

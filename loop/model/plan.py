@@ -6,14 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from loop.model.base import Model
-from loop.model.pattern import Name, Pattern, Positive, Text
-
-
-class PlanBudget(Model):
-    """What the whole plan is meant to take."""
-
-    minutes: Positive
-    """Minutes."""
+from loop.model.pattern import Name, Pattern, Positive, Text, TimeBudget
 
 
 class Phase(Model):
@@ -42,7 +35,7 @@ class Plan(Model):
     """Names of workload sets of the target that are verified and timed."""
     checks: tuple[str, ...] = ()
     """Names of workload sets that are verified only, where the target has them."""
-    budget: PlanBudget
+    budget: TimeBudget
     """What the whole is meant to take."""
     success: str | None = None
     """Expression over what the session found: the objective is reached when it is true."""
@@ -124,3 +117,49 @@ class ResolvedPlan(Model):
     def seconds(self) -> float:
         """Predicted seconds of the patterns that the plan lists."""
         return sum(self.find(name).seconds for name in self.plan.patterns)
+
+
+class Missed(Model):
+    """A part of the objective that was not reached."""
+
+    part: str
+    """As the plan has it."""
+    words: str
+    """What there is instead, and how far off that is."""
+    off: float | None
+    """Share of what is asked by which it is off; None where no amount is asked."""
+
+
+class Reached(Model):
+    """Whether the objective was reached."""
+
+    success: str
+    """The plan's expression."""
+    missed: tuple[Missed, ...] = ()
+    """Its parts that are not true; empty when it was reached."""
+    judged: bool = True
+    """Whether it could be judged: one that speaks of variants needs a variant that was judged."""
+
+
+class PhaseTime(Model):
+    """What a phase was meant to take, and took."""
+
+    name: str
+    """Its name."""
+    minutes: float
+    """Minutes that the plan gives it."""
+    seconds: float
+    """Seconds of its steps."""
+
+
+class Late(Model):
+    """A step that took more than it should."""
+
+    step: str
+    """Pattern and step."""
+    seconds: float
+    """What it took."""
+    expected_s: float
+    """What earlier runs of it took, else its budget."""
+    why: str
+    """The cause as far as the records show it."""

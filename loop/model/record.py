@@ -11,8 +11,7 @@ from loop.model.base import Model
 from loop.model.campaign import Campaign
 from loop.model.dtypes import Device
 from loop.model.money import Bill
-from loop.model.objective import Late, PhaseTime, Reached
-from loop.model.plan import Predicted, ResolvedPlan
+from loop.model.plan import Late, PhaseTime, Predicted, Reached, ResolvedPlan
 from loop.model.resources import ResourcesTaken
 from loop.model.target import Role
 from loop.model.verdict import Verdict
@@ -50,13 +49,13 @@ class Started(StepKey):
     """Seconds it is meant to take."""
 
 
-class Finished(StepKey):
-    """Written when a step has ended, with everything it found."""
+class EndedStep(StepKey):
+    """How one attempt at a step ended."""
 
-    event: Literal["finished"] = "finished"
-    """Kind of the line."""
     attempt: Annotated[int, Field(ge=1)] = 1
     """1, or more after a resume."""
+    action: str
+    """Kind of thing that was done."""
     status: Status
     """How it ended."""
     seconds: float
@@ -65,10 +64,15 @@ class Finished(StepKey):
     """How long it was meant to take."""
     message: str
     """One line on the outcome."""
+
+
+class Finished(EndedStep):
+    """Written when a step has ended, with everything it found."""
+
+    event: Literal["finished"] = "finished"
+    """Kind of the line."""
     hint: str | None = None
     """What to do next, when it failed."""
-    action: str
-    """Kind of thing that was done."""
     output: dict[str, Any] = Field(default_factory=dict)
     """What the action found."""
     skipped_because: str = ""

@@ -16,9 +16,9 @@ from loop.gate.model import BuildOutput
 from loop.library import targets
 from loop.library.made_of import made_of
 from loop.model.change import DecisionOutput, JudgedOutput, TriedChange
-from loop.model.gain import GainOutcome
 from loop.model.measurement import Build
 from loop.model.output import Output
+from loop.model.profile import GainOutcome
 from loop.model.verdict import SpeedVerdict
 from loop.optimize import campaign, guard, keeping, paired
 from loop.optimize.briefing import GainTerms

@@ -49,7 +49,7 @@ def confirm(context: Context, arguments: ConfirmTerms) -> Working[ConfirmOutput]
     start, now = past.start, past.incumbents
     changed = [name for name, build_id in now.items() if start.get(name, build_id) != build_id]
     if not changed:
-        return Result(ConfirmOutput(ok=True, message="nothing was kept", nothing_done=True))
+        return Result(ConfirmOutput(ok=True, message="nothing was kept"))
     cache = context.bench.cache
     confirmed: list[Confirmed] = []
     wrong: list[str] = []

@@ -6,10 +6,9 @@ from typing import Generic, TypeVar
 
 from loop.base.expressions import Expression, ExpressionError
 from loop.model.device_profile import DeviceProfile
-from loop.model.gain import GainOutcome
 from loop.model.measurement import Measurement
 from loop.model.output import MeasureOutput
-from loop.model.profile import FACTS, Fact, Profile, SeverityRule, TreeRule
+from loop.model.profile import FACTS, Fact, GainOutcome, Profile, SeverityRule, TreeRule
 from loop.model.verdict import SpeedVerdict
 from loop.profile.promised import promise
 

@@ -15,7 +15,7 @@ from typing import Literal
 from loop.base.errors import LoopError
 from loop.base.processes import Tick
 from loop.base.stats import total_known
-from loop.model.device_profile import DeviceProfile, KernelProfile, KernelRun
+from loop.model.device_profile import DeviceProfile, KernelRun
 from loop.model.resources import short_name
 from loop.model.target import Workload
 from loop.profile.profile import Watched, prepare, trace
@@ -218,9 +218,9 @@ def device_profile(
     )
 
 
-def _kernel(name: str, runs: Sequence[KernelRun]) -> KernelProfile:
+def _kernel(name: str, runs: Sequence[KernelRun]) -> KernelRun:
     weights = [run.us or 0.0 for run in runs]
-    return KernelProfile(
+    return KernelRun(
         kernel=name,
         launches=len(runs),
         us=total_known([run.us for run in runs]),

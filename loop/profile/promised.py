@@ -9,9 +9,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from loop.base.expressions import Expression, ExpressionError
-from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import SessionRow
-from loop.model.profile import Fact, TreeRule
+from loop.model.profile import Fact, GainOutcome, Promise, Promised, TreeRule
 from loop.model.verdict import Interval
 from loop.report import format as say
 

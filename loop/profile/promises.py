@@ -99,12 +99,7 @@ def _refusals(checks: Sequence[RefusedSource], missing: Sequence[str]) -> MustNo
             hint = "make it wrong in the way that is meant and in no other, or mend `says` in target.yaml"
         message = f"{first.variant}, {first.title}: {what}{more}"
     return MustNotCompileOutput(
-        ok=not bad,
-        message=message,
-        hint=hint,
-        not_exercised=tuple(missing),
-        nothing_done=not checks,
-        checks=tuple(checks),
+        ok=not bad, message=message, hint=hint, not_exercised=tuple(missing), checks=tuple(checks)
     )
 
 
@@ -148,7 +143,6 @@ def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutp
         message=message,
         hint=hint,
         not_exercised=tuple(skipped),
-        nothing_done=not count and not failures,
         promised=count,
         missing=tuple(missing),
     )

@@ -89,7 +89,6 @@ def _output(
         message=f"{problems[0]}{more}" if problems else _describe(chosen, findings, shapes, spilled),
         hint=hints[0] if hints else None,
         not_exercised=tuple(dict.fromkeys(findings.missing)),
-        nothing_done=not (problems or findings.libraries or fillings),
         learned=tuple(f"On {findings.architecture}, {text}." for text in (*spilled, *impossible)),
         device=findings.architecture,
         device_name=findings.device.name if findings.device else "",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from loop.model.device_profile import DeviceProfile, KernelProfile
+from loop.model.device_profile import DeviceProfile, KernelRun
 from loop.model.output import outputs_of
 from loop.model.profile import FACTS, Fact, Occupancy, Profile
 from loop.model.record import Finished
@@ -153,7 +153,7 @@ def kernels(profiles: Sequence[Profile]) -> Table | None:
     return filled(heads, rows)
 
 
-def _kernel(kernel_profile: KernelProfile) -> tuple[str, ...]:
+def _kernel(kernel_profile: KernelRun) -> tuple[str, ...]:
     shares = (kernel_profile.dram, kernel_profile.sm, kernel_profile.warps_active, kernel_profile.bank_conflicts)
     return (
         kernel_profile.kernel,

@@ -15,7 +15,7 @@ from loop.learning import calibration, learnings
 from loop.learning.failures import Recall
 from loop.library.rates import rates
 from loop.model.change import BriefOutput, hosts_of
-from loop.model.exported import ExportedSession, ExportedStep
+from loop.model.exported import ExportedSession
 from loop.model.output import read_output
 from loop.model.plan import ResolvedPlan
 from loop.model.record import RESUMABLE, Finished, SessionHead, SessionRecord, latest_attempts
@@ -236,10 +236,7 @@ def outcome(setting: Setting, record: SessionRecord, folder: SessionFolder) -> d
         report=str(folder.report),
         waiting_for=waiting_for(finished),
         brief=str(page.with_suffix(".json")) if page else "",
-        steps=tuple(
-            ExportedStep(**{name: getattr(step, name) for name in ExportedStep.model_fields})
-            for step in latest_attempts(finished)
-        ),
+        steps=latest_attempts(finished),
         failures=recall(setting, head.id).failed(finished),
         diagnoses=diagnoses(head, finished),
         changes=changes_json(finished),

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from loop.gate.model import BuildOutput
 from loop.model.bisect import BisectOutput
-from loop.model.objective import Late, Reached
 from loop.model.output import read_output
-from loop.model.plan import Plan, ResolvedPlan
+from loop.model.plan import Late, Plan, Reached, ResolvedPlan
 from loop.model.record import Finished, Status, latest_attempts
 from loop.report import format as say
 from loop.session.course import name_of

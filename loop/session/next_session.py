@@ -36,13 +36,12 @@ TIMED = ("optimize", "tune")
 
 
 @dataclass(frozen=True)
-class Proposal:
+class PricedIdea:
     """One idea, resolved and priced."""
 
     idea: Idea
     head: SessionHead
     benefit: Benefit
-    benefit_usd: float | None
     command: str
     wrong: tuple[str, ...] = ()
     """A sentence for each variant that is wrong."""
@@ -56,7 +55,7 @@ def propose(
     ended: Sequence[SessionRow] = (),
     device: str = "auto",
     there: Sequence[str] = (),
-) -> tuple[Proposal, tuple[Idea, ...]]:
+) -> tuple[PricedIdea, tuple[Idea, ...]]:
     """The first idea whose plan can be run here, and the others.
 
     `where`: how the command names the target. `ended`: sessions that are not in the index yet. `there`: how a
@@ -73,12 +72,12 @@ def propose(
         if head is not None:
             new = all(row.ground != head.ground for row in rows)
             brings = benefit(idea, head.plan.plan.patterns, standings, new, rows)
-            per_hour = hourly_usd(rates(setting.project), head)  # The rates of who would have spent the minutes.
-            return Proposal(
+            if brings.minutes is not None:
+                brings = replace(brings, usd=brings.minutes / 60 * hourly_usd(rates(setting.project), head))
+            return PricedIdea(
                 idea=idea,
                 head=head,
                 benefit=brings,
-                benefit_usd=None if brings.minutes is None else brings.minutes / 60 * per_hour,
                 command=_command(idea, setting, where, there),
                 wrong=now.wrong(rows),
                 unjudged=never_judged(missing) if missing else "",

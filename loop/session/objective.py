@@ -13,9 +13,8 @@ from loop.base.stats import geometric_mean
 from loop.learning import learnings
 from loop.model.change import kept
 from loop.model.money import RateCard
-from loop.model.objective import Missed, PhaseTime, Reached
 from loop.model.output import VerifyOutput, outputs_of
-from loop.model.plan import Plan
+from loop.model.plan import Missed, PhaseTime, Plan, Reached
 from loop.model.record import Finished, Machine, Revision, SessionHead, SessionRecord, Status, latest_attempts
 from loop.money.bill import hourly_usd
 from loop.report import format as say

@@ -16,7 +16,8 @@ from loop.library.hosted import hosted
 from loop.machine.machine import machine
 from loop.model.campaign import Campaign
 from loop.model.change import BriefOutput
-from loop.model.plan import Plan, PlanBudget, ResolvedPlan
+from loop.model.pattern import TimeBudget
+from loop.model.plan import Plan, ResolvedPlan
 from loop.model.record import SessionHead
 from loop.model.target import Target
 from loop.optimize.editable import changeable
@@ -74,7 +75,7 @@ def resolve(request: SessionRequest, setting: Setting) -> ResolvedPlan:
             title=f"Run the pattern: {pattern.value.title}",
             patterns=(request.pattern,),
             workloads=(next(iter(setting.target.workloads)),),
-            budget=PlanBudget(minutes=pattern.value.estimate.minutes),
+            budget=TimeBudget(minutes=pattern.value.estimate.minutes),
         )
         read = definitions.Read(plan, Document(plan.name), pattern.path)
     else:

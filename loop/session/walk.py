@@ -242,9 +242,15 @@ class Walk:
         self, step: Step, started: Started, timer: "StepTimer", gauge: Gauge
     ) -> Generator[Ticked, None, Result[Output]]:
         """Drive the action; past its limit, closing the generator ends everything it started."""
-        limit_s = step.kill_after_s + (1 + FIRST_CALLS) * (self.context.bench.target.first_call_s or 0.0)
+        bench = self.context.bench
+
+        def limit_s() -> float:
+            """Processes whose first calls are slow, as declared or as seen, get more."""
+            first_s = max(bench.target.first_call_s or 0.0, bench.slowest_first_s)
+            return step.kill_after_s + (1 + FIRST_CALLS) * first_s
+
         context = replace(
-            self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s
+            self.context, finished=tuple(self.finished), budget_s=step.budget_s, kill_after_s=limit_s()
         )
         working: Generator[Tick, None, Result[Output]] = ACTIONS[step.action].run(context, arguments_of(step))
         try:
@@ -253,7 +259,7 @@ class Walk:
                 gauge.tick()
                 heartbeat = timer.tick()
                 yield Ticked(started, timer.seconds, tick.note, heartbeat or tick.at_once)
-                if timer.seconds > limit_s:
+                if timer.seconds > limit_s():
                     raise LoopError(
                         f"killed after {timer.seconds:.0f} s, its limit ({tick.note})",
                         exit_code=ExitCode.OVER_BUDGET,

@@ -72,7 +72,7 @@ def audit(context: Context, arguments: Cadence) -> Working[AuditOutput]:
     )
 
 
-class Command(Model):
+class ShellCommand(Model):
     """A command of the user's own. It sees LOOP_SESSION, LOOP_DEVICE, LOOP_VARIANTS and LOOP_TARGET."""
 
     run: Text
@@ -81,7 +81,7 @@ class Command(Model):
     """Further variables."""
 
 
-def command(context: Context, arguments: Command) -> Working[CommandOutput]:
+def command(context: Context, arguments: ShellCommand) -> Working[CommandOutput]:
     """Run a command; it passes when it exits with 0."""
     names = {
         "LOOP_SESSION": context.task.session,

@@ -13,13 +13,13 @@ from loop.model.base import Model
 from loop.model.campaign import Campaign
 from loop.model.change import ON_CHANGE, LostIdea, PastSearch
 from loop.model.debugging import EarlierTry
-from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
 from loop.model.measurement import Segment
 from loop.model.money import RateCard
 from loop.model.output import Output
 from loop.model.pattern import Pattern
 from loop.model.plan import Plan
+from loop.model.profile import GainOutcome
 from loop.model.record import Finished, KnownGood, KnownResources, Machine
 from loop.report.sections import Section
 from loop.workers.bench import Bench

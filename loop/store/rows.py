@@ -10,10 +10,10 @@ from loop.base.errors import LoopError
 from loop.base.stats import geometric_mean
 from loop.model.bisect import BisectOutput
 from loop.model.change import DecisionOutput, hosts_of, kept
-from loop.model.gain import Promise, Promised
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from loop.model.output import Output, outputs_of
 from loop.model.plan import PlannedPattern
+from loop.model.profile import Promise, Promised
 from loop.model.record import Finished, Line, SessionHead, SessionRecord, Started, Status, latest_attempts
 from loop.model.verdict import Verdict
 from loop.store import journal, recorded

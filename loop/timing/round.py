@@ -23,7 +23,8 @@ from loop.timing.terms import Shift, Terms
 from loop.timing.timed_call import TimedCall
 from loop.timing.ways import called
 from loop.workers.bench import JUDGE_LIMIT_S, Bench, Side
-from loop.workers.messages import Compare, Computed, Mistake
+from loop.workers.judge_messages import Compare
+from loop.workers.messages import Computed, Mistake
 from loop.workers.program import START_LIMIT_S, Refusal, WorkerLost
 from loop.workers.worker import Worker
 
@@ -198,8 +199,8 @@ class TimingRound:
         timed.begin_stage(self.mistake_of(name))
 
     def _staged(self, name: str, workload: Workload, timings: Timings) -> Generator[Tick, None, None]:
-        timed, alone = self.calls[name], self.bench.device not in TOGETHER
-        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=alone)
+        timed = self.calls[name]
+        yield from timed.staged(ANSWER_LIMIT_S, self._note(workload), alone=self.bench.device not in TOGETHER)
         if timed.peak_bytes is not None:
             timings.peaks.setdefault((name, workload.name), []).append(timed.peak_bytes)
 
@@ -212,8 +213,7 @@ class TimingRound:
         if late or (name, workload.name) in self.probed:
             return
         self.probed.add((name, workload.name))
-        probed = yield from self.calls[name].probe()
-        if probed:
+        if probed := (yield from self.calls[name].probe()):
             timings.probes.setdefault((name, workload.name), []).append(probed)
 
     def _segment(

@@ -17,7 +17,7 @@ from loop.calls.callee import Apart, Callee, outputs_of, put_together, structure
 from loop.calls.torch_side import NAMES, TORCH_DTYPES, bytes_of, draw_others, same_bits, seed_all
 from loop.model.causes import Cause
 from loop.model.functions import Fill
-from loop.workers.messages import Begin, Expect
+from loop.workers.judge_messages import Begin, Expect
 from loop.workers.wire import described
 
 MOST_DRAWN = 256 << 20
@@ -117,19 +117,25 @@ class Asking:
     """The functions of a target, and how each is called."""
 
     def __init__(self, terms: Begin) -> None:
-        self.terms, self.shapes, self.modules = terms, terms.shapes, torch_side.Maker()
-        self.maker, self.generator, self.checker, self.arguments = (
-            torch_side.find(name) if name else None
-            for name in (terms.inputs, terms.generator, terms.checker, terms.arguments)
+        self.terms, self.signature, self.makes = terms, terms.signature, torch_side.Maker()
+        self.is_class = terms.modules is not None
+        """Whether functions are classes."""
+        self.passes = terms.generator.passes if terms.generator else "positional"
+        """How inputs reach the function."""
+        arguments = terms.modules.arguments if terms.modules else None
+        self.reference = torch_side.find(terms.reference.python)
+        self.plain, self.form, self.maker, self.generator, self.checker, self.arguments = (
+            torch_side.find(function.python) if function else None
+            for function in (terms.plain, terms.form, terms.inputs, terms.generator, terms.checker, arguments)
         )
 
     def is_plain(self, call: Call) -> bool:
         """Whether a call has tensors one by one and gives one tensor."""
-        return not (call.structure or call.parts or self.terms.is_class)
+        return not (call.structure or call.parts or self.is_class)
 
     def sizes(self, call: Call) -> dict[str, int]:
         """The size of each dimension of a call, as far as the signature tells."""
-        texts = (*self.shapes.inputs.values(), *self.shapes.outputs.values())
+        texts = (*self.signature.inputs.values(), *self.signature.outputs.values())
         sizes: dict[str, int] = {}
         for text, tensor in zip(texts, (*call.inputs, *call.outputs), strict=False):
             names = text.split()
@@ -152,7 +158,7 @@ class Asking:
         maker."""
         call, seed, values = request.call, request.seed, []
         if self.maker is None:
-            texts = self.shapes.inputs.values()
+            texts = self.signature.inputs.values()
             for n, (fill, tensor, text) in enumerate(zip(request.values, call.inputs, texts, strict=True)):
                 axis = text.split().index(fill.nan_along) if fill.nan_along else None
                 values.append(make_tensor(fill, seed, n, tensor, axis))
@@ -174,9 +180,9 @@ class Asking:
         notes: list[str] = []
         others = self._others(request, first, notes)
         draws = [*others[: request.draw], first, *others[request.draw :]] if others else [first]
-        names = list(self.shapes.inputs)
+        names = list(self.signature.inputs)
         if len(names) != len(first.names):  # Paths in what the function is given.
-            depth = 2 if self.terms.passes == "one" else 1
+            depth = 2 if self.passes == "one" else 1
             names = [name.split(".", depth)[-1] for name in first.names]
         files = []
         for n, name in enumerate(names):
@@ -212,26 +218,28 @@ class Asking:
     def _drawn(self, request: Expect, seed: int) -> Apart:
         """What the generator makes under a seed, taken apart."""
         dtype = TORCH_DTYPES[request.call.dtype]
-        draw = partial(drawn, self.generator, request.parameters, seed, self.terms.passes, "cpu", dtype)
+        draw = partial(drawn, self.generator, request.parameters, seed, self.passes, "cpu", dtype)
         apart: Apart = self._asked("generator", draw, request.call)
         return apart
 
     def _check_declared(self, call: Call, request: Expect) -> None:
         """Raise Refused where the generator's tensors are not as the signature has them."""
-        declared = self.shapes.inputs
+        declared = self.signature.inputs
         if declared and len(declared) != len(call.inputs):
             raise Refused(f"the generator: expected {', '.join(declared)}, got {len(call.inputs)} tensors")
         for tensor, text in zip(call.inputs, declared.values(), strict=False):
             name, shape = tensor.name, [request.parameters.get(size) for size in text.split()]
             if text != "..." and shape != list(tensor.shape):
                 raise Refused(f"the generator: expected {name} of shape {shape}, got {list(tensor.shape)}")
-            dtype = self.shapes.types.get(name, tensor.dtype)
+            dtype = self.signature.types.get(name, tensor.dtype)
             if dtype != tensor.dtype:
                 raise Refused(f"the generator: expected {name} of {dtype}, got {tensor.dtype}")
 
     def ask(self, what: str, function: Any, inputs: Sequence[Tensor], call: Call) -> Any:
         """A function of the target on a call's inputs, one by one; Refused with its name when it raises."""
-        more = {"sizes": self.sizes(call)} if torch_side.takes_sizes(function) else {}
+        bound = function.keywords if isinstance(function, partial) else {}
+        asks = "sizes" in _parameters(function) and "sizes" not in bound  # Its inputs do not tell them all.
+        more = {"sizes": self.sizes(call)} if asks else {}
         return self._asked(what, partial(function, *inputs, **call.attributes, **more), call)
 
     def outputs(
@@ -269,13 +277,13 @@ class Asking:
     ) -> tuple[dict[str, Tensor], Any]:
         if self.is_plain(call):
             result = self.ask(what, function, tensors, call)
-            if isinstance(result, Tensor) or self.shapes.outputs:
+            if isinstance(result, Tensor) or self.signature.outputs:
                 return {call.output.name: result}, result
 
         def bind() -> Any:
-            terms = FunctionTerms("", is_class=self.terms.is_class)
+            terms = FunctionTerms("", is_class=self.is_class)
             device = next((str(tensor.device) for tensor in tensors), "cpu")
-            make = self.modules.instance_of
+            make = self.makes.instance_of
             callee = Callee(function, self.arguments, terms, call, device, watched=False, make=make)
             if exact and callee.module is not None:
                 callee.module.double()
@@ -286,9 +294,9 @@ class Asking:
             draw_others()
         result = self._asked(what, bound, call)
         outputs = outputs_of(result)
-        names, updates = list(self.shapes.outputs) or list(outputs), self.terms.updates
+        names, updates = list(self.signature.outputs) or list(outputs), self.signature.updates
         if updates and len(outputs) == len(names) - len(updates):  # It returns only the others.
-            returned, changed = iter(outputs.values()), dict(zip(self.shapes.inputs, tensors, strict=False))
+            returned, changed = iter(outputs.values()), dict(zip(self.signature.inputs, tensors, strict=False))
             outputs = {name: changed[updates[name]] if name in updates else next(returned) for name in names}
         if len(outputs) != len(names):
             raise Refused(f"the {what} on {call.key}: expected {', '.join(names)}, got {len(outputs)} tensors")
@@ -303,6 +311,7 @@ class Asking:
     def check(self, inputs: Inputs, expected: Any, outputs: Sequence[Tensor]) -> str:
         """The complaint of the task's own checker; empty where there is none. Refused when it raises."""
         assert self.checker is not None
+        assert self.terms.checker is not None
         call = inputs.call
         apart = take_apart(expected)
         if len(apart.tensors) != len(outputs):
@@ -311,9 +320,9 @@ class Asking:
         placed = [output.to(like.device) for output, like in zip(outputs, apart.tensors, strict=True)]
         tensors: Any = [tensor.clone() for tensor in inputs.tensors]
         if call.structure:
-            tensors = as_given(structure_of(call), tensors, self.terms.passes)
+            tensors = as_given(structure_of(call), tensors, self.passes)
         values = {"inputs": tensors, "expected": expected, "outputs": put_together(apart.rest, placed)}
-        check = partial(self.checker, *(values[name] for name in self.terms.given))
+        check = partial(self.checker, *(values[name] for name in self.terms.checker.given))
         complaint: str = self._asked("checker", partial(complaint_of, check), call)
         return complaint
 
@@ -340,9 +349,9 @@ def drawn(
 
     The structure is a pair: positional arguments and keywords of the function.
     """
-    arguments = call_arguments(generator, parameters, seed, torch.device(device), dtype)
+    known, offered = _parameters(generator), {"seed": seed, "dtype": dtype, "device": torch.device(device)}
     seed_all(seed)
-    value = generator(**arguments)
+    value = generator(**{name: offered[name] for name in OFFERED if name in known} | dict(parameters))
     kind = type(value).__name__
     if passes == "one":
         return take_apart(((value,), {}))
@@ -361,18 +370,6 @@ def as_given(rest: bytes, tensors: Sequence[Tensor], passes: str) -> Any:
     if passes == "one":
         return positional[0]
     return keywords if passes == "keywords" else list(positional)
-
-
-def call_arguments(
-    generator: Any,
-    parameters: Mapping[str, Any],
-    seed: int,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
-) -> dict[str, Any]:
-    """Keywords of a generator's call: its parameters, and of seed, type and device those that it asks for."""
-    known, offered = _parameters(generator), {"seed": seed, "dtype": dtype, "device": device}
-    return {name: offered[name] for name in OFFERED if name in known} | dict(parameters)
 
 
 def complaint_of(check: Callable[[], Any]) -> str:

@@ -18,21 +18,14 @@ def _scale(q: Tensor, scale: float | None) -> float:
     return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
 
 
-def _seen(q: Tensor, k: Tensor, *, causal: bool, alignment: str) -> Tensor:
-    """Which query sees any key at all, [Sq, 1]."""
-    mask = (
-        visible(q.shape[-2], k.shape[-2], alignment, q.device) if causal else torch.ones(q.shape[-2], k.shape[-2])
-    )
-    return mask.bool().any(dim=-1, keepdim=True)
-
-
 def softmax_rows(q: Tensor, k: Tensor, v: Tensor, **attributes: Any) -> Property:
     """The weights of a row sum to one: where all rows of V are the same, each output row is that row."""
     if 0 in (q.numel(), k.numel()):
         return None
     row = v[..., :1, :].expand_as(v)
     output = yield [q, k, row], attributes
-    seen = _seen(q, k, causal=attributes["causal"], alignment=attributes["alignment"])
+    mask = visible(q.shape[-2], k.shape[-2], attributes["alignment"], q.device)
+    seen = mask.any(dim=-1, keepdim=True) | (not attributes["causal"])  # Whether a query sees any key: [Sq, 1].
     return output, torch.where(seen, for_queries(row[..., :1, :], q), 0.0).expand_as(output)
 
 

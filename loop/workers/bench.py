@@ -27,8 +27,9 @@ from loop.model.target import CAbiVariant, Component, PythonVariant, Target, Wor
 from loop.model.workloads import fills, formula_values
 from loop.workers import sanitizers
 from loop.workers.judge_clock import Floors, empty_call, lag_of, measure_floors
+from loop.workers.judge_messages import Begin, Discard, Examine, Examined, Look, Looked, ToJudge
 from loop.workers.judge_process import JudgeProcess, Unjudged
-from loop.workers.messages import Begin, Discard, Examine, Examined, Load, Look, Looked, Mistake, ToJudge
+from loop.workers.messages import Load, Mistake
 from loop.workers.nursery import Nursery
 from loop.workers.program import START_LIMIT_S, Refusal, passed_on, thread_environment, within
 from loop.workers.worker import Worker, timed_cores
@@ -124,6 +125,8 @@ class Bench:
     """Workloads on which zeros would be right."""
     took: dict[str, float] = field(default_factory=dict)
     """Workload to the seconds that its inputs and its right answer took the judge."""
+    slowest_first_s: float = field(init=False, default=0.0)
+    """Seconds of the slowest first request of any process so far: each process of that side may need as long."""
     first_call_s: float = field(init=False, default=0.0)
     """Seconds that the first call of a process may take."""
     _judge: JudgeProcess = field(default_factory=JudgeProcess)

@@ -9,7 +9,7 @@ from torch import Tensor
 from loop.calls.call import Call, Refused, Value
 from loop.calls.torch_side import Function, bytes_of, same_bits
 from loop.workers.asking import Asking, Inputs
-from loop.workers.messages import Look, Looked
+from loop.workers.judge_messages import Look, Looked
 
 AS_WITH = " (as with "
 SAMPLE = 1 << 16
@@ -110,7 +110,7 @@ class _Reading:
 
     def _ignores(self, name: str) -> bool:
         """Whether an attribute changes no output: some other value of it can be tried, and none does."""
-        call, choices = self.inputs.call, self.asking.shapes.choices.get(name, ())
+        call, choices = self.inputs.call, self.asking.signature.attributes[name].choices
         answers = []
         for _, value in other_values(call.attributes[name], choices):
             changed = call.but(attributes={**call.attributes, name: value})
@@ -133,9 +133,9 @@ class _Reading:
 
     def _initial(self) -> Iterator[str]:
         """Weights that are all 1 or all 0."""
-        if self.asking.terms.is_class:
+        if self.asking.is_class:
             seed = self.inputs.call.seed
-            module = self.asking.modules.instance_of(self.reference, self.asking.arguments, seed)
+            module = self.asking.makes.instance_of(self.reference, self.asking.arguments, seed)
             state = module.state_dict() if isinstance(module, torch.nn.Module) else {}
             for name, tensor in state.items():
                 if torch.is_floating_point(tensor) and tensor.numel():

@@ -88,11 +88,19 @@ class Check:
         return bool(self.changed or self.writes)
 
     def run(self) -> "Check":
-        """Make the calls."""
+        """Make the calls; then see what the output follows, and whether an access outside of a tensor faults."""
         with self.watch:
             self._repeat()
-            if not self.spoilt:
-                self._look_closer()
+            if self.spoilt:
+                return self
+            if len(self.first) > 1 and self.guarded.names:
+                self.reads = self._reads()
+            elif self.guarded.prefills and not self.slow:
+                ((digest, around),) = self.first.items()
+                self.unwritten = self._make(around, memory.draw(MIXED)) != self.outputs[digest]
+            if not self.reads and not (self.again and self.slow):
+                self._enclosed()
+                self.writes = self.guarded.own_strays()
         return self
 
     def _repeat(self) -> None:
@@ -111,17 +119,6 @@ class Check:
         end = perf_counter() + REPEAT_S
         while perf_counter() < end and len(self.first) < MOST and not (self.slow or self.prepared.timed_apart):
             self._keep(self.draw.choice(KINDS))
-
-    def _look_closer(self) -> None:
-        """What the output follows; and calls in which an access outside of a tensor faults."""
-        if len(self.first) > 1 and self.guarded.names:
-            self.reads = self._reads()
-        elif self.guarded.prefills and not self.slow:
-            ((digest, around),) = self.first.items()
-            self.unwritten = self._make(around, memory.draw(MIXED)) != self.outputs[digest]
-        if not self.reads and not (self.again and self.slow):
-            self._enclosed()
-            self.writes = self.guarded.own_strays()
 
     def _keep(self, kind: str) -> None:
         """Make a call with a kind of bytes around all tensors, and keep its output."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.calls.call import Refused
-from loop.workers.messages import Examine, Examined
+from loop.workers.judge_messages import Examine, Examined
 
 MATMUL_LIMIT = 1e-4
 RUNTIMES = ("libgomp", "libiomp5", "libomp", "libcudart", "libstdc++", "libcublas")
@@ -35,18 +35,14 @@ def check_numpy(request: Examine) -> Examined:
     if isinstance(torch, str):
         return Examined(False, f"{message}, but no torch to agree with", facts)
     try:
-        shared = _share_memory(numpy, torch)
+        array = numpy.zeros(4, dtype=numpy.float32)
+        tensor = torch.from_numpy(array)
+        array[1] = 2.0
+        tensor[2] = 3.0
+        shared = bool(tensor[1] == 2.0 and array[2] == 3.0 and tensor.numpy()[1] == 2.0)
     except Exception as error:
         shared, message = False, f"{message} does not work with torch: {error}"
     return Examined(shared, message, {**facts, "shares_memory": shared})
-
-
-def _share_memory(numpy: Any, torch: Any) -> bool:
-    array = numpy.zeros(4, dtype=numpy.float32)
-    tensor = torch.from_numpy(array)
-    array[1] = 2.0
-    tensor[2] = 3.0
-    return bool(tensor[1] == 2.0 and array[2] == 3.0 and tensor.numpy()[1] == 2.0)
 
 
 def check_device(request: Examine) -> Examined:
@@ -60,7 +56,11 @@ def check_device(request: Examine) -> Examined:
             from loop.calls.torch_call import need_device
 
             need_device()
-        error = _matmul_error(torch, device)
+        generator = torch.Generator().manual_seed(9)
+        left, right = (torch.randn(128, 128, generator=generator) for _ in range(2))
+        exact = left.double() @ right.double()
+        got = (left.to(device) @ right.to(device)).cpu().double()
+        error = float((got - exact).abs().max() / exact.abs().max())
     except (Refused, RuntimeError) as problem:
         reason = (str(problem).strip().splitlines() or [""])[0]
         return Examined(False, f"torch computes nothing on it: {reason}", {"device": device})
@@ -69,14 +69,6 @@ def check_device(request: Examine) -> Examined:
         major, minor = torch.cuda.get_device_capability()
         facts |= {"name": torch.cuda.get_device_name(), "capability": f"{major}.{minor}"}
     return Examined(error < MATMUL_LIMIT, f"matrix product off by {error:.1e}", facts)
-
-
-def _matmul_error(torch: Any, device: str) -> float:
-    generator = torch.Generator().manual_seed(9)
-    left, right = (torch.randn(128, 128, generator=generator) for _ in range(2))
-    exact = left.double() @ right.double()
-    got = (left.to(device) @ right.to(device)).cpu().double()
-    return float((got - exact).abs().max() / exact.abs().max())
 
 
 def check_libraries(request: Examine) -> Examined:

@@ -14,7 +14,7 @@ from loop.calls.callee import check_result, part_of
 from loop.calls.torch_side import NAMES, TORCH_DTYPES
 from loop.model.dtypes import is_floating
 from loop.model.functions import Tolerance
-from loop.workers import messages, suspects
+from loop.workers import judge_messages, suspects
 from loop.workers.asking import Asking, Inputs, place_of
 from loop.workers.blind_spots import DrawnInputs, blind_spots
 from loop.workers.relations import Relations
@@ -34,37 +34,39 @@ from loop.workers.truth import (
     zeros_pass,
 )
 from loop.workers.wire import Done, Request
+from loop.workers.workload_call import only_output
 
 
 class Judge:
     """Holds the right answer to every call it was asked to expect."""
 
-    def __init__(self, terms: messages.Begin) -> None:
+    def __init__(self, terms: judge_messages.Begin) -> None:
         torch_side.use_threads(terms.threads)
         self.asking = Asking(terms)
-        self.reference = torch_side.find(terms.reference)
-        self.plain, self.form = (torch_side.find(name) if name else None for name in (terms.plain, terms.form))
-        self.shapes, self.tolerance, self.alone = terms.shapes, terms.tolerance, terms.alone
+        self.reference, self.plain, self.form = self.asking.reference, self.asking.plain, self.asking.form
+        self.signature, self.tolerance = terms.signature, terms.tolerance
+        self.alone = terms.checker is not None and terms.checker.alone
+        """Whether the task's checker decides alone."""
         self.answers: dict[str, Answer] = {}
         self.drawn = DrawnInputs()
         self.rounding = Rounding(self.asking, self.reference, self.plain is not None, self._formed)
-        self.relations = Relations(terms.shapes, terms.tolerance, self.plain)
+        self.relations = Relations(terms.signature, terms.tolerance, self.plain)
 
     def answer(self, request: Request[Any]) -> object:
         """The reply to a request about a target."""
         answers: dict[type, Callable[[Any], object]] = {
-            messages.Expect: self.expect,
-            messages.Compare: self.compare,
-            messages.Discard: self.discard,
-            messages.Look: self.look,
-            messages.Relate: self.relations.begin,
-            messages.GiveOutput: self.relations.go_on,
+            judge_messages.Expect: self.expect,
+            judge_messages.Compare: self.compare,
+            judge_messages.Discard: self.discard,
+            judge_messages.Look: self.look,
+            judge_messages.Relate: self.relations.begin,
+            judge_messages.GiveOutput: self.relations.go_on,
         }
         reply = answers[type(request)](request)
         torch_side.give_back_memory()
         return reply
 
-    def expect(self, request: messages.Expect) -> messages.Expected:
+    def expect(self, request: judge_messages.Expect) -> judge_messages.Expected:
         """Write the inputs of a call and work out its right answer."""
         inputs = self.asking.inputs(request)
         self.drawn.note(inputs)
@@ -80,7 +82,7 @@ class Judge:
         doubts = [doubt(truth) for truth in truths] if self.plain or answer.in_own_types else []
         whose = "`plain`" if self.plain else "the reference"
         unjudged = [why_unjudged(truth, whose) for truth in truths if not self.alone]
-        return messages.Expected(
+        return judge_messages.Expected(
             call=answer.inputs.call if request.found or self.asking.generator else None,
             notes=(*inputs.notes, *answer.notes),
             doubt=next(filter(None, doubts), ""),
@@ -95,7 +97,7 @@ class Judge:
         zeros = torch.zeros(truth.reference.shape, dtype=TORCH_DTYPES[truth.part.dtype])
         return self._worst(truth, [zeros.to(truth.reference.device)]).badness[:2] == (0, False)
 
-    def _settled(self, inputs: Inputs, request: messages.Expect) -> Answer:
+    def _settled(self, inputs: Inputs, request: judge_messages.Expect) -> Answer:
         """The right answer to a call; Refused where it is asked for twice and differs."""
         answer, native = self._answer(inputs, found=request.found)
         if not request.twice:
@@ -119,7 +121,7 @@ class Judge:
         # Copies, for it may keep them, and write its next answer there.
         return {name: t.clone() if isinstance(t, Tensor) else t for name, t in outputs.items()}, result
 
-    def discard(self, request: messages.Discard) -> Done:
+    def discard(self, request: judge_messages.Discard) -> Done:
         """Forget the answer to a call."""
         self.answers.pop(request.key, None)
         return Done()
@@ -162,7 +164,7 @@ class Judge:
                 raise Refused(f"the reference on {call.key}: {name} is of {tensor.dtype}, which is not supported")
         path = call.output.path
         files = [TensorFile(name, path, tuple(t.shape), NAMES[t.dtype]) for name, t in native.items()]
-        updates = self.asking.terms.updates
+        updates = self.signature.updates
         block, parts = in_a_block(files, path)
         if len(parts) == 1 and not updates:
             return call.but(output=files[0], parts=())
@@ -197,7 +199,7 @@ class Judge:
     ) -> Truth:
         """The truth of one output."""
         reference = self._formed(right.to(torch.float64, copy=True), call)
-        names = self.shapes.outputs.get(part.name, self.shapes.output).split()
+        names = self.signature.outputs.get(part.name, only_output(self.signature)).split()
         if len(names) != reference.dim() or "..." in names:
             names = [f"axis_{n}" for n in range(reference.dim())]
         formed = None if plain is None else self._formed(plain, call)
@@ -215,11 +217,11 @@ class Judge:
             raise Refused(f"no tolerance for {part.name} of {part.dtype}: `tolerance` of target.yaml has none")
         return chosen
 
-    def look(self, request: messages.Look) -> messages.Looked:
+    def look(self, request: judge_messages.Look) -> judge_messages.Looked:
         """What inputs that were drawn could not show, and what the reference does not read."""
         return blind_spots(self.asking, self.reference, self.drawn, request)
 
-    def compare(self, request: messages.Compare) -> messages.Finding:
+    def compare(self, request: judge_messages.Compare) -> judge_messages.Finding:
         """Compare the output files of a call with the truth: the finding of the worst of them."""
         answer = self.answers[request.call.key]
         try:
@@ -228,8 +230,11 @@ class Judge:
             self.answers[request.call.key] = answer = answer.on("cpu")
             return self._compared(request, answer)
 
-    def _compared(self, request: messages.Compare, answer: Answer) -> messages.Finding:
-        blocks = [_block(answer.inputs.call, path) for path in request.outputs]
+    def _compared(self, request: judge_messages.Compare, answer: Answer) -> judge_messages.Finding:
+        call, blocks = answer.inputs.call, []
+        for path in request.outputs:
+            block = torch_side.read_tensor(call.output, path)  # Refused when it has another size.
+            blocks.append([part_of(block, part) for part in call.parts] if call.parts else [block])
         findings = []
         for n in range(0 if self.alone else len(answer.truths)):
             findings.append(self._one_output(answer, n, [block[n] for block in blocks], request.suspected))
@@ -237,13 +242,15 @@ class Judge:
         if self.asking.checker:
             complaints = [self.asking.check(answer.inputs, answer.expected, block) for block in blocks]
         if not findings:
-            findings = [messages.Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})]
+            findings = [
+                judge_messages.Finding(0.0, None, 0, sum(map(Tensor.numel, blocks[0])), "", None, None, {}, {})
+            ]
         worst = max(findings, key=lambda finding: finding.badness)
         before = None if self.alone else self.answers.get(request.before)
         unmoved = distance(answer.truths, before.truths) if before else 0.0
         return worst.but(checker=next(filter(None, complaints), ""), unmoved=unmoved)
 
-    def _one_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> messages.Finding:
+    def _one_output(self, answer: Answer, n: int, own: list[Tensor], suspected: bool) -> judge_messages.Finding:
         """The finding of the worst of several outputs of one name."""
         call, truth = answer.inputs.call, answer.truths[n]
         outputs = [self._formed(output.to(truth.reference.device), call) for output in own]
@@ -263,7 +270,7 @@ class Judge:
             worst = worst.but(output=truth.part.name)
         return worst.but(fits=self._fits(answer, n, outputs)) if suspected and worst.wrong else worst
 
-    def _explained(self, answer: Answer, n: int, outputs: list[Tensor]) -> messages.Finding:
+    def _explained(self, answer: Answer, n: int, outputs: list[Tensor]) -> judge_messages.Finding:
         """The finding where the reference's own rounding, or its overflow, may explain wrong elements."""
         inputs, truth = answer.inputs, answer.truths[n]
         for output in outputs:
@@ -273,7 +280,7 @@ class Judge:
         why = [self.rounding.overflow(inputs, truth, n, output) for output in wrong]
         return self._worst(truth, outputs).but(unjudged=why[0] if why and all(why) else "")
 
-    def _worst(self, truth: Truth, outputs: list[Tensor]) -> messages.Finding:
+    def _worst(self, truth: Truth, outputs: list[Tensor]) -> judge_messages.Finding:
         bounded = self.plain is not None
         findings = (finding(truth.facing(output), output, bounded=bounded) for output in outputs)
         return max(findings, key=lambda finding: finding.badness)
@@ -294,26 +301,12 @@ class Judge:
             known = suspects.of_target(self.asking, self.reference, inputs, truth.reference)
         else:
             known = suspects.of_attributes(
-                inputs.call, self.shapes, lambda changed: reference(inputs.tensors, changed)
+                inputs.call, self.signature, lambda changed: reference(inputs.tensors, changed)
             )
-        others = suspects.of_any(reference, self.shapes, inputs, truth.reference, whole=truth.is_whole)
+        others = suspects.of_any(reference, self.signature, inputs, truth.reference, whole=truth.is_whole)
         fits = suspects.fits(held, [*known, *others])
         return suspects.fits(held, held[0].multiplied()) if fits == {} else fits
 
     def _formed(self, output: Tensor, call: Call) -> Tensor:
         """An output as it is compared."""
         return output if self.form is None else self.asking.ask("form", self.form, [output.double()], call)
-
-
-def _block(call: Call, path: str) -> list[Tensor]:
-    """The outputs in a file, in their own types. Refused when it has another size."""
-    block = torch_side.read_tensor(call.output, path)
-    return [part_of(block, part) for part in call.parts] if call.parts else [block]
-
-
-def start(terms: messages.Begin) -> Judge:
-    """A judge; raises Refused when a function of the target cannot be found."""
-    try:
-        return Judge(terms)
-    except AttributeError as error:
-        raise Refused(str(error)) from error

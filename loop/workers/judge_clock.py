@@ -57,19 +57,14 @@ class Orders:
             while not bell.rung(WATCHED_S) or words[DONE] != number:
                 yield from self._look(clock() - begin, number)
             return (clock() - begin) / 1e9
-        patience = begin + int(WATCHED_S * 1e9)
+        patience, naps = begin + int(WATCHED_S * 1e9), False
         while words[DONE] != number:
             if clock() > patience:
-                yield from self._wait_long(begin, number)
-        return (clock() - begin) / 1e9
-
-    def _wait_long(self, begin: int, number: int) -> Generator[Tick, None, None]:
-        words, clock = self.worker.arena.words, time.perf_counter_ns
-        while words[DONE] != number:
-            yield from self._look(clock() - begin, number)
-            until = clock() + int(WATCHED_S * 1e9)
-            while words[DONE] != number and clock() < until:
+                yield from self._look(clock() - begin, number)
+                patience, naps = clock() + int(WATCHED_S * 1e9), True
+            elif naps:
                 time.sleep(NAP_S)
+        return (clock() - begin) / 1e9
 
     def _look(self, waited_ns: int, number: int) -> Generator[Tick, None, None]:
         """See whether the worker still lives; raises what became of it.

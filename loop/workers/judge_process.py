@@ -9,7 +9,7 @@ from loop.base.processes import Tick
 from loop.calls.call import Call
 from loop.machine.machine import cores, killed_for_memory
 from loop.model.dtypes import Device
-from loop.workers.messages import Begin, Examine, ToJudge
+from loop.workers.judge_messages import Begin, Examine, ToJudge
 from loop.workers.nursery import PATIENT, Nursery
 from loop.workers.program import START_LIMIT_S, Program, Refusal, WorkerLost, thread_environment, within
 

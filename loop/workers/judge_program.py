@@ -5,42 +5,16 @@ Torch is imported with the first request, so that a torch that cannot be importe
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loop.base.linux import keep_freed_memory
 from loop.calls.own_modules import OWN
-from loop.workers.messages import Begin, Compare, Discard, Examine, Examined, Expect, GiveOutput, Look, Relate
+from loop.workers import judge_messages
 from loop.workers.wire import PR_SET_DUMPABLE, Done, Request, answer, prctl, serve
 
 if TYPE_CHECKING:
     from loop.workers.judge import Judge
-
-
-class JudgeProgram:
-    """Holds a judge, once it knows its target."""
-
-    def __init__(self) -> None:
-        self.judge: Judge | None = None
-
-    def begin(self, request: Begin) -> Done:
-        """Become the judge of a target."""
-        from loop.workers.judge import start
-
-        OWN.add(request.folder)
-        self.judge = start(request)
-        return Done()
-
-    def ask(self, request: Request[Any]) -> object:
-        """The judge's reply to a request about its target."""
-        assert self.judge is not None
-        return self.judge.answer(request)
-
-    def examine(self, request: Examine) -> Examined:
-        """One check of the environment."""
-        from loop.workers.environment import CHECKS
-
-        return CHECKS[request.check](request)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -48,9 +22,30 @@ def main(arguments: Sequence[str]) -> None:
     prctl(PR_SET_DUMPABLE, 0)
     keep_freed_memory()
     sys.dont_write_bytecode = True  # Nothing is written beside what judges.
-    program = JudgeProgram()
-    judged = dict.fromkeys((Expect, Compare, Discard, Look, Relate, GiveOutput), program.ask)
-    serve({Examine: program.examine, Begin: program.begin, **judged}, int(arguments[0]), answer)
+    judge: Judge
+
+    def begin(request: judge_messages.Begin) -> Done:
+        """Become the judge of a target."""
+        nonlocal judge
+        from loop.workers.judge import Judge
+
+        OWN.add(request.folder)
+        judge = Judge(request)
+        return Done()
+
+    def examine(request: judge_messages.Examine) -> judge_messages.Examined:
+        """One check of the environment."""
+        from loop.workers.environment import CHECKS
+
+        return CHECKS[request.check](request)
+
+    def ask(request: Request[Any]) -> object:
+        """The judge's reply to a request about its target."""
+        return judge.answer(request)
+
+    answers: dict[Any, Callable[[Any], object]] = dict.fromkeys(judge_messages.ToJudge.__subclasses__(), ask)
+    answers |= {judge_messages.Examine: examine, judge_messages.Begin: begin}
+    serve(answers, int(arguments[0]), answer)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """One side's worker, kept from request to request, and replaced when it is lost."""
 
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -62,6 +63,7 @@ class KeptWorker:
         The first request of a process may take `first_call_s`, where that is more: a kernel may tune itself.
         """
         worker = yield from self.load()
+        begun = time.monotonic()
         worker.send(request)
         if self.fresh:
             limit_s = max(limit_s, first_call_s)
@@ -72,6 +74,8 @@ class KeptWorker:
                 self.bench.first_call_s = min(self.bench.first_call_s, AFTER_HANG_S)
                 raise WorkerLost("hung", TOO_LONG.format(limit_s), lost.errors, lost.cause) from lost
             raise
+        if self.fresh:
+            self.bench.slowest_first_s = max(self.bench.slowest_first_s, time.monotonic() - begun)
         self.fresh = False
         return reply
 

@@ -150,18 +150,6 @@ class Nursery:
         self._control = self._child = None
 
 
-def forked(
-    nursery: Nursery | None, words: Sequence[str], env: Mapping[str, str], stdin: int, handles: Sequence[int]
-) -> Forked | None:
-    """A child of the nursery that runs a module with arguments; None where there is none, or it is lost."""
-    if nursery is None:
-        return None
-    try:
-        return Forked(nursery, words, env=env, stdin=stdin, pass_fds=handles)
-    except NurseryLost:
-        return None
-
-
 def numbered(words: Sequence[str], handles: Sequence[int]) -> list[str]:
     """Arguments of a worker, with the number of the Nth descriptor for `@N`."""
     return [str(handles[int(word[1:])]) if word.startswith("@") else word for word in words]

@@ -16,7 +16,7 @@ from loop.machine.machine import available_memory
 from loop.model.causes import Cause
 from loop.model.dtypes import Device
 from loop.workers import sanitizers
-from loop.workers.nursery import Nursery, forked, numbered
+from loop.workers.nursery import Forked, Nursery, NurseryLost, numbered
 from loop.workers.wire import MOST_BYTES, Malformed, No, Request, read_reply, request_line
 
 START_LIMIT_S = 60.0
@@ -74,7 +74,13 @@ class Program:
         self._paused = False
         inherited, words = [reply_write, *handles], ["@0", *arguments]
         try:
-            self.child = forked(nursery, [module, *words], environment, request_read, inherited) or Child(
+            child: Child | None = None
+            if nursery is not None:
+                with contextlib.suppress(NurseryLost):
+                    child = Forked(
+                        nursery, [module, *words], env=environment, stdin=request_read, pass_fds=inherited
+                    )
+            self.child = child or Child(
                 [*under, sys.executable, "-P", "-m", module, *numbered(words, inherited)],
                 env={"PYTHONPATH": python_path(), **passed_on(), **environment},
                 stdin=request_read,

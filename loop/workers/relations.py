@@ -15,7 +15,8 @@ from loop.calls import torch_side
 from loop.calls.call import Call, Refused, attribute_number
 from loop.calls.torch_side import TORCH_DTYPES
 from loop.model.functions import Tolerance
-from loop.workers.messages import Agreement, GiveOutput, Relate, Related, Shapes
+from loop.model.signature import Signature
+from loop.workers.judge_messages import Agreement, GiveOutput, Relate, Related
 from loop.workers.wire import described
 
 Asked = tuple[list[Tensor], dict[str, Any]]
@@ -31,9 +32,9 @@ class Relations:
     """Walks one property after another; the variant computes in its own process in between."""
 
     def __init__(
-        self, shapes: Shapes, tolerance: Mapping[str, Tolerance], plain: torch_side.Function | None
+        self, signature: Signature, tolerance: Mapping[str, Tolerance], plain: torch_side.Function | None
     ) -> None:
-        self.shapes, self.tolerance, self.plain = shapes, tolerance, plain
+        self.signature, self.tolerance, self.plain = signature, tolerance, plain
         self.lost = 0.0
         """How far the plain implementation is from holding the property, in the same type on the same inputs."""
         self.losses: dict[tuple[str, str], float] = {}
@@ -106,14 +107,14 @@ class Relations:
         sizes: dict[str, int] = {}
         files = []
         for tensor, file in zip(inputs, self.call.inputs, strict=True):
-            sizes |= zip(self.shapes.inputs[file.name].split(), tensor.shape, strict=True)
+            sizes |= zip(self.signature.inputs[file.name].split(), tensor.shape, strict=True)
             path = f"{file.path}.related"
             torch_side.write_tensor(path, tensor.to(TORCH_DTYPES[file.dtype]))
             files.append(file.but(path=path, shape=tuple(tensor.shape), room=0, offset=0))
-        shape = tuple(sizes[name] for name in self.shapes.output.split())
+        shape = tuple(sizes[name] for name in self.signature.output.split())
         output = self.call.output.but(shape=shape, path=f"{self.call.output.path}.related")
-        choices = self.shapes.choices.items()
-        numbers = tuple(attribute_number(known, attributes[name]) for name, known in choices)
+        known = self.signature.attributes.items()
+        numbers = tuple(attribute_number(attribute.choices, attributes[name]) for name, attribute in known)
         return self.call.but(inputs=tuple(files), output=output, attributes=attributes, numbers=numbers)
 
     def _agreement(self, got: Tensor, expected: Tensor) -> Agreement:

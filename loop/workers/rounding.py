@@ -28,6 +28,7 @@ from loop.workers.truth import (
     overflows,
     tail_of,
 )
+from loop.workers.workload_call import only_output
 
 HALF_ROUNDINGS = 2.0
 """Roundings of every input that an answer in half precision may be worth: its kernels compute in float32, and
@@ -165,7 +166,7 @@ class Rounding:
         inputs, truth = answer.inputs, answer.truths[n]
         call, sizes = inputs.call, self.asking.sizes(inputs.call)
         if self.asking.is_plain(call) and sizes:
-            terms = terms_of(self.asking.shapes.output, sizes)
+            terms = terms_of(only_output(self.asking.signature), sizes)
         else:
             terms = max((size for tensor in call.inputs for size in tensor.shape), default=1)
         dtype = truth.part.dtype if call.structure else call.dtype

@@ -7,7 +7,7 @@ wrong elements fits; it fits as a whole where it explains the right ones too.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy
@@ -19,9 +19,11 @@ from loop.calls.call import Call, Refused
 from loop.mistakes.arrays import Array, Attributes, Terms
 from loop.mistakes.table import MAKERS
 from loop.mistakes.wrong_results import wrong_results
+from loop.model.functions import PythonFunction
+from loop.model.signature import Signature
 from loop.workers.asking import Asking, Inputs
 from loop.workers.blind_spots import AS_WITH, other_values
-from loop.workers.messages import Shapes
+from loop.workers.workload_call import only_output
 
 SLACK = 4.0
 """A wrong answer may be that many times as far from a suspect's as a right answer from the reference: its values
@@ -127,36 +129,36 @@ def _share(held: Tensor) -> float:
     return float(held.double().mean()) if held.numel() else 1.0
 
 
-def functions(faults: Iterable[tuple[str, str]]) -> list[tuple[str, torch_side.Function]]:
+def functions(faults: Mapping[str, PythonFunction]) -> list[tuple[str, torch_side.Function]]:
     """A target's own faults with their functions; Refused with its entry where there is none."""
     functions = []
-    for as_if, name in faults:
+    for as_if, function in faults.items():
         try:
-            functions.append((as_if, torch_side.find(name)))
+            functions.append((as_if, torch_side.find(function.python)))
         except Refused as missing:
             raise Refused(f"faults: {as_if}: {missing}") from missing
     return functions
 
 
 def of_signature(
-    reference: Reference, call: Call, inputs: Sequence[Tensor], shapes: Shapes, right: Tensor
+    reference: Reference, call: Call, inputs: Sequence[Tensor], signature: Signature, right: Tensor
 ) -> Iterator[Suspect]:
     """Mistakes that any target may have: the gate's controls among them are put into the reference."""
     exact = [tensor.double() for tensor in inputs]
-    texts = (*shapes.inputs.values(), shapes.output)
+    texts = (*signature.inputs.values(), only_output(signature))
     sizes: dict[str, int] = {}
     for text, tensor in zip(texts, (*exact, right), strict=True):
         sizes |= zip(text.split(), tensor.shape, strict=True)
-    for mistake in wrong_results(shapes.inputs, shapes.output):
+    for mistake in wrong_results(signature.inputs, only_output(signature)):
         if mistake.as_if and mistake.shows(sizes):
             yield mistake.as_if, partial(_erring, reference, call, exact, right, mistake.make, dict(mistake.terms))
-    yield from of_attributes(call, shapes, lambda changed: reference([t.clone() for t in exact], changed))
+    yield from of_attributes(call, signature, lambda changed: reference([t.clone() for t in exact], changed))
 
 
-def of_attributes(call: Call, shapes: Shapes, reference: Callable[[Call], Tensor]) -> Iterator[Suspect]:
+def of_attributes(call: Call, signature: Signature, reference: Callable[[Call], Tensor]) -> Iterator[Suspect]:
     """As if an attribute had another value; `reference` answers the call with it."""
-    for name, choices in shapes.choices.items():
-        for as_if, value in other_values(call.attributes[name], choices):
+    for name, attribute in signature.attributes.items():
+        for as_if, value in other_values(call.attributes[name], attribute.choices):
             yield f"{name} {as_if}", partial(reference, call.but(attributes={**call.attributes, name: value}))
 
 
@@ -166,21 +168,26 @@ def of_target(asking: Asking, reference: torch_side.Function, inputs: Inputs, ri
     for as_if, function in functions(asking.terms.faults):
         yield as_if, partial(asking.ask, "fault", function, exact, call)
     ask = partial(asking.ask, "reference", reference)
-    yield from of_signature(ask, call, inputs.tensors, asking.shapes, right)
+    yield from of_signature(ask, call, inputs.tensors, asking.signature, right)
 
 
 def of_any(
-    answer: Callable[[Sequence[Tensor]], Tensor], shapes: Shapes, inputs: Inputs, right: Tensor, *, whole: bool
+    answer: Callable[[Sequence[Tensor]], Tensor],
+    signature: Signature,
+    inputs: Inputs,
+    right: Tensor,
+    *,
+    whole: bool,
 ) -> Iterator[Suspect]:
     """Mistakes that any call may have, whatever its structure: `answer` is the reference on other inputs."""
     for place, (tensor, file) in enumerate(zip(inputs.tensors, inputs.call.inputs, strict=True)):
-        dimensions = shapes.inputs.get(file.name, "").split()
+        dimensions = signature.inputs.get(file.name, "").split()
         if len(dimensions) != tensor.dim():
             dimensions = [f"axis {axis}" for axis in range(tensor.dim())]
         for words, other in _other_inputs(tensor, dimensions):
             changed = [*inputs.tensors[:place], other, *inputs.tensors[place + 1 :]]
             yield words.format(file.name), partial(answer, changed)
-    for words, tensors in _first_of_several(shapes, inputs):
+    for words, tensors in _first_of_several(signature, inputs):
         yield words, partial(answer, tensors)
     for words, result in _changed_results(right, whole=whole):
         yield words, partial(torch.clone, result)
@@ -197,11 +204,11 @@ def _other_inputs(tensor: Tensor, dimensions: Sequence[str]) -> Iterator[tuple[s
             yield f"{{}} were read one {name} too late", tensor.roll(-1, axis)
 
 
-def _first_of_several(shapes: Shapes, inputs: Inputs) -> Iterator[tuple[str, list[Tensor]]]:
+def _first_of_several(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, list[Tensor]]]:
     """Two inputs of which only the first index of a dimension that they share is read."""
     along: dict[str, list[tuple[int, int]]] = {}
     for place, file in enumerate(inputs.call.inputs):
-        for axis, name in enumerate(shapes.inputs.get(file.name, "").split()):
+        for axis, name in enumerate(signature.inputs.get(file.name, "").split()):
             if axis < inputs.tensors[place].dim() and inputs.tensors[place].shape[axis] > 1:
                 along.setdefault(name, []).append((place, axis))
     for name, places in along.items():

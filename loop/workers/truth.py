@@ -12,7 +12,7 @@ from loop.calls.call import TensorFile
 from loop.model.dtypes import is_floating
 from loop.model.functions import Tolerance
 from loop.model.measurement import MapPart, Mismatch, Span
-from loop.workers.messages import Finding
+from loop.workers.judge_messages import Finding
 
 FIRST, LAST = -500, 500
 """Powers of two into which errors are sorted."""

@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +90,8 @@ def traced(prepared: Prepared) -> Kernels:
 
     The second of two sessions counts: the first sets the profiler up. Raises Refused where torch has no GPU.
     """
+    import tempfile
+
     import torch
     from torch.profiler import ProfilerActivity, profile
 

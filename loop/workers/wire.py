@@ -108,7 +108,12 @@ def prctl(option: int, value: int) -> None:
 
 def request_line(request: Request[Any]) -> str:
     """A request as a line: the name of its type goes with it."""
-    return json.dumps({"do": type(request).__name__, **vars(request)}, default=vars) + "\n"
+
+    def fields(value: Any) -> dict[str, Any]:
+        """Of plain data, or of a noun of `loop.model`."""
+        return dict(value) if hasattr(value, "model_validate") else vars(value)
+
+    return json.dumps({"do": type(request).__name__, **vars(request)}, default=fields) + "\n"
 
 
 def reply_line(reply: object) -> str:

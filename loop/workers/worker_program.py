@@ -24,7 +24,7 @@ from loop.calls.library import Compiled
 from loop.calls.orders import Shared, obey
 from loop.calls.seal import Seal
 from loop.calls.waits import tasks_of
-from loop.workers import messages
+from loop.workers import messages, watched
 from loop.workers.checking import Check
 from loop.workers.wire import Answers, Done, No, Request, answer, serve
 
@@ -90,7 +90,7 @@ class WorkerProgram:
         self.candidates: dict[str, Candidate] = {}
         """The variant as it was loaded, under no name, and with mistakes by their names."""
         self.prepared: Prepared | None = None
-        self.dry: Any = None
+        self.dry: watched.DryRun | None = None
 
     def load(self, request: messages.Load) -> Done:
         """Load a variant, once what it is timed with is sealed."""
@@ -193,31 +193,22 @@ class WorkerProgram:
 
     def mark(self, request: messages.Mark) -> Done:
         """One call between the marks that a profiler waits for."""
-        from loop.workers import watched
-
         watched.marked(self._ready())
         return Done()
 
     def trace(self, request: messages.Trace) -> messages.Kernels:
         """Kernels of one call, by torch's own profiler."""
-        from loop.workers import watched
-
         return watched.traced(self._ready())
 
     def once(self, request: messages.Once) -> Done:
         """One call without guard zones, for a sanitizer."""
-        from loop.workers import watched
-
         watched.once(self._candidate().loaded, request.call)
         return Done()
 
     def launches(self, request: messages.Launches) -> messages.Launched:
         """Which kernels a call would launch, by an emulated library in a dry run: load nothing else here."""
-        from loop.workers import watched
-
         self.dry = self.dry or watched.DryRun(request)
-        launched: messages.Launched = self.dry.launches(request.call)
-        return launched
+        return self.dry.launches(request.call)
 
     def _broken(self) -> tuple[str, ...]:
         return tuple(self.seal.broken()) if self.seal else ()

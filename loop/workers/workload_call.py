@@ -7,11 +7,11 @@ from pathlib import Path
 from loop.calls.call import Call, FunctionTerms, TensorFile, Value, attribute_number, in_a_block, step_of
 from loop.machine.machine import cores
 from loop.model.dtypes import Device, Dtype, Layout, is_floating
-from loop.model.functions import Fill, PythonFunction
+from loop.model.functions import Fill
 from loop.model.signature import ANY, Signature
 from loop.model.target import Component, Target, Workload
 from loop.model.workloads import base_seed, fills, shape
-from loop.workers.messages import Begin, Expect, Shapes
+from loop.workers.judge_messages import Begin, Expect
 
 EQUAL = ("normal", "constant")
 """Kinds of values that may be the same along an axis."""
@@ -28,36 +28,27 @@ FRESH = 8_000
 
 def terms_of_judge(target: Target, part: Component | None, folder: Path) -> Begin:
     """A target, or the part of one, as the judge has to know it."""
-    signature, modules, checker = target.signature, target.modules, target.checker
-
-    def name(function: PythonFunction | None) -> str | None:
-        return function.python if function else None
-
+    signature, tensors = target.signature, {**target.signature.inputs, **target.signature.outputs}
+    # A part has the words, updates and types of the whole: of tensors that it does not have, too.
+    fewer = {
+        "updates": {name: source for name, source in signature.updates.items() if name in signature.outputs},
+        "types": {name: dtype for name, dtype in signature.types.items() if name in tensors},
+        "words": {},
+    }
+    own = ("reference", "plain", "generator", "modules", "checker", "faults", "tolerance")
     return Begin(
         folder=str(folder),
         threads=cores(),
-        reference=target.reference.python,
-        plain=name(target.plain),
-        inputs=name(part.inputs if part else None),
-        form=name(part.form if part else None),
-        tolerance={dtype: tolerance for dtype, tolerance in target.tolerance.items()},  # noqa: C416 - str keys
-        shapes=Shapes(
-            inputs=dict(signature.inputs),
-            output=signature.output if len(signature.outputs) == 1 else "",
-            choices={name: tuple(attribute.choices) for name, attribute in signature.attributes.items()},
-            outputs=dict(signature.outputs),
-            types=dict(signature.types),
-        ),
-        updates=dict(signature.updates),
-        faults=tuple((as_if, function.python) for as_if, function in target.faults.items()),
-        generator=name(target.generator),
-        passes=target.generator.passes if target.generator else "positional",
-        is_class=modules is not None,
-        arguments=name(modules.arguments if modules else None),
-        checker=name(checker),
-        given=checker.given if checker else (),
-        alone=checker is not None and checker.alone,
+        signature=signature.model_copy(update=fewer),
+        inputs=part.inputs if part else None,
+        form=part.form if part else None,
+        **{name: getattr(target, name) for name in own},
     )
+
+
+def only_output(signature: Signature) -> str:
+    """Dimensions of the only output; empty where there are others, or only the reference knows them."""
+    return signature.output if len(signature.outputs) == 1 else ""
 
 
 def expectation(
@@ -104,8 +95,12 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
     known = signature.inputs if target.generator is None else {}
     inputs = [file(name, f"{stem}-{name}.bin", text) for name, text in known.items()]
     if apart:
-        pairs = zip(inputs, fills(target, workload), strict=False)
-        inputs = [_same(tensor, fill, workload.seed) for tensor, fill in pairs]
+        # Equal along the first axis, or the last with every other seed. Not of whole numbers, which may be places,
+        # and not of values that say more than numbers.
+        for n, (tensor, fill) in enumerate(zip(inputs, fills(target, workload), strict=False)):
+            axes = [axis for axis, size in enumerate(tensor.shape) if size > 1]
+            if axes and is_floating(tensor.dtype) and fill.kind in EQUAL and fill.nan_along is None:
+                inputs[n] = tensor.but(same=axes[-(workload.seed % 2)])
     outputs = {} if finds_outputs(signature) else signature.outputs
     files = [file(name, path, text) for name, text in outputs.items()]
     parts, updates = tuple[TensorFile, ...](), tuple[int, ...]()
@@ -132,16 +127,6 @@ def make_call(target: Target, workload: Workload, folder: str, reader: str, layo
         structure=f"{stem}-given" if target.generator else "",
         seed=_seed_of_modules(target, workload),
     )
-
-
-def _same(tensor: TensorFile, fill: Fill, seed: int) -> TensorFile:
-    """The same with equal values along its first axis, or along its last with every other seed.
-
-    Not of whole numbers, which may be places, and not of values that say more than numbers.
-    """
-    axes = [axis for axis, size in enumerate(tensor.shape) if size > 1]
-    plain = is_floating(tensor.dtype) and fill.kind in EQUAL and fill.nan_along is None
-    return tensor.but(same=axes[-(seed % 2)]) if axes and plain else tensor
 
 
 def finds_outputs(signature: Signature) -> bool:

@@ -105,3 +105,13 @@ def test_a_process_that_the_system_ended_for_memory_says_nothing(
     ended["oom_kill"] = 4
     assert "Cannot allocate memory" == failure(gauge, "crashed with SIGKILL")
     assert "" == failure(gauge, bad=False)
+
+
+def test_a_folder_that_is_mounted_noexec_is_named(gauge: Gauge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that cannot be mapped, and a program in it that may not run. Other files' refusals are not."""
+    mapped, run = "kernel.so: failed to map segment from shared object", "/cache/a.out: Permission denied"
+    assert ["", ""] == [failure(gauge, mapped), failure(gauge, run)]
+    monkeypatch.setattr("loop.base.machine_failures.is_noexec", lambda folder: folder == CACHE)
+    assert "/cache is mounted noexec" in failure(gauge, mapped)
+    assert "/cache is mounted noexec" in failure(gauge, run)
+    assert ["", ""] == [failure(gauge, "/opt/a.out: Permission denied"), failure(gauge, mapped, bad=False)]

@@ -14,8 +14,8 @@ from typing import Any
 
 from loop.learning import calibration
 from loop.learning.calibration import Outcome
-from loop.model.gain import GainOutcome
 from loop.model.index import SessionRow
+from loop.model.profile import GainOutcome
 from loop.profile.promised import RULE, held, outcomes
 from loop.report import format as say
 from loop.store import index

@@ -331,7 +331,11 @@ class Rig:
 def told(text: str, variant: str) -> bool:
     """Whether a session's last screen calls a variant wrong, or names a set that was not verified."""
     row = re.search(rf"^{variant} +.*(incorrect|invalid|crash|wrong|not verified)", text, re.M)
-    return row is not None or f"{variant} is incorrect" in text or "sets of workloads" in text
+    return (
+        row is not None
+        or f"{variant} is incorrect" in text
+        or re.search(r"\d+ sets? of workloads", text) is not None
+    )
 
 
 def by_session(rig: Rig, target: Path, wrong: Sequence[str], *words: str) -> tuple[dict[str, bool], Ran]:

@@ -1,7 +1,7 @@
 """The sessions of docs/gallery: campaigns from a slower start, made again by the product itself.
 
     python -m tests.bench.gallery hopper --into docs/gallery/hopper    # on an H100 or H200
-    python -m tests.bench.gallery cpu --into docs/gallery/cpu
+    python -m tests.bench.gallery cpu --into docs/gallery/cpu          # also: own, failure
 
 A session measures the start against PyTorch. A campaign then takes one change after another from a script, each
 judged. A last session measures the end against PyTorch. Records and reports are copied, samples are not.
@@ -19,16 +19,16 @@ from typing import Any
 import yaml
 
 from loop.base.places import shipped
+from tests.bench.coverage_histories import check_out, make_history
 from tests.bench.optimize_gpu import cpu, replaced
 from tests.bench.optimize_live import play, session
-from tests.bench.optimize_pool import Kernel, Patch
+from tests.bench.optimize_pool import Kernel, Patch, pool
 
 STORY = """
 format: 1
 name: story
 title: What the kernel is worth beside PyTorch, and what limits it
-patterns: [environment-validation, single-compilation-unit, mathematical-gates, baseline-first,
-  profiling-decision-tree]
+patterns: [environment-validation, single-compilation-unit, baseline-first, profiling-decision-tree]
 workloads: [{timed}]
 checks: [edges, values]
 budget: {{minutes: 4}}
@@ -37,7 +37,7 @@ CAMPAIGN = """
 format: 1
 name: live
 title: One change after another, each judged
-patterns: [single-compilation-unit, mathematical-gates, baseline-first, profile-before-optimise]
+patterns: [single-compilation-unit, baseline-first, profile-before-optimise]
 workloads: [{timed}]
 checks: [edges, values]
 budget: {{minutes: 3}}
@@ -185,24 +185,46 @@ def copy(sessions: Path, into: Path) -> None:
         shutil.copytree(folder / "figures", into / "figures", dirs_exist_ok=True)
 
 
-KERNELS: Mapping[str, tuple[Any, str]] = {"hopper": (hopper, "cuda"), "cpu": (cpu, "cpu")}
+def failure(root: Path, into: Path) -> Mapping[str, Any]:
+    """A session of a good commit, then one of a later commit that is wrong on the edges: it names the commit."""
+    history = make_history(root, 1)
+    words = ["run", "session", "quick", "--variant", "c", "--target", str(history.folder)]
+    check_out(history, 0)
+    session(root, history.folder, words)
+    (good,) = (root / "sessions").iterdir()
+    check_out(history, history.wrong_at)
+    said, _ = session(root, history.folder, words)
+    shutil.rmtree(good)
+    copy(root / "sessions", into)
+    return {"wrong commit": history.commits[history.wrong], "said": said.get("message", "")}
+
+
+KERNELS: Mapping[str, tuple[Any, str]] = {
+    "hopper": (hopper, "cuda"),
+    "cpu": (cpu, "cpu"),
+    "own": (lambda: pool()[1], "cpu"),
+}
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Make one campaign of the gallery."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=KERNELS)
+    parser.add_argument("name", choices=[*KERNELS, "failure"])
     parser.add_argument("--into", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=10.0, help="no further candidate is asked for then")
     parser.add_argument(
         "--folder", type=Path, help="a new folder for the sessions; default: one that goes afterwards"
     )
     given = parser.parse_args(words)
-    make, device = KERNELS[given.name]
     with tempfile.TemporaryDirectory(prefix="loop-gallery-") as top:
         root = given.folder or Path(top)
         root.mkdir(parents=True, exist_ok=True)
-        print(json.dumps(campaign(make(), device, root, given.into, given.minutes), indent=1))
+        if given.name == "failure":
+            found = failure(root, given.into)
+        else:
+            make, device = KERNELS[given.name]
+            found = campaign(make(), device, root, given.into, given.minutes)
+        print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.bisect.model import Asked, Broken, Commit, Conclusion, Outcome, Problem, Try, read
+from loop.bisect.model import Asked, Broken, Commit, Outcome, Problem, SearchEnd, Try, read
 from loop.bisect.search import next_move
 
 STEP = math.log1p(0.1)
@@ -115,7 +115,7 @@ def problem(last: int, **fields: object) -> Problem:
 class Done:
     """A search, and what it took."""
 
-    answer: Conclusion
+    answer: SearchEnd
     journal: tuple[Asked, ...]
     search: int
     """Single measurements, or runs, of the search; a pair counts as two."""

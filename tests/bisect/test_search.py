@@ -9,7 +9,7 @@ import pytest
 
 from loop.bisect import search
 from loop.bisect.hunt import TOUCHED
-from loop.bisect.model import Asked, Broken, Commit, Conclusion, Lost, Outcome, Problem, Try
+from loop.bisect.model import Asked, Broken, Commit, Lost, Outcome, Problem, SearchEnd, Try
 from loop.bisect.search import LOST_MOST, next_move
 from tests.bisect.simulated import STEP, History, done, latency, named, problem, runs_of
 
@@ -127,7 +127,7 @@ def test_ends_of_the_same_program_are_nothing_to_search() -> None:
     """It is not in the code."""
     same = tuple(Commit(group="a" if index in (0, 8) else str(index)) for index in range(9))
     answer = next_move(Problem(same), ())
-    assert isinstance(answer, Conclusion)
+    assert isinstance(answer, SearchEnd)
     assert ("no_regression", "not in the code") == (answer.outcome, answer.why.partition(":")[0])
 
 

@@ -48,7 +48,7 @@ def test_a_rotation_goes_round_the_end_and_stays_inside() -> None:
         buffer.fill(data)
         for count in range(0, size, STEP):
             buffer.rotate(count)
-            assert data[count:] + data[:count] == buffer.read()
+            assert data[count:] + data[:count] == buffer.contents()
             assert not buffer.stray
             assert not buffer.changed
         buffer.rotate(0)
@@ -61,7 +61,7 @@ def test_poison_reads_as_nan_in_every_type() -> None:
     buffer.fill(bytes(64))
     buffer.poison()
     for kind in (numpy.float64, numpy.float32, numpy.float16):
-        assert numpy.isnan(numpy.frombuffer(buffer.read(), kind)).all()
-    upper_half = numpy.frombuffer(buffer.read(), numpy.uint16).astype(numpy.uint32) << 16
+        assert numpy.isnan(numpy.frombuffer(buffer.contents(), kind)).all()
+    upper_half = numpy.frombuffer(buffer.contents(), numpy.uint16).astype(numpy.uint32) << 16
     assert numpy.isnan(upper_half.view(numpy.float32)).all(), "bfloat16 is the upper half of float32"
     assert not buffer.stray

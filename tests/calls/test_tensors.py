@@ -82,3 +82,23 @@ def test_a_tensor_is_described_as_the_c_interface_has_it() -> None:
     tensor = describe(4096, (2, 3), (11, 1), "float16")
     assert (4096, 2, 2) == (tensor.data, tensor.dtype, tensor.rank)
     assert ([2, 3, 0], [11, 1, 0]) == (tensor.sizes[:3], tensor.strides[:3])
+
+
+def test_what_is_spread_out_comes_back_in_every_layout() -> None:
+    """Also where an axis has stride 0. A view of the memory has the same elements."""
+    draw = random.Random(5)
+    for shape in ((), (3,), (1, 4), (2, 3), (4, 1, 3), (2, 3, 4, 5), (2, 0, 3)):
+        for layout in ("contiguous", "strided", "transposed", "broadcast"):
+            same = draw.randrange(len(shape)) if shape else -1
+            strides, item = strides_of(shape, layout, same), draw.choice((1, 2, 4, 8))
+            values = numpy.random.RandomState(1).randint(0, 256, (*shape, item)).astype(numpy.uint8)
+            if layout == "broadcast" and values.size and shape:
+                values = numpy.broadcast_to(values.take([0], axis=same), values.shape).copy()
+            spread = scatter(values.tobytes(), shape, strides, item)
+            assert values.tobytes() == gather(spread, shape, strides, item)
+            if values.size:
+                steps = (*(step * item for step in strides), 1)
+                view = numpy.lib.stride_tricks.as_strided(
+                    numpy.frombuffer(spread, numpy.uint8), values.shape, steps
+                )
+                assert (view == values).all()

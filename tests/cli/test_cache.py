@@ -11,7 +11,6 @@ import pytest
 
 from loop.base.screen import Screen
 from loop.cli import clean
-from loop.cli.clean import CleanRequest
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def answer(**options: Any) -> dict[str, Any]:
     """What `--json` prints."""
     out = io.StringIO()
-    assert 0 == clean.clean(CleanRequest(cache=True, json=True, **options), Screen(out, io.StringIO()))
+    assert 0 == clean.clean(cache=True, screen=Screen(out, io.StringIO()), as_json=True, **options)
     return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
 

@@ -14,7 +14,6 @@ from loop.base.errors import LoopError
 from loop.base.locks import locked
 from loop.base.screen import Screen
 from loop.cli import clean
-from loop.cli.clean import CleanRequest
 from loop.model.record import Opened
 from loop.repository import leftover, worktree
 from loop.repository.git import git
@@ -46,8 +45,8 @@ def made_for(project: Path, session: Path, name: str = "s-01234567") -> Path:
 def run(project: Path, *names: str, **options: Any) -> tuple[int, dict[str, Any]]:
     """Exit code and what `--json` prints, by name."""
     out = io.StringIO()
-    request = CleanRequest(names, target=project, json=True, **options)
-    code = clean.clean(request, Screen(out, io.StringIO()))
+    screen = Screen(out, io.StringIO())
+    code = clean.clean(names, target=project, screen=screen, as_json=True, **options)
     return code, {row["name"]: row for row in json.loads(out.getvalue())["found"]}
 
 
@@ -83,7 +82,7 @@ def test_what_stays_is_said(project: Path, tmp_path: Path) -> None:
     root = made_for(project, tmp_path / "sessions" / "s")
     (root / "new.c").write_text("int y;\n")
     err = io.StringIO()
-    clean.clean(CleanRequest(yes=True, target=project), Screen(io.StringIO(), err))
+    clean.clean(yes=True, target=project, screen=Screen(io.StringIO(), err))
     assert f"stays: edits: 1 file, 1 line, in {root}" in err.getvalue()
     assert f"loop clean --discard-edits {root.name}" in err.getvalue()
 
@@ -214,7 +213,7 @@ def test_without_a_yes_nothing_goes(project: Path, tmp_path: Path) -> None:
     """What would go is listed, with the command; where nobody can answer, that is all."""
     root = made_for(project, tmp_path / "sessions" / "s")
     out, err = io.StringIO(), io.StringIO()
-    assert 0 == clean.clean(CleanRequest(target=project), Screen(out, err))
+    assert 0 == clean.clean(target=project, screen=Screen(out, err))
     assert root.name in out.getvalue()
     assert "nothing was taken away; to do it: loop clean --yes\n" == err.getvalue()
     assert root.is_dir()

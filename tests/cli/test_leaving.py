@@ -11,9 +11,8 @@ from loop.base.errors import MachineFailure, WorkFailed
 from loop.base.locks import locked
 from loop.base.places import Project
 from loop.base.screen import Screen
-from loop.cli.following import _brought_back, _chosen, follow
+from loop.cli.following import _brought_back, _chosen, follow, leave, stop_machine
 from loop.cli.hosts import stop
-from loop.cli.leaving import leave, stop_machine
 from loop.cli.on_host import _away, _Sending
 from loop.jobs import sent as noted
 from loop.jobs.folder import LOCK, Job, JobFolder, prepare

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from loop.base.screen import Screen
-from loop.cli.status_page import GpuDecision, Left, Milestone, Running, Status, WaitingSession, sections
+from loop.cli.status import GpuDecision, Left, Milestone, Running, Status, WaitingSession, sections
 from loop.report.sections import markdown, show
 from tests.makers import NOON
 

@@ -37,7 +37,7 @@ def walked(found: RuleSearch, wrong: Kernel, most: int = 60) -> int:
     ("wrong", "expected"),
     [
         (lambda case: case["D"] % 8 != 0, "D % 8 != 0"),
-        (lambda case: case["N"] % 3 == 1, ""),
+        (lambda case: case["N"] % 3 == 1, "N % 3 == 1"),
         (lambda case: case["D"] > 512, "D > 512"),
         (lambda case: case["D"] >= 701, "D >= 701"),
         (lambda case: case["N"] != case["D"], "N != D"),

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from loop.debug.shrinking import Entry, Failing, failing, kind_of, shrink
-from loop.model.faults import Fault
-from loop.model.measurement import VariantChecks
+from loop.model.measurement import Fault, VariantChecks
 from loop.model.signature import Signature
 from loop.model.tuning import Scalar
 from tests.makers import make_check, make_workload

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from loop.cli import app
-from loop.cli.auditing import chosen_controls
+from loop.cli.tasks import chosen_controls
 from loop.formats import erring, table
 from loop.formats.translated import as_target
 from loop.mistakes import functions

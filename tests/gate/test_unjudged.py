@@ -14,8 +14,8 @@ from loop.model.output import VerifyOutput
 from loop.model.target import Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
+from loop.workers.judge_messages import Looked
 from loop.workers.judge_process import Unjudged
-from loop.workers.messages import Looked
 from tests.own_targets import write_own
 from tests.targets import make_sides
 

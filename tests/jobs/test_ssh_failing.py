@@ -17,7 +17,7 @@ from loop.jobs.executor import all_done
 from loop.jobs.folder import MOST_TRIES, Job, JobFolder, hashes, prepare
 from loop.jobs.hosts import Listed
 from loop.jobs.remote import Unreachable
-from loop.jobs.ssh import Machine, Ssh
+from loop.jobs.ssh import Ssh, SshMachine
 from loop.jobs.there import Ready, Seen, There
 from loop.library.hosted import VARIABLE, Hosted
 from loop.library.trust import definition_hash
@@ -45,7 +45,7 @@ def executor_of(monkeypatch: pytest.MonkeyPatch, *machines: Fails) -> Ssh:
     monkeypatch.setattr(ssh, "AWAY_S", 0.2)
     monkeypatch.setattr(ssh, "LOOK_S", 0.0)
     made = Ssh([], len(machines))
-    made._machines = [Machine(cast(There, one), [{}]) for one in machines]
+    made._machines = [SshMachine(cast(There, one), [{}]) for one in machines]
     return made
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from loop.learning.calibration import calibration, in_words, times
 from loop.learning.prediction import WIDEST, judged, widening
-from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, SessionRow
 from loop.model.plan import Predicted
+from loop.model.profile import GainOutcome, Promise, Promised
 from tests.makers import NOON
 
 

@@ -3,21 +3,25 @@
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
-from loop.learning.comparison import ComparedSession, ComparedSpeed, Comparison, compare
+from loop.learning.comparison import ComparedSession, Comparison, compare
+from loop.model.verdict import Verdict
 from tests.makers import NOON
 
 FACTS = {"machine": "bench", "processor": "Some CPU", "threads": "8", "torch": "2.4.0", "GPU": "not used"}
 
 
-def judged(ratio: float | None = 1.5, word: str = "faster", width: float = 0.05) -> ComparedSpeed:
+def judged(ratio: float | None = 1.5, word: str = "faster", width: float = 0.05) -> Verdict:
     """A verdict whose interval reaches `width` to either side."""
     ends = None if ratio is None else (ratio - width, ratio + width)
-    return ComparedSpeed(verdict=word, ratio=ratio, interval=ends)
+    about = {"variant": "ours", "workload": "w", "against": "baseline", "reason": "a reason"}
+    read: TypeAdapter[Verdict] = TypeAdapter(Verdict)
+    return read.validate_python({**about, "verdict": word, "ratio": ratio, "interval": ends})
 
 
 def seen(
-    name: str = "a", *cells: ComparedSpeed, facts: dict[str, str | None] | None = None, **fields: Any
+    name: str = "a", *cells: Verdict, facts: dict[str, str | None] | None = None, **fields: Any
 ) -> ComparedSession:
     """A session that judged one variant on workloads w0, w1 ..."""
     base: dict[str, Any] = {"id": name, "started": NOON, "status": "passed", "target": "t", "device": "cpu"}
@@ -81,9 +85,7 @@ def test_without_any_that_has_ended_nothing_is_compared() -> None:
         (judged(1.5), judged(1.5, width=1.4), None),
     ],
 )
-def test_a_ratio_moved_where_the_intervals_do_not_meet(
-    first: ComparedSpeed, last: ComparedSpeed, moved: str | None
-) -> None:
+def test_a_ratio_moved_where_the_intervals_do_not_meet(first: Verdict, last: Verdict, moved: str | None) -> None:
     """What is wrong has no speed, and an interval that says nothing is compared with none."""
     assert moved == compare([seen("a", first), seen("b", last)]).rows[0].moved
 

@@ -36,6 +36,12 @@ def test_everything_that_differs_is_on_the_page() -> None:
         assert words in found
 
 
+def test_a_wrong_variant_has_its_verdict_in_place_of_a_ratio() -> None:
+    """Beside a speed in another session."""
+    found = text(compare([seen("a", judged(1.5)), seen("b", judged(None, "incorrect"))]))
+    assert "verdict changed on w0: faster -> incorrect" in found
+
+
 def test_hostile_text_stays_text() -> None:
     """Names, reasons and files of records, on a terminal and in Markdown."""
     bad = seen("b", facts={"torch": HOSTILE}, target=HOSTILE)

@@ -7,9 +7,9 @@ import pytest
 from loop.learning.next_plan import Idea, Present, benefit, ideas
 from loop.learning.statistics import PatternStatistics, of_patterns
 from loop.model.change import KeptChange
-from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, FailureSeen, Judgement, SessionRow, StepRun
 from loop.model.money import Saving
+from loop.model.profile import GainOutcome, Promise, Promised
 from tests.makers import NOON, make_pattern
 
 STANDINGS: dict[str, PatternStatistics] = of_patterns({one: make_pattern(one) for one in ("tuning", "gates")}, [])

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from loop.model.faults import Fault
-from loop.model.measurement import Check, Layout, VariantChecks
+from loop.model.measurement import Check, Fault, Layout, VariantChecks
 from tests.makers import make_check
 
 NO_LOAD = "does not load: no such file"

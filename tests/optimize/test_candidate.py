@@ -6,8 +6,7 @@ from typing import Any, cast
 import pytest
 
 from loop.model.change import BriefOutput, JudgedOutput
-from loop.model.gain import Promise
-from loop.model.profile import Profile
+from loop.model.profile import Profile, Promise
 from loop.model.verdict import SpeedVerdict
 from loop.optimize.candidate import against_promise
 from loop.optimize.session_changes import ChangeAtHand

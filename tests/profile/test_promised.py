@@ -2,9 +2,8 @@
 
 import pytest
 
-from loop.model.gain import GainOutcome, Promise, Promised
 from loop.model.index import Environment, SessionRow
-from loop.model.profile import Fact, TreeRule
+from loop.model.profile import Fact, GainOutcome, Promise, Promised, TreeRule
 from loop.profile.promised import expected, in_words, outcomes, promise
 from tests.makers import NOON
 

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from loop.model.device_profile import DeviceProfile, KernelProfile
+from loop.model.device_profile import DeviceProfile, KernelRun
 from loop.model.profile import FACTS, Occupancy, Profile
 from loop.model.record import Finished
 from loop.profile.model import ParallelismOutput, ProfileOutput
@@ -62,7 +62,7 @@ def test_facts_stand_in_a_table_and_unknown_ones_below() -> None:
 def make_watched(*names: str, **fields: Any) -> DeviceProfile:
     """A call of these kernels under ncu."""
     shares = {"dram": 0.0027, "sm": 0.61, "warps_active": 0.25, "registers": 105, "stalls": {"loads": 0.241}}
-    made = tuple(KernelProfile(kernel=name, launches=1, us=3.52, **shares) for name in names)
+    made = tuple(KernelRun(kernel=name, launches=1, us=3.52, **shares) for name in names)
     return DeviceProfile.model_validate(
         {"by": "ncu", "kernels": made, "launches": len(made), "us": 7.04, **fields}
     )

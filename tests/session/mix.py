@@ -6,7 +6,8 @@ from typing import Any
 
 from loop.library.definitions import read_file
 from loop.machine.machine import machine
-from loop.model.plan import Plan, PlanBudget
+from loop.model.pattern import TimeBudget
+from loop.model.plan import Plan
 from loop.model.target import Target
 from loop.steps.context import Context, Task
 from loop.workers.bench import Bench
@@ -324,6 +325,6 @@ def write_mix(
 def make_context(bench: Bench, *variants: str, seed: int = 0) -> Context:
     """A context in which an action can be run on these variants."""
     plan = Plan(
-        format=1, name="bench", title="x", patterns=("x",), workloads=("some",), budget=PlanBudget(minutes=1)
+        format=1, name="bench", title="x", patterns=("x",), workloads=("some",), budget=TimeBudget(minutes=1)
     )
     return Context(bench, Task(plan, variants, machine(), seed, bench.folder), budget_s=60.0)

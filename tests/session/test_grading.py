@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.model.objective import Missed, Reached
+from loop.model.plan import Missed, Reached
 from loop.model.record import Status
 from loop.session.grading import RULE
 from loop.session.grading import grade as graded

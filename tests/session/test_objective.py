@@ -6,8 +6,7 @@ import pytest
 
 from loop.base.errors import UsageError
 from loop.model.bisect import BisectOutput
-from loop.model.objective import Late, Missed, PhaseTime, Reached
-from loop.model.plan import Plan
+from loop.model.plan import Late, Missed, PhaseTime, Plan, Reached
 from loop.model.record import Finished, Revision, SessionHead
 from loop.session.grading import late_steps
 from loop.session.objective import Objective, findings_of, phase_times, refuse_unless_met, unless_nothing_judged

@@ -19,7 +19,7 @@ from loop.model.functions import Fill
 from loop.model.target import Target, Workload
 from loop.workers.asking import make_tensor
 from loop.workers.attention import eager, torch_sdpa, visible
-from loop.workers.messages import Agreement, GiveOutput, Relate, Shapes
+from loop.workers.judge_messages import Agreement, GiveOutput, Relate
 from loop.workers.relations import Relations
 from loop.workers.workload_call import make_call
 
@@ -58,10 +58,7 @@ def written(workload: Workload, folder: Path) -> Call:
 
 def make_relations(plain: Function = eager) -> Relations:
     """The target's relations, as the judge has them."""
-    signature = TARGET.signature
-    tolerance = dict(TARGET.tolerance.items())
-    choices = {name: one.choices for name, one in signature.attributes.items()}
-    return Relations(Shapes(dict(signature.inputs), signature.output, choices, {}, {}), tolerance, plain)
+    return Relations(TARGET.signature, dict(TARGET.tolerance.items()), plain)
 
 
 def find(name: str, function: Function, workload: Workload, folder: Path) -> Agreement | None:

@@ -12,7 +12,7 @@ from loop.library.definitions import read_file
 from loop.model.target import Target
 from loop.model.workloads import expand
 from loop.workers import judge
-from loop.workers.messages import Compare, Expect, Expected, Finding, Look, Looked
+from loop.workers.judge_messages import Compare, Expect, Expected, Finding, Look, Looked
 from loop.workers.workload_call import expectation, make_call, terms_of_judge, under_two_seeds
 
 CODE = """
@@ -92,7 +92,7 @@ class Judged:
         (folder / "target.yaml").write_text(json.dumps({**manifest, **fields}))
         self.folder, self.target = folder, read_file(folder / "target.yaml", Target).value
         (self.workload,) = expand(self.target, ["some"], "float32")
-        self.judge = judge.start(terms_of_judge(self.target, None, folder))
+        self.judge = judge.Judge(terms_of_judge(self.target, None, folder))
 
     def request(self, seed: int) -> Expect:
         workload = self.workload.model_copy(update={"seed": seed})

@@ -15,7 +15,7 @@ from loop.library import targets
 from loop.model.target import Target
 from loop.model.workloads import expand
 from loop.workers import asking, judge
-from loop.workers.messages import Compare, Expect
+from loop.workers.judge_messages import Compare, Expect
 from loop.workers.workload_call import expectation, make_call, terms_of_judge
 from tests.formats import tasks
 from tests.tasks import write_task
@@ -37,7 +37,7 @@ def expecting(target: Target, folder: Path, scratch: Path, **changes: Any) -> tu
     (workload,) = expand(target, [*target.workloads], "float32", 5)
     call = make_call(target, workload, str(scratch), "judge")
     request = expectation(target, workload, call, "secret", "cpu", wide=False)
-    return judge.start(terms_of_judge(target, None, folder)), request.but(twice=True, **changes)
+    return judge.Judge(terms_of_judge(target, None, folder)), request.but(twice=True, **changes)
 
 
 def test_a_model_that_changes_its_input_judges_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

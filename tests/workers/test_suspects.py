@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from loop.calls.call import Call, Refused, TensorFile
+from loop.model.functions import PythonFunction
+from loop.model.signature import Attribute, Signature
 from loop.workers import suspects
 from loop.workers.attention import eager
-from loop.workers.messages import Shapes
 from loop.workers.truth import outside
 
 ALLOWED = {"float32": 1e-5, "float16": 1e-3}
@@ -27,7 +28,7 @@ class Small:
     output: str
     sizes: dict[str, int]
     attributes: dict[str, Any] = field(default_factory=dict)
-    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    declared: dict[str, Attribute] = field(default_factory=dict)
 
 
 def scaled(x: Tensor, w: Tensor) -> Tensor:
@@ -57,7 +58,11 @@ SMALL = {
         "B H Sq D",
         {"B": 1, "H": 2, "Sq": 12, "Sk": 20, "D": 8},
         {"causal": True, "alignment": "bottom_right", "scale": None},
-        {"causal": (), "alignment": ("top_left", "bottom_right"), "scale": ()},
+        {
+            "causal": Attribute(kind="flag"),
+            "alignment": Attribute(kind="choice", choices=("top_left", "bottom_right")),
+            "scale": Attribute(kind="number"),
+        },
     ),
 }
 
@@ -71,7 +76,8 @@ class Case:
         shapes = [tuple(sized[name] for name in text.split()) for text in small.inputs.values()]
         self.inputs = [torch.randn(shape) if values is None else torch.full(shape, values) for shape in shapes]
         files = tuple(TensorFile(n, "", s, "float32") for n, s in zip(small.inputs, shapes, strict=True))
-        self.shapes = Shapes(small.inputs, small.output, small.choices, {}, {})
+        fields = {"inputs": small.inputs, "outputs": {"output": small.output}, "attributes": small.declared}
+        self.signature = Signature.model_validate(fields)
         right = self.answer()
         output = TensorFile("output", "", tuple(right.shape), "float32")
         self.call = Call("k", "float32", files, output, small.attributes, ())
@@ -105,7 +111,7 @@ class Case:
 
     def suspects(self) -> list[suspects.Suspect]:
         """All that its signature allows, and what they come to here."""
-        return list(suspects.of_signature(self.asked, self.call, self.inputs, self.shapes, self.right))
+        return list(suspects.of_signature(self.asked, self.call, self.inputs, self.signature, self.right))
 
     def asked(self, inputs: list[Tensor], call: Call) -> Tensor:
         """The reference, as the judge asks it."""
@@ -149,8 +155,8 @@ def banded(x: Tensor, w: Tensor, *, window: int, cap: float) -> Tensor:
 def test_an_attribute_that_was_ignored_is_named(ignored: dict[str, Any], as_if: str) -> None:
     """Once, though several values of it stand for that."""
     attributes = {"window": 2, "cap": 1.5}
-    choices: dict[str, tuple[str, ...]] = {"window": (), "cap": ()}
-    small = Small(banded, {"x": "N D", "w": "D"}, "N D", {"N": 12, "D": 16}, attributes, choices)
+    declared = {"window": Attribute(kind="number"), "cap": Attribute(kind="number")}
+    small = Small(banded, {"x": "N D", "w": "D"}, "N D", {"N": 12, "D": 16}, attributes, declared)
     case = Case(small)
     assert [as_if] == case.named(case.rounded(case.answer(**ignored)))
 
@@ -274,4 +280,4 @@ def test_a_fault_of_a_target_that_is_not_there_is_refused_with_its_entry() -> No
     """When the judge begins, not when something is wrong."""
     expected = "faults: the rows were lost: cannot import tests.makers:lost: AttributeError: "
     with pytest.raises(Refused, match=expected):
-        suspects.functions([("the rows were lost", "tests.makers:lost")])
+        suspects.functions({"the rows were lost": PythonFunction(python="tests.makers:lost")})

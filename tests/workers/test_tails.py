@@ -5,7 +5,7 @@ from torch import Tensor
 
 from loop.calls.call import TensorFile
 from loop.model.functions import Tolerance
-from loop.workers.messages import Finding
+from loop.workers.judge_messages import Finding
 from loop.workers.truth import FEW, Truth, beyond, finding, truth_of
 
 STATED = Tolerance(atol=1e-5, rtol=1e-5)

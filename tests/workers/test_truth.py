@@ -4,7 +4,7 @@ import torch
 
 from loop.calls.call import TensorFile
 from loop.model.functions import Tolerance
-from loop.workers.messages import Finding
+from loop.workers.judge_messages import Finding
 from loop.workers.truth import finding, tightened, truth_of
 
 SOFTMAX = torch.softmax(torch.randn(8, 4096, generator=torch.Generator().manual_seed(1)).double(), dim=1)

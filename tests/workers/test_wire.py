@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from loop.workers import messages
+from loop.workers import judge_messages, messages
 from loop.workers.messages import Computed, CountCalls, Counts, Staged, Turn
 from loop.workers.wire import Done, Malformed, No, read_reply, reply_line
 
@@ -12,7 +12,7 @@ COMPUTED = Computed(
     outputs=("/tmp/y.0",), changed=(), writes=("a",), broken=(), digests=("d",), reads="x", turns=(Turn(1, 2),)
 )
 FIELDS = {**json.loads(reply_line(COMPUTED))}
-REPLIES = [messages.Obeyed, Computed, Staged, Counts, messages.Kernels, messages.Finding]
+REPLIES = [messages.Obeyed, Computed, Staged, Counts, messages.Kernels, judge_messages.Finding]
 
 
 def test_a_reply_as_a_worker_writes_it_is_understood() -> None:
@@ -55,7 +55,7 @@ def test_garbage_is_not_understood(kind: type) -> None:
 
 def test_every_request_names_the_type_of_its_reply() -> None:
     """Both programs' tables are whole."""
-    for base in (messages.ToWorker, messages.ToJudge):
-        kinds = [kind for kind in vars(messages).values() if isinstance(kind, type) and issubclass(kind, base)]
+    for module, base in ((messages, messages.ToWorker), (judge_messages, judge_messages.ToJudge)):
+        kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, base)]
         for kind in kinds:
             assert kind is base or isinstance(kind.reply_type(), type), kind

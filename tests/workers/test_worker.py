@@ -2,13 +2,16 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from loop.base.processes import finish
 from loop.calls.call import FunctionTerms
-from loop.workers.messages import Discard, Load, Unstage
+from loop.workers.judge_messages import Discard
+from loop.workers.messages import Load, Unstage
 from loop.workers.program import Refusal, WorkerLost
 from loop.workers.worker import Worker
 
@@ -47,6 +50,12 @@ def test_a_worker_that_does_not_answer_is_lost() -> None:
     with Worker(1) as worker, pytest.raises(WorkerLost, match=r"no answer for 0\.2 s: killed") as caught:
         finish(worker.receive(0.2, "waiting"))
     assert "hung" == caught.value.kind
+
+
+def test_a_worker_starts_without_torch_and_pydantic() -> None:
+    """Each takes longer to import than a compiled variant takes to load and to answer."""
+    code = "import sys, loop.workers.worker_program; print(*{'torch', 'numpy', 'pydantic'} & {*sys.modules})"
+    assert "\n" == subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def test_a_worker_is_held_to_its_threads() -> None:

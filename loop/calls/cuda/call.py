@@ -1,13 +1,11 @@
 """A compiled variant on a CUDA device: its tensors in device memory, timed by graph replay. No torch."""
 
-import ctypes
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 from loop.calls.call import Refused, refuse_late
 from loop.calls.compiled import CompiledCall
-from loop.calls.cuda.driver import RED_ZONE, Device, DeviceBuffer, Owned, Stream, take_back_l2
+from loop.calls.cuda.driver import RED_ZONE, Device, DeviceBuffer, Stream, take_back_l2
 from loop.calls.cuda.graph import late_work
 from loop.calls.invocation import Run
 from loop.calls.memory import VALUES, Guard, Memory, Surroundings, draw
@@ -26,21 +24,29 @@ def the_stream() -> Stream:
 
 
 class DeviceTensor(Memory):
-    """Device memory for one tensor."""
+    """Device memory for one tensor; without a zone it is exactly as large, and as it was allocated."""
 
     def __init__(self, size: int, shift: int = 0, dtype: str = "float32", zone: int = RED_ZONE) -> None:
-        self.shift = shift
         self._memory: DeviceBuffer = the_device().memory(size + shift, zone)
-        self._twice: DeviceBuffer | None = None
         self.address = self._memory.address + shift
         before, after = self._memory.zones
         super().__init__(size, Surroundings(before + shift, after, dtype))
         self.surround(draw(VALUES))
 
-    def fill(self, data: bytes) -> None:
-        """Put `data` into it, and remember it."""
-        self._memory.write(self.address, data)
-        self.data, self._twice, self.turned = data, None, 0
+    def write(self, offset: int, data: bytes) -> None:
+        """Put `data` there."""
+        self._memory.write(self.address + offset, data)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """That many bytes from there on."""
+        return self._memory.read_at(self.address + offset, size)
+
+    def poison(self, guard: Guard | None = None) -> None:
+        """Make every element NaN, or what the guard says."""
+        if guard is None:
+            self._memory.poison()
+        else:
+            super().poison(guard)
 
     def take(self, origin: DeviceBuffer, offset: int) -> None:
         """Fill it from the byte `offset` of another buffer on."""
@@ -49,39 +55,6 @@ class DeviceTensor(Memory):
     def close(self) -> None:
         """Give the memory back."""
         self._memory.close()
-
-    def rotate(self, count: int) -> None:
-        """Move what it was filled with by `count` bytes, round the end."""
-        self.turned = count
-        if self.shift:
-            self._memory.write(self.address, self.data[count:] + self.data[:count])
-            return
-        if self._twice is None:
-            self._twice = the_device().memory(2 * self.size)
-            self._twice.fill(self.data + self.data)
-        self._memory.copy_from(self._twice, self.size, count)
-
-    def poison(self, guard: Guard | None = None) -> None:
-        """Make every element NaN, or what the guard says."""
-        if guard is None:
-            self._memory.poison()
-        else:
-            self._memory.write(self.address, self.between(guard))
-
-    def surround(self, guard: Guard) -> None:
-        """Write both zones anew."""
-        before, after = self.zones.renew(guard)
-        self._memory.write(self.address - len(before), before)
-        self._memory.write(self.address + self.size, after)
-
-    def read(self) -> bytes:
-        """The tensor's bytes."""
-        return self._memory.read()[self.shift :]
-
-    def read_zones(self) -> tuple[bytes, bytes]:
-        """What stands in both zones."""
-        before, after = self._memory.read_zones(self.shift)
-        return before, after
 
 
 class DeviceCompiledCall(CompiledCall):
@@ -123,34 +96,9 @@ class _Launch:
         the_stream().synchronise()
 
 
-class ExactTensor(Memory):
-    """Device memory for one tensor, no byte more; nobody has written to it before it is filled."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size, Surroundings(0, 0))
-        self._device = the_device()
-        driver = self._device.driver
-        address = driver.make("cuMemAlloc_v2", ctypes.c_uint64, max(size, 1))
-        self._memory = Owned(driver, address, "cuMemFree_v2")
-        self.address = address
-
-    def fill(self, data: bytes) -> None:
-        """Put `data` into it."""
-        if data:
-            copies = self._device.copies
-            self._device.driver.call("cuMemcpyHtoDAsync_v2", self.address, data, len(data), copies.handle)
-            copies.synchronise()
-
-    def ignore(self, *_: Any, **__: Any) -> Any:
-        """Nothing to do: nothing stands around it, and its one call is not looked at."""
-
-    know = surround = poison = rotate = read = read_zones = ignore
-
-
 class ExactCall(DeviceCompiledCall):
     """One call whose tensors have no neighbours of their own."""
 
-    def memory(self, size: int, shift: int, dtype: str, zone: int) -> ExactTensor:
-        """Memory for one tensor; the first also takes the stream."""
-        self.stream = the_stream().handle
-        return ExactTensor(size)
+    def memory(self, size: int, shift: int, dtype: str, zone: int) -> Memory:
+        """Memory for one tensor, without zones."""
+        return super().memory(size, 0, dtype, 0)

@@ -318,21 +318,18 @@ class Device:
     def __init__(self, index: int = 0) -> None:
         self.driver = the_driver()
         self.index = index
-        self._number = self._find(index)
-        context = self.driver.make("cuDevicePrimaryCtxRetain", HANDLE, self._number)
+        count = self.driver.make("cuDeviceGetCount", ctypes.c_int)
+        if index >= count:
+            raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
+        number = self.driver.make("cuDeviceGet", ctypes.c_int, index)
+        context = self.driver.make("cuDevicePrimaryCtxRetain", HANDLE, number)
         self.driver.call("cuCtxSetCurrent", context)
-        known = facts(self.driver, self._number)
+        known = facts(self.driver, number)
         self.name, self.uuid, self.capability = known.name, known.uuid, known.capability
         self.l2_bytes, self.sms = known.l2_bytes, known.sms
         self.copies = Stream(self.driver)
         """Copies from and to the host, which wait for nothing else and for which nothing else waits."""
         self._scratch: DeviceBuffer | None = None
-
-    def _find(self, index: int) -> int:
-        count = self.driver.make("cuDeviceGetCount", ctypes.c_int)
-        if index >= count:
-            raise NoDevice(f"no GPU {index} here: the driver shows {count} (CUDA_VISIBLE_DEVICES hides others)")
-        return self.driver.make("cuDeviceGet", ctypes.c_int, index)
 
     @property
     def free_bytes(self) -> int:
@@ -372,25 +369,24 @@ class Device:
 class DeviceBuffer(Owned):
     """Device memory for one tensor, with a zone on either side for accesses outside it.
 
+    Without zones it is exactly as large as the tensor, and nobody has written to it.
+
     Reads and writes of the host wait for no stream: synchronise the one that computes first.
     """
 
     def __init__(self, device: Device, size: int, zone: int = RED_ZONE) -> None:
         self.device, self.size = device, size
-        self._room = zone + -(-size // ALIGNMENT) * ALIGNMENT + zone
-        super().__init__(device.driver, self._allocate(device.driver), "cuMemFree_v2")
+        room = zone + -(-size // ALIGNMENT) * ALIGNMENT + zone if zone else max(size, 1)
+        allocated = ADDRESS()
+        if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), room):
+            wanted = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"
+            raise Refused(f"{wanted}: cuMemAlloc_v2: {device.driver.explain(code)}")
+        super().__init__(device.driver, allocated.value, "cuMemFree_v2")
         self.address = self.handle + zone
-        self.zones = zone, self._room - zone - size
+        self.zones = zone, room - zone - size if zone else 0
         """Bytes before and after the tensor."""
-        self._set(self.handle, self._room, None)
-
-    def _allocate(self, driver: Driver) -> int:
-        found = ADDRESS()
-        code = driver.attempt("cuMemAlloc_v2", ctypes.byref(found), self._room)
-        if code:
-            wanted = f"cannot have {self.size} bytes of device memory, {self.device.free_bytes} are free"
-            raise Refused(f"{wanted}: cuMemAlloc_v2: {driver.explain(code)}")
-        return found.value
+        if zone:
+            self._set(self.handle, room, None)
 
     def fill(self, data: bytes) -> None:
         """Put `data` (of exactly the tensor's size) into it."""
@@ -411,7 +407,7 @@ class DeviceBuffer(Owned):
 
     def read(self) -> bytes:
         """The tensor's bytes."""
-        return self._read(self.address, self.size)
+        return self.read_at(self.address, self.size)
 
     def copy_from(self, other: "DeviceBuffer", size: int, offset: int, stream: Stream | None = None) -> None:
         """Copy `size` bytes of `other` from its byte `offset` on to the start of this: at once, or on `stream`."""
@@ -423,12 +419,8 @@ class DeviceBuffer(Owned):
         if stream is None:
             self.device.copies.synchronise()
 
-    def read_zones(self, shift: int = 0) -> tuple[bytes, bytes]:
-        """The bytes before the tensor's byte `shift`, and those after its end."""
-        before, after = self.zones
-        return self._read(self.handle, before + shift), self._read(self.address + self.size, after)
-
-    def _read(self, address: int, size: int) -> bytes:
+    def read_at(self, address: int, size: int) -> bytes:
+        """Bytes at an address of its own: in the tensor, or in a zone."""
         if not size:
             return b""
         data = (ctypes.c_char * size)()

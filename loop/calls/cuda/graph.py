@@ -58,48 +58,28 @@ def capture(stream: Stream, run: Callable[[], None], calls: int) -> Graph:
     """
     run()
     stream.synchronise()
-    recorded = _record(stream, run, calls)
-    if isinstance(recorded, str):
-        _settle(stream, run)
-        raise Uncapturable(f"cannot be captured in a CUDA graph: {recorded}")
-    try:
-        return _instantiate(stream, recorded, calls)
-    finally:
-        stream.driver.attempt("cuGraphDestroy", recorded)
-
-
-def _record(stream: Stream, run: Callable[[], None], calls: int) -> int | str:
-    """The captured graph, or why there is none."""
-    graph = ctypes.c_void_p()
-    stream.driver.call("cuStreamBeginCapture_v2", stream.handle, THREAD_LOCAL)
-    try:
-        failure = _failure(run, calls)
-    finally:
-        code = stream.driver.attempt("cuStreamEndCapture", stream.handle, ctypes.byref(graph))
-    if code == UNJOINED and not failure:
-        raise Refused(LEFT_WORK, "left work")
-    reasons = [*([failure] if failure else []), *([stream.driver.explain(code)] if code else [])]
-    if not reasons and graph.value:
-        return graph.value
-    if graph.value:
-        stream.driver.attempt("cuGraphDestroy", graph.value)
-    return "; ".join(reasons) or "the capture gave no graph"
-
-
-def _failure(run: Callable[[], None], calls: int) -> str | None:
+    driver, captured, failure = stream.driver, ctypes.c_void_p(), ""
+    driver.call("cuStreamBeginCapture_v2", stream.handle, THREAD_LOCAL)
     try:
         for _ in range(calls):
             run()
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def _settle(stream: Stream, run: Callable[[], None]) -> None:
-    """Run once for nothing: a CUDA runtime tells of the broken capture at the call that next asks for errors."""
-    with suppress(Exception):
+        failure = f"{type(error).__name__}: {error}"
+    finally:
+        code = driver.attempt("cuStreamEndCapture", stream.handle, ctypes.byref(captured))
+    if code == UNJOINED and not failure:
+        raise Refused(LEFT_WORK, "left work")
+    why = "; ".join(filter(None, [failure, driver.explain(code) if code else ""]))
+    try:
+        if not why and captured.value:
+            return _instantiate(stream, captured.value, calls)
+    finally:
+        if captured.value:
+            driver.attempt("cuGraphDestroy", captured.value)
+    with suppress(Exception):  # A CUDA runtime tells of the broken capture at the call that next asks for errors.
         run()
     stream.synchronise()
+    raise Uncapturable(f"cannot be captured in a CUDA graph: {why or 'the capture gave no graph'}")
 
 
 def _instantiate(stream: Stream, captured: int, calls: int) -> Graph:
@@ -121,18 +101,14 @@ def _count_nodes(driver: Driver, graph: int) -> "Counter[int]":
         driver.call("cuGraphGetNodes", graph, nodes, ctypes.byref(count))
     kinds: Counter[int] = Counter()
     for node in nodes[: count.value]:
-        kinds += _kinds_of(driver, node)
+        kind, inner = ctypes.c_int(), ctypes.c_void_p()
+        driver.call("cuGraphNodeGetType", node, ctypes.byref(kind))
+        if kind.value == GRAPH_NODE:
+            driver.call("cuGraphChildGraphNodeGetGraph", node, ctypes.byref(inner))
+            kinds += _count_nodes(driver, inner.value or 0)
+        else:
+            kinds[kind.value] += 1
     return kinds
-
-
-def _kinds_of(driver: Driver, node: int | None) -> "Counter[int]":
-    kind = ctypes.c_int()
-    driver.call("cuGraphNodeGetType", node, ctypes.byref(kind))
-    if kind.value != GRAPH_NODE:
-        return Counter([kind.value])
-    inner = ctypes.c_void_p()
-    driver.call("cuGraphChildGraphNodeGetGraph", node, ctypes.byref(inner))
-    return _count_nodes(driver, inner.value or 0)
 
 
 class Gate(Owned):

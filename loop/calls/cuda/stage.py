@@ -16,7 +16,7 @@ from loop.calls.cuda.call import DeviceTensor, the_device, the_stream
 from loop.calls.cuda.driver import ALIGNMENT, DeviceBuffer
 from loop.calls.cuda.graph import Graph, Stopwatch, Uncapturable, capture
 from loop.calls.invocation import Places, Stage, Windows
-from loop.calls.memory import count_bytes, differing
+from loop.calls.memory import stray
 from loop.calls.tensors import POISON
 
 ZONE = 512
@@ -98,14 +98,13 @@ class DeviceStage(Stage):
             self.places.memory[slot : slot + len(output)] = self.call.with_updates(output, partial(self._held, n))
         inputs = zip(self.call.inputs, self.pools, strict=True)
         strays = [f"writes outside its input {tensor.name}: {pool.stray}" for tensor, pool in inputs if pool.stray]
-        strays += [f"writes outside its output: {self.slots.stray}"] if self.slots.stray else []
-        self.strays = list(dict.fromkeys([*self.strays, *strays]))
+        self.strays = list(dict.fromkeys(filter(None, [*self.strays, self.slots.stray, *strays])))
 
     def _held(self, call: int, number: int) -> bytes:
         """What stands in an input now, in the window of a call."""
         tensor = self.call.inputs[number]
         begin = self.windows[call][number] * tensor.item if call < len(self.windows) else 0
-        return self.pools[number].read()[begin : begin + tensor.size]
+        return self.pools[number].read(begin, tensor.size)
 
     def close(self) -> None:
         """Give the device's memory back."""
@@ -131,7 +130,7 @@ class OutputSlots:
 
     def __init__(self, size: int) -> None:
         self.size, self.count, self.stray = size, 0, ""
-        """Bytes of an output; outputs; and what was written outside of them, in words."""
+        """Bytes of an output; outputs; and a sentence on what was written outside of them."""
         self._step = -(-(size + ZONE) // ALIGNMENT) * ALIGNMENT
         self._block: DeviceBuffer | None = None
         self._fresh: DeviceBuffer | None = None
@@ -166,10 +165,8 @@ class OutputSlots:
         begins = [ZONE + number * self._step for number in range(self.count)]
         ends = [0, *(begin + self.size for begin in begins)]
         for first, end in zip(ends, [*begins, len(data)], strict=True):
-            if data[first:end] != self._image[first:end]:
-                places = differing(data[first:end], self._image[first:end])
-                behind = first > 0 and (end == len(data) or places[0] <= end - first - 1 - places[-1])
-                self.stray = f"{count_bytes(places)} {'after its end' if behind else 'before its beginning'}"
+            names = "output" if first else "", "output" if end < len(data) else ""
+            self.stray = stray(data[first:end], self._image[first:end], *names) or self.stray
         return [data[begin : begin + self.size] for begin in begins]
 
     def close(self) -> None:
