@@ -118,7 +118,7 @@ SPECIAL = {
     # Two groups above 128 features, or where three waste rows; several pieces, rounds and sections for each block.
     "warp_specialized": (
         causal(200, 130, 64, right=True, heads=2, batches=2),  # Groups that see no key.
-        causal(400, 140, 64, right=True, heads=7),  # Pieces that see none, and others after them.
+        causal(400, 140, 64, right=True, heads=5),  # Pieces that see none, and others after them.
         causal(320, 384, 64, right=True, heads=3, batches=2, layout="mixed"),
         causal(250, 459, 128, heads=6, group=3, layout="mixed", dtype="bfloat16"),
         causal(130, 194, 128, right=True, heads=5, scale=-0.4),
