@@ -21,11 +21,11 @@ from loop.debug.probing import (
     failing_variants,
     outcome,
 )
-from loop.debug.rules import SCALES, RuleSearch
+from loop.debug.rules import SCALES, Case, RuleSearch
 from loop.gate.verify import Job, verify
 from loop.machine.machine import cores
 from loop.model.base import Model
-from loop.model.debugging import ExplainOutput, Explanation
+from loop.model.debugging import ExplainOutput, Explanation, Outcome
 from loop.model.dtypes import Layout
 from loop.model.measurement import Check
 from loop.model.target import Target, Workload
@@ -178,32 +178,52 @@ def _common(fits: Sequence[Mapping[str, bool]], *, whole: bool) -> tuple[str, ..
 
 
 def _rule(prober: FailureProber) -> Generator[Tick, None, tuple[str, int]]:
-    """The rule that predicted enough fresh workloads, and how many it predicted; empty without one."""
-    search = _search(prober)
-    if prober.context.bench.device == "cpu" and not prober.side.emulated:
+    """The rule that predicted enough fresh workloads, and how many it predicted; empty without one.
+
+    What passes is tried again with other values: a maximum, or a row of little weight, may be right by chance.
+    """
+
+    def ask(case: Case, other: int = 0) -> Generator[Tick, None, Outcome]:
+        entry = _entry(prober.context.bench.target, case)
+        return (yield from prober.ask(entry, cast(Layout, case["inputs"]), other))
+
+    quick = not prober.side.emulated
+    if prober.context.bench.device == "cpu" and quick:
         prober.begin_process(threads=1)
+    search = None
     with suppress(SearchSpent):
-        while case := search.next():
-            inputs = cast(Layout, case["inputs"])
-            result = yield from prober.ask(_entry(prober.context.bench.target, case), inputs)
+        tried = _tried(prober)
+        for number, (case, failed) in enumerate(tried):
+            if quick and not failed and case["inputs"] == "contiguous":
+                tried[number] = case, (yield from ask(case, 1)) == "fails"
+        search = _search(prober, tried)
+        while fresh := search.next():
+            result = yield from ask(fresh)
+            if quick and result == "passes":
+                result = yield from ask(fresh, 1)
             if result != "other":
-                search.learn(case, result == "fails")
-    return (search.found.sentence, search.held) if search.found else ("", 0)
+                search.learn(fresh, result == "fails")
+    return (search.found.sentence, search.held) if search and search.found else ("", 0)
 
 
-def _search(prober: FailureProber) -> RuleSearch:
-    """A search that begins with all checks of the variant, and may try what the target and the variant allow."""
-    target, side = prober.context.bench.target, prober.side
+def _tried(prober: FailureProber) -> list[tuple[Case, bool]]:
+    """All checks of the variant, the smallest first, and whether each fails."""
+    target = prober.context.bench.target
     tried: dict[tuple[tuple[str, Scalar], ...], bool] = {}
-    work = [operations(target, prober.start.workload)]
     for check in checked(prober.context, prober.failing.variant):
         result = outcome(check, prober.failing.kind)
         if check.status != "unsupported" and result != "other":
             key = tuple(_case(target, check).items())
             tried[key] = tried.get(key, False) or result == "fails"
-            work.append(operations(target, check.workload))
     cases = [(dict(key), fails) for key, fails in tried.items()]
-    cases.sort(key=lambda case: sum(int(case[0][name]) for name in target.signature.dimensions))
+    return sorted(cases, key=lambda case: sum(int(case[0][name]) for name in target.signature.dimensions))
+
+
+def _search(prober: FailureProber, cases: Sequence[tuple[Case, bool]]) -> RuleSearch:
+    """A search that begins with these, and may try what the target and the variant allow."""
+    target, side = prober.context.bench.target, prober.side
+    checks = checked(prober.context, prober.failing.variant)
+    work = [operations(target, prober.start.workload), *(operations(target, check.workload) for check in checks)]
     sizes = {name: max(8, *(2 * int(case[name]) for case, _ in cases)) for name in target.signature.dimensions}
     words = {
         name: tuple(dict.fromkeys(case[name] for case, _ in cases)) for name in cases[0][0] if name not in sizes

@@ -122,9 +122,14 @@ class FailureProber:
         """The workload of an entry, with the failure's type and seed, or with `other` values."""
         return single(self.context.bench.target, entry, self.start.workload.dtype, self.seed + other)
 
-    def ask(self, entry: Mapping[str, Scalar], inputs: Layout | None = None) -> Generator[Tick, None, Outcome]:
-        """The gate's answer on a workload, in a layout or the failure's. Raises SearchSpent without a budget."""
-        workload, inputs = self.workload(entry), inputs or self.start.inputs
+    def ask(
+        self, entry: Mapping[str, Scalar], inputs: Layout | None = None, other: int = 0
+    ) -> Generator[Tick, None, Outcome]:
+        """The gate's answer on a workload, in a layout or the failure's, with its seed or `other` values.
+
+        Raises SearchSpent without a budget.
+        """
+        workload, inputs = self.workload(entry, other), inputs or self.start.inputs
         key = (*values_key(workload), inputs)
         if key not in self.probes:
             self._spend()
