@@ -265,6 +265,12 @@ class SessionRow(SessionResults):
             (variant, judgement.build, "" if judgement.build else self.ground) in builds for judgement in mine
         )
 
+    @property
+    def judged_variants(self) -> tuple[str, ...]:
+        """Variants that the gate judged; the page of a session lists them."""
+        checked = (judgement.variant for judgement in self.judged)
+        return tuple(dict.fromkeys((*checked, *self.right, *self.ratios, *self.incorrect, *self.regressed)))
+
     def verdict_on(self, variant: str) -> Literal["wrong", "right", "not judged"]:
         """What its checks say of a variant: wrong by one of them, else right."""
         mine = [judgement for judgement in self.judged if judgement.variant == variant]
