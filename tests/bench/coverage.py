@@ -55,7 +55,7 @@ TAIL, STATE, RACE, IGNORED = (
     r"(?i)%|multiple|tail|last",
     r"(?i)between calls|earlier call|state|first call|later call|values? of",
     r"(?i)race|thread",
-    r"(?i)ignor|as if|never read",
+    r"(?i)ignor|as if|never read|wrong where (eps|temperature|base|window|spread) is",
 )
 LAYOUT = r"(?i)stride|layout|transposed|broadcast"
 FUNCTIONS: dict[str, Function] = {
