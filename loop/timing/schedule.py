@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from loop.base.processes import Tick
+from loop.base.stats import FEWEST
 from loop.machine.machine import cores
 from loop.model.target import Workload
 from loop.model.workloads import accepts
@@ -34,32 +35,40 @@ KEPT_ON_CPU, KEPT_ON_GPU = 1, 5
 importing torch takes 3 s."""
 
 
-class Pace:
-    """Whether there is time for another round."""
+GRACE = 3.0
+"""Where processes are kept, so many times the limit may be used for the fewest rounds that give an interval."""
 
-    def __init__(self, terms: Terms) -> None:
-        self.terms, self.begun, self.last_s = terms, time.monotonic(), 0.0
+
+class Pace:
+    """Whether there is time for another round. `kept`: whether processes serve several."""
+
+    def __init__(self, terms: Terms, *, kept: bool = False) -> None:
+        self.terms, self.begun, self.last_s, self.kept = terms, time.monotonic(), 0.0, kept
+
+    def _due(self, timings: Timings, used: float) -> bool:
+        """Whether another round is made though the time is over."""
+        few = self.kept and timings.rounds < FEWEST and used < GRACE * self.terms.limit_s
+        return few or timings.rounds < self.terms.least
 
     def fitting(self, timings: Timings, batch: Sequence[range]) -> Sequence[range]:
         """As many of these sets of rounds as will probably end in time; of processes that are kept, two rounds."""
         used = time.monotonic() - self.begun
         for count in range(len(batch), 0, -1):
             rounds = sum(min(2, len(numbers)) for numbers in batch[:count])
-            due = timings.rounds < self.terms.least
-            if due or used * (1 + rounds / timings.rounds) <= self.terms.limit_s:
+            if self._due(timings, used) or used * (1 + rounds / timings.rounds) <= self.terms.limit_s:
                 return batch[:count]
         return ()
 
     def allows_more(self, timings: Timings) -> bool:
         """Whether another round that needs no new process will probably end in time."""
         used = time.monotonic() - self.begun
-        return timings.rounds < self.terms.least or used + self.last_s <= self.terms.limit_s
+        return self._due(timings, used) or used + self.last_s <= self.terms.limit_s
 
     def shift(self, numbers: range, timings: Timings) -> Shift:
         """The rounds of the next set of processes; the first leaves time for another."""
         now, share = time.monotonic(), 1.0 if timings.rounds else FIRST_SHARE
         left_s = max(0.0, self.begun + self.terms.limit_s - now)
-        wanted = self.terms.least - timings.rounds
+        wanted = max(self.terms.least, FEWEST if self.kept else 0) - timings.rounds
         return Shift(numbers, now + share * left_s, wanted if timings.rounds else math.ceil(wanted / 2))
 
 
@@ -76,7 +85,8 @@ def measure(
     they take, for sides whose judged calls were all far slower than the others. They vouch for a time, and are no
     part of it. Raises LoopError when one of the sides crashes, hangs or refuses.
     """
-    timings, pace, shuffle = Timings(), Pace(terms), random.Random(terms.seed)
+    kept = KEPT_ON_GPU if bench.device == "cuda" else KEPT_ON_CPU
+    timings, pace, shuffle = Timings(), Pace(terms, kept=kept > 1), random.Random(terms.seed)
     everything = {w.name: [side.name for side in sides if accepts(side, w)] for w in workloads}
 
     def still() -> Mapping[str, Sequence[str]]:
@@ -93,7 +103,6 @@ def measure(
         names = {name for some in open_.values() for name in some}
         return [side for side in sides if side.name in names]
 
-    kept = KEPT_ON_GPU if bench.device == "cuda" else KEPT_ON_CPU
     for batch in batches(terms.rounds, max(1, PROCESSES_AT_ONCE // len(sides)), kept):
         chosen, fitting = wanted(still()), pace.fitting(timings, batch)
         if not chosen or not fitting:
