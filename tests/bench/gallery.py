@@ -129,9 +129,7 @@ def hopper() -> Kernel:
             "faster", "three groups share each tile of keys", kernel, (("  return false;\n", "  return true;\n"),)
         ),
         Patch("slower", "groups begin their products in any order", kernel, turns),
-        Patch(
-            "faster", "sections of a quarter as many heads as multiprocessors", kernel, ((cached, quarter),)
-        ),
+        Patch("faster", "sections of a quarter as many heads as multiprocessors", kernel, ((cached, quarter),)),
         Patch("wrong", "the mask hides one key too many", kernel, (("8 * n + i > shown", "8 * n + i >= shown"),)),
         Patch("faster", "a group passes over tiles that its mask hides", kernel, ((all_tiles, hidden),)),
         Patch("slower", "three stages of keys and values", groups, (("int kStages_ = 2", "int kStages_ = 3"),)),
