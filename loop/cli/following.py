@@ -79,7 +79,7 @@ def stop_campaign(host: Listed, root: Path, screen: Screen, *, as_json: bool) ->
     for folder, sent in reversed([*noted.away(host.name)]):
         if sent.sessions == str(root) and folder.job.words[:1] == ("optimize",):
             with Connection(host) as connection:
-                marked = There(connection).mark(folder.id, STOP, sent.given)
+                marked = There(connection).mark(folder.id, STOP, sent.past)
             if marked:
                 return ends_after_candidate(marked[-1], screen, as_json=as_json)
     raise UsageError(f"no campaign of this project runs on {host.name}", hint="loop jobs")
@@ -233,8 +233,8 @@ def _taken_in(folder: JobFolder, sent: Sent, there: There, last: Seen, screen: S
     """Bring back the job's sessions and branches; the sessions' folders. May be repeated after an interruption."""
     if sent.root:
         patiently(lambda: there.bundle(folder.id, sent.tree), AWAY_S)
-    names = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.given]
-    patiently(lambda: there.collect(folder, BRANCHES, given=names), AWAY_S)
+    names = [f"{SESSIONS.rpartition('/')[2]}/{name}" for name in sent.past]
+    patiently(lambda: there.collect(folder, BRANCHES, earlier=names), AWAY_S)
     if last.state in ENDED:
         folder.check(names)
     sessions = noted.take_in(folder, sent)

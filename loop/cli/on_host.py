@@ -100,7 +100,7 @@ def run(command: Command, values: Mapping[str, Any], screen: Screen) -> int:
             tree=sending.tree,
             home=ready.home,
             resumed=going_on,
-            given=tuple(name for name in past if name != going_on),
+            past=tuple(name for name in past if name != going_on),
             began=time.time(),
             last=last,
             keep_until=until,

@@ -11,7 +11,7 @@ from typing import Any
 
 from loop.base.processes import Completed
 from loop.formats import flashinfer, gpumode, kernelbench, python_text
-from loop.formats.model import Case, ForeignTask
+from loop.formats.model import ForeignTask
 from loop.formats.theirs import Asked, Evaluator, TheirStep, Verdict, few
 
 Done = list[tuple[TheirStep, Completed, str]]
@@ -69,16 +69,12 @@ def _gpumode_steps(asked: Asked, folder: Path) -> list[TheirStep]:
     for mode, use in (("test", "check"), (gpumode.timed_by(asked.task), "time")):
         cases = [case for case in asked.task.cases if ("time" in case.use) == (use == "time")]
         if cases:
-            (folder / f"{mode}.txt").write_text("".join(f"{_line(case)}\n" for case in cases))
+            lines = ("; ".join(f"{name}: {value}" for name, value in case.arguments.items()) for case in cases)
+            (folder / f"{mode}.txt").write_text("".join(f"{line}\n" for line in lines))
             result = folder / f"{mode}.result"
             command = ("/bin/sh", "-c", TO_FILE, "sh", str(result), asked.python, gpumode.main(asked.task), mode)
             steps.append(TheirStep((*command, f"{mode}.txt"), folder, result, environment={"POPCORN_FD": "3"}))
     return steps
-
-
-def _line(case: Case) -> str:
-    """A case as the format's case files write it."""
-    return "; ".join(f"{name}: {value}" for name, value in case.arguments.items())
 
 
 def _gpumode_read(done: Done) -> Verdict:

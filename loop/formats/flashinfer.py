@@ -169,7 +169,7 @@ def _check(dialect: Dialect, definition: Definition, document: Document, file: P
         for name, spec in getattr(definition, field).items():
             if spec.dtype not in ITEM_BYTES:
                 wrong.append(complain(document, (field, name, "dtype"), "a known element type", repr(spec.dtype)))
-            for axis in (one for one in spec.shape or () if one not in definition.axes):
+            for axis in (word for word in spec.shape or () if word not in definition.axes):
                 wrong.append(complain(document, (field, name, "shape"), "axes of the definition", repr(axis)))
     for name in definition.inputs.keys() & definition.outputs.keys():
         wrong.append(complain(document, ("outputs", name), "a name that no input has", repr(name), key=True))

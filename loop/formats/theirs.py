@@ -114,11 +114,11 @@ def judged(asked: Asked, evaluator: Evaluator) -> Judging:
         steps = evaluator.steps(asked, folder)
         placed = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         before = _contents([*evaluator.files(asked), *asked.task.files, *placed])
-        found = yield from _run(asked, evaluator, steps)
+        judging = yield from _run(asked, evaluator, steps)
         changed = [str(path) for path, content in _contents([*before]).items() if before[path] != content]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    verdict = found.model_copy(update={"content": content_hash("".join(before.values()))})
+    verdict = judging.model_copy(update={"content": content_hash("".join(before.values()))})
     if changed:
         why = f"changed while the answer ran: {', '.join(changed)}"
         return verdict.model_copy(update={"status": "tampered", "why": why})

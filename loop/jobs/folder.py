@@ -177,17 +177,17 @@ class JobFolder:
         """Ask it to end, as Ctrl-C does; returns at once."""
         (self.path / CANCEL).touch()
 
-    def check(self, given: Sequence[str] = ()) -> None:
+    def check(self, earlier: Sequence[str] = ()) -> None:
         """Compare what came back with its manifest. Raises WorkFailed for a file that is missing or differs.
 
-        `given`: folders below `out/` that were there before it began, and stayed there.
+        `earlier`: folders below `out/` that were there before it began, and stayed there.
         """
         try:
             manifest = json.loads(read_text(self.path / MANIFEST))
         except ValueError:
             raise WorkFailed(f"{self.path}: {MANIFEST} is missing or torn", hint="run the job again") from None
         digests = hashes(self.path / MADE)
-        names = [name for name in manifest if not any(name.startswith(f"{folder}/") for folder in given)]
+        names = [name for name in manifest if not any(name.startswith(f"{folder}/") for folder in earlier)]
         wrong = sorted(name for name in names if digests.get(name) != manifest[name])
         if wrong:
             message = f"{self.path / MADE}: {wrong[0]} is not what the job made ({len(wrong)} files differ)"

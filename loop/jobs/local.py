@@ -161,7 +161,8 @@ class Local:
         """The next job for a slot, once there is one; None when all is over."""
         with self._changed:
             while not self._closed:
-                if (slot.aside or slot.lost >= FAILURES) and self._spare(slot):
+                spare = any(other is not slot and other.gpu == slot.gpu for other in self.slots)
+                if spare and (slot.aside or slot.lost >= FAILURES):
                     remark(f"{slot.where.device} {slot.where.uuid} gets no further job")
                     self.slots.remove(slot)
                     return None
@@ -174,9 +175,6 @@ class Local:
                         break  # Nothing overtakes it, or it would wait for ever.
                 self._changed.wait()
         return None
-
-    def _spare(self, slot: Slot) -> bool:
-        return any(other is not slot and other.gpu == slot.gpu for other in self.slots)
 
     def _fits(self, slot: Slot, job: JobFolder) -> bool:
         """Whether a job may begin now: what has to be alone waits for the others, and the others for it."""

@@ -41,7 +41,7 @@ class Sent(Model):
     """Home of the user there."""
     resumed: str = ""
     """The session that it goes on with."""
-    given: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
     """Sessions of here that it looks back on: they are not brought back."""
     began: float
     """Seconds since 1970 by the clock here."""
@@ -102,7 +102,7 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
         if not session.is_dir() or session.is_symlink() or not SESSION.fullmatch(session.name):
             continue
         place = root / session.name
-        if session.name in sent.given:
+        if session.name in sent.past:
             continue
         order = sealed(json.dumps({"began_ns": int(sent.began * 1e9)}))
         if place.exists():

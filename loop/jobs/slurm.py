@@ -39,7 +39,7 @@ class Task:
     """Number of the array and of the task in it: `12_3`."""
     tries: int
     """How often it had been begun before."""
-    seen: float
+    seen_at: float
     """When Slurm last named it."""
 
 
@@ -120,7 +120,7 @@ class Slurm:
             self._named = dict(line.split()[:2] for line in lines if len(line.split()) > 1)
             self._answered = now = time.monotonic()
             for task in self._tasks.values():
-                task.seen = now if task.name in self._named else task.seen
+                task.seen_at = now if task.name in self._named else task.seen_at
         self._asked = time.monotonic()
 
     def _state(self, job: JobFolder) -> State:
@@ -128,7 +128,7 @@ class Slurm:
         if job.rc is not None or task is None:
             return job.state
         known = self._named.get(task.name)
-        if known is not None or self._answered - task.seen < SEEN_S:
+        if known is not None or self._answered - task.seen_at < SEEN_S:
             return "queued" if known in WAITS else "running"
         if job.state == "running":
             return "running"  # By a task that a head before this one submitted.

@@ -218,16 +218,16 @@ class There:
         """Ask a job to end, as Ctrl-C does."""
         self.connection.run(f"{SHELL} [ ! -d jobs/{job} ] || touch jobs/{job}/{CANCEL} || exit 1")
 
-    def mark(self, job: str, file: str, given: Sequence[str]) -> list[str]:
+    def mark(self, job: str, file: str, earlier: Sequence[str]) -> list[str]:
         """Leave an empty file in the sessions of a job but those that it was given; which ones."""
-        script = SHELL + _filled(MARK, ID=job, GIVEN=" ".join(given), FILE=file, UNDER=str(Path(file).parent))
+        script = SHELL + _filled(MARK, ID=job, GIVEN=" ".join(earlier), FILE=file, UNDER=str(Path(file).parent))
         return self.connection.run(script).decode(errors="replace").split()
 
     def bundle(self, job: str, tree: str) -> None:
         """Have the branches of sessions in a project's folder stand in a file beside a job's results."""
         self.connection.run(SHELL + _filled(BUNDLE, ID=job, TREE=tree))
 
-    def collect(self, folder: JobFolder, *more: str, given: Sequence[str] = ()) -> None:
+    def collect(self, folder: JobFolder, *more: str, earlier: Sequence[str] = ()) -> None:
         """Bring what a job made into its folder here, with these files and without what it was given below `out/`.
 
         Raises WorkFailed for too much.
@@ -246,7 +246,7 @@ class There:
             folder.path,
             most_bytes=LARGEST_FILE,
             only=(MADE, MANIFEST, WHERE, TERMS, *more),
-            but=[f"{MADE}/{name}" for name in given],
+            but=[f"{MADE}/{name}" for name in earlier],
         )
         self._write_where(folder)
 

@@ -152,7 +152,7 @@ def ask_host_code(
     asked = (ask_launches(bench, library, workloads(context, chosen[library.variant])) for library in emulated)
     for library, calls in zip(emulated, (yield from together(asked, cores())), strict=True):
         _hear(library.variant, calls, findings)
-    symbols = {launch.kernel for calls in findings.told.values() for call in calls for launch in call.launches}
+    symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}
     findings.names = yield from demangle(sorted(symbols))
 
 
@@ -185,7 +185,7 @@ def _hear(name: str, calls: tuple[WorkloadLaunches, ...], findings: KernelFindin
         also = f", and {len(declined) - 1} more" if len(declined) > 1 else ""
         findings.missing.append(f"launches of {name} on {declined[0].workload.name}{also}: {declined[0].why}")
     if any(call.launches for call in calls):
-        findings.told[name] = calls
+        findings.launches[name] = calls
     elif not declined and all(call.status == "told" for call in calls):
         findings.missing.append(f"launches of {name}: its emulated build tells of none in a dry run")
 
@@ -202,8 +202,8 @@ def choose(context: Context, arguments: ChooseTerms) -> Working[ChooseOutput]:
     findings = KernelFindings(arguments.device, None)
     yield from ask_host_code(context, cuda_variants(context), findings, built=False, timed=True)
     calls: dict[str, tuple[WorkloadLaunches, ...]] = {}
-    for name, told in findings.told.items():
-        for call in told:
+    for name, launched in findings.launches.items():
+        for call in launched:
             short = [short_name(findings.names.get(launch.kernel, launch.kernel)) for launch in call.launches]
             pairs = zip(call.launches, short, strict=True)
             launches = tuple(launch.model_copy(update={"kernel": kernel}) for launch, kernel in pairs)

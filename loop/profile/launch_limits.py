@@ -159,7 +159,7 @@ class Reports:
     """What compilers and host code said of a target's kernels."""
 
     libraries: Sequence[CompiledLibrary] = ()
-    told: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
+    launches: dict[str, Sequence[WorkloadLaunches]] = field(default_factory=dict)
     """Variant to what its host code launches."""
     names: dict[str, str] = field(default_factory=dict)
     """Demangled names of the kernels launched."""
@@ -182,14 +182,14 @@ class Reports:
 
     def unreported(self) -> Iterator[str]:
         """Kernels that are launched, and that the compiler's report on their variant does not have."""
-        for variant, calls in self.told.items():
+        for variant, calls in self.launches.items():
             symbols = dict.fromkeys(launch.kernel for call in calls for launch in call.launches)
             if self.compiled(variant):
                 yield from (self.names.get(s, s) for s in symbols if self.kernel(variant, s) is None)
 
     def placed(self, device: DeviceFacts) -> Iterator[Placed]:
         """Every launch on a GPU."""
-        for variant, calls in self.told.items():
+        for variant, calls in self.launches.items():
             for call in calls:
                 yield from (self._place(variant, call.workload, launch, device) for launch in call.launches)
 

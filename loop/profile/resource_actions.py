@@ -173,7 +173,7 @@ def _fillings(
     for name, variant in chosen.items():
         timed = timed_workloads(context, variant)
         names = {workload.name for workload in timed}
-        if name in findings.told:
+        if name in findings.launches:
             yield from fill(
                 [launch for launch in placed if launch.variant == name and launch.workload.name in names],
                 device,

@@ -305,12 +305,12 @@ def look(
     )
     reports = Reports(libraries=[library])
     if emulated is not None:
-        told = yield from ask_launches(bench, emulated, calls)
-        lost = next((call for call in told if call.status == "lost"), None)
+        launched = yield from ask_launches(bench, emulated, calls)
+        lost = next((call for call in launched if call.status == "lost"), None)
         if lost is not None:
             return f"it does not say what it launches on {lost.workload.name}: {lost.why}"
-        symbols = {launch.kernel for call in told for launch in call.launches}
-        reports.told, reports.names = {build.variant: told}, (yield from demangle(sorted(symbols)))
+        symbols = {launch.kernel for call in launched for launch in call.launches}
+        reports.launches, reports.names = {build.variant: launched}, (yield from demangle(sorted(symbols)))
     takes = taken(build.variant, reports, build.compiler, bench.gpu_for(architecture))
     assert takes is not None
     return takes

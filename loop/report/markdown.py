@@ -43,7 +43,7 @@ def _spaced(text: str, escaped: Callable[[str], str]) -> str:
 def escape(text: object) -> str:
     """One line of text that Markdown shows as it is: no markup, no HTML, no new lines, no table borders."""
     line = one_line(text)
-    line = _SPECIAL.sub(lambda found: "\\" + found.group(), line)
+    line = _SPECIAL.sub(lambda match: "\\" + match.group(), line)
     line = _TAG.sub("&lt;", _ENTITY.sub("&amp;", line))
     line = _LINK.sub(r"\\]", _EMPHASIS.sub(r"\\_", line))
     return _MATHEMATICS.sub(r"\\$", line)
@@ -110,10 +110,10 @@ def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table 
 
     The first column names the rows and stays. Dashes, zeros and empty cells say nothing.
     """
-    found = tuple(rows)
-    kept = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in found)]
-    picked = (tuple(row[place] for place in kept) for row in found)
-    return Table(tuple(heads[place] for place in kept), tuple(picked)) if found else None
+    body = tuple(rows)
+    kept = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in body)]
+    picked = (tuple(row[place] for place in kept) for row in body)
+    return Table(tuple(heads[place] for place in kept), tuple(picked)) if body else None
 
 
 def table(content: Table, most: int | None = None, letters: int | None = None) -> str:
@@ -131,8 +131,8 @@ def table(content: Table, most: int | None = None, letters: int | None = None) -
 
 def picture(title: str, description: str, path: str) -> str:
     """An image with what is said in its place where it cannot be seen."""
-    said = escape(f"{title}. {description}".replace("[", "(").replace("]", ")"))
-    return f"![{said}]({path})"
+    alt = escape(f"{title}. {description}".replace("[", "(").replace("]", ")"))
+    return f"![{alt}]({path})"
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:

@@ -202,14 +202,14 @@ class Asked:
         if self.usd is None:
             return
         at_once = charged(0.0, card, head)
-        unpriced = [one.reason for one in at_once.unmeasured if one.resource == "gpu"]
+        unpriced = [missing.reason for missing in at_once.unmeasured if missing.resource == "gpu"]
         if unpriced:
             raise UsageError(f"--max-usd {self.usd:g}: what the GPU costs is not known", hint=unpriced[0])
         if (least := at_once.usd) >= self.usd:
-            said = (
+            message = (
                 f"--max-usd {self.usd:g}: ${least:.4f} is charged as soon as a GPU is held, for its first minute"
             )
-            raise UsageError(said, hint="allow more; `loop cost rates` shows the prices")
+            raise UsageError(message, hint="allow more; `loop cost rates` shows the prices")
 
     def bounds(self, head: SessionHead, card: RateCard, lines: Sequence[Line], ai: AiUse | None) -> Bounds:
         """The bounds of a session whose journal holds `lines`, the stricter one of minutes and dollars.

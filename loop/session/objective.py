@@ -34,7 +34,10 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
         verdicts = [verdict for record in finished for verdict in record.output.get("verdicts", ())]
         ratios = [v["ratio"] for v in verdicts if v["against"] == "baseline" and isinstance(v["ratio"], float)]
         slower = any(v["against"] == "known_good" and v["verdict"] in ("slower", "incorrect") for v in verdicts)
-        checks = {action: _outputs(finished, action) for action in ("kernel.verify", "kernel.emulate")}
+        checks = {
+            action: [record.output for record in finished if record.action == action and record.output]
+            for action in ("kernel.verify", "kernel.emulate")
+        }
         return {
             "minutes": minutes,
             "usd": minutes / 60 * per_hour,
@@ -47,10 +50,6 @@ def session_facts(card: RateCard, head: SessionHead) -> Callable[[Sequence[Finis
         }
 
     return facts
-
-
-def _outputs(finished: Sequence[Finished], action: str) -> list[dict[str, Any]]:
-    return [record.output for record in finished if record.action == action and record.output]
 
 
 FOUND = frozenset(("right", "wrong", "slower", "undecided", "unexplained", "gain", "best.ratio"))
@@ -199,15 +198,15 @@ def phase_times(plan: Plan, finished: Sequence[Finished]) -> tuple[PhaseTime, ..
         phase = phase_of.get(record.pattern, phase)
         if phase:
             spent[phase] += record.seconds
-    return tuple(PhaseTime(name=one.name, minutes=one.minutes, seconds=spent[one.name]) for one in plan.phases)
+    return tuple(PhaseTime(name=p.name, minutes=p.minutes, seconds=spent[p.name]) for p in plan.phases)
 
 
 def goal_section(view: View) -> Iterator[Section]:
     """What the plan is for, whether that was reached, and where the time went."""
     record, plan = view.record, view.head.plan.plan
     lines: list[Line] = []
-    if said := verdict(record, view.finished):
-        lines.append(f"Objective: {said}.")
+    if outcome := verdict(record, view.finished):
+        lines.append(f"Objective: {outcome}.")
     if record.objective and record.objective.missed and plan.otherwise:
         lines.append(f"What answers a miss: {plan.otherwise}.")
     if record.late:

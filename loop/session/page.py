@@ -202,7 +202,7 @@ def controls(view: View) -> Iterator[Section]:
 def jobs(view: View) -> Iterator[Section]:
     """Groups of devices that ran jobs."""
     counted = (
-        (name, len({one.uuid for one in ran}), len(ran)) for name, ran in groups(jobs_of(view.finished)).items()
+        (name, len({job.uuid for job in ran}), len(ran)) for name, ran in groups(jobs_of(view.finished)).items()
     )
     lines = tuple(f"{name}: {say.count(many, 'device')}, {say.count(ran, 'job')}" for name, many, ran in counted)
     if lines:

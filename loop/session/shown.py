@@ -117,7 +117,7 @@ def _proved(output: GateOutput, again: Again, screen: Screen) -> Iterator[str]:
 def _chosen(output: ChooseOutput, again: Again, screen: Screen) -> Iterator[str]:
     for variant, calls in output.calls.items():
         for call in calls:
-            launches = (f"{one.kernel}, {one.blocks} x {math.prod(one.block)} threads" for one in call.launches)
+            launches = (f"{k.kernel}, {k.blocks} x {math.prod(k.block)} threads" for k in call.launches)
             yield f"{variant} on {call.workload.name}: {'; '.join(launches) or call.why}"
             if call.remarks:
                 yield f"  for {output.device} it estimates {', '.join(call.remarks)}"

@@ -56,7 +56,7 @@ def quiet(text: str) -> str:
 
     A code host looks for both in what it shows: an empty HTML comment parts the two halves.
     """
-    return _CALL.sub(lambda found: f"{found[0]}<!-- -->" if found["call"] else found[0], text)
+    return _CALL.sub(lambda match: f"{match[0]}<!-- -->" if match["call"] else match[0], text)
 
 
 def _size(text: str) -> int:

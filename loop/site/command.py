@@ -104,7 +104,7 @@ def gather(setting: Setting, now: datetime.datetime) -> Contents:
         resources=_resources(setting, rows),
         reports=dict(_reports(root, rows)),
         version=__version__,
-        made=say.day(now),
+        date=say.day(now),
     )
 
 

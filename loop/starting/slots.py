@@ -179,14 +179,10 @@ class Slots:
         shapes, flat = self.likes[path], path.replace(".", "_")
         if several or kind == "tensors" or len(shapes) > 1:
             return self._slot(path, [_listed(flat, shapes)])
-        options = tensor_options(flat, shapes[0], hint, self._highs())
-        return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
-
-    def _highs(self) -> list[str]:
-        """What values of an index may be below: sizes, and whole numbers that are given."""
-        sizes = dict.fromkeys(dim for shapes in self.likes.values() for shape in shapes for dim in shape["dims"])
+        sizes = dict.fromkeys(dim for likes in self.likes.values() for like in likes for dim in like["dims"])
         numbers = [n for n in self.values.values() if isinstance(n, int) and not isinstance(n, bool) and n > 1]
-        return [*sizes, *map(str, numbers)]
+        options = tensor_options(flat, shapes[0], hint, [*sizes, *map(str, numbers)])
+        return self._slot(path, options if kind else [*options, _listed(flat, shapes)])
 
     def _attribute(self, path: str, value: Scalar) -> Option:
         """A value that a workload can change."""

@@ -63,8 +63,8 @@ def row(head: SessionHead, record: SessionRecord | None, lines: Sequence[Line]) 
             right |= dict.fromkeys(step.output.get("wrong", ()), False)
         if step.action == RESOURCES:
             risen = {rise["variant"] for rise in step.output.get("risen", ())}
-            for taken in step.output.get("taken", ()):
-                resources[taken["variant"], taken["device"]] = taken["variant"] not in risen
+            for usage in step.output.get("taken", ()):
+                resources[usage["variant"], usage["device"]] = usage["variant"] not in risen
     for output in outputs_of(steps, Output):
         if output.rests_on and not output.taken_from:
             lasting[output.rests_on] = output.ok and lasting.get(output.rests_on, True)

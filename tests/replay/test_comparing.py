@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from loop.model.output import MeasureOutput, VerifyOutput
-from loop.replay.comparing import Comparison, Found, compare
+from loop.replay.comparing import Comparison, Rerun, compare
 from loop.replay.expectations import Compiled, ExpectedKernel, checks, expectations, place, speeds
 from tests.makers import make_check, make_finished, make_machine, make_measured, make_measurement, make_verify
 
@@ -13,20 +13,20 @@ KERNEL = ExpectedKernel(
 )
 
 
-def found(verified: VerifyOutput | None = None, measured: MeasureOutput | None = None) -> Found:
+def found(verified: VerifyOutput | None = None, measured: MeasureOutput | None = None) -> Rerun:
     """What a replay found: the same as the session, but for what is given."""
-    return Found(
+    return Rerun(
         machine=place(make_machine()),
         builds={"cpu": {GCC.build_id: "gcc 12"}},
         checks=checks([verified or make_verify()]),
         speeds=speeds([measured or make_measured(make_measurement())]),
         kernels={("cpu", "sm_89", "_Z1k"): KERNEL},
         same_code=lambda build_id: True,
-        said={"measure": "cpu is invalid"},
+        failures={"measure": "cpu is invalid"},
     )
 
 
-def compared(now: Found) -> Comparison:
+def compared(now: Rerun) -> Comparison:
     """The same session against what was found now."""
     finished = [
         make_finished("verify", output=make_verify()),
@@ -127,13 +127,13 @@ def test_code_that_cannot_be_read_cannot_be_told() -> None:
 
 def test_what_was_not_built_cannot_be_told() -> None:
     """Neither its checks nor its kernels; the step says why."""
-    none = replace(found(), builds={}, checks={}, speeds={}, kernels={}, said={"build": "no nvcc"})
+    none = replace(found(), builds={}, checks={}, speeds={}, kernels={}, failures={"build": "no nvcc"})
     assert (["no build of cpu: no nvcc"], []) == (compared(none).unknown, compared(none).differs)
 
 
 def test_kernels_that_nothing_read_cannot_be_told() -> None:
     """A kernel that is missing in a report differs."""
-    none = replace(found(), kernels={}, said={"resources": "no cuobjdump"})
+    none = replace(found(), kernels={}, failures={"resources": "no cuobjdump"})
     assert ["no kernels of cpu for sm_89 were read: no cuobjdump"] == compared(none).unknown
     renamed = replace(found(), kernels={("cpu", "sm_89", "_Z2k"): KERNEL})
     assert ["_Z1k of cpu is not in the report of the compiler"] == compared(renamed).differs

@@ -115,8 +115,8 @@ class Figure:
 def drawn(name: str, title: str, description: str, height: float, parts: Iterable[str]) -> Figure:
     """A figure of these parts on a background of its own. `name`: letters and dashes, for it becomes an id."""
     paper = f'<rect class="paper" fill="#fff" width="{number(WIDTH)}" height="{number(height)}"/>'
-    said = shortened(description, LONGEST)
-    return Figure(name, shortened(title, LONGEST), said, WIDTH, height, paper + "".join(parts))
+    shown = shortened(description, LONGEST)
+    return Figure(name, shortened(title, LONGEST), shown, WIDTH, height, paper + "".join(parts))
 
 
 def number(value: float) -> str:
