@@ -252,7 +252,7 @@ class Connection:
 
 
 def patiently(call: Callable[[], T], seconds: float = 60.0, report: Callable[[str], None] = lambda why: None) -> T:
-    """What a call gives, tried again and again for so long while the machine does not answer; `report` gets why."""
+    """What a call gives, tried again for so long while the machine does not answer; `report` gets why."""
     end, attempt = time.monotonic() + seconds, 0
     while True:
         try:
