@@ -95,13 +95,6 @@ def test_the_culprit_or_a_range_that_holds_it(share: float) -> None:
         assert {*range(first, final)} <= broken, "only what cannot be tested is left in doubt"
 
 
-def test_an_end_that_does_not_build_is_said() -> None:
-    """Nothing can be searched."""
-    found = done(problem(9), lambda asked: Broken("oops") if asked.commit == 9 else [0.0, 0.1, 0.2])
-    assert "inconclusive" == found.answer.outcome
-    assert "the bad end cannot be tested: oops" == found.answer.why
-
-
 def test_lost_tries_are_made_again_but_not_for_ever() -> None:
     """They say nothing of a commit."""
     first = problem(9, metric="correctness")
@@ -183,13 +176,3 @@ def test_the_search_gives_up_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert "inconclusive" == short.answer.outcome
     assert "no answer after" in short.answer.why
     assert 30 >= short.search
-
-
-def test_every_try_says_why() -> None:
-    """For the table of probes."""
-    found = latency(64, 30)
-    assert all(one.asked.why for one in found.journal)
-    assert all(one.asked.batch >= 1 for one in found.journal)
-    kinds = {one.asked.why.split()[0] for one in found.journal}
-    assert {"end:", "probe:", "confirm:"} <= kinds
-    assert isinstance(found.journal[0], Asked)
