@@ -207,11 +207,6 @@ def test_the_interpreter_is_the_named_one(kernelbench: Asked, tmp_path: Path) ->
     assert (tmp_path / "asked").exists()
 
 
-def test_a_verdict_is_plain_data(gpumode: Asked) -> None:
-    """It goes to JSON as it is."""
-    assert json.loads(ask(gpumode).model_dump_json())["status"] == "right"
-
-
 TRACED = """import json
 import pathlib
 import sys

@@ -138,16 +138,6 @@ def test_a_rate_card_must_have_the_rates_it_names(tmp_path: Path) -> None:
         rates(project(folder, tmp_path))
 
 
-@pytest.mark.parametrize("price", ["0", "-1", "700.0"])
-def test_prices_that_mean_not_offered_are_refused(tmp_path: Path, price: str) -> None:
-    """Catalogues write 0 or 700 for that."""
-    folder = make_project(tmp_path / "p")
-    rate = f"{{name: me, resource: gpu, usd_per_hour: {price}, source: s, as_of: 2026-01-01}}"
-    (folder / "rates.yaml").write_text(f"format: 1\nrates: [{rate}]\ngpu: me\nwaiting: me\n")
-    with pytest.raises(DefinitionError, match="usd_per_hour: expected a number"):
-        rates(project(folder, tmp_path))
-
-
 def test_an_unknown_name_comes_with_the_nearest_one(tmp_path: Path) -> None:
     """Or with all there are."""
     plans = definitions.plans(project(None, tmp_path))

@@ -138,9 +138,3 @@ def test_a_met_rule_is_said_first() -> None:
     found = pivot(None, stop_rules([session("a"), session("b"), session("c")]))
     assert found.stop
     assert found.decision.startswith("Do not go on as before: 2 sessions without measurable progress.")
-
-
-def test_a_range_goes_from_least_to_most() -> None:
-    """The other way about is a mistake."""
-    with pytest.raises(ValueError, match="from least to most"):
-        option(usd=(2, 1))

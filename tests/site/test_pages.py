@@ -10,7 +10,7 @@ from loop.model.index import Environment, Judgement
 from loop.profile.resources_section import KernelRow
 from loop.site import pages
 from loop.site.contents import Contents, Looked
-from loop.site.plain import LONGEST, clean, in_script, page, stem
+from loop.site.plain import LONGEST, clean, page, stem
 from loop.store.index import SessionListing
 from tests.makers import make_pattern
 from tests.site.catalogues import (
@@ -222,11 +222,6 @@ def test_texts_are_bounded() -> None:
     """A message of a megabyte does not make a page of one."""
     assert len(clean("x" * 2_000_000)) < LONGEST + 20
     assert len(site(make_contents(make_row(reason="y" * 2_000_000)))["index.html"]) < 200_000
-
-
-def test_values_in_a_script_stay_values() -> None:
-    """What comes out of the script is what went in."""
-    assert {"a": ["</script>", 1, None, "é"]} == json.loads(in_script({"a": ["</script>", 1, None, "é"]}))
 
 
 def test_a_list_of_hundreds_is_cut_and_says_so() -> None:
