@@ -56,9 +56,6 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ("M: [5, 17]", "K: 5", "target.yaml:14:18: workloads.small.0.K: expected one of N, M, factor"),
-        ("N: 3, ", "", "expected a size, got nothing"),
-        ("N: 3", "N: -3", "workloads.small.0.N: expected a size of 0 or more, got -3"),
-        ("N: 3", "N: true", "expected a size of 0 or more, got True"),
         (
             "kind: number",
             "kind: nubmer",
