@@ -73,10 +73,12 @@ def _wrong(context: Context, *, emulated: bool) -> Iterator[Regression]:
     checked = VerifyOutput.model_validate(latest, strict=False).variants if latest else ()
     size = partial(operations, context.bench.target)
     for variant in checked:
-        failed = {check.workload.name: check.workload for check in variant.checks if not check.passed}
+        failed = [check for check in variant.checks if not check.passed]
         if failed:
-            places = sorted(failed.values(), key=size)
-            yield Regression(variant.variant, "correctness", tuple(places[:PLACES]), emulated)
+            places = sorted({check.workload.name: check.workload for check in failed}.values(), key=size)[:PLACES]
+            if any(check.cause in ("later calls", "remembers") for check in failed):  # Of others, perhaps.
+                places = _workloads(context, emulated=emulated)
+            yield Regression(variant.variant, "correctness", tuple(places), emulated)
 
 
 def _slower(context: Context) -> Iterator[Regression]:

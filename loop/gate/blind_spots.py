@@ -17,7 +17,9 @@ def blind_spots(bench: Bench, workloads: Sequence[Workload]) -> Generator[Tick, 
     """Sentences on what the values of these workloads cannot show, once all of them were drawn."""
     quick = [workload for workload in workloads if bench.took.get(workload.name, SLOW_S) < SLOW_S]
     looked: list[Looked] = []
-    asked = [*_unlike(quick)][:MOST_ASKED]
+    asked = [*_unlike(quick)][: MOST_ASKED - 1]  # What small sizes leave without effect, the largest may show.
+    largest = max(quick, key=lambda workload: sum(workload.sizes.values()), default=None)
+    asked += [largest] if largest and largest not in asked else []
     for workload in asked or (None,):
         looked.append((yield from bench.look(workload)))
         if not any(getattr(looked[-1], name) for name in UNREAD):

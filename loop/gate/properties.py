@@ -76,7 +76,7 @@ def _sides(context: Context) -> Generator[Tick, None, list[Side]]:
 def chosen(context: Context, device: Device) -> tuple[tuple[Workload, ...], tuple[Workload, ...]]:
     """The timed workloads, and the first checked one of each other type; normal values only.
 
-    And those of them that are left out, for they are large: the smallest is always tried.
+    And those of them that are left out, for they are large: the smallest of each type is always tried.
     """
     timed = workloads(context, context.task.plan.workloads, device=device)
     others: dict[str, Workload] = {}
@@ -85,9 +85,9 @@ def chosen(context: Context, device: Device) -> tuple[tuple[Workload, ...], tupl
             others.setdefault(workload.dtype, workload)
     normal = [*(workload for workload in timed if workload.values == "normal"), *others.values()]
     work = {workload.name: operations(context.bench.target, workload) for workload in normal}
-    most = max(MOST_WORK, min(work.values(), default=0.0))
-    tried = tuple(workload for workload in normal if work[workload.name] <= most)
-    return tried, tuple(workload for workload in normal if work[workload.name] > most)
+    smallest = {w.dtype: w for w in sorted(normal, key=lambda workload: -work[workload.name])}
+    tried = tuple(w for w in normal if work[w.name] <= MOST_WORK or w == smallest[w.dtype])
+    return tried, tuple(workload for workload in normal if workload not in tried)
 
 
 def _output(context: Context, names: Sequence[str], checks: Sequence[PropertyCheck]) -> PropertiesOutput:
@@ -98,7 +98,7 @@ def _output(context: Context, names: Sequence[str], checks: Sequence[PropertyChe
     tried, hint = len(names) - len(idle), None
     subject = "1 property holds" if tried == 1 else f"{tried} properties hold"
     message = f"{subject} in {say.count(held, 'check')}"
-    message = message if checks else "nothing to try them on: no variant runs here"
+    message = message if checks else "nothing to try them on: no variant runs here on their workloads"
     if failed:
         message = f"{failed[0].variant}: {failed[0].message}"
         hint = f"`{context.command('kernels', 'verify', failed[0].variant)}` shows where it is wrong"

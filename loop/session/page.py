@@ -353,7 +353,7 @@ FOLDS: dict[str, tuple[Part, ...]] = {
     "Controls": (controls,),
     "Jobs": (jobs,),
     "Bottleneck": (bottlenecks,),
-    "L4 model": (modelled,),
+    "Model of the GPU": (modelled,),
     "Money": (money,),
     "Memory": (predictions, earlier, learnings),
     "How to have each number again": (grade, again),

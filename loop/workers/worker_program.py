@@ -33,7 +33,7 @@ EMPTY_ELEMENTS = 64
 """Elements of the tensor that an empty call of PyTorch allocates."""
 
 
-class Candidate:
+class LoadedCandidate:
     """A loaded variant, and what it remembers from check to check."""
 
     def __init__(self, loaded: Loaded) -> None:
@@ -87,7 +87,7 @@ class WorkerProgram:
         self.inputs = 0
         self.slow = 0.0
         self.seal: Seal | None = None
-        self.candidates: dict[str, Candidate] = {}
+        self.candidates: dict[str, LoadedCandidate] = {}
         """The variant as it was loaded, under no name, and with mistakes by their names."""
         self.prepared: Prepared | None = None
         self.dry: watched.DryRun | None = None
@@ -102,7 +102,7 @@ class WorkerProgram:
             from loop import mistakes
 
             loaded = mistakes.wrap(loaded, request.mistake)
-        self.candidates[""] = Candidate(loaded)
+        self.candidates[""] = LoadedCandidate(loaded)
         return Done()
 
     def compute(self, request: messages.Compute) -> messages.Computed:
@@ -123,7 +123,7 @@ class WorkerProgram:
             broken=self._broken(),
         )
 
-    def _candidate(self, mistake: messages.Mistake | None = None) -> Candidate:
+    def _candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
         """The variant, or the variant with a mistake, which keeps what it remembers from call to call."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
@@ -133,7 +133,7 @@ class WorkerProgram:
 
         mistakes.clean()
         if mistake["name"] not in self.candidates:
-            self.candidates[mistake["name"]] = Candidate(mistakes.wrap(self.candidates[""].loaded, mistake))
+            self.candidates[mistake["name"]] = LoadedCandidate(mistakes.wrap(self.candidates[""].loaded, mistake))
         return self.candidates[mistake["name"]]
 
     def stage(self, request: messages.StageCall) -> messages.Staged:

@@ -1,6 +1,7 @@
 """What cannot be judged is one workload: it is counted and named, and the others are judged."""
 
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,15 +10,16 @@ from loop.base.processes import Tick, finish
 from loop.gate import blind_spots
 from loop.gate.verification import Verification
 from loop.gate.verify import Job, verify
+from loop.library.definitions import read_file
 from loop.model.measurement import VariantChecks
 from loop.model.output import VerifyOutput
-from loop.model.target import Workload
+from loop.model.target import Target, Workload
 from loop.model.workloads import expand
 from loop.workers.bench import Bench
 from loop.workers.judge_messages import Looked
 from loop.workers.judge_process import Unjudged
 from tests.own_targets import write_own
-from tests.targets import make_sides
+from tests.targets import make_sides, open_bench
 
 WHY = "the right answer reaches 1e+40, float32 ends at 3.4e+38"
 
@@ -69,9 +71,6 @@ def test_where_nothing_can_be_judged_the_step_fails(bench: Bench, overflowing: s
 
 def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path: Any) -> None:
     """With the names, and what would pass; attributes that no workload changes are among it."""
-    from loop.library.definitions import read_file
-    from loop.model.target import Target
-
     target = read_file(write_own(tmp_path / "own", "rmsnorm") / "target.yaml", Target).value
     told = Looked(fixed=("x", "pos"), single=(), positive=("w",), ignored=("mode",), unmoved=("z",))
     said = list(blind_spots._sentences(told, target))
@@ -80,3 +79,22 @@ def test_what_a_wrong_kernel_could_do_is_a_sentence_each(bench: Bench, tmp_path:
     assert "output z is the same whatever the inputs are: a constant would pass" == said[2]
     assert "attribute mode changes no output: a kernel that ignores it would pass" == said[3]
     assert "every workload has eps=1e-06: a kernel that ignores it would pass" == said[4]
+
+
+def test_an_attribute_without_effect_on_small_sizes_alone_is_no_blind_spot(tmp_path: Path) -> None:
+    """The largest workload shows it; where none does, it is told."""
+    for last, ignored in ((8, False), (2, True)):
+        folder = write_own(
+            tmp_path / str(last), "rmsnorm", workloads={"quick": [{"N": [3, 4, 5], "D": [2, last]}]}
+        )
+        formula = "x + eps * (torch.arange(x.shape[-1], dtype=x.dtype) // 2) * weight"
+        (folder / "functions.py").write_text(
+            f"import torch\n\n\ndef rmsnorm(x, weight, *, eps):\n    return {formula}\n"
+        )
+        target = read_file(folder / "target.yaml", Target).value
+        chosen = expand(target, ["quick"], "float32", 0)
+        with open_bench(folder, target, tmp_path) as bench:
+            for workload in chosen:
+                finish(bench.expect(workload))
+            told = finish(blind_spots.blind_spots(bench, chosen))
+        assert ignored == any("attribute eps changes no output" in sentence for sentence in told)

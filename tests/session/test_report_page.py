@@ -35,7 +35,7 @@ from tests.makers import (
 )
 
 FOLDS = (
-    *("Evidence", "Steps", "Environment", "Controls", "Bottleneck", "L4 model", "Money", "Memory"),
+    *("Evidence", "Steps", "Environment", "Controls", "Bottleneck", "Model of the GPU", "Money", "Memory"),
     "How to have each number again",
 )
 HOSTILE = "a | b\n| c |`d` <img src=x onerror=alert(1)> **e** [f](http://g) $h$ \\| _i_ `"
