@@ -25,7 +25,7 @@ from loop.calls.orders import Shared, obey
 from loop.calls.seal import Seal
 from loop.calls.waits import tasks_of
 from loop.workers import messages, watched
-from loop.workers.checking import Check
+from loop.workers.checking import CallCheck
 from loop.workers.wire import Answers, Done, No, Request, answer, serve
 
 COUNTED_CALLS = 20
@@ -45,7 +45,7 @@ class LoadedCandidate:
         self.slow = False
         """Whether that call was checked, and is slow."""
 
-    def check(self, request: messages.Compute) -> Check:
+    def check(self, request: messages.Compute) -> CallCheck:
         """Compute one output twice at least; a slow call on other values than before once.
 
         Half the time a call on other values comes before, so that nobody can count which calls are looked at. The
@@ -59,7 +59,9 @@ class LoadedCandidate:
             prepared.jumble(self.draw)
             prepared.bind()()
         again = self.slow or request.once
-        check = Check(prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled and first).run()
+        check = CallCheck(
+            prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled and first
+        ).run()
         self.slow = check.slow_s < check.quickest_s < math.inf
         return check
 

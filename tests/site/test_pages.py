@@ -9,7 +9,7 @@ import pytest
 from loop.model.index import Environment, Judgement
 from loop.profile.resources_section import KernelRow
 from loop.site import pages
-from loop.site.contents import Contents, Looked
+from loop.site.contents import CompilerReport, Contents
 from loop.site.plain import LONGEST, clean, page, stem
 from loop.store.index import SessionListing
 from tests.makers import make_pattern
@@ -191,7 +191,7 @@ def test_a_kernel_page_has_its_ratios_and_resources() -> None:
         for n, ratio in ((1, 0.5), (2, 2.0))
     ]
     figures = ("40", "0 B", "1 KiB", "3", "-")
-    looked = Looked(rows[0].id, "NVIDIA L4", (KernelRow("scale<64>", figures, trouble=False),))
+    looked = CompilerReport(rows[0].id, "NVIDIA L4", (KernelRow("scale<64>", figures, trouble=False),))
     files = site(make_contents(*rows, resources={"ours": (looked,)}))
     shown = read(files)["kernels/ours.html"].text
     for text in ("0.50x", "2.00x", "scale<64>", "NVIDIA L4", "40", "first 0.50x, last 2.00x", "set1", "set2"):
