@@ -11,7 +11,18 @@ from loop.bisect.builds import Builder, Untestable
 from loop.bisect.candidates import Line, earlier, kernels, merged_lines, sources, with_branches
 from loop.bisect.gate import Gate
 from loop.bisect.latency import PART
-from loop.bisect.model import Asked, Broken, Commit, Lost, Metric, Outcome, Problem, SearchEnd, Try, read
+from loop.bisect.model import (
+    Broken,
+    Lost,
+    Metric,
+    Outcome,
+    Problem,
+    SearchEnd,
+    SearchTry,
+    Try,
+    WeighedCommit,
+    read,
+)
 from loop.bisect.search import next_tries
 from loop.bisect.trying import Probed, ProbeMany, ProbeMemory, Prober, Question, side_by_side, watching
 from loop.model.bisect import UNCOMMITTED, BisectAnswer, Candidate, Probe
@@ -53,7 +64,7 @@ class Hunt:
     """Workload sets of the target that commits are judged on."""
     left_out: tuple[str, ...] = ()
     """Those that they are not judged on."""
-    journal: list[Asked] = field(default_factory=list)
+    journal: list[SearchTry] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
     steps: dict[str, float] = field(default_factory=dict)
     """Culprit to how much it brought, once there is an answer."""
@@ -170,7 +181,9 @@ class Hunt:
     def problem(self) -> Problem:
         """What the rules are asked."""
         pairs = zip(self.line.ends, self.kernels, strict=True)
-        commits = tuple(Commit(self._weight(candidate), kernel, candidate.short) for candidate, kernel in pairs)
+        commits = tuple(
+            WeighedCommit(self._weight(candidate), kernel, candidate.short) for candidate, kernel in pairs
+        )
         return Problem(commits, self.metric, told=not self.line.whole)
 
     def _weight(self, candidate: Candidate) -> float:
@@ -193,7 +206,7 @@ class Hunt:
 
     def _note(self, probe: Probe, wanted: Try) -> None:
         self.probes.append(probe)
-        self.journal.append(Asked(wanted, _outcome_of(probe)))
+        self.journal.append(SearchTry(wanted, _outcome_of(probe)))
 
     def _next(self) -> Sequence[Try] | SearchEnd:
         """What is tried now: one after the other, or several on machines of their own."""

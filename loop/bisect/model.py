@@ -19,7 +19,7 @@ Key = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Commit:
+class WeighedCommit:
     """A commit of the first-parent line, as far as a search has to know it."""
 
     weight: float = 1.0
@@ -55,7 +55,7 @@ class Positions:
 class Problem:
     """What is searched: commits from the good end to the bad end."""
 
-    commits: tuple[Commit, ...]
+    commits: tuple[WeighedCommit, ...]
     """Oldest first; the first is the good end, the last the bad one."""
     metric: Metric = "latency"
     told: bool = True
@@ -123,7 +123,7 @@ Outcome = Values | Broken | Lost
 
 
 @dataclass(frozen=True)
-class Asked:
+class SearchTry:
     """A line of the journal: what was asked, and what came."""
 
     asked: Try
@@ -219,7 +219,7 @@ class Observations:
         return confirmation.values.get(position, []) if confirmation else []
 
 
-def read(problem: Problem, journal: Sequence[Asked]) -> Observations:
+def read(problem: Problem, journal: Sequence[SearchTry]) -> Observations:
     """The state of a search that has asked and been told this.
 
     Ratios to another commit than the good end come from a search with other ends: they say nothing here.

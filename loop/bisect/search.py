@@ -21,7 +21,7 @@ from itertools import accumulate, pairwise
 from typing import Literal
 
 from loop.bisect.latency import Latencies
-from loop.bisect.model import Asked, Culprit, Key, Observations, Problem, SearchEnd, Try, read
+from loop.bisect.model import Culprit, Key, Observations, Problem, SearchEnd, SearchTry, Try, read
 from loop.bisect.runs import Runs
 
 LEANING, DECIDED = 0.05, 0.01
@@ -57,7 +57,7 @@ class _Answer:
     stop: SearchEnd | None = None
 
 
-def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | SearchEnd:
+def next_move(problem: Problem, journal: Sequence[SearchTry]) -> Try | SearchEnd:
     """The next try, or the answer, after what the journal says."""
     observations = read(problem, journal)
     evidence = Latencies(observations) if problem.metric == "latency" else Runs(observations)
@@ -72,7 +72,7 @@ def next_move(problem: Problem, journal: Sequence[Asked]) -> Try | SearchEnd:
     return move if isinstance(move, Try) else _concluded(evidence, move)
 
 
-def next_tries(problem: Problem, journal: Sequence[Asked], width: int) -> tuple[Try, ...] | SearchEnd:
+def next_tries(problem: Problem, journal: Sequence[SearchTry], width: int) -> tuple[Try, ...] | SearchEnd:
     """Up to `width` tries that do not wait for each other: the next one, then the middles on both of its sides."""
     first = next_move(problem, journal)
     if isinstance(first, SearchEnd):

@@ -94,7 +94,7 @@ def parse(log: str) -> tuple[KernelResources, ...]:
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadResources:
     """The compiler's report on one build, and what it leaves open."""
 
     kernels: tuple[KernelResources, ...]
@@ -103,14 +103,14 @@ class Read:
     """Whether the log was too long to be kept whole, so that kernels may be missing."""
 
 
-def read_report(build: Build) -> Generator[Tick, None, Read]:
+def read_report(build: Build) -> Generator[Tick, None, ReadResources]:
     """What the compiler said when this library was built; names demangled."""
     path = Path(build.library).parent / LOG
     log = path.read_text(errors="replace") if path.is_file() else ""
     kernels = parse(log)
     names = yield from demangle([kernel.symbol for kernel in kernels])
     named = tuple(kernel.model_copy(update={"name": names[kernel.symbol]}) for kernel in kernels)
-    return Read(named, bool(CUT.search(log)))
+    return ReadResources(named, bool(CUT.search(log)))
 
 
 def with_loops(

@@ -36,7 +36,7 @@ class _Action(ctypes.Structure):
     )
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     """Where a tensor stands, and the memory around it that nobody else has."""
 
     name: str
@@ -45,10 +45,10 @@ class Place(NamedTuple):
     reach: tuple[int, int]
 
 
-class Watch:
+class FaultWatch:
     """Names the tensor beside which an access faults, while it lasts. Another handler of faults stays in place."""
 
-    def __init__(self, places: Callable[[], Sequence[Place]]) -> None:
+    def __init__(self, places: Callable[[], Sequence[TensorPlace]]) -> None:
         self.places = places
         self.guess = ""
         """What to say of a fault that is beside no tensor; empty for nothing."""
@@ -56,7 +56,7 @@ class Watch:
         self._libc: Any = ctypes.CDLL(None)
         self._set: list[int] = []
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "FaultWatch":
         for number in SIGNALS if sys.platform == "linux" else ():
             old = _Action()
             self._libc.sigaction(number, None, ctypes.byref(old))
@@ -83,7 +83,7 @@ class Watch:
         self.__exit__()
 
 
-def beside(places: Sequence[Place], address: int, verb: str) -> str:
+def beside(places: Sequence[TensorPlace], address: int, verb: str) -> str:
     """What an access to an address is, in words; empty when it is beside no tensor."""
     for place in places:
         if place.reach[0] <= address < place.reach[1]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from loop.calls.call import Call
-from loop.calls.faults import Place
+from loop.calls.faults import TensorPlace
 from loop.calls.tensors import DTYPES, PAGE, POISON, extent, gather, scatter, strides_of
 
 VALUES, NAN, HIGH, LOW, SMALL, MIXED = "values", "nan", "high", "low", "small", "mixed"
@@ -313,7 +313,7 @@ class Unguarded:
     def release(self) -> None:
         """Let accesses outside of tensors be again; the next call needs `surround`."""
 
-    def places(self) -> Sequence[Place]:
+    def places(self) -> Sequence[TensorPlace]:
         """Where each tensor stands in host memory of ours."""
         return ()
 
@@ -410,7 +410,9 @@ class Guarded(Unguarded):
         for memory in self.all:
             memory.release()
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[TensorPlace]:
         """Where each tensor stands in host memory of ours."""
         named = zip(self.names, self.all, strict=True)
-        return [Place(name, memory.address, memory.address + memory.size, memory.reach) for name, memory in named]
+        return [
+            TensorPlace(name, memory.address, memory.address + memory.size, memory.reach) for name, memory in named
+        ]

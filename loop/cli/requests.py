@@ -21,7 +21,7 @@ from loop.model.base import Printed
 from loop.model.campaign import TUNER, Campaign
 from loop.model.exported import ExportedSession
 from loop.optimize.stopping import STOP
-from loop.session.bounds import Asked
+from loop.session.bounds import SessionLimits
 from loop.session.opening import SessionRequest
 from loop.session.run import resume_session, run_session
 from loop.steps.setting import read_setting, what_runs
@@ -130,9 +130,9 @@ def _run(request: SessionRequest, resume: str | None, screen: Screen) -> int:
     return run_session(request, screen) if resume is None else resume_session(resume, request, screen)
 
 
-def bounds(minutes: float | None = None, usd: float | None = None, watch: str | None = None) -> Asked:
+def bounds(minutes: float | None = None, usd: float | None = None, watch: str | None = None) -> SessionLimits:
     """What a session may take; `watch`: which cloud may take the machine away."""
-    return Asked(minutes, usd, watch or os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
+    return SessionLimits(minutes, usd, watch or os.environ.get("LOOP_WATCH_PREEMPTION") or "auto")
 
 
 def terms_of(evaluator: Path | None, target: Path | None) -> EvaluatorTerms | None:

@@ -35,7 +35,7 @@ ENDS_S = 20.0
 JobId = Annotated[str, Argument(help="An id that a tool returned, or last.")]
 
 
-class Job(Printed):
+class JobState(Printed):
     """What a job does, or what came of it."""
 
     job: str
@@ -75,14 +75,14 @@ def runs(job: JobFolder) -> bool:
     return job.state in ("queued", "running")
 
 
-def status(job: JobFolder) -> Job:
+def status(job: JobFolder) -> JobState:
     """Where it stands."""
     running, objects, code = runs(job), printed(job), job.rc
     session = next((str(event["session"]) for event in objects if event.get("happening") == "SessionBegan"), "")
     result = {} if running else _result(objects)
     ended = max(folders.modified(job.path / name) for name in (folders.OUT, folders.RC))
     until = time.time() if running else ended
-    return Job(
+    return JobState(
         job=job.id,
         state="running" if running else "lost" if code is None else "ended",
         command=shlex.join(["loop", *job.job.words]),
@@ -146,7 +146,7 @@ def find(name: str) -> JobFolder:
     return known[chosen]
 
 
-def wait(job: JobFolder, seconds: float) -> Job:
+def wait(job: JobFolder, seconds: float) -> JobState:
     """Its status once it has ended, or after so long."""
     end = time.monotonic() + min(seconds, LONGEST_WAIT_S)
     while runs(job) and time.monotonic() < end:

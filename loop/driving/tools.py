@@ -89,7 +89,7 @@ class Tool:
                 **TypeAdapter(kind).json_schema(mode="serialization", schema_generator=Untitled),
             }
         result: Any = (kind | None, None)
-        model = create_model("Job", __base__=jobs.Job, __doc__=jobs.Job.__doc__, result=result)
+        model = create_model("Job", __base__=jobs.JobState, __doc__=jobs.JobState.__doc__, result=result)
         return model.model_json_schema(mode="serialization", schema_generator=Untitled)
 
     @property

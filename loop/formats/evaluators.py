@@ -12,7 +12,7 @@ from typing import Any
 from loop.base.processes import Completed
 from loop.formats import flashinfer, gpumode, kernelbench, python_text
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import Asked, Evaluator, TheirStep, Verdict, few
+from loop.formats.theirs import Evaluator, ForeignAnswer, TheirStep, Verdict, few
 
 Done = list[tuple[TheirStep, Completed, str]]
 KERNELBENCH_DRIVER = """
@@ -37,7 +37,7 @@ THEN_TRACES = """traces=$1; result=$2; shift 2; "$@"; code=$?
 """Runs a command, then gathers the traces that it wrote."""
 
 
-def _kernelbench_steps(asked: Asked, folder: Path) -> list[TheirStep]:
+def _kernelbench_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     assert asked.evaluator is not None
     result = folder / "result.json"
     backend = "triton" if "triton" in python_text.read_module(asked.answer).imports else "cuda"
@@ -59,7 +59,7 @@ def _kernelbench_read(done: Done) -> Verdict:
     return Verdict(status="right", result=report, speedup=speedup)
 
 
-def _gpumode_steps(asked: Asked, folder: Path) -> list[TheirStep]:
+def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     """The tests, then what is timed, in a folder that has the files of the task's manifest."""
     for name, path in gpumode.placed(asked.task).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -106,13 +106,13 @@ def _gpumode_needs_cuda(task: ForeignTask) -> bool:
     return any(getattr(node, "attr", "") == "cuda" for node in ast.walk(tree))
 
 
-def _checkout(asked: Asked, inside: str) -> list[Path]:
+def _checkout(asked: ForeignAnswer, inside: str) -> list[Path]:
     """The Python files of an evaluator's package."""
     assert asked.evaluator is not None
     return sorted((asked.evaluator / inside).rglob("*.py"))
 
 
-def _sol_steps(asked: Asked, folder: Path) -> list[TheirStep]:
+def _sol_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     assert asked.evaluator is not None
     result = folder / "traces.jsonl"
     start = (asked.python, "-c", "from sol_execbench.cli import cli; cli()")
@@ -120,7 +120,7 @@ def _sol_steps(asked: Asked, folder: Path) -> list[TheirStep]:
     return [TheirStep((*start, *words), folder, result, environment={"PYTHONPATH": str(asked.evaluator / "src")})]
 
 
-def _trace_steps(asked: Asked, folder: Path) -> list[TheirStep]:
+def _trace_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
     """A root of its own with copies of definition, workloads and answer: results are written there."""
     assert asked.evaluator is not None
     root, dataset = folder / "root", flashinfer.root_of(asked.task.path)

@@ -10,7 +10,15 @@ from pathlib import Path
 from loop.base.documents import Document, complain
 from loop.base.errors import DefinitionError
 from loop.formats import python_text
-from loop.formats.flashinfer_files import Computed, Constant, Definition, Line, Solution, Variable, Workload
+from loop.formats.flashinfer_files import (
+    Constant,
+    Definition,
+    ExpressionAxis,
+    Solution,
+    TraceLine,
+    TraceWorkload,
+    Variable,
+)
 from loop.formats.json_text import located, read_json, read_lines
 from loop.formats.model import ITEM_BYTES, Case, ForeignTask, Judging, Tensor, Timing
 from loop.formats.python_text import Module, Unknown
@@ -84,7 +92,7 @@ def load_sol(path: Path, why: str) -> ForeignTask:
     lines = folder / LINES
     if not lines.is_file():
         raise python_text.mistake(lines, "a file of workloads", "none", hint=f"it belongs beside {DEFINITION}")
-    loaded = list(read_lines(lines, Workload))
+    loaded = list(read_lines(lines, TraceWorkload))
     solutions = sorted(folder.glob("solution*.json"))
     workloads = [(workload, document, index, lines) for index, (workload, document) in enumerate(loaded)]
     return _task(DIALECTS[SOL], why, folder, folder / DEFINITION, workloads, solutions, folder)
@@ -99,7 +107,7 @@ def load_trace(path: Path, why: str) -> ForeignTask:
     loaded = [
         (line.workload, document, index, file)
         for file in files
-        for index, (line, document) in enumerate(read_lines(file, Line))
+        for index, (line, document) in enumerate(read_lines(file, TraceLine))
         if line.definition == name
     ]
     solutions = sorted(
@@ -125,7 +133,7 @@ def _task(
     why: str,
     path: Path,
     file: Path,
-    loaded: list[tuple[Workload, Document, int, Path]],
+    loaded: list[tuple[TraceWorkload, Document, int, Path]],
     solutions: list[Path],
     root: Path,
 ) -> ForeignTask:
@@ -174,7 +182,7 @@ def _check(dialect: Dialect, definition: Definition, document: Document, file: P
     for name in definition.inputs.keys() & definition.outputs.keys():
         wrong.append(complain(document, ("outputs", name), "a name that no input has", repr(name), key=True))
     for name, axis in definition.axes.items():
-        if dialect.name == TRACE and isinstance(axis, Computed):
+        if dialect.name == TRACE and isinstance(axis, ExpressionAxis):
             wrong.append(complain(document, ("axes", name, "type"), "const or var", "expr"))
     if wrong:
         raise DefinitionError(wrong)
@@ -212,7 +220,7 @@ def check_sources(answer: Solution, file: Path) -> None:
         raise python_text.mistake(file, f"one of its sources ({', '.join(paths)})", answer.spec.entry_point)
 
 
-def _case(definition: Definition, workload: Workload, document: Document, index: int, file: Path) -> Case:
+def _case(definition: Definition, workload: TraceWorkload, document: Document, index: int, file: Path) -> Case:
     """A workload with the shapes of its inputs. Raises DefinitionError where axes or inputs do not fit."""
     variable = {name for name, axis in definition.axes.items() if isinstance(axis, Variable)}
     wanted = set(definition.inputs)
@@ -234,12 +242,12 @@ def _case(definition: Definition, workload: Workload, document: Document, index:
     return Case(name=workload.uuid, use=("check", "time"), arguments=dict(workload.axes), inputs=inputs)
 
 
-def _sizes(definition: Definition, workload: Workload) -> dict[str, int]:
+def _sizes(definition: Definition, workload: TraceWorkload) -> dict[str, int]:
     """Axis to size, expressions worked out. Raises Unknown for one that is not plain arithmetic."""
     sizes = {name: axis.value for name, axis in definition.axes.items() if isinstance(axis, Constant)}
     sizes |= workload.axes
     for name, axis in definition.axes.items():
-        if isinstance(axis, Computed):
+        if isinstance(axis, ExpressionAxis):
             sizes[name] = _worked_out(axis.expression, sizes)
     return sizes
 
@@ -254,7 +262,7 @@ def _worked_out(expression: str, sizes: Mapping[str, int]) -> int:
     return int(value)
 
 
-def _judging(dialect: Dialect, workloads: list[Workload]) -> Judging:
+def _judging(dialect: Dialect, workloads: list[TraceWorkload]) -> Judging:
     """The dialect's rule; in SOL-ExecBench the loosest that a workload asks for."""
     if dialect.name == TRACE or not workloads:
         return dialect.judging
@@ -274,7 +282,7 @@ def _judging(dialect: Dialect, workloads: list[Workload]) -> Judging:
     )
 
 
-def _hints(definition: Definition, loaded: list[tuple[Workload, Document, int, Path]]) -> Iterator[str]:
+def _hints(definition: Definition, loaded: list[tuple[TraceWorkload, Document, int, Path]]) -> Iterator[str]:
     if not loaded:
         yield "no workloads: nothing to run"
     counts: dict[str, int] = {}

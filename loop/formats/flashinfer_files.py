@@ -29,7 +29,7 @@ class Variable(Model):
     """What it is."""
 
 
-class Computed(Model):
+class ExpressionAxis(Model):
     """An axis whose size follows from others; SOL-ExecBench only."""
 
     type: Literal["expr"]
@@ -58,7 +58,7 @@ class Definition(Model):
     """Its name."""
     op_type: str | None = None
     """Its family."""
-    axes: dict[str, Annotated[Constant | Variable | Computed, Field(discriminator="type")]]
+    axes: dict[str, Annotated[Constant | Variable | ExpressionAxis, Field(discriminator="type")]]
     """Axis to size."""
     inputs: dict[str, Spec]
     """Inputs, in the order of the call."""
@@ -78,7 +78,7 @@ class Definition(Model):
     """SOL-ExecBench: where it was published."""
 
 
-class Input(Model):
+class InputSource(Model):
     """Where the values of one input come from."""
 
     type: Literal["random", "scalar", "safetensors", "custom"]
@@ -91,7 +91,7 @@ class Input(Model):
     """Which of its tensors."""
 
 
-class Tolerance(Model):
+class TraceTolerance(Model):
     """SOL-ExecBench: what a workload allows."""
 
     max_atol: float = 1e-2
@@ -106,25 +106,25 @@ class Tolerance(Model):
     """Whether minus infinity may match minus infinity."""
 
 
-class Workload(Model):
+class TraceWorkload(Model):
     """One call."""
 
     uuid: Name
     """Its name."""
     axes: dict[str, Count]
     """Axis to size."""
-    inputs: dict[str, Input]
+    inputs: dict[str, InputSource]
     """Input to where its values come from."""
-    tolerance: Tolerance = Tolerance()
+    tolerance: TraceTolerance = TraceTolerance()
     """What it allows."""
 
 
-class Line(Model):
+class TraceLine(Model):
     """A line of a FlashInfer Trace: a workload, and perhaps what was measured on it."""
 
     definition: str
     """Name of the definition."""
-    workload: Workload
+    workload: TraceWorkload
     """The call."""
     solution: str | None = None
     """Name of the solution, in a trace."""
@@ -141,7 +141,7 @@ class Source(Model):
     """Its text."""
 
 
-class Build(Model):
+class SolutionBuild(Model):
     """How a solution is built and called."""
 
     language: str | None = None
@@ -171,7 +171,7 @@ class Solution(Model):
     """What it answers."""
     author: str
     """Who wrote it."""
-    spec: Build
+    spec: SolutionBuild
     """How it is built and called."""
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
     """Its files."""

@@ -9,7 +9,15 @@ from loop.base.errors import UsageError
 from loop.formats import flashinfer_compiled as compiled
 from loop.formats import python_text
 from loop.formats.flashinfer import check_sources
-from loop.formats.flashinfer_files import Computed, Constant, Definition, Line, Solution, Variable, Workload
+from loop.formats.flashinfer_files import (
+    Constant,
+    Definition,
+    ExpressionAxis,
+    Solution,
+    TraceLine,
+    TraceWorkload,
+    Variable,
+)
 from loop.formats.json_text import read_json, read_lines
 from loop.formats.model import ForeignTask
 from loop.formats.target import ANSWERS, Made, needs, tolerance, unnamed, variant
@@ -89,7 +97,7 @@ def target(task: ForeignTask, answers: Mapping[str, Path]) -> Made:
         for name, spec in definition.inputs.items()
         if spec.shape is None
     }
-    axes = [name for name, axis in definition.axes.items() if not isinstance(axis, Computed)]
+    axes = [name for name, axis in definition.axes.items() if not isinstance(axis, ExpressionAxis)]
     fields = {
         "function": "run",
         "signature": {"sizes": axes, "parameters": scalars},
@@ -115,7 +123,7 @@ def _sizes(definition: Definition) -> dict[str, int | str]:
     for name, axis in definition.axes.items():
         if isinstance(axis, Constant):
             sizes[name] = axis.value
-        elif isinstance(axis, Computed):
+        elif isinstance(axis, ExpressionAxis):
             sizes[name] = axis.expression
     return sizes
 
@@ -126,16 +134,19 @@ def _dtype(definition: Definition) -> str:
     return next((dtype for dtype in types if dtype in TYPES), "float32")
 
 
-def _workloads(task: ForeignTask, definition: Definition) -> list[Workload]:
+def _workloads(task: ForeignTask, definition: Definition) -> list[TraceWorkload]:
     lines = [path for path in task.files if path.suffix == ".jsonl"]
     if task.path.is_dir():
-        return [workload for path in lines for workload, _ in read_lines(path, Workload)]
+        return [workload for path in lines for workload, _ in read_lines(path, TraceWorkload)]
     return [
-        line.workload for path in lines for line, _ in read_lines(path, Line) if line.definition == definition.name
+        line.workload
+        for path in lines
+        for line, _ in read_lines(path, TraceLine)
+        if line.definition == definition.name
     ]
 
 
-def _entry(task: ForeignTask, definition: Definition, workload: Workload) -> dict[str, Any] | None:
+def _entry(task: ForeignTask, definition: Definition, workload: TraceWorkload) -> dict[str, Any] | None:
     """A workload as a target writes it; None for one whose inputs lie in files."""
     if any(origin.type == "safetensors" for origin in workload.inputs.values()):
         return None

@@ -114,7 +114,7 @@ def timed_by(task: ForeignTask) -> str:
 
 
 @dataclass(frozen=True)
-class Read:
+class GpuModeTask:
     """A task's manifest, and the files that it names."""
 
     manifest: Manifest
@@ -174,7 +174,7 @@ def load(path: Path, why: str) -> ForeignTask:
     manifest = parse(Manifest, document)
     files = _files(folder, manifest, document)
     modules = {name: python_text.read_module(file) for name, file in files.items() if file.suffix == ".py"}
-    read = Read(manifest, document, files, modules)
+    read = GpuModeTask(manifest, document, files, modules)
     python = manifest.lang == "py"
     if python:
         _check(read)
@@ -218,7 +218,7 @@ def _files(folder: Path, manifest: Manifest, document: Document) -> dict[str, Pa
     return contents
 
 
-def _check(read: Read) -> None:
+def _check(read: GpuModeTask) -> None:
     """Raise DefinitionError unless the reference defines what the format asks for, and takes the cases."""
     if read.reference is None:
         raise DefinitionError([complain(read.document, ("files",), "a file reference.py", "none")])
@@ -232,7 +232,7 @@ def _check(read: Read) -> None:
         raise DefinitionError(wrong)
 
 
-def _unfit(read: Read, generate: ast.FunctionDef) -> Iterator[Complaint]:
+def _unfit(read: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
     """Cases that the generator does not take. A rank comes from the judging program."""
     supplied = {"rank"} if read.manifest.multi_gpu else set[str]()
     known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
@@ -244,7 +244,7 @@ def _unfit(read: Read, generate: ast.FunctionDef) -> Iterator[Complaint]:
                 yield complain(read.document, (field, index), expected, ", ".join(case))
 
 
-def _entry(read: Read) -> str:
+def _entry(read: GpuModeTask) -> str:
     """What the judging program takes from an answer."""
     names = [
         alias.name
@@ -298,7 +298,7 @@ def _called(node: ast.Call) -> str:
     return ast.unparse(node.func)
 
 
-def _timing(read: Read) -> Timing:
+def _timing(read: GpuModeTask) -> Timing:
     return Timing(
         method="CUDA events, up to 100 repeats until the error of the mean is below 0.1 % or time is up",
         cold_cache=any("clear_l2" in name for name in read.said) if read.evaluator else None,
@@ -323,7 +323,7 @@ def _listed(folder: Path) -> Iterator[str]:
                 return
 
 
-def _seeds(read: Read) -> Iterator[str]:
+def _seeds(read: GpuModeTask) -> Iterator[str]:
     """Inputs that do not follow from the seed."""
     generate = read.reference.function(GENERATE) if read.reference else None
     if read.reference is not None and generate is not None:
@@ -345,7 +345,7 @@ def _unseeded(generate: ast.FunctionDef) -> Iterator[str]:
         yield f"draws without `generator=` on lines {where}: its seed does not set these values"
 
 
-def _equal(read: Read) -> Iterator[str]:
+def _equal(read: GpuModeTask) -> Iterator[str]:
     """Cases that are the same as an earlier one of their list."""
     for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
         for index, case in enumerate(cases):
@@ -354,7 +354,7 @@ def _equal(read: Read) -> Iterator[str]:
                 yield f"{read.document.name}:{line}: {field}.{index} is the same as {field}.{cases.index(case)}"
 
 
-def _words(read: Read) -> Iterator[str]:
+def _words(read: GpuModeTask) -> Iterator[str]:
     """The first value that reaches the generator as text and means something else there."""
     lists = {"tests": read.manifest.tests, "benchmarks": read.manifest.benchmarks}
     places = [

@@ -49,7 +49,7 @@ Judging = Generator[Tick, None, Verdict]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ForeignAnswer:
     """An answer, and whose evaluator is to judge it."""
 
     task: ForeignTask
@@ -90,9 +90,9 @@ class Evaluator:
 
     needs_cuda: Callable[[ForeignTask], bool]
     needs_checkout: bool
-    files: Callable[[Asked], list[Path]]
+    files: Callable[[ForeignAnswer], list[Path]]
     """What must not change while it judges."""
-    steps: Callable[[Asked, Path], list[TheirStep]]
+    steps: Callable[[ForeignAnswer, Path], list[TheirStep]]
     """What is run, one after the other, given an empty folder; a step that does not end with 0 is the last."""
     read: Callable[[list[tuple[TheirStep, Completed, str]]], Verdict]
     """The verdict, of every step that was run with what it wrote to its result."""
@@ -101,7 +101,7 @@ class Evaluator:
 NO_GPU = "it times by CUDA, and there is no GPU here"
 
 
-def judged(asked: Asked, evaluator: Evaluator) -> Judging:
+def judged(asked: ForeignAnswer, evaluator: Evaluator) -> Judging:
     """What the evaluator says. Raises UsageError for a checkout that is not there."""
     if asked.evaluator is not None and not asked.evaluator.is_dir():
         raise UsageError(f"{asked.evaluator}: no checkout of its evaluator there", hint=NAME_ONE)
@@ -125,7 +125,7 @@ def judged(asked: Asked, evaluator: Evaluator) -> Judging:
     return verdict
 
 
-def _run(asked: Asked, evaluator: Evaluator, steps: list[TheirStep]) -> Judging:
+def _run(asked: ForeignAnswer, evaluator: Evaluator, steps: list[TheirStep]) -> Judging:
     """Every step, in order; nothing of the user's is in their folder."""
     done: list[tuple[TheirStep, Completed, str]] = []
     seconds = 0.0

@@ -32,7 +32,7 @@ WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "PRE
 
 
 @dataclass
-class Task:
+class SlurmTask:
     """A job at Slurm."""
 
     name: str
@@ -62,7 +62,7 @@ class Slurm:
     def __init__(self, width: int) -> None:
         self.width = width
         self._new: list[JobFolder] = []
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, SlurmTask] = {}
         self._named: dict[str, str] = {}
         """Task to its state, as Slurm last said."""
         self._asked = 0.0
@@ -111,7 +111,7 @@ class Slurm:
         options += shlex.split(os.environ.get(OPTIONS, ""))
         number = _said(["sbatch", "--parsable", *options, str(place / "run.sh")]).partition(";")[0].strip()
         for index, job in enumerate(jobs):
-            self._tasks[job.id] = Task(f"{number}_{index}", job.tries, time.monotonic())
+            self._tasks[job.id] = SlurmTask(f"{number}_{index}", job.tries, time.monotonic())
 
     def _ask(self) -> None:
         """What Slurm knows of our tasks; where it does not answer, what it knew before."""

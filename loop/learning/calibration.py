@@ -15,7 +15,7 @@ from loop.report import format as say
 from loop.report.markdown import Table, columns, filled
 
 
-class Outcome(NamedTuple):
+class PredictionOutcome(NamedTuple):
     """A prediction and what came of it, in seconds or as a ratio of speeds."""
 
     low: float
@@ -49,21 +49,23 @@ class Calibration:
         return f"{100 * self.inside / self.count:.0f} % [{100 * self.low:.0f}, {100 * self.high:.0f}]"
 
 
-def times(rows: Sequence[SessionRow]) -> list[Outcome]:
+def times(rows: Sequence[SessionRow]) -> list[PredictionOutcome]:
     """The times of sessions beside their predictions."""
-    return [Outcome(known.low_s, known.seconds, known.high_s, seconds) for known, seconds in judged(rows)]
+    return [
+        PredictionOutcome(known.low_s, known.seconds, known.high_s, seconds) for known, seconds in judged(rows)
+    ]
 
 
-def gains(came: Sequence[GainOutcome]) -> list[Outcome]:
+def gains(came: Sequence[GainOutcome]) -> list[PredictionOutcome]:
     """Gains of advice beside the intervals that its rules state."""
     return [
-        Outcome(low, math.sqrt(low * high), high, gain.actual)
+        PredictionOutcome(low, math.sqrt(low * high), high, gain.actual)
         for gain in came
         for low, high in [gain.promise.stated]
     ]
 
 
-def calibration(came: Sequence[Outcome]) -> Calibration | None:
+def calibration(came: Sequence[PredictionOutcome]) -> Calibration | None:
     """How predictions held; None where there were none."""
     if not came:
         return None

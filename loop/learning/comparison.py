@@ -83,7 +83,7 @@ class ComparedRow(Model):
     """Whether first and last verdict differ."""
 
 
-class Comparison(Printed):
+class SessionComparison(Printed):
     """Sessions beside each other."""
 
     schema_version: Literal[2] = 2
@@ -102,7 +102,7 @@ class Comparison(Printed):
     """What is not compared, and why."""
 
 
-def compare(sessions: Sequence[ComparedSession], revisions: Sequence[Revisions] = ()) -> Comparison:
+def compare(sessions: Sequence[ComparedSession], revisions: Sequence[Revisions] = ()) -> SessionComparison:
     """Sessions beside each other, with what may not be compared and why."""
     first = next((session for session in sessions if session.status != "open"), None)
     reasons = {session.id: _not_comparable(first, session) for session in sessions} if first is not None else {}
@@ -114,7 +114,7 @@ def compare(sessions: Sequence[ComparedSession], revisions: Sequence[Revisions] 
         for fact in dict.fromkeys(fact for session in sessions for fact in session.facts)
     }
     shown = [session.verdicts if reasons.get(session.id) == "" else {} for session in sessions]
-    return Comparison(
+    return SessionComparison(
         sessions=tuple(sessions),
         environment=tuple(
             Difference(fact=fact, values=values) for fact, values in facts.items() if len({*values} - {None}) > 1
@@ -162,7 +162,7 @@ def _row(variant: str, workload: str, cells: Sequence[Verdict | None]) -> Compar
     )
 
 
-def sections(page: Comparison, *, wide: bool = False) -> Iterator[Section]:
+def sections(page: SessionComparison, *, wide: bool = False) -> Iterator[Section]:
     """The page. `wide`: with intervals, however many sessions there are."""
     sessions = page.sessions
     rows = []
@@ -184,7 +184,7 @@ def _heads(sessions: Sequence[ComparedSession]) -> list[str]:
     return [f">{letter}" for letter in LETTERS[: len(sessions)]]
 
 
-def _variant(variant: str, page: Comparison, wide: bool) -> Section:
+def _variant(variant: str, page: SessionComparison, wide: bool) -> Section:
     rows = [row for row in page.rows if row.variant == variant]
     baseline = next(session.baseline for session in page.sessions if session.baseline)
     words = {"higher": "higher", "lower": "lower", "within": "overlap"}
@@ -252,7 +252,7 @@ def _mean(rows: Sequence[ComparedRow]) -> list[tuple[str, ...]]:
     return [(f"geometric mean of {len(common)}", *cells, say.times(means[timed[-1]] / means[timed[0]]))]
 
 
-def _environment(page: Comparison) -> Iterator[str]:
+def _environment(page: SessionComparison) -> Iterator[str]:
     for difference in page.environment:
         pairs = zip(LETTERS, difference.values, strict=False)
         yield f"{difference.fact}: {', '.join(f'{letter} {value or UNKNOWN}' for letter, value in pairs)}"

@@ -50,7 +50,7 @@ class Cure(Model):
         return (*facts, "sources") if self.sources else facts
 
 
-class Memory(Model):
+class KnownFailure(Model):
     """A failure that was seen before."""
 
     sessions: tuple[str, ...]
@@ -72,7 +72,7 @@ class Memory(Model):
         return tuple(Counter(name for cure in self.cures for name in cure.changed).most_common())
 
 
-def remembered(rows: Sequence[SessionRow], key: str) -> Memory | None:
+def remembered(rows: Sequence[SessionRow], key: str) -> KnownFailure | None:
     """What earlier sessions (oldest first) say of a signature; None where none has met it."""
     met = [(place, failure) for place, row in enumerate(rows) for failure in row.failures if failure.key == key]
     if not met:
@@ -82,7 +82,7 @@ def remembered(rows: Sequence[SessionRow], key: str) -> Memory | None:
         if cure := _cure_of(rows, place, failure):
             cures.setdefault(cure.session, cure)
     sessions = dict.fromkeys(rows[place].id for place, _ in reversed(met))
-    return Memory(sessions=tuple(sessions), cures=tuple(cures.values()))
+    return KnownFailure(sessions=tuple(sessions), cures=tuple(cures.values()))
 
 
 def _cure_of(rows: Sequence[SessionRow], place: int, failure: FailureSeen) -> Cure | None:
@@ -125,7 +125,7 @@ def _between(failed: SessionRow, passed: SessionRow) -> Cure:
     )
 
 
-def sentence(memory: Memory, change: Change | None = None) -> str:
+def sentence(memory: KnownFailure, change: Change | None = None) -> str:
     """`seen before: session X (and 2 more); cured in session Y by ...`. `change`: the cure's changes in files."""
     more = len(memory.sessions) - 1
     text = f"seen before: session {memory.sessions[0]}" + (f" (and {more} more)" if more else "")

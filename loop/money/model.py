@@ -189,7 +189,7 @@ class KeepOutput(Output):
     """The decision for the idle time that was given; None where none was."""
 
 
-class Option(Model):
+class MachineOption(Model):
     """One way to go on."""
 
     name: Text
@@ -202,7 +202,7 @@ class Option(Model):
     """What success is worth; leave it out where nobody knows."""
 
     @model_validator(mode="after")
-    def _in_order(self) -> "Option":
+    def _in_order(self) -> "MachineOption":
         if self.usd[0] > self.usd[1]:
             raise ValueError("expected a range from least to most")
         return self
@@ -217,7 +217,7 @@ class Options(Model):
     """What has to be decided."""
     value_usd: Dollars | None = None
     """What success is worth, for options that do not say."""
-    options: Annotated[tuple[Option, ...], Field(min_length=1, max_length=50)]
+    options: Annotated[tuple[MachineOption, ...], Field(min_length=1, max_length=50)]
     """The options."""
 
 

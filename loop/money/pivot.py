@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from loop.base.ratios import times
 from loop.model.index import SessionRow
-from loop.money.model import Option, Options, OptionValue, Pivot, StopRule
+from loop.money.model import MachineOption, Options, OptionValue, Pivot, StopRule
 
 OVERRUN = 1.5
 """Budget + 50 %: beyond it a session was planned on something that is not so."""
@@ -18,7 +18,7 @@ MARGIN = 0.02
 """A ratio that grew by less than this is the same ratio: `same` needs an interval within 2 %."""
 
 
-def weigh(option: Option, value_usd: float | None = None) -> OptionValue:
+def weigh(option: MachineOption, value_usd: float | None = None) -> OptionValue:
     """One option: p x value - cost, at both ends of its cost. `value_usd` stands where it does not say its own."""
     value = option.value_usd if option.value_usd is not None else value_usd
     low, high = option.usd
@@ -36,7 +36,7 @@ def weigh(option: Option, value_usd: float | None = None) -> OptionValue:
     )
 
 
-def _note(option: Option, value: float | None, gain: float | None) -> str:
+def _note(option: MachineOption, value: float | None, gain: float | None) -> str:
     """What follows for one option, in words."""
     low, high, p = *option.usd, option.probability
     if gain is not None:

@@ -95,10 +95,10 @@ def works() -> bool:
     return right == [True, True] and wrong == [False, False]
 
 
-def describe(contract: Contract, library: KernelLibrary) -> shim.Operator:
+def describe(contract: Contract, library: KernelLibrary) -> shim.TorchOperator:
     """The operator as the bridge has to know it."""
     numbers, order = shim.type_numbers(), list(contract.inputs)
-    operator = shim.Operator(
+    operator = shim.TorchOperator(
         space=contract.space.encode(),
         name=contract.name.encode(),
         title=contract.title.encode(),
@@ -127,5 +127,5 @@ def describe(contract: Contract, library: KernelLibrary) -> shim.Operator:
             tensor.twin[axis], tensor.twin_axis[axis] = order.index(home), place
     for n, (name, attribute) in enumerate(contract.attributes.items()):
         words, kind = choices_in_words(attribute).encode(), KINDS.index(attribute.kind)
-        operator.attribute[n] = shim.Attribute(name.encode(), words, kind, len(attribute.choices))
+        operator.attribute[n] = shim.TorchAttribute(name.encode(), words, kind, len(attribute.choices))
     return operator

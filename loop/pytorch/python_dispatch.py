@@ -28,7 +28,7 @@ Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
 Kernel = Callable[..., Tensor]
 
 
-class Plan(NamedTuple):
+class DispatchPlan(NamedTuple):
     """A call but for its addresses and attributes."""
 
     inputs: tuple[bytes, ...]
@@ -83,12 +83,12 @@ def launch(entry: Callable[..., int], device: torch.device, *arguments: bytes) -
         return entry(*arguments, torch._C._cuda_getCurrentRawStream(index))
 
 
-def plan(contract: Contract, *layouts: Layout) -> Plan:
+def plan(contract: Contract, *layouts: Layout) -> DispatchPlan:
     """The common part of all calls with such inputs. Raises RuntimeError for inputs that do not fit."""
     output = output_of(contract, [TensorFacts(shape, dtype, device) for shape, _, dtype, device in layouts])
     inputs = tuple(_rest(shape, strides, dtype) for shape, strides, dtype, _ in layouts)
     strides = strides_of(output.shape, "contiguous")
-    return Plan(inputs, _rest(output.shape, strides, output.dtype), output.shape, strides, *output[1:])
+    return DispatchPlan(inputs, _rest(output.shape, strides, output.dtype), output.shape, strides, *output[1:])
 
 
 def _rest(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> bytes:

@@ -79,7 +79,7 @@ class Numbers(ctypes.Structure):
     )
 
 
-class Input(ctypes.Structure):
+class TorchInput(ctypes.Structure):
     """`struct LoopTorchInput`."""
 
     _fields_ = (
@@ -94,7 +94,7 @@ class Input(ctypes.Structure):
     )
 
 
-class Attribute(ctypes.Structure):
+class TorchAttribute(ctypes.Structure):
     """`struct LoopTorchAttribute`."""
 
     _fields_ = (
@@ -105,7 +105,7 @@ class Attribute(ctypes.Structure):
     )
 
 
-class Operator(ctypes.Structure):
+class TorchOperator(ctypes.Structure):
     """`struct LoopTorchOperator`."""
 
     _fields_ = (
@@ -123,8 +123,8 @@ class Operator(ctypes.Structure):
         ("only", ctypes.c_int32),
         ("from_", ctypes.c_int32 * MAX_RANK),
         ("from_axis", ctypes.c_int32 * MAX_RANK),
-        ("input", Input * MOST),
-        ("attribute", Attribute * MOST),
+        ("input", TorchInput * MOST),
+        ("attribute", TorchAttribute * MOST),
     )
 
 

@@ -17,7 +17,7 @@ from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.output import MeasureOutput, Output, VerifyOutput
 from loop.profile.model import ResourcesOutput
-from loop.replay.comparing import Comparison, Rerun, compare
+from loop.replay.comparing import ReplayComparison, ReplayResult, compare
 from loop.replay.expectations import EXPECTED, Expected, checks, kernels, place, speeds
 
 SHOWN = 5
@@ -57,7 +57,7 @@ def replayed(folder: Path, screen: Screen, *, as_json: bool) -> int:
     return code
 
 
-def _verdict(result: Comparison) -> tuple[Word, int]:
+def _verdict(result: ReplayComparison) -> tuple[Word, int]:
     if result.differs:
         return "not the same", ExitCode.GATE_FAILED
     return ("cannot tell", ExitCode.CANNOT_TELL) if result.unknown else ("same", ExitCode.OK)
@@ -78,7 +78,7 @@ def _expected(folder: Path) -> list[Expected]:
         raise UsageError(f"{path}: not what a recipe expects: {error}") from error
 
 
-def _rerun(folder: Path) -> Rerun:
+def _rerun(folder: Path) -> ReplayResult:
     """What the commands printed."""
     steps = [step for path in sorted(folder.glob("*.json")) for step in _steps(path)]
     cache = cache_folder() / "builds"
@@ -92,7 +92,7 @@ def _rerun(folder: Path) -> Rerun:
     for library in libraries:
         record = known_builds.whole(cache / library.build_id)
         builds.setdefault(library.variants[0], {})[library.build_id] = record["compiler"] if record else ""
-    return Rerun(
+    return ReplayResult(
         machine=place(machine()),
         builds=builds,
         checks=checks(verified),

@@ -23,7 +23,7 @@ FIELDS = ("processor", "cores", "gpus", "driver", "torch")
 
 
 @dataclass(frozen=True)
-class Rerun:
+class ReplayResult:
     """What the commands of a recipe found."""
 
     machine: ExpectedMachine
@@ -43,7 +43,7 @@ class Rerun:
 
 
 @dataclass
-class Comparison:
+class ReplayComparison:
     """What differs, and what cannot be compared here."""
 
     compared: list[str] = field(default_factory=list)
@@ -56,9 +56,9 @@ class Comparison:
             self.compared.append(f"{len(every)} {what}{'s' if len(every) > 1 else ''}{note}")
 
 
-def compare(expected: Sequence[Expected], rerun: Rerun) -> Comparison:
+def compare(expected: Sequence[Expected], rerun: ReplayResult) -> ReplayComparison:
     """Every expectation against what was found."""
-    result = Comparison()
+    result = ReplayComparison()
     elsewhere = "".join(_elsewhere(machine, rerun.machine) for machine in _of(expected, ExpectedMachine))
     builds = _of(expected, ExpectedBuild)
     others = {build.variant for build in builds if _otherwise_built(build, rerun)}
@@ -94,7 +94,7 @@ def _elsewhere(then: ExpectedMachine, now: ExpectedMachine) -> str:
     return "; ".join(parts)
 
 
-def _otherwise_built(build: ExpectedBuild, rerun: Rerun) -> str:
+def _otherwise_built(build: ExpectedBuild, rerun: ReplayResult) -> str:
     """That a library's compiler was not taken here, or none; empty where it was."""
     here = rerun.builds.get(build.variant, {})
     if not here:
@@ -106,7 +106,7 @@ def _otherwise_built(build: ExpectedBuild, rerun: Rerun) -> str:
     return f"{other}: {failed}" if failed else other
 
 
-def _checks(checks: Sequence[ExpectedCheck], rerun: Rerun) -> Iterator[str]:
+def _checks(checks: Sequence[ExpectedCheck], rerun: ReplayResult) -> Iterator[str]:
     """What came out otherwise: a line for each variant and way of differing."""
     alike: dict[tuple[str, str, str], list[tuple[ExpectedCheck, ExpectedCheck | None]]] = {}
     for then in checks:
@@ -130,7 +130,9 @@ def _worst(pairs: Sequence[tuple[ExpectedCheck, ExpectedCheck | None]]) -> str:
     return f"largest error {now.error:.2g} on {place} (recorded: {then.error:.2g}{most})"
 
 
-def _compare_builds(result: Comparison, builds: Sequence[ExpectedBuild], rerun: Rerun, elsewhere: str) -> None:
+def _compare_builds(
+    result: ReplayComparison, builds: Sequence[ExpectedBuild], rerun: ReplayResult, elsewhere: str
+) -> None:
     """Build ids, and the code that the recipe's lines made, where the same compiler was taken."""
     untold = [_untold(build, rerun, elsewhere) for build in builds]
     alike = [build for build, why in zip(builds, untold, strict=True) if not why]
@@ -145,7 +147,7 @@ def _compare_builds(result: Comparison, builds: Sequence[ExpectedBuild], rerun: 
     result.count(alike, "build")
 
 
-def _untold(build: ExpectedBuild, rerun: Rerun, elsewhere: str) -> str:
+def _untold(build: ExpectedBuild, rerun: ReplayResult, elsewhere: str) -> str:
     """Why a build cannot be compared here; empty where it can."""
     if otherwise := _otherwise_built(build, rerun):
         return otherwise
@@ -180,7 +182,9 @@ class Ratios:
         return f"ratio of {then.variant} on {then.workload} is {new} ({recorded})"
 
 
-def _compare_speeds(result: Comparison, speeds: Sequence[ExpectedSpeed], rerun: Rerun, elsewhere: str) -> None:
+def _compare_speeds(
+    result: ReplayComparison, speeds: Sequence[ExpectedSpeed], rerun: ReplayResult, elsewhere: str
+) -> None:
     """Speeds, on the same machine; those of a variant that are all too noisy cannot be told."""
     if speeds and elsewhere:
         result.unknown.append(f"speeds are of another machine: {elsewhere}")
@@ -196,7 +200,7 @@ def _compare_speeds(result: Comparison, speeds: Sequence[ExpectedSpeed], rerun: 
     result.count(speeds, "speed", f" ({len(noisy)} too noisy to tell)" if noisy else "")
 
 
-def _compare_kernels(result: Comparison, kernels: Sequence[ExpectedKernel], rerun: Rerun) -> None:
+def _compare_kernels(result: ReplayComparison, kernels: Sequence[ExpectedKernel], rerun: ReplayResult) -> None:
     """Kernels, of the variants and architectures that a report was read of."""
     read: Container[tuple[str, str]] = {(variant, gpu) for variant, gpu, _ in rerun.kernels}
     comparable = [kernel for kernel in kernels if (kernel.variant, kernel.architecture) in read]

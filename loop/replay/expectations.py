@@ -125,7 +125,7 @@ KernelKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Compiled:
+class JudgedLibrary:
     """A library that was judged, and the line that made it."""
 
     variant: str
@@ -142,7 +142,7 @@ class Compiled:
         )
 
 
-def compiled(finished: Sequence[Finished], cache: Path) -> tuple[Compiled, ...]:
+def compiled(finished: Sequence[Finished], cache: Path) -> tuple[JudgedLibrary, ...]:
     """Every library that was built, verified or read for its resources, in the order of the steps."""
     built = [library for output in outputs_of(finished, BuildOutput) for library in output.builds]
     copies = {library.build_id for library in built if not library.compiled}
@@ -155,7 +155,7 @@ def compiled(finished: Sequence[Finished], cache: Path) -> tuple[Compiled, ...]:
         if build_id and build_id not in copies:
             record = known_builds.whole(cache / build_id)
             how = (record["compiler"], record["command"]) if record else ("", ())
-            known.append(Compiled(variant, build_id, *how))
+            known.append(JudgedLibrary(variant, build_id, *how))
     return tuple(known)
 
 
@@ -164,7 +164,7 @@ def _libraries(finished: Sequence[Finished]) -> list[CompiledLibrary]:
 
 
 def expectations(
-    finished: Sequence[Finished], machine: Machine, libraries: Sequence[Compiled]
+    finished: Sequence[Finished], machine: Machine, libraries: Sequence[JudgedLibrary]
 ) -> tuple[Expected, ...]:
     """Everything that has to come out again, a line each; the machine first."""
     return (

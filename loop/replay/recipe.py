@@ -16,7 +16,7 @@ from loop.model.output import MeasureOutput, outputs_of
 from loop.model.record import Finished, SessionHead, latest_attempts
 from loop.model.target import Target
 from loop.profile.model import ResourcesOutput
-from loop.replay.expectations import Compiled, compiled, expectations
+from loop.replay.expectations import JudgedLibrary, compiled, expectations
 from loop.report.templates import jinja
 from loop.repository import changes, root_of
 
@@ -29,7 +29,7 @@ JUDGING = ("loop", "kernels", "patterns")
 
 
 @dataclass(frozen=True)
-class Place:
+class TargetPlace:
     """Where the target is: below a checkout, or in a folder that git does not know."""
 
     target: Path
@@ -53,7 +53,7 @@ class Place:
 def recipe(project: Project, head: SessionHead, finished: Sequence[Finished], cache: Path) -> str:
     """The script. `cache`: the folder of builds, which knows the line of each."""
     top = root_of(project.target) if head.revision.commit else None
-    place = Place(project.target.resolve(), top)
+    place = TargetPlace(project.target.resolve(), top)
     libraries = compiled(finished, cache)
     expected = expectations(finished, head.machine, libraries)
     whole = targets.ground(project) == head.ground
@@ -97,7 +97,7 @@ def _sums(project: Project) -> Iterator[str]:
         yield f"{chr(92) if safe != name else ''}{content_hash(path.read_bytes())}  {safe}"
 
 
-def _edited(project: Project, place: Place, head: SessionHead) -> tuple[str, ...] | None:
+def _edited(project: Project, place: TargetPlace, head: SessionHead) -> tuple[str, ...] | None:
     """Files that were judged and are in no commit, links out of the checkout among them; None where git fails."""
     changed = changes(project.target, head.revision.commit) if head.revision.commit else None
     if changed is None or place.top is None:
@@ -120,7 +120,7 @@ def _machine(head: SessionHead) -> Iterator[str]:
     yield f"Python {machine.python}, torch {machine.torch}"
 
 
-def _line(library: Compiled, place: Place) -> str:
+def _line(library: JudgedLibrary, place: TargetPlace) -> str:
     """Its compiler's line: flags, sources, and the result in the recipe's own folder; empty where unknown."""
     words = list(library.command)
     if "-o" in words:

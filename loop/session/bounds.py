@@ -29,7 +29,7 @@ LONGEST_S = 1e7
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedTime:
     """How long a step is expected to take."""
 
     seconds: float
@@ -47,7 +47,7 @@ class Allowance:
     """What was given: `5 min`, `$0.10, which lasts for 7 s`."""
     spent_s: float = 0.0
     """What earlier walks took."""
-    expected: Mapping[tuple[str, str], Expected] = field(default_factory=dict)
+    expected: Mapping[tuple[str, str], ExpectedTime] = field(default_factory=dict)
     """How long each step is expected to take, by pattern and step."""
 
     @property
@@ -86,15 +86,15 @@ def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:
     return low
 
 
-def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], Expected]:
+def expected_steps(plan: ResolvedPlan) -> dict[tuple[str, str], ExpectedTime]:
     """Every step of a plan as predicted: by its earlier runs, else its share of its pattern by its budget."""
-    steps: dict[tuple[str, str], Expected] = {}
+    steps: dict[tuple[str, str], ExpectedTime] = {}
     for planned in plan.patterns:
         budget_s = sum(step.budget_s for step in planned.pattern.steps)
         for step in planned.pattern.steps:
             seconds = planned.step_s.get(step.id)
-            share = Expected(planned.seconds * step.budget_s / budget_s, "prior")
-            steps[planned.pattern.name, step.id] = share if seconds is None else Expected(seconds, "measured")
+            share = ExpectedTime(planned.seconds * step.budget_s / budget_s, "prior")
+            steps[planned.pattern.name, step.id] = share if seconds is None else ExpectedTime(seconds, "measured")
     return steps
 
 
@@ -181,7 +181,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SessionLimits:
     """What the user allows a session."""
 
     minutes: float | None = None

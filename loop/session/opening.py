@@ -24,7 +24,7 @@ from loop.optimize.editable import changeable
 from loop.repository import revision
 from loop.session import course
 from loop.session import plan as planning
-from loop.session.bounds import Asked
+from loop.session.bounds import SessionLimits
 from loop.session.objective import goals
 from loop.steps.setting import Setting, choose_device, choose_emulated, choose_threads, choose_variants
 from loop.timing import theirs
@@ -44,7 +44,7 @@ class SessionRequest:
     variants: Sequence[str] = field(default_factory=tuple)
     threads: int | None = None
     seed: int | None = None
-    asked: Asked = field(default_factory=Asked)
+    asked: SessionLimits = field(default_factory=SessionLimits)
     """What may end it early."""
     ai: AiGiven = field(default_factory=AiGiven)
     """What the user stated so that AI can be charged."""

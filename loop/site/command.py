@@ -24,7 +24,7 @@ from loop.profile.model import ResourcesOutput
 from loop.profile.resources_section import kernel_rows
 from loop.report import format as say
 from loop.site import folder
-from loop.site.contents import Contents, Known, Looked
+from loop.site.contents import CompilerReport, Contents, Known
 from loop.site.pages import pages
 from loop.site.plain import stem
 from loop.steps.setting import Setting, read_setting
@@ -127,7 +127,7 @@ def _reports(root: Path, rows: Sequence[SessionRow]) -> Iterator[tuple[str, Path
                 yield row.id, path
 
 
-def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[Looked, ...]]:
+def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[CompilerReport, ...]]:
     """What the compiler said of each variant for each GPU, the last time it was asked."""
     steps = {
         (name, step.id)
@@ -136,7 +136,7 @@ def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[
         if step.action == ASKS
     }
     asked = (row for row in reversed(rows) if any((s.pattern, s.step) in steps for s in row.steps))
-    latest: dict[str, dict[str, Looked]] = {}
+    latest: dict[str, dict[str, CompilerReport]] = {}
     for row in itertools.islice(asked, LOOKED_BACK):
         try:
             outputs = outputs_of(SessionFolder(setting.project.sessions / row.id).finished(), ResourcesOutput)
@@ -148,5 +148,5 @@ def _resources(setting: Setting, rows: Sequence[SessionRow]) -> dict[str, tuple[
                 libraries = tuple(library for library in output.libraries if name in library.variants)
                 placements = tuple(place for place in output.placements if place.variant == name)
                 own = output.model_copy(update={"libraries": libraries, "placements": placements})
-                latest.setdefault(name, {}).setdefault(gpu, Looked(row.id, gpu, kernel_rows(own)))
+                latest.setdefault(name, {}).setdefault(gpu, CompilerReport(row.id, gpu, kernel_rows(own)))
     return {name: tuple(by_gpu.values()) for name, by_gpu in latest.items()}

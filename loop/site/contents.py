@@ -33,7 +33,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Looked:
+class CompilerReport:
     """What the compiler said of a variant's kernels, in the last session that asked."""
 
     session: str
@@ -51,7 +51,7 @@ class Contents:
     rows: tuple[SessionRow, ...]
     """Sessions, oldest first."""
     damaged: tuple[SessionListing, ...] = ()
-    resources: Mapping[str, tuple[Looked, ...]] = field(default_factory=dict)
+    resources: Mapping[str, tuple[CompilerReport, ...]] = field(default_factory=dict)
     """By variant."""
     reports: Mapping[str, Path] = field(default_factory=dict)
     """By session: its report in Markdown."""

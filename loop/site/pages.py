@@ -30,7 +30,7 @@ OTHERS = "other environments"
 
 
 @dataclass(frozen=True)
-class Point:
+class ChartPoint:
     """What one session said of a variant."""
 
     session: str
@@ -47,11 +47,11 @@ class Point:
     """Says which workloads the ratio is the mean over."""
 
 
-def points(variant: str, rows: Sequence[SessionRow]) -> tuple[Point, ...]:
+def points(variant: str, rows: Sequence[SessionRow]) -> tuple[ChartPoint, ...]:
     """The sessions that judged a variant, oldest first; a wrong one has no speed."""
     verdicts = ((row, row.verdict_on(variant)) for row in rows)
     return tuple(
-        Point(
+        ChartPoint(
             session=row.id,
             when=say.day(row.started) if row.started else "",
             verdict=verdict,
@@ -70,7 +70,7 @@ def place(row: SessionRow) -> str:
     return row.environment.gpu or row.environment.processor or "an unknown machine"
 
 
-def chart(variant: str, points: Sequence[Point]) -> Figure | None:
+def chart(variant: str, points: Sequence[ChartPoint]) -> Figure | None:
     """Ratios on a logarithmic scale, in the order of the sessions; None with fewer than two."""
     shown = [point for point in points if point.ratio is not None][-MOST_POINTS:]
     if len(shown) < 2:
@@ -90,7 +90,7 @@ def chart(variant: str, points: Sequence[Point]) -> Figure | None:
     return svg.drawn("speed", f"Speed of {variant} over its sessions", _words(ratios, places), HEIGHT, parts)
 
 
-def _places(points: Sequence[Point]) -> tuple[str, ...]:
+def _places(points: Sequence[ChartPoint]) -> tuple[str, ...]:
     """Environments with most sessions first; all beyond the first few under one name."""
     ranked = [place for place, _ in Counter(point.place for point in points).most_common()]
     return (*ranked[:MOST_PLACES], *([OTHERS] if len(ranked) > MOST_PLACES else []))
@@ -191,7 +191,7 @@ def _recipe(name: str, target: Target) -> tuple[str, ...]:
     return build.compiler, *build.flags
 
 
-def _latest(contents: Contents) -> Mapping[str, Point]:
+def _latest(contents: Contents) -> Mapping[str, ChartPoint]:
     """What the last session that judged each variant said of it."""
     histories = {name: points(name, contents.rows) for name in contents.target.variants}
     return {name: points[-1] for name, points in histories.items() if points}

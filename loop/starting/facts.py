@@ -27,7 +27,7 @@ WORD = re.compile(r"[A-Za-z]\w{0,63}")
 
 
 @dataclass
-class Facts:
+class TargetFacts:
     """What target.yaml says of a function."""
 
     hypothesis: Hypothesis
@@ -65,7 +65,7 @@ Outcomes = list[tuple[dict[str, int], Outcome]]
 """Sizes that were tried, and what came out."""
 
 
-def facts_of(trial: Trial, base: Mapping[str, int], sizes: Sizes, slots: Slots, *, vary: bool) -> Facts:
+def facts_of(trial: Trial, base: Mapping[str, int], sizes: Sizes, slots: Slots, *, vary: bool) -> TargetFacts:
     """Everything that a few dozen calls tell; `vary`: whether numbers that are given may be others."""
     notes = [*slots.notes, *_chosen(trial, slots)]
     outcomes: Outcomes = []
@@ -83,7 +83,7 @@ def facts_of(trial: Trial, base: Mapping[str, int], sizes: Sizes, slots: Slots, 
         notes.append("no other sizes are checked: name those at which a kernel may go wrong under `edges`")
     place = max(checked or [dict(base)], key=lambda candidate: min(candidate.values(), default=0))
     varied = [*_other_values(trial, place), *_other_attributes(trial, place, notes, outcomes)]
-    facts = Facts(trial.hypothesis, {"quick": [*quick], "edges": [*checked[:MOST_EDGES], *varied]})
+    facts = TargetFacts(trial.hypothesis, {"quick": [*quick], "edges": [*checked[:MOST_EDGES], *varied]})
     facts.choices, facts.notes = dict(slots.choices), notes
     _outputs(facts, trial, outcomes, base)
     facts.notes += [*_silent(trial, place), *_rounding(facts, trial, main)]
@@ -206,7 +206,7 @@ def _alike(usual: Outcome, other: Outcome) -> bool:
 
 
 def _outputs(
-    facts: Facts, trial: Trial, outcomes: Sequence[tuple[dict[str, int], Outcome]], base: Mapping[str, int]
+    facts: TargetFacts, trial: Trial, outcomes: Sequence[tuple[dict[str, int], Outcome]], base: Mapping[str, int]
 ) -> None:
     """Names, dimensions and types of the outputs, and which inputs are changed in place."""
     if not outcomes:
@@ -260,7 +260,7 @@ def _silent(trial: Trial, sizes: Mapping[str, int]) -> Iterator[str]:
             continue
 
 
-def _rounding(facts: Facts, trial: Trial, sizes: Mapping[str, int]) -> Iterator[str]:
+def _rounding(facts: TargetFacts, trial: Trial, sizes: Mapping[str, int]) -> Iterator[str]:
     """What is said of float64; the tolerance is larger where the function itself loses more."""
     try:
         lost = lost_by(trial, trial.inputs(sizes))

@@ -20,7 +20,7 @@ import torch
 
 from loop.base.documents import did_you_mean
 from loop.calls import torch_side
-from loop.starting.facts import Facts, facts_of
+from loop.starting.facts import TargetFacts, facts_of
 from loop.starting.sizes import DIFFERENT, Sizes, edges, uneven
 from loop.starting.slots import Argument, Missing, Option, Slots, tensor_options
 from loop.starting.texts import Hypothesis, Subject, stub
@@ -231,7 +231,7 @@ def _sizes(terms: dict[str, Any], names: Sequence[str]) -> Sizes:
     return Sizes([shape["dims"] for name in names for shape in terms["likes"][name]], terms["fixed"])
 
 
-def _written(terms: dict[str, Any], hypothesis: Hypothesis, facts: Facts) -> dict[str, Any]:
+def _written(terms: dict[str, Any], hypothesis: Hypothesis, facts: TargetFacts) -> dict[str, Any]:
     titles = ("What is right", "Your variant, to be made faster. It begins as the reference")
     files = {terms["reference"]: hypothesis.wrapper(titles[0])}
     if not terms["compiled"]:
@@ -250,7 +250,7 @@ def _unwritten(terms: dict[str, Any]) -> dict[str, Any]:
     hypothesis = Hypothesis(Subject("", "", terms["function"]), options)
     main, names = sizes.timed(1), sizes.varied(vary=False)
     quick = [main, uneven(main, names)] if names else [main]
-    facts = Facts(hypothesis, {"quick": quick, "edges": list(edges(main, names))[:MOST]})
+    facts = TargetFacts(hypothesis, {"quick": quick, "edges": list(edges(main, names))[:MOST]})
     result = _written({**terms, "compiled": True}, hypothesis, facts)
     result["files"][terms["reference"]] = stub(terms["function"], list(options))
     return result

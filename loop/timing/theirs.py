@@ -11,7 +11,7 @@ from loop.base.ratios import times
 from loop.formats.disagreements import agree, causes
 from loop.formats.evaluators import EVALUATORS
 from loop.formats.model import ForeignTask
-from loop.formats.theirs import LIMIT_S, Asked, Judging, Verdict, judged
+from loop.formats.theirs import LIMIT_S, ForeignAnswer, Judging, Verdict, judged
 from loop.formats.translated import made_of
 from loop.library.definitions import read_file
 from loop.machine.gpus import gpus
@@ -95,7 +95,9 @@ def verdict_of(task: ForeignTask, answer: Path, terms: EvaluatorTerms) -> Judgin
         return Verdict(status="not available", why=f"loop does not ask the evaluator of {task.format} yet")
     checkout = Path(terms.evaluator).absolute() if terms.evaluator else None
     python = terms.evaluator_python or sys.executable
-    asked = Asked(task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s, terms.cases)
+    asked = ForeignAnswer(
+        task, answer.absolute(), checkout, python, bool(gpus().usable), terms.limit_s, terms.cases
+    )
     return (yield from judged(asked, evaluator))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from loop.calls import memory
-from loop.calls.faults import Watch
+from loop.calls.faults import FaultWatch
 from loop.calls.invocation import Prepared
 from loop.calls.memory import FIELDS, KINDS, MIXED, Guard
 from loop.calls.tensors import DTYPES
@@ -34,7 +34,7 @@ View = Callable[[bytes], bytes]
 """The part of an output that is compared."""
 
 
-class Check:
+class CallCheck:
     """Calls of one prepared call, and what they came to."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Check:
         self.begun, self.made = perf_counter(), 0
         self.first: dict[str, Guards] = {}
         """By digest: what stood around the tensors when an output came first."""
-        self.watch = Watch(prepared.guarded.places)
+        self.watch = FaultWatch(prepared.guarded.places)
         self.survived: set[str] = set()
         """Kinds of bytes around the tensors with which a call came back."""
 
@@ -87,7 +87,7 @@ class Check:
         """Whether memory was written that is not the output's."""
         return bool(self.changed or self.writes)
 
-    def run(self) -> "Check":
+    def run(self) -> "CallCheck":
         """Make the calls; then see what the output follows, and whether an access outside of a tensor faults."""
         with self.watch:
             self._repeat()

@@ -17,7 +17,7 @@ WHOLE = {"int8": (-128, 128), "uint8": (0, 256), "bool": (0, 2)}
 NARROW = ("float8_e4m3fn", "float8_e5m2")
 
 
-class Buffer(NamedTuple):
+class ForeignBuffer(NamedTuple):
     """Stands for an output that a task passes among its inputs: it has no values yet."""
 
     shape: tuple[int, ...]
@@ -32,7 +32,7 @@ def without_buffers(generate: Function, places: Sequence[int]) -> Function:
         data = generate(**given)
         if not places:
             return data  # A tensor would come apart.
-        items = [Buffer(tuple(t.shape), t.dtype) if n in places else t for n, t in enumerate(data)]
+        items = [ForeignBuffer(tuple(t.shape), t.dtype) if n in places else t for n, t in enumerate(data)]
         return tuple(items)
 
     return generated
@@ -71,18 +71,18 @@ def _rounded(result: Any, data: Any) -> Any:
         return result
     if any(isinstance(item, torch.Tensor) and item.dtype == torch.float64 for item in data):
         return result
-    types = [item.dtype for item in data if isinstance(item, Buffer) and item.shape == tuple(result.shape)]
+    types = [item.dtype for item in data if isinstance(item, ForeignBuffer) and item.shape == tuple(result.shape)]
     return result.to(types[0]) if types and types[0].is_floating_point else result
 
 
 def _filled(data: Any) -> Any:
-    if not isinstance(data, tuple) or not any(isinstance(item, Buffer) for item in data):
+    if not isinstance(data, tuple) or not any(isinstance(item, ForeignBuffer) for item in data):
         return data
     tensors = [item for item in data if isinstance(item, torch.Tensor)]
     exact = any(tensor.dtype == torch.float64 for tensor in tensors)
     device, items = tensors[0].device if tensors else torch.device("cpu"), []
     for item in data:
-        if isinstance(item, Buffer):
+        if isinstance(item, ForeignBuffer):
             dtype = torch.float64 if exact and item.dtype.is_floating_point else item.dtype
             item = torch.empty(item.shape, dtype=dtype, device=device)
         items.append(item)

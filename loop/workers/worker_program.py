@@ -25,7 +25,7 @@ from loop.calls.orders import Shared, obey
 from loop.calls.seal import Seal
 from loop.calls.waits import tasks_of
 from loop.workers import messages, watched
-from loop.workers.checking import Check
+from loop.workers.checking import CallCheck
 from loop.workers.wire import Answers, Done, No, Request, answer, serve
 
 COUNTED_CALLS = 20
@@ -33,7 +33,7 @@ EMPTY_ELEMENTS = 64
 """Elements of the tensor that an empty call of PyTorch allocates."""
 
 
-class Candidate:
+class LoadedCandidate:
     """A loaded variant, and what it remembers from check to check."""
 
     def __init__(self, loaded: Loaded) -> None:
@@ -45,7 +45,7 @@ class Candidate:
         self.slow = False
         """Whether that call was checked, and is slow."""
 
-    def check(self, request: messages.Compute) -> Check:
+    def check(self, request: messages.Compute) -> CallCheck:
         """Compute one output twice at least; a slow call on other values than before once.
 
         Half the time a call on other values comes before, so that nobody can count which calls are looked at. The
@@ -59,7 +59,9 @@ class Candidate:
             prepared.jumble(self.draw)
             prepared.bind()()
         again = self.slow or request.once
-        check = Check(prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled and first).run()
+        check = CallCheck(
+            prepared, self.draw, hurried=request.hurried, again=again, jumbled=jumbled and first
+        ).run()
         self.slow = check.slow_s < check.quickest_s < math.inf
         return check
 
@@ -87,7 +89,7 @@ class WorkerProgram:
         self.inputs = 0
         self.slow = 0.0
         self.seal: Seal | None = None
-        self.candidates: dict[str, Candidate] = {}
+        self.candidates: dict[str, LoadedCandidate] = {}
         """The variant as it was loaded, under no name, and with mistakes by their names."""
         self.prepared: Prepared | None = None
         self.dry: watched.DryRun | None = None
@@ -102,7 +104,7 @@ class WorkerProgram:
             from loop import mistakes
 
             loaded = mistakes.wrap(loaded, request.mistake)
-        self.candidates[""] = Candidate(loaded)
+        self.candidates[""] = LoadedCandidate(loaded)
         return Done()
 
     def compute(self, request: messages.Compute) -> messages.Computed:
@@ -123,7 +125,7 @@ class WorkerProgram:
             broken=self._broken(),
         )
 
-    def _candidate(self, mistake: messages.Mistake | None = None) -> Candidate:
+    def _candidate(self, mistake: messages.Mistake | None = None) -> LoadedCandidate:
         """The variant, or the variant with a mistake, which keeps what it remembers from call to call."""
         if "" not in self.candidates:
             raise Refused("nothing is loaded")
@@ -133,7 +135,7 @@ class WorkerProgram:
 
         mistakes.clean()
         if mistake["name"] not in self.candidates:
-            self.candidates[mistake["name"]] = Candidate(mistakes.wrap(self.candidates[""].loaded, mistake))
+            self.candidates[mistake["name"]] = LoadedCandidate(mistakes.wrap(self.candidates[""].loaded, mistake))
         return self.candidates[mistake["name"]]
 
     def stage(self, request: messages.StageCall) -> messages.Staged:

@@ -39,15 +39,6 @@ def failing(number: int) -> Any:
     return fail
 
 
-def test_a_file_is_written_and_replaced(tmp_path: Path) -> None:
-    """Text and bytes; nothing but the file is left in the folder."""
-    path = tmp_path / "a.txt"
-    write_atomic(path, "é\n")
-    write_atomic(path, b"\xff")
-    assert b"\xff" == path.read_bytes()
-    assert [path] == list(tmp_path.glob("*.t*"))
-
-
 def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     """A script stays executable; a new file gets what the user's mask says."""
     path, other = tmp_path / "a.sh", tmp_path / "b"

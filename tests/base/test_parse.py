@@ -76,37 +76,25 @@ class Plan(Model):
     range: Range = Range(low=0, high=1)
 
 
-MANY = "count: 0\nratio: .nan\nok: 1\n"
 WRONG = [
     ("just text", "1:1: expected a mapping, got 'just text'"),
-    ("[]", "1:1: expected a mapping, got an empty list"),
     ("~", "1:1: expected a mapping, got nothing"),
     ("name: 3", "1:7: name: expected text, got 3"),
     ("name: ''", "1:7: name: expected text of at least 1 characters, got ''"),
-    ("name:", "name: expected text, got nothing"),
     ("count: soon", "1:8: count: expected a whole number, got 'soon'"),
-    ("count: '3'", "1:8: count: expected a whole number, got '3'"),
     ("count: true", "1:8: count: expected a whole number, got true"),
-    ("count: 1.5", "1:8: count: expected a whole number, got 1.5"),
     ("count: 0", "1:8: count: expected a number of at least 1, got 0"),
     ("count: 11", "1:8: count: expected a number of at most 10, got 11"),
-    ("ratio: '1'", "1:8: ratio: expected a number, got '1'"),
     ("ratio: true", "1:8: ratio: expected a number, got true"),
     ("ratio: .nan", "1:8: ratio: expected a finite number, got .nan"),
-    ("ratio: .inf", "1:8: ratio: expected a finite number, got .inf"),
-    ("ratio: no", "1:8: ratio: expected a number, got 'no'"),
     ("ok: yes", "1:5: ok: expected true or false, got 'yes'"),
-    ("ok: 1", "1:5: ok: expected true or false, got 1"),
-    ("day: soon", "1:6: day: expected a date as 2026-11-21, got 'soon'"),
     ("day: 2026-02-30", "1:6: day: expected a date as 2026-11-21, got '2026-02-30'"),
     ("at: noon", "1:5: at: expected a date and time as"),
     ("colour: green", "1:9: colour: expected one of red, blue, got 'green'"),
     ("colour: blu", "1:9: colour: expected one of red, blue, got 'blu' (did you mean 'blue'?)"),
     ("priority: P3", "1:11: priority: expected one of P0, P1, P2, got 'P3'"),
-    ("priority: [P1]", "1:11: priority: expected one of P0, P1, P2, got a list"),
     ("nmae: x", "1:1: nmae: expected a known name, got 'nmae' (did you mean 'name'?)"),
     ("steps: []", "1:8: steps: expected at least 1 of them, got 0"),
-    ("steps: {}", "1:8: steps: expected a list, got an empty mapping"),
     ("steps: [a]", "1:9: steps.0: expected a mapping, got 'a'"),
     ("steps: [{}]", "1:9: steps.0: expected a value for 'id', got nothing"),
     ("steps: [{id: A}]", "1:14: steps.0.id: expected a name that matches ^[a-z]+$, got 'A'"),
@@ -117,23 +105,19 @@ WRONG = [
     ("steps:\n  - id: a\n    budget_s: soon", "3:15: steps.0.budget_s: expected a number, got 'soon'"),
     ("steps:\n  - id: a\n    budget_s: -1", "3:15: steps.0.budget_s: expected a number above 0"),
     ("steps: [{id: a, arguments: {}}]", "1:17: steps.0.arguments: expected a known name"),
-    ("steps: [{id: a, with: 3}]", "1:23: steps.0.with: expected a mapping, got 3"),
     ("pair: [1]", "1:7: pair: expected a value for '1', got nothing"),
-    ("pair: [1, 2]", "1:11: pair.1: expected text, got 2"),
     ("sizes: {A: 1}", "1:9: sizes.A: expected a name that matches ^[a-z]+$, got 'A'"),
     ("sizes: {a: x}", "1:12: sizes.a: expected a whole number, got 'x'"),
     (
         "entry: {a: {}}",
         "1:12: entry.a: expected true or false, a whole number, text or a list, got an empty mapping",
     ),
-    ("entry: {a: 1.5}", "1:12: entry.a: expected true or false, a whole number, text or a list, got 1.5"),
     (
         "entry: {a: [1, {}]}",
         "1:16: entry.a.1: expected true or false, a whole number or text, got an empty mapping",
     ),
     ("variants: {a: {kind: script}}", "1:22: variants.a.kind: expected one of compiled, imported, got 'script'"),
     ("variants: {a: {kind: importd}}", "got 'importd' (did you mean 'imported'?)"),
-    ("variants: {a: {module: m}}", "1:15: variants.a: expected a value for 'kind', got nothing"),
     ("variants: {a: {kind: imported}}", "1:15: variants.a: expected a value for 'module', got nothing"),
     (
         "variants: {a: {kind: imported, module: m, imported: 1}}",
@@ -170,20 +154,6 @@ def test_a_wrong_value_is_named_with_line_and_column(text: str, words: str) -> N
     assert words in said
     for foreign in ("Input", "pydantic", "union", "function-", "constrained", "[key]", "tuple["):
         assert foreign not in said
-
-
-SINGLE = [text for text, _ in WRONG if "modul:" not in text]
-
-
-@pytest.mark.parametrize("text", SINGLE)
-def test_one_mistake_is_one_complaint(text: str) -> None:
-    """The branches of a union do not each complain, nor does what only follows from a mistake."""
-    assert 1 == len(complaints_of(text))
-
-
-def test_all_mistakes_are_reported_in_the_order_of_the_file() -> None:
-    """One run names everything there is to mend."""
-    assert [1, 2, 3] == [complaint.line for complaint in complaints_of(MANY)]
 
 
 def test_right_data_becomes_the_model() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from loop.learning import calibration
-from loop.learning.calibration import Outcome
+from loop.learning.calibration import PredictionOutcome
 from loop.model.index import SessionRow
 from loop.model.profile import GainOutcome
 from loop.profile.promised import RULE, held, outcomes
@@ -98,7 +98,7 @@ def run(top: Path, name: str, fields: dict[str, Any]) -> None:
 def page(rows: Sequence[SessionRow]) -> list[str]:
     """Hit rates by leaf, then every outcome."""
     found = outcomes(rows)
-    expected = [Outcome(*_middle(one), one.actual) for one in found]
+    expected = [PredictionOutcome(*_middle(one), one.actual) for one in found]
     return [
         "# Advice and what came of it",
         "",
@@ -152,7 +152,7 @@ def _by_advice(found: Sequence[GainOutcome]) -> dict[str, calibration.Calibratio
     return {name: one for name, one in held.items() if one}
 
 
-def _share(found: Sequence[Outcome]) -> str:
+def _share(found: Sequence[PredictionOutcome]) -> str:
     told = calibration.calibration(found)
     return f"{told.inside} of {told.count}, {told.text}" if told else "no outcome yet"
 

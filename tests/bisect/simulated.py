@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loop.bisect.model import Asked, Broken, Commit, Outcome, Problem, SearchEnd, Try, read
+from loop.bisect.model import Broken, Outcome, Problem, SearchEnd, SearchTry, Try, WeighedCommit, read
 from loop.bisect.search import next_move
 
 STEP = math.log1p(0.1)
@@ -108,7 +108,7 @@ def runs_of(last: int, culprit: int, rates: tuple[float, float], seed: str, brok
 
 def problem(last: int, **fields: object) -> Problem:
     """Commits alike."""
-    return Problem(tuple(Commit(name=str(number)) for number in range(last + 1)), **fields)  # type: ignore[arg-type]
+    return Problem(tuple(WeighedCommit(name=str(number)) for number in range(last + 1)), **fields)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Done:
     """A search, and what it took."""
 
     answer: SearchEnd
-    journal: tuple[Asked, ...]
+    journal: tuple[SearchTry, ...]
     search: int
     """Single measurements, or runs, of the search; a pair counts as two."""
     confirm: int
@@ -125,15 +125,15 @@ class Done:
     """Commits that were built."""
 
 
-def done(asked: Problem, observe: Observer, journal: Sequence[Asked] = ()) -> Done:
+def done(asked: Problem, observe: Observer, journal: Sequence[SearchTry] = ()) -> Done:
     """Search to the end."""
     told = list(journal)
     while isinstance(wanted := next_move(asked, told), Try):
-        told.append(Asked(wanted, observe(wanted)))
+        told.append(SearchTry(wanted, observe(wanted)))
     return Done(wanted, tuple(told), *_counts(asked, told), len(read(asked, told).built))
 
 
-def _counts(asked: Problem, told: Sequence[Asked]) -> tuple[int, int]:
+def _counts(asked: Problem, told: Sequence[SearchTry]) -> tuple[int, int]:
     searched = confirmed = 0
     for one in told:
         count = len(one.outcome) if isinstance(one.outcome, list) else 0

@@ -115,16 +115,6 @@ def test_every_build_is_broken(folder: Path) -> None:
     assert "next: name another good end, one that can be tried: --good REV" in said
 
 
-@pytest.mark.slow
-def test_a_commit_that_hangs_is_skipped(folder: Path) -> None:
-    """The limit of the command kills it, and what it started; the search goes on."""
-    script = f"case $(cat state) in 3|4) sleep 300 & sleep 300;; esac; {BELOW.format(6)}"
-    code, found, _ = searched(folder, "HEAD~7", script, probe_limit_s=2.0)
-    assert (0, ["commit 6"]) == (code, blamed(found)), found["why"]
-    assert all(why.startswith("the command hangs: killed after 2 s, 0.") for why in found["skipped"].values())
-    assert found["skipped"]
-
-
 def test_a_repository_that_cannot_be_written(folder: Path) -> None:
     """Git has to note a worktree in it: refused, and a copy is named as the way out."""
     (folder / ".git" / "worktrees").write_text("in the way")

@@ -88,48 +88,6 @@ def test_a_failure_is_found_in_few_builds(line: Line, tmp_path: Path, culprit: i
     assert found.builds <= math.ceil(math.log2(COUNT)) + 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
-def test_a_slower_commit_is_found_under_noise(line: Line, tmp_path: Path, seed: int) -> None:
-    """10 % at 2 % noise; with commits that do not build the culprit or a range that holds it, never another."""
-    draw = random.Random(seed)
-    culprit = draw.randrange(1, COUNT)
-    broken = frozenset(n for n in range(1, COUNT - 1) if seed % 2 and n != culprit and draw.random() < 0.2)
-    prober = Simulated(line, {culprit: 0.1}, 0.02, broken, draw)
-    found = hunted(line, prober, tmp_path / "m", "latency")
-    named = subjects(found) or [one.subject for one in found.range]
-    assert f"commit {culprit}" in named, found
-    if not broken:
-        assert ("culprit", [f"commit {culprit}"]) == (found.outcome, named)
-
-
-def test_nothing_is_blamed_where_nothing_changed(line: Line, tmp_path: Path) -> None:
-    """Neither in speed nor in correctness."""
-    slow = hunted(line, Simulated(line, {}, 0.01), tmp_path / "m", "latency")
-    wrong = hunted(line, Simulated(line, {}), tmp_path / "n", "correctness")
-    assert ("no_regression", "no_regression") == (slow.outcome, wrong.outcome)
-    assert [] == subjects(slow) + subjects(wrong)
-
-
-def test_what_got_faster_is_no_regression(line: Line, tmp_path: Path) -> None:
-    """The ends may be swapped, and that is said."""
-    found = hunted(line, Simulated(line, {9: -0.2}, 0.01), tmp_path / "m", "latency")
-    assert "no_regression" == found.outcome
-    assert "swapped" in found.why
-
-
-def test_a_search_that_was_cut_off_comes_to_the_same(line: Line, tmp_path: Path) -> None:
-    """And does not ask again what it was told."""
-    whole = hunted(line, Simulated(line, {20: 1.0}), tmp_path / "whole", "correctness")
-    cut = Simulated(line, {20: 1.0}, most=3)
-    with pytest.raises(KeyboardInterrupt):
-        hunted(line, cut, tmp_path / "cut", "correctness")
-    rest = Simulated(line, {20: 1.0})
-    again = hunted(line, rest, tmp_path / "cut", "correctness")
-    assert subjects(whole) == subjects(again) == ["commit 20"]
-    assert [probe.commit for probe in whole.probes] == cut.tried_so_far + rest.tried_so_far
-
-
 def test_what_was_lost_is_asked_again(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search that gave up begins anew with the same command."""
     prober = Simulated(line, {7: 1.0})

@@ -38,14 +38,6 @@ def test_a_seed_makes_one_history(tmp_path: Path, case: Case) -> None:
 
 
 @pytest.mark.slow
-def test_a_fifth_does_not_build_and_there_are_merges(tmp_path: Path) -> None:
-    """Over a few seeds."""
-    found = [make_history(tmp_path / str(seed), "none", seed, 64) for seed in range(4)]
-    assert 0.12 < sum(len(one.broken) for one in found) / (4 * 64) < 0.28
-    assert min(one.merges for one in found) >= 1
-
-
-@pytest.mark.slow
 def test_refactors_build_and_breaks_do_not(tmp_path: Path) -> None:
     """All of the former together with each recipe; one of the latter at a time."""
     for recipe in ("units", "file"):

@@ -20,15 +20,3 @@ def test_probes_are_found_again_in_their_order() -> None:
         kept.keep(probe)
     assert probes == memory_of("latency", "cpu").probes()
     assert [] == memory_of("latency", "fa1").probes()
-
-
-def test_a_line_that_a_kill_cut_short_is_passed_over() -> None:
-    """And what comes after it counts."""
-    kept = memory_of("exit")
-    probe = make_probe("a", values=(1.0,))
-    kept.keep(probe)
-    assert kept.path is not None
-    with kept.path.open("a") as file:
-        file.write('{"format": 1, "pro\n')
-    kept.keep(probe)
-    assert [probe, probe] == kept.probes()

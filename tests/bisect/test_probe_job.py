@@ -59,24 +59,6 @@ def asked(line: Line, number: int, count: int = 3) -> Question:
 
 
 @pytest.mark.slow
-def test_a_round_of_probes_runs_as_jobs(line: Line, tmp_path: Path) -> None:
-    """A slow commit is slower than the good end on that very device; one that does not build is broken."""
-    found = finish(spread(line, tmp_path).many([asked(line, 2, 4), asked(line, 3)]))
-    assert ["measured", "broken"] == [one.status for one in found]
-    assert min(found[0].values) > 0.5
-    assert "does not build" in found[1].reason
-
-
-@pytest.mark.slow
-def test_the_ends_are_judged_by_a_job(line: Line, tmp_path: Path) -> None:
-    """What the gate needs comes back workload by workload."""
-    made = spread(line, tmp_path)
-    logs = finish(made.ends(line.ends[2], line.good))
-    assert {one.name for one in made.workloads} == set(logs)
-    assert all(min(values) > 0.5 for values in logs.values())
-
-
-@pytest.mark.slow
 def test_a_wrong_commit_is_told_by_a_job(line: Line, tmp_path: Path) -> None:
     """1 for right and 0 for wrong, as on one machine."""
     (found,) = finish(spread(line, tmp_path, metric="correctness").many([asked(line, 4, 2)]))

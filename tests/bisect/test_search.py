@@ -9,7 +9,7 @@ import pytest
 
 from loop.bisect import search
 from loop.bisect.hunt import TOUCHED
-from loop.bisect.model import Asked, Broken, Commit, Lost, Outcome, Problem, SearchEnd, Try
+from loop.bisect.model import Broken, Lost, Outcome, Problem, SearchEnd, SearchTry, Try, WeighedCommit
 from loop.bisect.search import LOST_MOST, next_move
 from tests.bisect.simulated import STEP, History, done, latency, named, problem, runs_of
 
@@ -95,19 +95,12 @@ def test_the_culprit_or_a_range_that_holds_it(share: float) -> None:
         assert {*range(first, final)} <= broken, "only what cannot be tested is left in doubt"
 
 
-def test_an_end_that_does_not_build_is_said() -> None:
-    """Nothing can be searched."""
-    found = done(problem(9), lambda asked: Broken("oops") if asked.commit == 9 else [0.0, 0.1, 0.2])
-    assert "inconclusive" == found.answer.outcome
-    assert "the bad end cannot be tested: oops" == found.answer.why
-
-
 def test_lost_tries_are_made_again_but_not_for_ever() -> None:
     """They say nothing of a commit."""
     first = problem(9, metric="correctness")
     wanted = next_move(first, [])
     assert isinstance(wanted, Try)
-    assert wanted == next_move(first, [Asked(wanted, Lost("no machine"))])
+    assert wanted == next_move(first, [SearchTry(wanted, Lost("no machine"))])
     found = done(first, lambda asked: Lost("no machine"))
     assert ("inconclusive", LOST_MOST) == (found.answer.outcome, len(found.journal))
     assert "no machine" in found.answer.why
@@ -115,7 +108,7 @@ def test_lost_tries_are_made_again_but_not_for_ever() -> None:
 
 def test_commits_of_one_group_are_searched_as_one() -> None:
     """Ten programs in a hundred commits: four builds and the ends at most, and the first of a group is blamed."""
-    commits = tuple(Commit(group=str(index // 10)) for index in range(100))
+    commits = tuple(WeighedCommit(group=str(index // 10)) for index in range(100))
     asked = Problem(commits, metric="correctness")
     found = done(asked, lambda one: [one.commit < 70] * one.batch)
     assert ("culprit", (70,)) == named(found)
@@ -125,7 +118,7 @@ def test_commits_of_one_group_are_searched_as_one() -> None:
 
 def test_ends_of_the_same_program_are_nothing_to_search() -> None:
     """It is not in the code."""
-    same = tuple(Commit(group="a" if index in (0, 8) else str(index)) for index in range(9))
+    same = tuple(WeighedCommit(group="a" if index in (0, 8) else str(index)) for index in range(9))
     answer = next_move(Problem(same), ())
     assert isinstance(answer, SearchEnd)
     assert ("no_regression", "not in the code") == (answer.outcome, answer.why.partition(":")[0])
@@ -134,7 +127,7 @@ def test_ends_of_the_same_program_are_nothing_to_search() -> None:
 def test_the_prior_decides_where_to_look_first() -> None:
     """A commit that touches the kernel's files is found in fewer builds; a wrong prior only costs some."""
     weights = [TOUCHED if index in (11, 12, 40) else 1.0 for index in range(65)]
-    asked = Problem(tuple(Commit(weight) for weight in weights), metric="correctness")
+    asked = Problem(tuple(WeighedCommit(weight) for weight in weights), metric="correctness")
     for culprit, most in ((12, 6), (40, 7), (41, 9)):
         found = done(asked, lambda one, at=culprit: [one.commit < at] * one.batch)  # type: ignore[misc]
         assert ("culprit", (culprit,)) == named(found)
@@ -183,13 +176,3 @@ def test_the_search_gives_up_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert "inconclusive" == short.answer.outcome
     assert "no answer after" in short.answer.why
     assert 30 >= short.search
-
-
-def test_every_try_says_why() -> None:
-    """For the table of probes."""
-    found = latency(64, 30)
-    assert all(one.asked.why for one in found.journal)
-    assert all(one.asked.batch >= 1 for one in found.journal)
-    kinds = {one.asked.why.split()[0] for one in found.journal}
-    assert {"end:", "probe:", "confirm:"} <= kinds
-    assert isinstance(found.journal[0], Asked)

@@ -40,20 +40,6 @@ def tried(asked: CommandProbe, line: Line, index: int, count: int = 1) -> Sequen
     return found
 
 
-def test_an_exit_code_judges(line: Line, tmp_path: Path) -> None:
-    """0 is good, any other bad; as often as asked."""
-    asked = probe(line, tmp_path, 'test "$(cat state)" -lt 3')
-    assert [(1.0,), (1.0,), (0.0,)] == [tried(asked, line, index) for index in range(3)]
-    assert (0.0, 0.0) == tried(asked, line, 2, 2)
-
-
-def test_what_cannot_be_judged_is_broken(line: Line, tmp_path: Path) -> None:
-    """Skipped by its own word."""
-    asked = probe(line, tmp_path, "echo no headers >&2; exit 125")
-    with pytest.raises(Untestable, match="cannot judge it: no headers"):
-        tried(asked, line, 1)
-
-
 HANG = "echo $$ >> ../started; sleep 1000 & wait"
 """Never ends, with a child of its own."""
 
@@ -107,15 +93,6 @@ def test_a_good_end_that_hangs_is_nothing_to_search_from(line: Line, tmp_path: P
         tried(probe(line, tmp_path, HANG, limit_s=0.3), line, 2)
     assert error.value.hint is not None
     assert "--probe-limit-s" in error.value.hint
-
-
-def test_a_command_that_is_not_there_says_nothing_of_a_commit(line: Line, tmp_path: Path) -> None:
-    """It would be bad everywhere. Where it can be run at the good end it is bad, as `git bisect run` has it."""
-    with pytest.raises(LoopError, match=r"cannot be run at the good end, .*: exit 127"):
-        tried(probe(line, tmp_path, "no-such-command"), line, 1)
-    (tmp_path / "tree").rename(tmp_path / "old")
-    asked = probe(line, tmp_path, "grep -q 1 state || exec no-such-command")
-    assert [(0.0,), (1.0,), (0.0,)] == [tried(asked, line, index) for index in (1, 0, 2)]
 
 
 @pytest.mark.slow

@@ -8,13 +8,7 @@ from loop.base.places import include_folder
 from loop.base.processes import finish
 from loop.builds.build import build, scan
 from loop.builds.compiler_errors import LONGEST, BuildFailed
-from tests.builds.project import TINY, make_variant, write
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A project of one source and one header."""
-    return write(tmp_path / "project", **TINY)
+from tests.builds.project import make_variant
 
 
 def test_what_a_killed_build_left_in_the_cache_is_swept(folder: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from loop.calls.faults import STRAY, Place, beside
+from loop.calls.faults import STRAY, TensorPlace, beside
 from loop.workers.sanitizers import last_words
 from tests.conftest import ROOT
 
@@ -81,7 +81,7 @@ def test_a_fault_that_is_nobodys_neighbour_is_what_it_was() -> None:
 
 def test_an_address_beside_no_tensor_is_not_explained() -> None:
     """Only memory where nothing else is says whose neighbourhood it is."""
-    places = [Place("its output", 1000, 1100, (500, 1600))]
+    places = [TensorPlace("its output", 1000, 1100, (500, 1600))]
     assert "" == beside(places, 499, "reads")
     assert "reads outside its output: 500 bytes before its beginning" == beside(places, 500, "reads")
     assert "writes outside its output: 499 bytes after its end" == beside(places, 1599, "writes")

@@ -78,14 +78,6 @@ def test_two_sessions_of_one_day(project: Path) -> None:
     assert [] == [line for line in text.splitlines() if len(line) > 80]
 
 
-def test_many_sessions_fit_beside_each_other(project: Path) -> None:
-    """In pieces where they are too many for 80 columns."""
-    ids = [add(project, ratio=1.5 + n / 10) for n in range(12)]
-    lines = told(project, *ids).splitlines()
-    assert [] == [line for line in lines if len(line) > 80]
-    assert all(any(f" {letter}" in line for line in lines) for letter in "ABCDEFGHIJKL")
-
-
 def test_other_machines_leave_ratios(project: Path) -> None:
     """In words, in Markdown and in JSON: the fact that differs is named."""
     first = add(project)

@@ -55,14 +55,6 @@ def test_names_that_fit_are_offered(words: str, offered: set[str]) -> None:
     assert offered == set(complete(words))
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_given_its_script(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `--install-completion` installs for it."""
-    monkeypatch.setattr("typer.completion._get_shell_name", lambda: shell)
-    done = CliRunner().invoke(app, ["--show-completion"], prog_name="loop")
-    assert f"complete_{shell}" in done.output
-
-
 def test_names_are_found_without_torch() -> None:
     """In a process of its own: a word is completed while it is typed."""
     start = "import sys; sys.modules['torch'] = None; from loop.cli import app; app(prog_name='loop')"

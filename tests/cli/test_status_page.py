@@ -130,9 +130,3 @@ def test_correctness_is_a_section_of_its_own() -> None:
         found = text(make_status(milestone=idea, **known))
         assert "othing is wrong" not in found
         assert "fast" in found
-
-
-def test_no_milestone() -> None:
-    """Why there is none: a definition with a mistake does not hide the sessions."""
-    status = make_status(milestone=None, no_milestone="target.yaml:3: expected a number")
-    assert "target.yaml:3: expected a number" in text(status)

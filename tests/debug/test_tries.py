@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from loop.debug.turns import repeated, sentence, still_wrong
+from loop.debug.turns import repeated
 from loop.model.debugging import EarlierTry
 
 
@@ -33,16 +33,3 @@ def test_what_has_no_build_is_known_by_the_targets_files() -> None:
     assert tries == repeated(tries, {"cpu": None}, "g")
     assert () == repeated(tries, {"cpu": None}, "h")
     assert () == repeated((make_try(build_id=None, ground=""),), {"cpu": None}, "")
-
-
-def test_only_the_last_try_of_a_variant_says_whether_it_is_wrong() -> None:
-    """What was mended since needs no hypothesis."""
-    first, second = make_try("one"), make_try("two", build_id="second", right=True, message="")
-    assert () == still_wrong((first, second))
-    assert (first,) == still_wrong((second, first))
-
-
-def test_a_try_as_a_lesson() -> None:
-    """With what was thought and what came of it."""
-    assert "Tried in one: sums; it did not cure cpu: off." == sentence(make_try())
-    assert "Tried in one: sums; that was it." == sentence(make_try(right=True))

@@ -7,7 +7,6 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.base.processes import finish
-from loop.calls import faults
 from loop.gate import verify
 from loop.gate.verify import Job
 from loop.model.measurement import VariantChecks
@@ -18,7 +17,7 @@ from loop.timing.round import TimingRound
 from loop.timing.terms import Terms
 from loop.workers.bench import Bench, Side
 from loop.workers.messages import Compute
-from loop.workers.program import START_LIMIT_S, WorkerLost
+from loop.workers.program import START_LIMIT_S
 from loop.workers.worker import Worker
 from tests.device.fakes import CPU_TORCH, FakeMachine, fake_bench
 from tests.targets import make_sides
@@ -117,20 +116,6 @@ def test_a_refusal_without_a_fault_keeps_the_process(bench: Bench) -> None:
         with pytest.raises(Exception, match="error 801"):
             finish(worker.ask(Compute(call, "strided"), limit_s=20, note=""))
         assert finish(worker.ask(Compute(call), limit_s=20, note="")).outputs
-
-
-@pytest.mark.slow
-def test_a_lost_device_ends_the_process_with_its_words(bench: Bench) -> None:
-    """Not a reply: whoever asked hears of it as of any crash."""
-    (side,) = make_sides(bench, "crashes")
-    workload = some(bench)[1]
-    finish(bench.expect(workload))
-    with bench.open(side) as worker:
-        finish(worker.receive(START_LIMIT_S, "loading"))
-        with pytest.raises(WorkerLost) as caught:
-            finish(worker.ask(Compute(bench.call(workload, "x")), limit_s=20, note=""))
-        assert faults.LOST_EXIT == worker.child.code
-    assert ("crashed", f"{FAULT}{HINT}") == (caught.value.kind, caught.value.how)
 
 
 @pytest.mark.slow

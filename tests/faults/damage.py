@@ -33,7 +33,7 @@ from loop.bisect.trying import memory_of
 from loop.builds.build import build
 from loop.cli import app
 from loop.library import targets
-from loop.library.trust import grant, is_trusted
+from loop.library.trust import definition_hash, grant, is_trusted
 from loop.model.bisect import Probe
 from loop.model.target import CAbiVariant
 from loop.profile.profile import _kept as kept_report
@@ -313,7 +313,7 @@ def _fill(top: Path) -> None:
     add_commands(target, "look", ["grep -q ready notes.c || { echo no such thing; exit 1; }", "true"])
     shutil.copy(target / "scale.c", target / "notes.c")
     chosen = project(target, top)
-    grant(chosen, targets_hash(chosen))
+    grant(chosen, definition_hash(chosen))
     assert 1 == loop("run", "session", "look", "--target", str(target), "--ai-usd", "0.5").returncode
     (target / "notes.c").write_text("// ready\n")
     done = loop("run", "session", "look", "--target", str(target))
@@ -332,12 +332,3 @@ def _fill(top: Path) -> None:
     finish(roof_program(top / "cache" / "builds"))
     reports.mkdir()
     sums.write_sealed(reports / "0123.json", {"vectorised": 3, "vector_share": 0.25, "why": ""})
-
-
-def targets_hash(chosen: object) -> str:
-    """Hash of the definitions of the target of the world."""
-    from loop.base.places import Project
-    from loop.library.trust import definition_hash
-
-    assert isinstance(chosen, Project)
-    return definition_hash(chosen)

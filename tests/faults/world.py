@@ -72,15 +72,11 @@ class World:
     """Variables for every command."""
     count: int = 0
     """Commands so far."""
-    plan: tuple[str, ...] = ("try",)
-    """Words that begin a session."""
-    elsewhere: Path | None = None
-    """The target where it is none of the world's own."""
 
     @property
     def target(self) -> Path:
         """The project."""
-        return self.elsewhere or self.folder / "project"
+        return self.folder / "project"
 
     @property
     def sessions(self) -> Path:
@@ -110,7 +106,7 @@ class World:
 
     def session(self, *words: str, **environment: str) -> Running:
         """Start a session of the plan, or what the words say instead."""
-        words = words or self.plan
+        words = words or ("try",)
         return self.start("run", "session", *words, "--events", "--target", str(self.target), **environment)
 
     def done(self, *words: str) -> tuple[int, str]:
@@ -249,24 +245,21 @@ def traceback_in(running: Running) -> str:
     return ""
 
 
-def not_resumed(world: World, statuses: Sequence[int] = (0,)) -> str:
+def not_resumed(world: World) -> str:
     """A session that does not go on to its end, or a new one that does not, where none had begun."""
-    names = [("--resume", one.id) for one in world.folders()] or [world.plan]
+    names = [("--resume", one.id) for one in world.folders()] or [("try",)]
     for words in names:
         running = world.session(*words)
         code = running.end()
-        if code not in statuses or traceback_in(running):
+        if code or traceback_in(running):
             said = running.errors.read_text(errors="replace").strip()[-300:]
             return f"`run session {' '.join(words)}` ended with {code}: {said}"
-    passed = statuses == (0,)
-    return next((f"{one.id} has no whole record" for one in world.folders() if not _whole(one, passed)), "")
+    return next((f"{one.id} has no whole record" for one in world.folders() if not _whole(one)), "")
 
 
-def _whole(folder: SessionFolder, passed: bool) -> bool:
+def _whole(folder: SessionFolder) -> bool:
     record = folder.record()
-    if record is None or journal.last_closed(folder.lines()) is None:
-        return False
-    return not passed or record.status == "passed"
+    return record is not None and journal.last_closed(folder.lines()) is not None and record.status == "passed"
 
 
 def repeated(world: World, running: Running) -> str:

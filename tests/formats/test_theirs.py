@@ -11,7 +11,7 @@ from loop.base.errors import UsageError
 from loop.base.processes import finish
 from loop.formats import table
 from loop.formats.evaluators import EVALUATORS
-from loop.formats.theirs import Asked, Verdict, judged
+from loop.formats.theirs import ForeignAnswer, Verdict, judged
 from tests.formats import tasks
 
 EVALUATOR = """import os
@@ -78,17 +78,17 @@ def eval_kernel_against_ref(reference, candidate, **more):
 
 
 @pytest.fixture
-def gpumode(tmp_path: Path) -> Asked:
+def gpumode(tmp_path: Path) -> ForeignAnswer:
     """A task whose judging program needs no GPU, and a right answer."""
     task = tasks.gpumode(tmp_path, reference=REFERENCE)
     (tmp_path / "eval.py").write_text(EVALUATOR)
     answer = tmp_path / "mine.py"
     answer.write_text(RIGHT)
-    return Asked(table.load(task), answer, None)
+    return ForeignAnswer(table.load(task), answer, None)
 
 
 @pytest.fixture
-def kernelbench(tmp_path: Path) -> Asked:
+def kernelbench(tmp_path: Path) -> ForeignAnswer:
     """A task, an answer, and a checkout that has an evaluator of the expected name."""
     source = tmp_path / "checkout/src/kernelbench"
     source.mkdir(parents=True)
@@ -97,17 +97,17 @@ def kernelbench(tmp_path: Path) -> Asked:
     (source / "eval.py").write_text(DRIVEN)
     answer = tmp_path / "answer.py"
     answer.write_text(tasks.ANSWER)
-    return Asked(table.load(tasks.kernelbench(tmp_path)), answer, tmp_path / "checkout", has_gpu=True)
+    return ForeignAnswer(table.load(tasks.kernelbench(tmp_path)), answer, tmp_path / "checkout", has_gpu=True)
 
 
-def ask(asked: Asked) -> Verdict:
+def ask(asked: ForeignAnswer) -> Verdict:
     """The verdict."""
     verdict: Verdict = finish(judged(asked, EVALUATORS[asked.task.format]))
     return verdict
 
 
 @pytest.mark.parametrize(("text", "timed"), [("", "benchmark"), ("recheck = True\n", "leaderboard")])
-def test_gpumode_tests_then_times(gpumode: Asked, text: str, timed: str) -> None:
+def test_gpumode_tests_then_times(gpumode: ForeignAnswer, text: str, timed: str) -> None:
     """What both runs write is kept; what is timed is the ranked mode, where that checks what it times."""
     judge = gpumode.task.path.parent / "eval.py"
     judge.write_text(judge.read_text() + text)
@@ -118,7 +118,7 @@ def test_gpumode_tests_then_times(gpumode: Asked, text: str, timed: str) -> None
     }
 
 
-def test_an_evaluator_that_breaks_off_says_nothing_of_the_answer(gpumode: Asked) -> None:
+def test_an_evaluator_that_breaks_off_says_nothing_of_the_answer(gpumode: ForeignAnswer) -> None:
     """Its own checker raised: that is no verdict."""
     files = {path.name: path for path in gpumode.task.files}
     files["reference.py"].write_text(
@@ -131,7 +131,7 @@ def test_an_evaluator_that_breaks_off_says_nothing_of_the_answer(gpumode: Asked)
     assert ("failed", True) == (verdict.status, "KeyError: 'table'" in verdict.why)
 
 
-def test_gpumode_says_which_test_failed(gpumode: Asked) -> None:
+def test_gpumode_says_which_test_failed(gpumode: ForeignAnswer) -> None:
     """Benchmarks are then left out."""
     gpumode.answer.write_text(RIGHT.replace("one + one", "one"))
     verdict = ask(gpumode)
@@ -148,7 +148,7 @@ def test_gpumode_says_which_test_failed(gpumode: Asked) -> None:
         ("open('eval.py', 'a').write('#')", "tampered", "eval.py"),
     ],
 )
-def test_an_answer_that_ends_or_edits_its_judge(line: str, status: str, why: str, gpumode: Asked) -> None:
+def test_an_answer_that_ends_or_edits_its_judge(line: str, status: str, why: str, gpumode: ForeignAnswer) -> None:
     """A verdict is never a guess: without a result there is none, and with edited files it does not count."""
     gpumode.answer.write_text(f"{line}\n{RIGHT}")
     verdict = ask(gpumode)
@@ -156,7 +156,7 @@ def test_an_answer_that_ends_or_edits_its_judge(line: str, status: str, why: str
     assert why in verdict.why
 
 
-def test_an_evaluator_that_does_not_end(gpumode: Asked) -> None:
+def test_an_evaluator_that_does_not_end(gpumode: ForeignAnswer) -> None:
     """It is killed at its limit."""
     gpumode.answer.write_text(f"import time\ntime.sleep(60)\n{RIGHT}")
     verdict = ask(replace(gpumode, limit_s=0.5))
@@ -164,52 +164,47 @@ def test_an_evaluator_that_does_not_end(gpumode: Asked) -> None:
     assert "killed after" in verdict.why
 
 
-def test_kernelbench_is_asked_in_its_own_words(kernelbench: Asked) -> None:
+def test_kernelbench_is_asked_in_its_own_words(kernelbench: ForeignAnswer) -> None:
     """Its result is kept verbatim; the speed-up is the one that it timed."""
     verdict = ask(kernelbench)
     assert ("right", 1.5) == (verdict.status, verdict.speedup), verdict
     assert {"trials": 5} == verdict.result["metadata"]
 
 
-def test_kernelbench_finds_it_wrong(kernelbench: Asked) -> None:
+def test_kernelbench_finds_it_wrong(kernelbench: ForeignAnswer) -> None:
     """Compiled, and not correct."""
     kernelbench.answer.write_text(tasks.ANSWER + "# wrong\n")
     verdict = ask(kernelbench)
     assert ("wrong", "wrong answer") == (verdict.status, verdict.why)
 
 
-def test_without_a_gpu_it_is_not_available(kernelbench: Asked) -> None:
+def test_without_a_gpu_it_is_not_available(kernelbench: ForeignAnswer) -> None:
     """Nothing is started."""
     verdict = ask(replace(kernelbench, has_gpu=False, python="/nowhere/python"))
     assert ("not available", "it times by CUDA, and there is no GPU here") == (verdict.status, verdict.why)
 
 
-def test_a_checkout_that_is_not_there(kernelbench: Asked, tmp_path: Path) -> None:
+def test_a_checkout_that_is_not_there(kernelbench: ForeignAnswer, tmp_path: Path) -> None:
     """The option that names one is said."""
     with pytest.raises(UsageError, match="no checkout of its evaluator there") as caught:
         ask(replace(kernelbench, evaluator=tmp_path / "gone"))
     assert "--evaluator DIR" in (caught.value.hint or "")
 
 
-def test_without_a_checkout_it_is_not_available(kernelbench: Asked) -> None:
+def test_without_a_checkout_it_is_not_available(kernelbench: ForeignAnswer) -> None:
     """Ours stands all the same, and the option that names one is said."""
     verdict = ask(replace(kernelbench, evaluator=None))
     assert "not available" == verdict.status
     assert "--evaluator DIR" in verdict.why
 
 
-def test_the_interpreter_is_the_named_one(kernelbench: Asked, tmp_path: Path) -> None:
+def test_the_interpreter_is_the_named_one(kernelbench: ForeignAnswer, tmp_path: Path) -> None:
     """It has what the evaluator needs; ours need not."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho asked > {tmp_path}/asked\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     assert "right" == ask(replace(kernelbench, python=str(python))).status
     assert (tmp_path / "asked").exists()
-
-
-def test_a_verdict_is_plain_data(gpumode: Asked) -> None:
-    """It goes to JSON as it is."""
-    assert json.loads(ask(gpumode).model_dump_json())["status"] == "right"
 
 
 TRACED = """import json
@@ -236,7 +231,7 @@ FIND_TRACE = """root = pathlib.Path(words[words.index("--local") + 1])
     out = root / 'traces/double_n.jsonl'"""
 
 
-def traced(folder: Path, dialect: str) -> Asked:
+def traced(folder: Path, dialect: str) -> ForeignAnswer:
     """A task of either dialect, a checkout with an evaluator of the expected name, and a solution."""
     if dialect == "sol-execbench":
         task, package, module, find = tasks.sol(folder), "src/sol_execbench", "cli/__init__.py", FIND_SOL
@@ -247,7 +242,7 @@ def traced(folder: Path, dialect: str) -> Asked:
     file.write_text(TRACED.format(find=find))
     answer = folder / "answer.json"
     answer.write_text(json.dumps(tasks.SOLUTION))
-    return Asked(table.load(task), answer, folder / "checkout", has_gpu=True)
+    return ForeignAnswer(table.load(task), answer, folder / "checkout", has_gpu=True)
 
 
 def test_an_evaluator_of_traces_is_given_as_many_workloads_as_are_asked_for(tmp_path: Path) -> None:

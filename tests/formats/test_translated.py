@@ -172,7 +172,7 @@ def test_gpumode(tmp_path: Path) -> None:
     inputs, expected = loaded(folder / "entry.py", "inputs", "expected")
     (kernel,) = loaded(folder / f"{names[0]}_answer.py", "custom_kernel")
     data = inputs(size=5, seed=3)
-    assert foreign.Buffer((5,), torch.float32) == data[1]
+    assert foreign.ForeignBuffer((5,), torch.float32) == data[1]
     assert torch.equal(2 * data[0], kernel(data))
     exact = expected((data[0].double(), data[1]))
     assert (torch.float64, True) == (exact.dtype, torch.equal(2 * data[0].double(), exact))

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import DefinitionError, UsageError
-from loop.base.places import Project
 from loop.jobs import hosts
-from loop.library import trust
 
 TEXT = """format: 1
 hosts:
@@ -57,17 +55,6 @@ def test_a_projects_host_goes_before_the_users(own: Path, tmp_path: Path) -> Non
     write(tmp_path / "project", "format: 1\nhosts: {l4: {ssh: other}}\n")
     found = hosts.hosts(tmp_path / "project")
     assert {"l4": "other", "h100": "h100"} == {name: one.host.ssh for name, one in found.items()}
-
-
-def test_a_projects_hosts_are_trusted_with_it(tmp_path: Path) -> None:
-    """They name commands: a change of them is a change of what was allowed."""
-    project = Project(tmp_path / "project", tmp_path / "sessions", bundled=False)
-    path = write(project.target, "format: 1\nhosts: {l4: {ssh: other}}\n")
-    (project.target / "target.yaml").write_text("format: 2\n")
-    trust.grant(project, trust.definition_hash(project), trust.hosts_hash(project))
-    assert trust.is_trusted(project)
-    path.write_text("format: 1\nhosts: {l4: {ssh: other, stop: rm -rf /}}\n")
-    assert not trust.is_trusted(project)
 
 
 @pytest.mark.parametrize(

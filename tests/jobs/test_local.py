@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from loop.base.errors import UsageError, WorkFailed
+from loop.base.errors import WorkFailed
 from loop.base.processes import finish
 from loop.jobs import executor
 from loop.jobs import local as local_module
@@ -166,10 +166,3 @@ def test_a_slot_outlives_what_its_jobs_run_into(
     monkeypatch.setattr(local_module, "refuse", full)
     done(jobs, 0, 1, tmp_path)
     assert [None, 0] == [job.rc for job in jobs]
-
-
-def test_an_executor_that_is_none_is_named() -> None:
-    """With those that there are."""
-    with pytest.raises(UsageError, match="no executor 'kubernetes'") as caught:
-        executor.opened("kubernetes", 1)
-    assert "local" in str(caught.value.hint)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from loop.base.errors import UsageError, WorkFailed
+from loop.base.errors import WorkFailed
 from loop.jobs import executor
 from loop.jobs import ray as on_ray
 from loop.jobs.folder import JobFolder
@@ -66,14 +66,6 @@ def test_no_job_is_lost_when_nodes_die(make: Make, cluster: Any) -> None:
     assert {"done"} == {job.state for job in jobs}
     assert [f"nap {number}" for number in range(200)] == [job.answer()["said"] for job in jobs]
     assert 3 >= max(job.tries for job in jobs)
-
-
-def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is begun."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="needs the package `ray`") as caught:
-        executor.opened("ray", 1)
-    assert "kernel-loop[ray]" in str(caught.value.hint)
 
 
 class Mixed:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import UsageError, WorkFailed
+from loop.base.errors import WorkFailed
 from loop.base.processes import finish
 from loop.jobs import executor, slurm
 from loop.jobs.folder import MOST_TRIES, JobFolder
@@ -110,11 +110,3 @@ def test_a_task_is_lost_only_by_an_answer_of_slurms(
     answers[0] = ""
     time.sleep(0.02)
     assert {job.id: "lost"} == runner.poll([job])
-
-
-def test_without_slurm_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what to do instead."""
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(UsageError, match="no sbatch here") as caught:
-        executor.opened("slurm", 1)
-    assert "--executor local" in str(caught.value.hint)

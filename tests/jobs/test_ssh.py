@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from loop.base.errors import UsageError, WorkFailed
@@ -38,22 +37,6 @@ def machine(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """The same, which ssh calls `there`."""
     monkeypatch.setenv("LOOP_SSH", f"ssh -F {server.client}")
     return server
-
-
-@pytest.mark.slow
-def test_jobs_are_done_there_and_brought_back(machine: Server) -> None:
-    """What they printed is here, checked; nothing of them stays there."""
-    executor = Ssh([HOST], 2)
-    jobs = [make(f"job{number}") for number in range(3)]
-    for job in jobs:
-        executor.submit(job)
-    for job in jobs:
-        assert "done" == wait(executor, job, ended)
-        executor.collect(job)
-        assert "done" == job.state
-        assert "schema" in str(job.answer())
-    executor.close()
-    assert [] == machine.left()
 
 
 @pytest.mark.slow
@@ -96,23 +79,6 @@ def test_a_cut_line_loses_nothing(machine: Server) -> None:
         over.set()
         thread.join()
         executor.close()
-    assert [] == machine.left()
-
-
-@pytest.mark.slow
-def test_a_job_that_is_killed_there_is_lost(machine: Server) -> None:
-    """Not done, and its attempt counts wherever it is begun next."""
-    executor = Ssh([HOST], 1)
-    job = make("killed", "mcp")
-    executor.submit(job)
-    place = machine.home / setup.HOME / "jobs" / job.id
-    wait(executor, job, lambda state: (place / HEARTBEAT).exists())
-    runner = psutil.Process(int((place / PID).read_text().split("-")[0]))
-    for process in (runner, *runner.children(recursive=True)):
-        process.kill()
-    assert "lost" == wait(executor, job, ended)
-    assert "1" == (job.path / "tries").read_text()
-    executor.close()
     assert [] == machine.left()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from loop.learning.comparison import ComparedSession, Comparison, compare
+from loop.learning.comparison import ComparedSession, SessionComparison, compare
 from loop.model.verdict import Verdict
 from tests.makers import NOON
 
@@ -30,7 +30,7 @@ def seen(
     return ComparedSession.model_validate({**base, **told, "verdicts": verdicts, **fields})
 
 
-def refused(found: Comparison, word: str) -> list[str]:
+def refused(found: SessionComparison, word: str) -> list[str]:
     """What is said of one kind of figures."""
     return [line for line in found.refused if line.startswith(word)]
 

@@ -1,7 +1,7 @@
 """Sessions beside each other on a page: complete, escaped, and narrow enough."""
 
 from loop.learning import comparison as page
-from loop.learning.comparison import Comparison, compare
+from loop.learning.comparison import SessionComparison, compare
 from loop.report.markdown import Table, columns
 from loop.report.plain import one_line, plain, shortened
 from loop.report.sections import markdown, pieces
@@ -11,7 +11,7 @@ from tests.learning.test_comparison import judged, seen
 HOSTILE = "\x1b[31m|<script>alert(1)</script>`$x$ [a](b)\u202e\x00\n# no"
 
 
-def text(found: Comparison) -> str:
+def text(found: SessionComparison) -> str:
     """The page as Markdown."""
     return markdown("Sessions", page.sections(found, wide=True))
 

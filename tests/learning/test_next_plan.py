@@ -192,13 +192,6 @@ def test_a_failure_that_came_often_is_named_with_its_count() -> None:
     assert found.why == (f"it failed in {row(1).id} and 1 before it: 7 undefined symbols",)
 
 
-def test_edited_files_are_measured() -> None:
-    """Before anybody makes them faster."""
-    measured = row(0, ratios={"cpu": 0.3})
-    assert "optimize" == first(measured).plan
-    assert "baseline" == first(measured, ground="edited").plan
-
-
 def test_the_slowest_variant_is_made_faster() -> None:
     """By what it was last sure to be."""
     found = first(row(0, ratios={"a": 0.9, "b": 0.5}), row(1, ratios={"b": 0.1}, unsure=("b",)))
@@ -212,11 +205,6 @@ def test_what_lost_before_is_not_proposed_again() -> None:
     alone = first(row(0, ratios={"b": 0.5}), lost={"b": 2})
     assert ("tune", "b") == (alone.plan, alone.variant)
     assert "2 of its changes lost in this environment and are not proposed again" in alone.why
-
-
-def test_when_all_is_well_the_gate_is_widened() -> None:
-    """There is always something to say."""
-    assert "kernels" == first(row(0, ratios={"cpu": 2.0}, judged=JUDGED)).plan
 
 
 def test_noise_is_measured_again() -> None:

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from loop.learning.durations import expected
-from loop.learning.prediction import drawn_in, forecast, is_cold, together, weighted_median, work_of
+from loop.learning.prediction import forecast, together, work_of
 from loop.model.index import Environment, PatternRun, SessionRow, StepRun
 from tests.makers import NOON, make_pattern
 
@@ -102,15 +102,6 @@ def test_a_cold_cache_is_expected_where_files_have_changed() -> None:
     assert pytest.approx(40.0, rel=0.2) == seconds(rows, other(row(), ground="files 4"))
 
 
-def test_cold_is_what_was_never_built_here() -> None:
-    """Files, variants and environment decide."""
-    seen = [(row(one=1.0), work_of(row()))]
-    assert not is_cold(seen, work_of(row()))
-    assert is_cold(seen, work_of(other(row(), ground="edited")))
-    assert is_cold(seen, work_of(other(row(), variants=("cpu", "eager"))))
-    assert is_cold(seen, work_of(other(row(), environment=Environment(processor="x", torch="2.5"))))
-
-
 def test_a_run_that_was_left_half_way_says_nothing() -> None:
     """Nor do sessions that were recorded elsewhere."""
     half = PatternRun(pattern="one", status="aborted", seconds=1.0, started=NOON, whole=False)
@@ -145,21 +136,6 @@ def test_cost_is_time_at_the_rates() -> None:
     assert pytest.approx(1.0, rel=0.01) == known.usd
     assert known.low_usd == pytest.approx(max(0.9, known.low_s / 36.0))
     assert pytest.approx(known.high_s / 36.0) == known.high_usd
-
-
-def test_the_weighted_median_is_half_way_by_weight() -> None:
-    """Not by count."""
-    assert 3.0 == weighted_median([(9.0, 1.0), (3.0, 2.0), (1.0, 0.5)])
-
-
-def test_drawing_in_leaves_the_near_alone() -> None:
-    """And keeps weights."""
-    pairs = [(10.0, 1.0), (11.0, 0.5), (9.0, 1.0), (1000.0, 0.2)]
-    found = drawn_in(pairs)
-    assert [weight for _, weight in pairs] == [weight for _, weight in found]
-    assert pytest.approx([10.0, 11.0, 9.0]) == [value for value, _ in found[:3]]
-    assert 11.0 < found[3][0] < 40.0
-    assert [] == drawn_in([])
 
 
 def test_a_load_is_part_of_the_prediction() -> None:

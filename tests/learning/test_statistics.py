@@ -88,11 +88,6 @@ def test_a_pattern_is_validated_from_so_many_answers_on(broken: int, least: int)
     ]
 
 
-def test_times_are_shrunk_to_the_estimate() -> None:
-    """Between both, nearer to the runs."""
-    assert 10.0 < one(rows(2)).seconds < 11.0
-
-
 def test_what_was_spared_is_that_of_its_own_pattern() -> None:
     """Summed up over sessions; nothing where nothing was."""
     saving = Saving(pattern="one", source="s", minutes=5.0, usd=2.5)

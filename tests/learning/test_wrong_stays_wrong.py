@@ -198,18 +198,6 @@ def test_what_the_same_sources_pass_later_is_flaky() -> None:
     assert "s001: it is flaky" in said
 
 
-def test_sources_that_were_wrong_are_wrong_when_they_come_back() -> None:
-    """Others were right meanwhile."""
-    project, wrong, right = Project(random.Random(0)), Source("b", frozenset({"S65"})), Source("c")
-    found = []
-    for source in (wrong, right):
-        project.sources["fast"] = source
-        project.run(("fast",), ("edges",), 1, 1, "edges")
-        found.append(bool(project.present.wrong(project.rows)))
-    project.sources["fast"] = wrong
-    assert [True, False, True] == [*found, bool(project.present.wrong(project.rows))]
-
-
 def test_a_workload_that_the_target_no_longer_has_cannot_keep_a_variant_wrong() -> None:
     """Other sources have to be right on what there is."""
     project = Project(random.Random(0))

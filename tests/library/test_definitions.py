@@ -56,9 +56,6 @@ def test_a_file_is_named_as_what_it_defines(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ("M: [5, 17]", "K: 5", "target.yaml:14:18: workloads.small.0.K: expected one of N, M, factor"),
-        ("N: 3, ", "", "expected a size, got nothing"),
-        ("N: 3", "N: -3", "workloads.small.0.N: expected a size of 0 or more, got -3"),
-        ("N: 3", "N: true", "expected a size of 0 or more, got True"),
         (
             "kind: number",
             "kind: nubmer",
@@ -135,16 +132,6 @@ def test_a_rate_card_must_have_the_rates_it_names(tmp_path: Path) -> None:
     card = "format: 1\nrates:\n  - {name: me, resource: engineer, usd_per_hour: 1, source: s, as_of: 2026-01-01}\n"
     (folder / "rates.yaml").write_text(card + "waiting: nobody\n")
     with pytest.raises(DefinitionError, match=r"4:10: waiting: expected one of .*, got 'nobody'"):
-        rates(project(folder, tmp_path))
-
-
-@pytest.mark.parametrize("price", ["0", "-1", "700.0"])
-def test_prices_that_mean_not_offered_are_refused(tmp_path: Path, price: str) -> None:
-    """Catalogues write 0 or 700 for that."""
-    folder = make_project(tmp_path / "p")
-    rate = f"{{name: me, resource: gpu, usd_per_hour: {price}, source: s, as_of: 2026-01-01}}"
-    (folder / "rates.yaml").write_text(f"format: 1\nrates: [{rate}]\ngpu: me\nwaiting: me\n")
-    with pytest.raises(DefinitionError, match="usd_per_hour: expected a number"):
         rates(project(folder, tmp_path))
 
 

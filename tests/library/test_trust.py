@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +22,6 @@ from loop.library.trust import (
     what_runs,
 )
 from loop.library.what_runs import definition_files
-from tests.conftest import ROOT
 from tests.makers import make_pattern
 from tests.targets import compiled, external, importable, write_target
 
@@ -50,21 +47,6 @@ def test_what_is_allowed_is_what_was_shown(tmp_path: Path) -> None:
     with_other("scale.cpp", "other.cpp")(chosen.target)
     grant(chosen, shown)
     assert not is_trusted(chosen)
-
-
-@pytest.mark.slow
-def test_grants_at_once_are_all_kept(tmp_path: Path) -> None:
-    """Eight processes, as eight terminals: each reads what is there and adds its own."""
-    projects = [make_project(tmp_path / str(number)) for number in range(8)]
-    script = (
-        "import sys; from pathlib import Path\n"
-        "from loop.base.places import project; from loop.library import trust\n"
-        "one = project(Path(sys.argv[1]), Path(sys.argv[1])); trust.grant(one, trust.definition_hash(one))"
-    )
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    started = [subprocess.Popen([sys.executable, "-c", script, str(one.target)], env=env) for one in projects]
-    assert [0] * 8 == [process.wait(120) for process in started]
-    assert all(is_trusted(one) for one in projects)
 
 
 def edit(name: str) -> Callable[[Path], object]:
@@ -224,13 +206,6 @@ def test_the_memory_names_folders_and_hashes_only(tmp_path: Path) -> None:
     grant_now(chosen)
     written = json.loads((state_folder() / "trusted.json").read_text())
     assert {str(chosen.target): definition_hash(chosen), "sum": written["sum"]} == written
-
-
-def test_a_refusal_says_what_to_do(tmp_path: Path) -> None:
-    """Exit 2, and the command that allows it."""
-    chosen = make_project(tmp_path / "one")
-    refused = refusal(chosen)
-    assert (2, f"look at them, then `loop trust {chosen.target}`") == (refused.exit_code, refused.hint)
 
 
 def test_everything_that_would_run_is_shown(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from loop.model.signature import Signature
 from loop.model.target import Target, Workload
 from loop.model.workloads import (
     WorkloadError,
@@ -188,11 +187,6 @@ def test_a_workload_is_had_again_by_its_words(entry: dict[str, Any]) -> None:
         words = spelled(entry_of(target.signature, one))
         assert one == single(target, read_words(words), "float64", base_seed(one))
         assert 7 == base_seed(one)
-
-
-def test_every_name_is_valid_for_its_signature() -> None:
-    """The signature lists its dimensions once each, in order of appearance."""
-    assert ("B", "N", "M") == Signature.model_validate(SIGNATURE).dimensions
 
 
 def test_a_workload_has_a_weight() -> None:

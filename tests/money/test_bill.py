@@ -4,15 +4,12 @@ from typing import Any
 
 import pytest
 
-from loop.base.places import project, shipped
-from loop.library.rates import rates
 from loop.model.dtypes import Device
 from loop.model.jobs import HostUse
 from loop.model.money import Bill, Unmeasured
 from loop.money import bill as billing
 from loop.money.bill import Used, judged_before
 from loop.money.section import cost, money, money_line, roi
-from tests.conftest import ROOT
 from tests.makers import make_bill, make_build, make_built, make_card, make_finished
 from tests.money.test_ledger import session
 
@@ -29,12 +26,6 @@ def test_who_is_stated_to_attend_is_charged_for_every_second() -> None:
     made = bill(90.0, "cpu", make_card(waiting=None).attended(True))
     assert [("engineer", 90.0, "stated")] == [(one.resource, one.seconds, one.basis) for one in made.charges]
     assert pytest.approx(0.90) == made.usd
-
-
-def test_a_gpu_is_charged_for_a_minute_at_least() -> None:
-    """A cloud bills ten seconds as sixty, and then by the second."""
-    assert [60.0, 10.0] == [charge.seconds for charge in bill(10.0, "cuda", make_card()).charges]
-    assert [61.0, 61.0] == [charge.seconds for charge in bill(61.0, "cuda", make_card()).charges]
 
 
 def test_compiling_that_the_cache_spared_is_measured() -> None:
@@ -62,13 +53,6 @@ def test_what_other_actions_call_builds_is_no_build(action: str, builds: object)
     """A try's builds are names, a search's a number."""
     record = make_finished("other", action=action, output={"ok": True, "message": "", "builds": builds})
     assert () == bill(60.0, "cpu", make_card(), [record]).savings
-
-
-def test_what_nobody_measured_is_not_zero() -> None:
-    """AI stands among the unmeasured, with a reason."""
-    made = bill(90.0, "cpu", make_card())
-    assert ["ai"] == [one.resource for one in made.unmeasured]
-    assert all(one.reason for one in made.unmeasured)
 
 
 def test_on_a_processor_with_nothing_stated_nothing_is_billed() -> None:
@@ -108,14 +92,3 @@ def test_files_that_were_judged_before_spare_nothing() -> None:
         session("c", ground="c", status="aborted"),
     ]
     assert [True, True, False, False] == [judged_before(before, ground) for ground in ("a", "b", "c", "new")]
-
-
-def test_the_shipped_rate_card_is_complete() -> None:
-    """The GPU's rate is the whole machine's; nobody attends, until somebody states it."""
-    card = rates(project(None, ROOT))
-    gpu, attending = card.find(card.gpu), card.attended(True).find(card.attended(True).waiting)
-    assert gpu is not None
-    assert attending is not None
-    assert (0.70683, 50.0, None) == (gpu.usd_per_hour, attending.usd_per_hour, card.waiting)
-    assert len(card.rates) == len({rate.name for rate in card.rates})
-    assert shipped("sessions/rates.yaml").read_text().startswith("# yaml-language-server: $schema=")

@@ -4,7 +4,7 @@ import pytest
 
 from loop.model.record import Finished
 from loop.money import keep_or_stop, pivot
-from loop.money.model import KeepOutput, Option, Options, PivotOutput, Restart
+from loop.money.model import KeepOutput, MachineOption, Options, PivotOutput, Restart
 from tests.makers import make_finished, make_record, make_report
 
 
@@ -15,7 +15,7 @@ def kept() -> Finished:
     return make_finished("decide", action="session.keep_or_stop", output=output)
 
 
-def weighed(*options: Option) -> Finished:
+def weighed(*options: MachineOption) -> Finished:
     """Options, and stop rules of which nothing is known."""
     made = Options(format=1, question="what next", options=options) if options else None
     found = pivot.pivot(made, pivot.stop_rules([]))
@@ -44,7 +44,7 @@ def test_both_sides_stand_in_the_report() -> None:
 
 def test_what_is_unknown_is_called_unknown() -> None:
     """An option without a probability, a rule without records."""
-    text = section(weighed(Option(name="go on", usd=(10, 20), value_usd=100)))
+    text = section(weighed(MachineOption(name="go on", usd=(10, 20), value_usd=100)))
     (line,) = (line for line in text.splitlines() if line.startswith("- go"))
     said = "- go on: costs $10.00 to $20.00; unknown probability: it pays from a probability of 10 to 20 %"
     assert said == line
@@ -53,7 +53,8 @@ def test_what_is_unknown_is_called_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "finished", [(kept(),), (weighed(),), (kept(), weighed(Option(name="go on", usd=(1, 2)))), (weighed(), kept())]
+    "finished",
+    [(kept(),), (weighed(),), (kept(), weighed(MachineOption(name="go on", usd=(1, 2)))), (weighed(), kept())],
 )
 def test_the_section_leaves_no_gaps(finished: tuple[Finished, ...]) -> None:
     """No two empty lines in a row, whatever of it there is."""

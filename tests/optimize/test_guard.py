@@ -91,14 +91,18 @@ def test_what_lies_behind_a_link_is_the_users(context: Context, tree: Worktree, 
     assert (b"fast", False) == ((build / "library.so").read_bytes(), build.is_symlink())
 
 
-def test_what_changes_loop_itself_ends_the_campaign(
-    context: Context, tree: Worktree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of what stands for `loop`."""
+    made = tmp_path / "loop" / "judge.py"
+    made.parent.mkdir()
+    made.write_text("right = check()")
+    monkeypatch.setattr(guards.loop, "__file__", str(made.with_name("__init__.py")))
+    return made
+
+
+def test_what_changes_loop_itself_ends_the_campaign(context: Context, tree: Worktree, program: Path) -> None:
     """Also where the file says that it is as old as before."""
-    program = tmp_path / "loop" / "judge.py"
-    program.parent.mkdir()
-    program.write_text("right = check()")
-    monkeypatch.setattr(guards.loop, "__file__", str(program.with_name("__init__.py")))
     guard, old = TreeGuard.of(context, tree), program.stat()
     program.write_text("right = True   ")
     os.utime(program, ns=(old.st_atime_ns, old.st_mtime_ns))
@@ -107,13 +111,9 @@ def test_what_changes_loop_itself_ends_the_campaign(
 
 
 def test_a_link_to_loop_itself_costs_the_candidate_alone(
-    context: Context, tree: Worktree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: Context, tree: Worktree, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the file holds is what it was; unless `loop` loaded something while it may have been another."""
-    program = tmp_path / "loop" / "judge.py"
-    program.parent.mkdir()
-    program.write_text("right = check()")
-    monkeypatch.setattr(guards.loop, "__file__", str(program.with_name("__init__.py")))
     guard = TreeGuard.of(context, tree)
     (tmp_path / "mine.py").hardlink_to(program)
     assert ["judge.py"] == guard.put_back()

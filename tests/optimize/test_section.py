@@ -118,12 +118,6 @@ def test_a_search_lists_its_best_points() -> None:
     assert f"{21 - MOST_TRIALS} more are in the journal" == search.more
 
 
-def test_a_session_without_changes_has_no_section() -> None:
-    """Nothing to show."""
-    found = changes([])
-    assert (None, (), ()) == (found.table, found.trials, found.lines)
-
-
 def test_gains_of_one_variant_are_multiplied_and_those_of_searches_stand_apart() -> None:
     """A search is timed on workloads of its own."""
     tuned = TuneOutput(ok=True, message="", brief=brief("tile"), edited=True)
@@ -158,11 +152,6 @@ def test_a_step_that_no_change_came_to_is_not_missing(outputs: tuple[Any, ...], 
     assert expected == spared(skipped, [*before, skipped, elsewhere])
     text = make_report(make_record(), [*before, skipped, elsewhere])
     assert expected == ("step baseline-first/verify was skipped" not in text)
-
-
-def test_a_step_of_the_target_that_was_skipped_is_missing() -> None:
-    """Whatever became of changes."""
-    assert not spared(make_finished("measure", status="skipped"), [])
 
 
 def test_a_session_that_only_searched_says_so() -> None:

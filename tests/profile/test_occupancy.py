@@ -58,14 +58,6 @@ def test_the_last_wave_counts() -> None:
     assert (1.0, 1.5, 0.75, False) == (found.share, found.waves, found.used, found.starved)
 
 
-def test_a_block_that_does_not_fit_has_no_place() -> None:
-    """It cannot be launched at all."""
-    launch = Launch(blocks=58, threads=128, shared_bytes="Sq * 2048")
-    found = on_gpu("v", launch, make_workload(), L4, at_hand=True)
-    assert found is not None
-    assert (0, 0.0, 0.0, "shared memory") == (found.resident, found.share, found.used, found.limited_by)
-
-
 def test_a_formula_without_an_answer_is_an_error() -> None:
     """A division by zero is said, with the formula."""
     with pytest.raises(ExpressionError, match="expected a divisor other than zero"):

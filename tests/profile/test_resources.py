@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.model.promises import ResourceBudget
-from loop.model.resources import CompiledLibrary, HotLoop
+from loop.model.resources import CompiledLibrary
 from loop.model.target import Target
 from loop.profile.taking import bound, broken, code_for, runs_on, spilling, unchecked
 from tests.makers import make_kernel, make_library, make_placement, make_workload
@@ -120,8 +120,3 @@ def test_the_roofline_is_the_larger_of_two_times() -> None:
     memory = bound(formulas("Sq", "itemsize * 300000"), workload, L4)
     assert memory is not None
     assert ("memory", pytest.approx(2.0)) == (memory.by, memory.us)
-
-
-def test_the_share_of_a_loop_is_of_its_own_instructions() -> None:
-    """64 of 472."""
-    assert pytest.approx(0.1356, abs=1e-4) == HotLoop(instructions=472, tensor=64).share

@@ -67,7 +67,9 @@ def test_devices_streams_and_errors(tmp_path: Path) -> None:
     assert said.strip() == done.stdout.strip()
 
 
-@pytest.mark.parametrize("structure", [shim.Functions, shim.Numbers, shim.Input, shim.Attribute, shim.Operator])
+@pytest.mark.parametrize(
+    "structure", [shim.Functions, shim.Numbers, shim.TorchInput, shim.TorchAttribute, shim.TorchOperator]
+)
 def test_structures_are_those_of_the_bridge(structure: type[ctypes.Structure], tmp_path: Path) -> None:
     """Each field of shim.py where loop_torch.cpp has it."""
     name = f"LoopTorch{structure.__name__}"

@@ -9,7 +9,6 @@ import torch
 from loop.base.errors import LoopError
 from loop.pytorch import Operator, c_dispatch, operator, shim
 from loop.pytorch.shim import Unavailable
-from loop.timing import contract
 from tests.pytorch.operators import BUNDLED, DISPATCHES, allow, in_python
 from tests.targets import compiled, external, write_target
 
@@ -235,8 +234,3 @@ def test_what_the_c_dispatch_is_missing_for_is_said(
     monkeypatch.setattr(c_dispatch, "SPACE", f"loop_trial_{name.lower()}")
     with pytest.raises(Unavailable, match=words):
         c_dispatch._open()
-
-
-def test_every_kind_of_attribute_has_its_place() -> None:
-    """As loop_kernel.h says: a flag, an index, a number."""
-    assert set(contract.SCHEMA_TYPES) == set(c_dispatch.KINDS)

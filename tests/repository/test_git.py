@@ -126,12 +126,6 @@ def test_a_trusted_repository_has_its_filters(tmp_path: Path) -> None:
     assert "ran\n" == ran.read_text()
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key != "core.fsmonitor"])
-def test_every_key_that_names_a_program_is_known(key: str) -> None:
-    """Sections and variables have no case, what stands between them has."""
-    assert NAMES_PROGRAM.fullmatch(key.lower())
-
-
 @pytest.mark.parametrize(
     "key", ["user.name", "core.bare", "remote.origin.url", "filter.own.required", "diff.renames"]
 )

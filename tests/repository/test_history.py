@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loop.base.errors import LoopError
-from loop.repository.history import between, difference, is_ancestor, line, resolve, trees_of
+from loop.repository.history import between, difference, line, resolve, trees_of
 from loop.repository.history import commit as commit_of
 from tests.repository.test_reading import git
 
@@ -51,12 +51,6 @@ def test_the_line_goes_by_first_parents(folder: Path) -> None:
     }
 
 
-def test_a_good_commit_on_the_branch_that_was_merged(folder: Path) -> None:
-    """There is a line from there, too: it joins the main one at the merge."""
-    for good in ("side", "side~1"):
-        assert ["merge side", "fifth"] == [one.subject for one in line(folder, good, "main")]
-
-
 def test_what_changed_between_two_commits(folder: Path) -> None:
     """As a patch."""
     _, merge, fifth = line(folder, "main~3", "main")
@@ -75,51 +69,12 @@ def test_trees_tell_what_is_the_same(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "said"),
-    [
-        ("main", "main", "the same commit"),
-        ("main", "main~2", "they are swapped"),
-        ("nowhere", "main", "nowhere is no commit"),
-        ("--all", "main", "--all is no commit"),
-        ("main~1^{tree}", "main", "is no commit"),
-    ],
+    ("good", "bad", "said"), [("--all", "main", "--all is no commit"), ("main~1^{tree}", "main", "is no commit")]
 )
 def test_what_is_no_line_is_refused(folder: Path, good: str, bad: str, said: str) -> None:
     """With the reason."""
     with pytest.raises(LoopError, match=said):
         line(folder, good, bad)
-
-
-def test_unrelated_and_forked_histories(folder: Path) -> None:
-    """Where they part is said."""
-    git(folder, "checkout", "-q", "-b", "fork", "main~3")
-    commit(folder, "forked", "f")
-    with pytest.raises(LoopError, match="no ancestor") as caught:
-        line(folder, "fork", "main")
-    assert resolve(folder, "main~3")[:12] in str(caught.value.hint)
-    git(folder, "checkout", "-q", "--orphan", "alone")
-    commit(folder, "alone", "z")
-    with pytest.raises(LoopError, match="no ancestor") as caught:
-        line(folder, "alone", "main")
-    assert "no common history" in str(caught.value.hint)
-
-
-def test_a_shallow_clone_says_how_to_deepen_it(folder: Path, tmp_path: Path) -> None:
-    """The good commit is not there, or not connected."""
-    git(tmp_path, "clone", "-q", "--depth", "2", f"file://{folder}", "shallow")
-    with pytest.raises(LoopError, match="no commit"):
-        line(tmp_path / "shallow", resolve(folder, "main~3"), "main")
-    git(tmp_path / "shallow", "fetch", "-q", "--depth", "1", "origin", resolve(folder, "side"))
-    with pytest.raises(LoopError, match="no ancestor") as caught:
-        line(tmp_path / "shallow", resolve(folder, "side"), "main")
-    assert "git fetch --unshallow" in str(caught.value.hint)
-
-
-def test_ancestors(folder: Path) -> None:
-    """A commit is its own."""
-    assert is_ancestor(folder, "main~3", "main")
-    assert is_ancestor(folder, "main", "main")
-    assert not is_ancestor(folder, "main", "main~1")
 
 
 def test_commits_are_read_as_git_shows_them(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loop.base.errors import LoopError
-from loop.session.bounds import Asked
+from loop.session.bounds import SessionLimits
 from tests.makers import make_card, make_machine, make_session_head
 from tests.money.test_charging import card
 from tests.projects import add_commands, here, loop, make_project
@@ -83,8 +83,16 @@ def test_a_step_that_would_not_fit_into_minutes_or_dollars_is_not_begun(tmp_path
     assert "$1.02, which lasts for 2 s beside $1.0000 of AI" in record(tmp_path)["reason"]
 
 
-@pytest.mark.parametrize("asked", [Asked(minutes=0), Asked(usd=-1), Asked(minutes=math.nan), Asked(usd=math.inf)])
-def test_what_is_no_amount_is_wrong_usage(asked: Asked) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [
+        SessionLimits(minutes=0),
+        SessionLimits(usd=-1),
+        SessionLimits(minutes=math.nan),
+        SessionLimits(usd=math.inf),
+    ],
+)
+def test_what_is_no_amount_is_wrong_usage(asked: SessionLimits) -> None:
     """With an example."""
     with pytest.raises(LoopError, match="expected a number above 0") as caught:
         asked.check(make_session_head(), make_card())
@@ -95,7 +103,7 @@ def test_dollars_cannot_bound_a_gpu_without_a_price() -> None:
     """An H200 on a card that charges an L4: refused, instead of counting it as free."""
     head = make_session_head(device="cuda", machine=make_machine(gpus=("NVIDIA H200",)))
     with pytest.raises(LoopError, match="--max-usd 5: what the GPU costs is not known") as caught:
-        Asked(usd=5.0).check(head, card())
+        SessionLimits(usd=5.0).check(head, card())
     assert "rates.yaml" in str(caught.value.hint)
-    Asked(minutes=5.0).check(head, card())
-    Asked(usd=5.0).check(head, make_card())
+    SessionLimits(minutes=5.0).check(head, card())
+    SessionLimits(usd=5.0).check(head, make_card())

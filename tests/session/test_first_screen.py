@@ -49,14 +49,6 @@ def test_the_first_screen_holds_verdict_variants_next_step_and_cost() -> None:
     assert list(FOLDS) == re.findall("(?m)^<summary>(.*)</summary>$", text)
 
 
-def test_a_variant_is_one_row_with_both_comparisons() -> None:
-    """Verdict and ratio: of several workloads with the mean, of one with its interval."""
-    made = variants(make_record(verdicts=JUDGED), STEPS)
-    assert made is not None
-    speed, good = "faster on 1 of 2, slower on 1: mean 1.10x", "same: 1.00x [0.95, 1.05]"
-    assert (("cpu", good, speed, "2 of 2 checks"),) == made.rows
-
-
 def test_what_is_wrong_comes_first_and_has_no_speed() -> None:
     """A variant of which nothing was judged has no row."""
     head = make_session_head(variants=("cpu", "eager", "other"), emulated=())
@@ -66,8 +58,3 @@ def test_what_is_wrong_comes_first_and_has_no_speed() -> None:
     assert made is not None
     assert [("eager", "-", "-", "incorrect: 1 of 1 check failed"), "cpu"] == [made.rows[0], made.rows[1][0]]
     assert 2 == len(made.rows)
-
-
-def test_without_a_check_there_is_no_table() -> None:
-    """A session that only looked at the environment."""
-    assert None is variants(make_record(), [make_finished("torch", action="environment.torch")])

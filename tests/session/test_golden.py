@@ -73,22 +73,3 @@ def test_every_figure_is_well_formed_and_says_what_it_shows(name: str) -> None:
         assert one.description == root.findtext(f"{SVG}desc")
         assert f"{one.name}-title {one.name}-desc" == root.get("aria-labelledby")
         assert not any(key.endswith("href") or key.startswith("on") for each in root.iter() for key in each.attrib)
-
-
-EXPECTED = {
-    "passed": {"ratios", "roofline"},
-    "incorrect": set(),
-    "regression": {"ratios"},
-    "range": {"ratios"},
-    "paused": set(),
-    "interrupted": set(),
-    "budget": set(),
-    "no-gpu": set(),
-    "gpu": {"ratios", "roofline"},
-}
-
-
-@pytest.mark.parametrize("name", SESSIONS)
-def test_a_session_has_the_figures_that_it_has_facts_for(name: str) -> None:
-    """Ratios where something was timed, a roofline where one is known."""
-    assert EXPECTED[name] == {one.name for one in rendered(name).figures}

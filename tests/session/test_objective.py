@@ -82,11 +82,6 @@ def test_an_objective_is_reached_or_missed_by_how_much() -> None:
     assert () == judged("session.minutes < 5 and device == 'cpu'").missed
 
 
-def test_a_plan_without_an_objective_is_not_judged() -> None:
-    """Plans of before have none."""
-    assert None is Objective.of(make_session_head()).judge([RIGHT], {})
-
-
 def test_what_is_not_known_stops_nothing() -> None:
     """`stop_if` needs a value."""
     stops = Objective.of(head_of(stop_if="cpu.ratio < 1"))

@@ -77,12 +77,6 @@ def test_listed_patterns_come_first_then_what_they_could_lead_to() -> None:
     assert expected == [(planned.pattern.name, planned.planned) for planned in found.patterns]
 
 
-def test_a_resolved_plan_has_the_estimates_of_its_authors() -> None:
-    """What earlier sessions say comes later, when it is known what will run where."""
-    found = resolved(read_plan("one", "two"), read_pattern(), read_pattern(name="two"))
-    assert [(120.0, "prior"), (120.0, "prior")] == [(p.seconds, p.evidence) for p in found.patterns]
-
-
 def test_an_unknown_pattern_in_a_plan_is_named_with_the_nearest() -> None:
     """At its place in the plan."""
     found = complaints(read_pattern(name="baseline"), plan=read_plan("baseline", "basline"))
@@ -104,13 +98,6 @@ def test_a_mistake_in_a_pattern_that_is_only_an_answer_is_said_too() -> None:
     two = read_pattern(STEP.replace("command.run", "command.walk"), "two")
     (found,) = complaints(one, two, plan=read_plan("one"))
     assert found.startswith(at(STEP, "command.run", "two") + ": steps.0.action: expected the name of an action")
-
-
-def test_an_unknown_action_is_named_with_the_nearest() -> None:
-    """File, line and column."""
-    body = STEP.replace("command.run", "comand.run")
-    said = "steps.0.action: expected the name of an action, got 'comand.run' (did you mean 'command.run'?)"
-    assert [f"{at(body, 'comand.run')}: {said}"] == complaints(read_pattern(body))
 
 
 def test_an_unknown_field_in_a_gate_is_refused() -> None:

@@ -17,7 +17,6 @@ from loop.report import format as say
 from loop.report.markdown import Column, Table, code, escape, paragraph, prose, table
 from loop.report.templates import environment
 from loop.session import course
-from loop.session.grading import RULE
 from loop.timing import verdicts
 from tests.makers import (
     NOON,
@@ -78,32 +77,6 @@ def record_of(finished: Sequence[Finished], **fields: Any) -> SessionRecord:
     return make_record(verdicts=[verdict for output in outputs for verdict in output.verdicts], **fields)
 
 
-def test_the_verdict_comes_first() -> None:
-    """The first line after the title says how many workloads are faster, and by how much."""
-    steps = measured(1.5, 2.0)
-    expected = "**`attention` passed: `cpu` is faster than torch_sdpa on 2 of 2 workloads, geometric mean 1.73x.**"
-    assert expected == report(record_of(steps), steps).splitlines()[2]
-
-
-def test_mixed_verdicts_are_counted() -> None:
-    """The most frequent word leads, the others follow with their counts."""
-    steps = measured(1.5, 2.0, 0.5)
-    words = "`cpu` is faster than torch_sdpa on 2 of 3 workloads, slower on 1, geometric mean 1.14x"
-    assert words in report(record_of(steps), steps).splitlines()[2]
-
-
-def test_the_fastest_variant_is_named_first() -> None:
-    """Whatever the order in the manifest; the table has the others."""
-    verdicts = [
-        make_speed("w0", "inconclusive", 9.0, variant="doubtful"),
-        make_speed("w0", "slower", 0.1, variant="plain"),
-        make_speed("w0", ratio=2.0, variant="best"),
-    ]
-    first = report(make_record(verdicts=verdicts), []).splitlines()[2]
-    assert ["attention", "best"] == re.findall("`([a-z]+)`", first)
-    assert "the best of 3 variants" in first
-
-
 def test_a_mean_of_noise_is_not_printed() -> None:
     """Where nothing could be judged there is no figure to quote."""
     steps = measured(1.01, 0.99)
@@ -136,34 +109,11 @@ def test_what_a_template_prints_without_a_filter_is_escaped(tmp_path: Path) -> N
     assert "&lt;b> # \\*x\\*, `<b> # *x*`\n" == text
 
 
-def test_evidence_beyond_a_million_is_not_given_as_another_number() -> None:
-    """And noise is a percentage without an exponent."""
-    strong = make_speed("w0", against="known_good", e_value=4.1e6)
-    weak = make_speed("w1", against="known_good", e_value=1234.4)
-    found = section(report(make_record(verdicts=[strong, weak])), "Speed against the known good")
-    cells = [row[3].strip() for row in rows(found)]
-    assert ["over 1,000,000 : 1", "1,234 : 1"] == cells[2:]
-
-
 def test_a_long_reason_is_cut_in_the_verdict() -> None:
     """It is a paragraph; the record has all of it."""
     line = report(make_record(status="failed", reason="x" * 5000)).splitlines()[2]
     assert 700 > len(line)
     assert line.endswith("xxx....**")
-
-
-def test_a_failed_session_says_where_and_reports_no_speed() -> None:
-    """Incorrect comes first; the wrong elements are listed; nothing claims a speed."""
-    checks = [make_check("w0"), make_check("w1", right=False), make_check("w2", right=False)]
-    steps = [make_finished(status="failed", output=make_verify(*checks))]
-    text = report(record_of(steps, status="failed", reason="cpu is incorrect"), steps)
-    expected = (
-        "**`attention` failed: `cpu` is incorrect on w1 and 1 more of 3 workloads; no speed is reported for it.**"
-    )
-    assert expected == text.splitlines()[2]
-    assert "- `cpu` on w1: 3 of 4,096 elements wrong" in text
-    assert "worst at B=0 H=0 Sq=63 D=1: expected 0.25, got nan (allowed error 1.0e-05)" in text
-    assert "Nothing was measured: no variant is right, and a wrong kernel has no speed." in text
 
 
 def test_a_wrong_variant_shows_no_speed_even_where_one_was_timed() -> None:
@@ -285,34 +235,9 @@ def test_earlier_sessions_are_compared_by_ratio_on_common_workloads() -> None:
     assert "µs" not in text
 
 
-def test_the_grade_stands_with_its_whole_rule() -> None:
-    """Every letter and its meaning."""
-    text = section(report(), "Grade A")
-    assert all(f"- `{letter}`: {meaning}" in text for letter, meaning in RULE)
-
-
-def test_every_number_can_be_had_again() -> None:
-    """The commands with the seed, the raw samples, and how a ratio comes about."""
-    steps = measured(1.5)
-    text = section(report(record_of(steps), steps), "How to have each number again")
-    assert "loop run session baseline --variant cpu --device cpu --threads 8 --seed 7" in text
-    assert "loop report 2026-11-21-120000-baseline" in text
-    assert "- Raw samples of `baseline-first/measure`: `samples/measure.json`" in text
-
-
 def test_the_margins_named_are_those_applied() -> None:
     """The report's words and the rule that judges must not drift apart."""
     assert (0.01, 0.02, 10.0) == (verdicts.MARGIN, verdicts.SAME, TOO_WIDE)
-
-
-def test_what_was_not_run_is_named() -> None:
-    """Gaps from the record and skipped steps from the journal."""
-    skipped = make_finished(
-        "measure", status="skipped", message="skipped: no correct variant", skipped_because="no correct variant"
-    )
-    text = section(report(make_record(not_exercised=("a GPU: none here",)), [skipped]), "Not exercised")
-    assert "- a GPU: none here" in text
-    assert "- step baseline-first/measure was skipped: no correct variant" in text
 
 
 def test_steps_without_output_are_reported() -> None:

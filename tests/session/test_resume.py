@@ -38,23 +38,6 @@ def test_a_resume_repeats_the_open_step_and_nothing_before_it(
     assert [name for name in "abc" if name < step] == replayed
 
 
-def test_a_walk_that_is_killed_again_and_again_gets_there(context: Context, steady: dict[str, Behaviour]) -> None:
-    """Each attempt is counted."""
-    walked = three_steps(context).until("b")
-    for _ in range(3):
-        walked = walked.resumed().until("b")
-    assert ["b 5", "c 1"] == walked.resumed().to_its_end().done
-
-
-def test_an_aborted_step_is_repeated(context: Context, steady: dict[str, Behaviour]) -> None:
-    """Its record says that it never came to an end."""
-    killed = three_steps(context).until("b")
-    resumed = killed.resumed()
-    fields = {"run": 1, "pattern": "one", "action": "command.run", "status": "aborted"}
-    resumed.walk = replace(resumed.walk, earlier=[*resumed.walk.earlier, make_finished("b", **fields)])
-    assert ["b 2", "c 1"] == resumed.to_its_end().done
-
-
 def test_a_step_that_failed_before_the_kill_has_failed(context: Context, steady: dict[str, Behaviour]) -> None:
     """A resume replays it with its consequences."""
     steady["a"] = at_once(found(ok=False))

@@ -69,11 +69,6 @@ def test_it_fits_and_no_row_is_cut(limit: int) -> None:
     assert "The whole report: `loop report" in text
 
 
-def test_a_short_one_is_not_shortened() -> None:
-    """Nothing is said of length."""
-    assert "Shortened" not in many(3)
-
-
 @pytest.mark.parametrize("limit", range(LEAST, 3000, 61))
 def test_at_every_length_it_is_whole(limit: int) -> None:
     """The mark, the verdict and the way to the whole report are always there."""

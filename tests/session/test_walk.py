@@ -14,7 +14,6 @@ from loop.model.pattern import Pattern
 from loop.model.record import Started
 from loop.session.events import PatternBegan, PatternEnded, StepBegan, StepDue, StepEnded, Ticked
 from loop.session.objective import Objective
-from loop.session.walk import StepTimer
 from loop.steps.context import Context, Working
 from tests.session.walks import Behaviour, Clock, Walked, at_once, found, make_step, pattern, walk, walking
 
@@ -144,13 +143,6 @@ def test_a_chain_that_returns_to_itself_ends(context: Context) -> None:
     assert [1, 2, 3, 4] == [record.run for record in walked.ended]
 
 
-def test_two_patterns_that_answer_each_other_end(context: Context) -> None:
-    """The limit is by answer, not by pattern."""
-    one = pattern("one", make_step("a"), answers=[{"when": "passed", "pattern": "two"}])
-    two = pattern("two", make_step("b"), answers=[{"when": "passed", "pattern": "one"}])
-    assert ["one", "two", "one"] == walk(context, one, two, listed=("one",)).chain
-
-
 def test_a_step_over_its_limit_is_killed_with_its_children(context: Context, tmp_path: Path) -> None:
     """It fails, whatever its gate says of what it never found."""
     script = f"sleep 60 & echo $! > {tmp_path}/pid; wait"
@@ -242,17 +234,6 @@ def test_a_heartbeat_comes_after_thirty_silent_seconds(context: Context, behave:
     assert [30.0, 60.0] == [seconds for seconds, heartbeat in beats if heartbeat]
     assert 7 == len(beats)
     assert (70.0, 30.0) == (walked.record.seconds, walked.record.longest_silence_s)
-
-
-def test_the_longest_silence_is_in_the_record() -> None:
-    """Between two signs of life, the last of which is the end."""
-    clock = Clock()
-    timer = StepTimer(clock)
-    for step in (5.0, 26.0, 45.0):
-        clock.now += step
-        timer.tick()
-    clock.now += 12.0
-    assert {"seconds": 88.0, "longest_silence_s": 45.0} == timer.end()
 
 
 def test_an_action_that_never_ticks_is_silent_all_along(context: Context, behave: dict[str, Behaviour]) -> None:

@@ -58,7 +58,7 @@ def write(tmp_path: Path, files: dict[str, str]) -> Path:
 def test_the_search_answers(tmp_path: Path) -> None:
     """From a file, without a server: what is typed is found and linked."""
     files = site(make_contents(make_row()))
-    typing = "input.value='biuld';input.dispatchEvent(new Event('input'))"
+    typing = "input.value='build';input.dispatchEvent(new Event('input'))"
     script = "<script defer src='type.js'></script></head>"
     top = write(tmp_path, {**files, "index.html": files["index.html"].replace("</head>", script)})
     (top / "type.js").write_text(f"const input=document.getElementById('q');{typing};")

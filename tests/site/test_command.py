@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.errors import LoopError
 from loop.base.screen import Screen
 from loop.model.record import Opened
 from loop.profile.model import ResourcesOutput
@@ -120,14 +119,6 @@ def test_what_the_compiler_said_is_found(project: Path, tmp_path: Path) -> None:
     assert "NVIDIA L4" in text
     assert ">44<" in text
     assert ">40<" not in text
-
-
-def test_a_folder_of_the_users_is_refused(project: Path, tmp_path: Path) -> None:
-    """With exit 2 and the next command, before anything is read."""
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "a").touch()
-    with pytest.raises(LoopError, match="not a catalogue"):
-        build(project, tmp_path / "mine")
 
 
 def test_ctrl_c_while_it_builds(project: Path, tmp_path: Path) -> None:

@@ -147,10 +147,11 @@ def test_the_first_verdict_needs_no_edit(words: tuple[str, ...]) -> None:
 
 
 def test_a_function() -> None:
-    """Numbers become dimensions, and what the function imports comes along."""
+    """Numbers become dimensions, others are checked too, and what the function imports comes along."""
     target = made(*FUNCTION)
     assert ({"x": "N M"}, "reference:softmax") == (target.signature.inputs, target.reference.python)
     assert ({"N": 64, "M": 100},) == target.workloads["quick"]
+    assert {"N": 3, "M": 17} in target.workloads["edges"]
     assert {"helping.py", "ops.py"} <= {path.name for path in Path("mine").iterdir()}
 
 
@@ -167,14 +168,6 @@ def test_sizes_that_are_given_to_a_kernel_stay_as_they_are() -> None:
     """It may take no others; a function is tried with them."""
     target = made("--from", "scale.c", "--reference", "ops:scale", "--like", "x=64,100")
     assert {(64, 100)} == {(one["N"], one["M"]) for several in target.workloads.values() for one in several}
-
-
-@pytest.mark.slow
-def test_sizes_that_are_given_to_a_function_are_timed_and_others_checked() -> None:
-    """Where it runs with them."""
-    target = made(*FUNCTION)
-    assert ({"N": 64, "M": 100},) == target.workloads["quick"]
-    assert {"N": 3, "M": 17} in target.workloads["edges"]
 
 
 def test_a_file() -> None:

@@ -36,15 +36,6 @@ def test_a_journal_cut_between_two_lines_is_named(
     assert f"{NAME}:2: damaged: cut off" in capsys.readouterr().err
 
 
-def test_a_damaged_session_is_named_by_whoever_adds_up(
-    folder: SessionFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Sums over sessions would be other figures without a word."""
-    (folder.path / "record.json").write_text("{")
-    assert [] == index.rows(folder.path.parent)
-    assert "left out: " in capsys.readouterr().err
-
-
 def test_damage_of_a_report_and_its_figures_is_found(folder: SessionFolder) -> None:
     """They are pages for people, and their checksums stand beside them."""
     folder.write_report("# A report\n", {"figures/a.svg": "<svg/>\n"})

@@ -61,15 +61,6 @@ def test_a_row_says_what_the_session_found(tmp_path: Path) -> None:
     assert pytest.approx({verdicts[0].variant: 4.0}) == row.ratios
 
 
-def test_sums_are_those_of_the_rows(tmp_path: Path) -> None:
-    """Of each pattern in each environment."""
-    make_some(tmp_path)
-    rows = index.rows(tmp_path)
-    found = of_patterns({}, rows)["baseline-first"]
-    assert (3, 3, 0, "s2") == (found.applied, found.passed, found.broken, found.last_session)
-    assert [5.0, 6.0, 7.0] == [run.seconds for row in rows for run in row.runs]
-
-
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By size and time of the files."""
     make_some(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 
 from loop.base.errors import LoopError
 from loop.model.record import Closed, Event, Opened, Started
-from loop.store.journal import Journal, finished, last_closed, open_step, read
+from loop.store.journal import Journal, last_closed, open_step, read
 from tests.conftest import ROOT
 from tests.makers import make_finished
 
@@ -50,13 +50,6 @@ def write(path: Path, events: Sequence[Event] = EVENTS) -> Path:
     return path
 
 
-def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
-    """Every kind of event comes back as it was, numbered from one."""
-    lines = read(write(tmp_path / "j"))
-    assert list(EVENTS) == [line.event for line in lines]
-    assert [1, 2, 3, 4] == [line.seq for line in lines]
-
-
 def test_a_line_is_one_flat_object(tmp_path: Path) -> None:
     """The event's own fields stand beside format, seq and time, in readable text."""
     text = write(tmp_path / "j").read_text().splitlines()[2]
@@ -92,16 +85,6 @@ def test_every_truncation_keeps_the_lines_before_it(tmp_path: Path) -> None:
             assert whole + 1 == len(read(write(path, [Opened(pid=9)])))
 
 
-def test_a_torn_last_line_is_dropped_from_the_file(tmp_path: Path) -> None:
-    """What a kill left of a line does not stand before the next one."""
-    path = write(tmp_path / "j")
-    with path.open("ab") as file:
-        file.write(b'{"format": 1, "seq": 5, "at": "20')
-    write(path, [Opened(pid=9)])
-    assert b'"at": "20{' not in path.read_bytes()
-    assert Opened(pid=9) == read(path)[-1].event
-
-
 @pytest.mark.parametrize(
     "damage",
     [b"", b"\xff\xfe\x00", b"{}", b"[1]", b"3", b'{"format": 2, "seq": 2}', b"[" * 5000, b"nothing like it"],
@@ -124,25 +107,6 @@ def test_a_missing_line_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(b"".join([lines[0], *lines[2:]]))
     with pytest.raises(LoopError, match=":2: expected line 2, got 3"):
         read(path)
-
-
-def says_where(path: Path) -> bool:
-    """Whether a journal can be read, or its damage is named."""
-    try:
-        return len(read(path)) <= len(EVENTS)
-    except LoopError as error:
-        return f"{path}:" in error.message
-
-
-def test_every_bit_flip_is_survived(tmp_path: Path) -> None:
-    """A flipped bit gives either lines or an error that names one: never a traceback."""
-    data = bytearray(write(tmp_path / "j").read_bytes())
-    path = tmp_path / "flipped"
-    for place in range(0, len(data), 5):
-        flipped = bytearray(data)
-        flipped[place] ^= 1 << place % 8
-        path.write_bytes(flipped)
-        assert says_where(path)
 
 
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,12 +160,6 @@ def test_a_resumed_session_is_open_again(tmp_path: Path) -> None:
     reopened: list[Event] = [Opened(pid=1), closed, Opened(pid=2, resumed=True)]
     assert closed == last_closed(read(write(tmp_path / "a", [Opened(pid=1), closed])))
     assert last_closed(read(write(tmp_path / "b", reopened))) is None
-
-
-def test_finished_gives_the_ended_steps_in_order(tmp_path: Path) -> None:
-    """Other events are passed over."""
-    events: list[Event] = [Opened(pid=1), make_finished("a"), make_started("b"), make_finished("b")]
-    assert ["a", "b"] == [record.step for record in finished(read(write(tmp_path / "j", events)))]
 
 
 def test_a_line_is_written_to_disk_before_it_is_acknowledged(

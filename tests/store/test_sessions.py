@@ -8,22 +8,16 @@ import pytest
 
 from loop.base.documents.sums import sealed
 from loop.base.errors import LoopError
-from loop.base.locks import Held
 from loop.model.record import Closed, Event, Line, Opened
 from loop.store import sessions
 from loop.store.sessions import create, every, find, wall_seconds
-from tests.makers import NOON, make_finished, make_record, make_session_head
+from tests.makers import NOON, make_finished, make_session_head
 from tests.store.folders import make_session
 
 
 def make_line(second: float, event: Event) -> Line:
     """A journal line so many seconds after noon."""
     return Line(seq=1, at=NOON + datetime.timedelta(seconds=second), event=event)
-
-
-def test_a_session_is_named_by_time_and_plan(tmp_path: Path) -> None:
-    """The names sort by age."""
-    assert "2026-11-21-120000-baseline" == create(tmp_path / "new" / "sessions", "baseline", NOON).id
 
 
 def test_two_sessions_never_share_a_folder(tmp_path: Path) -> None:
@@ -100,18 +94,6 @@ def test_a_session_whose_head_cannot_be_written_leaves_no_folder(tmp_path: Path)
     assert not folder.path.exists()
 
 
-def test_a_reserve_takes_room(tmp_path: Path) -> None:
-    """So much that the last record fits."""
-    folder = create(tmp_path, "quick", NOON)
-    folder.keep_reserve()
-    assert sessions.RESERVE_BYTES == folder.reserve.stat().st_size
-
-
-def test_a_folder_without_sessions_has_none(tmp_path: Path) -> None:
-    """Also one that does not exist."""
-    assert [] == every(tmp_path / "none")
-
-
 def test_a_session_is_found_by_its_beginning(tmp_path: Path) -> None:
     """The whole name wins over a longer one that begins alike."""
     for name in ("2026-01-01-000000-a", "2026-01-01-000000-a-2", "2026-03-01-000000-a"):
@@ -140,19 +122,6 @@ def test_a_session_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert "one of 2026-01-01-000000-a" == caught.value.hint
 
 
-def test_head_and_record_come_back_as_they_were(tmp_path: Path) -> None:
-    """What is written is what is read."""
-    folder = make_session(tmp_path, "2026-01-01-000000-a")
-    head = make_session_head(id="2026-01-01-000000-a")
-    assert head == folder.head()
-    assert make_record(head) == folder.record()
-
-
-def test_a_session_that_has_not_ended_has_no_record(tmp_path: Path) -> None:
-    """It is open, or was killed."""
-    assert make_session(tmp_path, "2026-01-01-000000-a", status="").record() is None
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -167,28 +136,6 @@ def test_a_damaged_record_is_named(text: str, said: str, tmp_path: Path) -> None
     with pytest.raises(LoopError) as caught:
         folder.record()
     assert said in caught.value.message
-
-
-def test_a_record_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    """A folder in its place, for one."""
-    folder = make_session(tmp_path, "2026-01-01-000000-a", status="")
-    (folder.path / sessions.RECORD).mkdir()
-    with pytest.raises(LoopError, match=r"record\.json: cannot be read"):
-        folder.record()
-
-
-def test_samples_are_named_inside_the_session(tmp_path: Path) -> None:
-    """The record names the file relative to its session, so that folders can be moved."""
-    folder = make_session(tmp_path, "2026-01-01-000000-a")
-    assert "samples/measure.json" == folder.write_samples("measure", [])
-    assert (folder.path / "samples" / "measure.json").is_file()
-
-
-def test_one_process_at_a_time_writes_a_session(tmp_path: Path) -> None:
-    """The second is told who does."""
-    folder = make_session(tmp_path, "2026-01-01-000000-a")
-    with folder.lock(), pytest.raises(Held):
-        folder.lock().__enter__()
 
 
 def test_wall_time_leaves_out_the_night_between_two_walks() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from loop.calls.call import Call, TensorFile
-from loop.workers.worker_program import Candidate
+from loop.workers.worker_program import LoadedCandidate
 
 CALL = Call(
     "some #1", "float32", (), TensorFile("output", "", (1,), "float32"), {}, (),
@@ -34,7 +34,7 @@ class Loaded:
 
 def test_a_call_on_other_values_is_the_same_call_refilled() -> None:
     """Its inputs lie where they lay, and the module stays: a variant that remembers by address meets it again."""
-    one, other = Candidate(Loaded()), CALL.but(key="some #2", structure="2-given")
+    one, other = LoadedCandidate(Loaded()), CALL.but(key="some #2", structure="2-given")
     assert one.prepare(CALL, "contiguous") is one.prepare(other, "contiguous")
     assert [other] == one.prepare(CALL, "contiguous").filled[:1]  # type: ignore[attr-defined]
 
@@ -45,7 +45,7 @@ def test_a_call_on_other_values_is_the_same_call_refilled() -> None:
 )
 def test_a_call_of_another_form_is_made_anew_and_none_of_it_is_known(changes: dict[str, Any], layout: str) -> None:
     """Other weights, another structure, or another layout."""
-    one = Candidate(Loaded())
+    one = LoadedCandidate(Loaded())
     first = one.prepare(CALL, "contiguous")
     one.slow = True
     assert first is not one.prepare(CALL.but(**changes), layout)

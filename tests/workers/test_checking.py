@@ -11,7 +11,7 @@ import pytest
 from loop.calls.call import Call, TensorFile
 from loop.calls.memory import KINDS, NAN, Guard, Unguarded
 from loop.workers import checking
-from loop.workers.checking import Check, not_finite
+from loop.workers.checking import CallCheck, not_finite
 
 Compute = Callable[[Sequence[Guard], Guard | None], float]
 """An output's only number, from what stands around the tensors and what stood in the output."""
@@ -60,9 +60,9 @@ class Made:
         return []
 
 
-def check(compute: Compute, seed: int = 1) -> Check:
+def check(compute: Compute, seed: int = 1) -> CallCheck:
     """What checking it finds."""
-    return Check(Made(compute), random.Random(seed)).run()  # type: ignore[arg-type]
+    return CallCheck(Made(compute), random.Random(seed)).run()  # type: ignore[arg-type]
 
 
 def seed_of(guard: Guard) -> float:
@@ -149,7 +149,7 @@ def test_a_slow_call_is_made_once_where_it_was_checked_on_other_values(monkeypat
     for again, slow_s in itertools.product((False, True), (0.0, 10.0)):
         monkeypatch.setattr(checking, "SLOW_S", slow_s)
         one = Made(lambda around, prefill: 2.0)
-        Check(one, random.Random(1), again=again).run()  # type: ignore[arg-type]
+        CallCheck(one, random.Random(1), again=again).run()  # type: ignore[arg-type]
         made[again, slow_s] = one.calls
     assert (2, 1) == (made[False, 0.0], made[True, 0.0])
     assert made[True, 10.0] > 2
@@ -161,6 +161,6 @@ def test_a_single_call_stands_among_bytes_that_show(monkeypatch: pytest.MonkeyPa
     kinds = set()
     for seed in range(20):
         one = Made(lambda around, prefill: 2.0)
-        Check(one, random.Random(seed), again=True).run()  # type: ignore[arg-type]
+        CallCheck(one, random.Random(seed), again=True).run()  # type: ignore[arg-type]
         kinds |= {guard.kind for guard in one.guarded.around}
     assert {*KINDS[1:]} == kinds

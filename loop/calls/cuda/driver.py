@@ -182,7 +182,7 @@ def cuda_release(driver: Driver) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Facts:
+class GpuFacts:
     """What a GPU is; nothing has to be made on it to know that."""
 
     name: str
@@ -204,7 +204,7 @@ class Facts:
     blocks_per_sm: int
 
 
-def facts(driver: Driver, number: int) -> Facts:
+def facts(driver: Driver, number: int) -> GpuFacts:
     """What the driver says of a device, by the handle that `cuDeviceGet` gave."""
     text = ctypes.create_string_buffer(NAME_BYTES)
     driver.call("cuDeviceGetName", text, NAME_BYTES, number)
@@ -214,7 +214,7 @@ def facts(driver: Driver, number: int) -> Facts:
     parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
     name = text.value.decode(errors="replace")
     bits = 0 if "MIG" in name.split() else attribute(driver, BUS_BITS, number)
-    return Facts(
+    return GpuFacts(
         name=name,
         uuid="GPU-" + "-".join(parts),
         capability=(attribute(driver, MAJOR, number), attribute(driver, MINOR, number)),

@@ -132,7 +132,7 @@ class Gate(Owned):
 
 
 @dataclass(frozen=True)
-class Timing:
+class GraphTiming:
     """How long calls took on the GPU."""
 
     seconds: float
@@ -151,7 +151,7 @@ class Stopwatch:
 
     def time(
         self, run: Callable[[], None], calls: int = 1, hold_s: float = HOLD_S, *, gated: bool = True
-    ) -> Timing:
+    ) -> GraphTiming:
         """Time `calls` calls of `run`, which launches on the stream; at most MAX_QUEUED.
 
         After `hold_s` seconds of launching the gate opens: work that waits for the GPU would wait for ever.
@@ -162,7 +162,7 @@ class Stopwatch:
         if not gated:
             self._queue(run, calls)
             self.stream.synchronise()
-            return Timing(elapsed_s(self._begin, self._end) / calls, queued=False)
+            return GraphTiming(elapsed_s(self._begin, self._end) / calls, queued=False)
         overdue = threading.Event()
         guard = threading.Timer(hold_s, self._open_early, [overdue])
         guard.daemon = True
@@ -176,7 +176,7 @@ class Stopwatch:
                 guard.join()
             self._gate.open()
             self.stream.synchronise()
-        return Timing(elapsed_s(self._begin, self._end) / calls, not overdue.is_set())
+        return GraphTiming(elapsed_s(self._begin, self._end) / calls, not overdue.is_set())
 
     def _queue(self, run: Callable[[], None], calls: int) -> None:
         self._begin.record(self.stream)
@@ -188,7 +188,7 @@ class Stopwatch:
         overdue.set()
         self._gate.open()
 
-    def replay(self, graph: Graph, times: int = 1) -> Timing:
+    def replay(self, graph: Graph, times: int = 1) -> GraphTiming:
         """Time replays of a graph, at most MAX_QUEUED; seconds of one of its calls.
 
         Launching a graph waits for nothing, so that the gate needs no guard: starting one takes 0.2 ms.
@@ -201,7 +201,7 @@ class Stopwatch:
         finally:
             self._gate.open()
             self.stream.synchronise()
-        return Timing(elapsed_s(self._begin, self._end) / (times * graph.calls), queued=True)
+        return GraphTiming(elapsed_s(self._begin, self._end) / (times * graph.calls), queued=True)
 
 
 def late_work(device: Device, stream: Stream) -> float:
