@@ -179,16 +179,16 @@ def sweep_orphans(before: Sequence[int]) -> int:
     """
     ended = 0
     for _ in range(3):
-        left = [
+        orphans = [
             child for child in psutil.Process().children() if child.pid not in before and child.pid not in STARTED
         ]
-        if not left:
+        if not orphans:
             return ended
-        for process in (each for orphan in left for each in (orphan, *_below(orphan))):
+        for process in (member for orphan in orphans for member in (orphan, *_below(orphan))):
             with contextlib.suppress(psutil.Error):
                 process.kill()
                 ended += 1
-        for orphan in left:
+        for orphan in orphans:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(orphan.pid, 0)
     return ended

@@ -200,8 +200,8 @@ def build(
     """
     if isinstance(variant, PythonVariant):
         return python_builds.build(name, variant, folder, cache)
-    asked = question(variant, folder, include)
-    known = known_builds.find(asked, folder, cache)
+    inquiry = question(variant, folder, include)
+    known = known_builds.find(inquiry, folder, cache)
     stored = known_builds.stored(known, cache) if known else None
     if known and stored:
         return _build(name, variant, known, *stored, cached=True)
@@ -214,7 +214,7 @@ def build(
         except reads.Changed as changed:
             last = str(changed)
             continue
-        known_builds.keep(asked, known, cache)
+        known_builds.keep(inquiry, known, cache)
         ready = _build(name, variant, known, place, record, cached=False)
         return ready.model_copy(update={"note": note or ready.note})
     raise BuildFailed(f"{last} changes while it is compiled", "stop what writes it, then run this again", "")

@@ -236,14 +236,14 @@ def loaded(library: Path) -> Generator[Tick, None, list[str] | None]:
 
 
 def unknowns(
-    variant: CAbiVariant, facts: Facts, folder: Path, library: Path, asked: Iterable[str]
+    variant: CAbiVariant, facts: Facts, folder: Path, library: Path, lists: Iterable[str]
 ) -> Iterator[str]:
     """Why a build may differ the next time although all listed files are unchanged.
 
-    `asked`: the lists that assembler and linker wrote.
+    `lists`: those that assembler and linker wrote.
     """
-    flags, asked = variant.build.flags, set(asked)
-    if LINKED not in asked and any(flag.startswith("-l") or flag.endswith((".a", ".so", ".o")) for flag in flags):
+    flags, lists = variant.build.flags, set(lists)
+    if LINKED not in lists and any(flag.startswith("-l") or flag.endswith((".a", ".so", ".o")) for flag in flags):
         yield "its linker does not list what it reads"
     if not any(name.endswith(CUDA_RUNTIME) for name in facts) and LOADING.search(library.read_bytes()):
         yield "it may load other libraries while it runs (dlopen)"
@@ -252,7 +252,7 @@ def unknowns(
     if any(flag.startswith(PROFILE) for flag in flags):
         yield "a flag asks for a profile"
     lists_all = (
-        ASSEMBLY in asked and len(variant.sources) == 1 and not any(flag.startswith("-flto") for flag in flags)
+        ASSEMBLY in lists and len(variant.sources) == 1 and not any(flag.startswith("-flto") for flag in flags)
     )
     for name in facts:
         if name.startswith("/usr/"):

@@ -338,8 +338,8 @@ def stop_machine(host: Listed, target: str | None, screen: Screen) -> None:
 def still_costs(host: Listed, why: str) -> str:
     """The message about a machine that should be stopped and still runs."""
     prices = host.host.prices
-    each = f" ${prices.at(None)[0]:.2f} an hour" if prices else " money"
-    return f"{host.name} STILL RUNS AND COSTS{each}: {why}"
+    price = f" ${prices.at(None)[0]:.2f} an hour" if prices else " money"
+    return f"{host.name} STILL RUNS AND COSTS{price}: {why}"
 
 
 def run_here(command: str, host: Listed) -> None:

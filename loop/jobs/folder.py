@@ -242,10 +242,10 @@ def every(parent: Path | None = None) -> list[JobFolder]:
     return [JobFolder(path) for path in sorted(paths, key=lambda path: modified(path / WHAT))]
 
 
-def forget_old(kept: int, prefix: str = "") -> None:
+def forget_old(newest: int, prefix: str = "") -> None:
     """Remove the folders of jobs that have ended, but for the newest; `prefix`: only of ids that begin so."""
     ended = [job for job in every() if job.id.startswith(prefix) and job.state not in ("queued", "running")]
-    for job in ended[:-kept]:
+    for job in ended[:-newest]:
         shutil.rmtree(job.path, ignore_errors=True)
 
 

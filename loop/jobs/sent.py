@@ -114,8 +114,8 @@ def take_in(folder: JobFolder, sent: Sent) -> list[Path]:
                 raise WorkFailed(f"{place} {why}", hint=f"move it aside, then: loop jobs follow {folder.id}")
         root.mkdir(parents=True, exist_ok=True)
         fresh, old = root / f".{session.name}.new", root / f".{session.name}.old"
-        for left in (fresh, old):
-            shutil.rmtree(left, ignore_errors=True)
+        for stale in (fresh, old):
+            shutil.rmtree(stale, ignore_errors=True)
         shutil.copytree(session, fresh)
         if session.name != sent.resumed:  # It stands where it was begun by the clock of here.
             write_atomic(fresh / ORDER, order)

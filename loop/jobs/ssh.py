@@ -271,8 +271,8 @@ class Ssh:
                 end = f"when all is over: loop hosts stop {host.name}" if stops else "stop it yourself"
                 remark(f"{host.name} goes on running{costs}; {end}")
         with self._open:
-            for left in [self._visits.submit(_leave, machine) for machine in (*self._machines, *self._aside)]:
-                left.result()
+            for visit in [self._visits.submit(_leave, machine) for machine in (*self._machines, *self._aside)]:
+                visit.result()
 
 
 def _visited(machine: SshMachine, jobs: Collection[str]) -> Mapping[str, State]:
@@ -310,9 +310,9 @@ def _fetched(machine: SshMachine, id_: str) -> LoopError | None:
 def _send(machine: SshMachine) -> None:
     """Have it forget what nobody waits for, end what is to end, and begin what is new. Raises Unreachable."""
     if machine.left or machine.away or machine.cut is not None:
-        left = {*machine.left}  # It may grow meanwhile.
-        machine.there.forget(*left)
-        machine.left -= left
+        forgotten = {*machine.left}  # It may grow meanwhile.
+        machine.there.forget(*forgotten)
+        machine.left -= forgotten
         machine.away = False
     for id_ in tuple(machine.ending & {*machine.jobs}):
         if id_ in machine.sending:

@@ -190,10 +190,10 @@ class There:
             self.connection.run(f"{SHELL} printf %s {shlex.quote(config)} >{new}/.git/config || exit 1")
         self.connection.run(SHELL + _filled(SWAP, TREE=tree))
 
-    def send_past(self, tree: str, root: Path, names: Iterable[str], kept: Sequence[str]) -> None:
+    def send_past(self, tree: str, root: Path, names: Iterable[str], sessions: Sequence[str]) -> None:
         """Have these sessions, and no others, lie beside a project's folder: its jobs look back on them."""
-        self.connection.run(SHELL + _filled(PAST, TREE=tree, KEPT=" ".join(kept)))
-        if kept:
+        self.connection.run(SHELL + _filled(PAST, TREE=tree, KEPT=" ".join(sessions)))
+        if sessions:
             self.connection.send(root, names, f"{HOME}/trees/{tree}.past")
 
     def submit(self, folder: JobFolder, variables: Mapping[str, str], tree: str = "-") -> None:

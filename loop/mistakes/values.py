@@ -42,10 +42,10 @@ def cut(call: ErringCall) -> None:
 
 
 def _shortened(array: Array, axes: Sequence[int], part: str) -> Array:
-    left = [slice(None)] * array.ndim
+    slices = [slice(None)] * array.ndim
     for axis in axes:
-        left[axis] = _left(array.shape[axis], part)
-    return numpy.ascontiguousarray(array[tuple(left)])
+        slices[axis] = _left(array.shape[axis], part)
+    return numpy.ascontiguousarray(array[tuple(slices)])
 
 
 def _left(size: int, part: str) -> slice:
@@ -83,10 +83,10 @@ def round_inputs(call: ErringCall) -> None:
 
 def _rounded(array: Array, terms: Terms) -> Array:
     bits = terms.get("mantissa", MANTISSA[array.dtype.name])
-    kept = min(BFLOAT16, bits - 3, int(-math.log2(64 * max(sum(terms["tolerance"].values()), 2.0**-64))))
+    bits_left = min(BFLOAT16, bits - 3, int(-math.log2(64 * max(sum(terms["tolerance"].values()), 2.0**-64))))
     fraction, exponent = numpy.frexp(values(array))
     rounded = numpy.empty_like(array)
-    store(rounded, numpy.ldexp(numpy.round(fraction * 2.0 ** (kept + 1)) / 2.0 ** (kept + 1), exponent))
+    store(rounded, numpy.ldexp(numpy.round(fraction * 2.0 ** (bits_left + 1)) / 2.0 ** (bits_left + 1), exponent))
     return rounded
 
 

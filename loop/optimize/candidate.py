@@ -155,8 +155,8 @@ def compare(context: Context, arguments: against_known_good.CompareTerms) -> Wor
         result, jobs = yield from paired.compared(at_hand, arguments)
         return _on_change(result, jobs=jobs)
     number = SessionChanges(context.finished).number
-    left = left_s(context.task.campaign, campaign.spent_by(context), context.task.usd_per_hour)
-    terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, left)})
+    remaining_s = left_s(context.task.campaign, campaign.spent_by(context), context.task.usd_per_hour)
+    terms = arguments.model_copy(update={"candidate": number, "more_s": min(arguments.more_s, remaining_s)})
     return (yield from on_change(against_known_good.compare, context, terms))
 
 
@@ -195,11 +195,11 @@ def decide(context: Context, arguments: GainTerms) -> Working[DecisionOutput]:
             why, hint="run the session anew; a kernel, or a program beside it, writes where it may not"
         )
     decision = keeping.decision_on(judged(at_hand), arguments.gain)
-    asked = at_hand.brief.brief
-    assert asked is not None
+    brief = at_hand.brief.brief
+    assert brief is not None
     tried = TriedChange(
-        number=asked.number,
-        variant=asked.variant,
+        number=brief.number,
+        variant=brief.variant,
         outcome=decision.outcome,
         reason=decision.reason,
         gain=decision.gain,

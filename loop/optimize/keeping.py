@@ -106,14 +106,14 @@ def gains(finished: Iterable[Finished]) -> Gains:
     records = latest_attempts(finished)
     changes = [as_of_target(record) for record in records if record.action == "change.compare"]
     compared = {run: output.measurements for run, output in by_run(changes, CompareOutput)}
-    kept = [
+    decisions = [
         (run, decision.tried)
         for run, decision in by_run(records, DecisionOutput)
         if decision.kept and decision.tried
     ]
-    saved = [saved_us(compared.get(run, ()), tried.variant) for run, tried in kept]
+    saved = [saved_us(compared.get(run, ()), tried.variant) for run, tried in decisions]
     known = [us for us in saved if us is not None]
-    return Gains(accepted=len(kept), accepted_us=sum(known) if known else None)
+    return Gains(accepted=len(decisions), accepted_us=sum(known) if known else None)
 
 
 def saved_us(measurements: Sequence[Measurement], variant: str) -> float | None:

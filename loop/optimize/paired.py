@@ -62,8 +62,8 @@ def paired(context: Context, arguments: PairedTerms) -> Working[CompareOutput]:
     if failures or failed:
         first = (failures or failed)[0]
         return Result(CompareOutput(ok=False, message=first.message, hint=first.hint))
-    good = {each.variant: KnownGood(session=INCUMBENT, build_id=each.build_id, commit=None) for each in old}
-    builds = {each.variant: each for each in builds_now if good[each.variant].build_id != each.build_id}
+    good = {build.variant: KnownGood(session=INCUMBENT, build_id=build.build_id, commit=None) for build in old}
+    builds = {build.variant: build for build in builds_now if good[build.variant].build_id != build.build_id}
     timed = kernel.workloads(context, task.plan.workloads)
     sides = [bench.side(name, build) for name, build in builds.items()]
     checks = yield from verify(

@@ -113,10 +113,10 @@ def _trials(trials: Sequence[TriedPoint]) -> TriedPoints:
         values = ", ".join(f"{name} {str(value).lower()}" for name, value in trial.values.items())
         ratios = [say.times(ratio) if ratio else "not timed" for ratio in (trial.ratio, trial.worst)]
         rows.append((values, trial.outcome, *ratios, trial.reason))
-    left = len(ranked) - len(rows)
+    hidden = len(ranked) - len(rows)
     heads = columns("Values", "Outcome", ">Against the incumbent", ">Lowest", "Why")
     return TriedPoints(
-        trials[0].tuning, filled(heads, tuple(rows)), f"{left} more are in the journal" if left else ""
+        trials[0].tuning, filled(heads, tuple(rows)), f"{hidden} more are in the journal" if hidden else ""
     )
 
 
@@ -157,8 +157,8 @@ def _campaign(records: Sequence[Finished]) -> Iterator[str]:
         return
     kept = sum(output.kept for output in outputs_of(records, DecisionOutput))
     use = together([proposal.use for proposal in proposed if proposal.use])
-    each = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
-    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{each}"
+    per_change = f", ${use.usd / kept:.2f} for each that was kept" if kept and use.usd is not None else ""
+    yield f"{len(proposed)} candidates were proposed, {kept} kept; {_used(use)}{per_change}"
     if not all(proposal.isolated for proposal in proposed):
         yield "The proposers were not isolated: `bwrap` does not work here, or a command of your own proposed"
     yield from _each(proposed, records)

@@ -100,7 +100,7 @@ def _read(
     same: Sequence[Build], variant: CAbiVariant, findings: KernelFindings
 ) -> Generator[Tick, None, CompiledLibrary | None]:
     """The compiler's report on one library; None without one, with the reason among the findings."""
-    names, architecture = tuple(each.variant for each in same), findings.architecture
+    names, architecture = tuple(build.variant for build in same), findings.architecture
     who = ", ".join(names)
     report = yield from resources.read_report(same[0])
     code = code_for(report.kernels, architecture)
@@ -149,8 +149,8 @@ def ask_host_code(
             del wanted[name]
     emulated = yield from _build(context, wanted, "launches", findings)
     workloads = timed_workloads if timed else _workloads
-    asked = (ask_launches(bench, library, workloads(context, chosen[library.variant])) for library in emulated)
-    for library, calls in zip(emulated, (yield from together(asked, cores())), strict=True):
+    questions = (ask_launches(bench, library, workloads(context, chosen[library.variant])) for library in emulated)
+    for library, calls in zip(emulated, (yield from together(questions, cores())), strict=True):
         _hear(library.variant, calls, findings)
     symbols = {launch.kernel for calls in findings.launches.values() for call in calls for launch in call.launches}
     findings.names = yield from demangle(sorted(symbols))

@@ -52,13 +52,13 @@ def compiler_report(
     compiler = compiler_version(variant.build.compiler) or ""
     if not is_gcc(compiler):
         return VectorReport(why=f"{variant.build.compiler} is not gcc, whose report is read")
-    kept = bench.cache / "reports" / f"{build_id}.json"
-    report = _kept(kept)
+    cached = bench.cache / "reports" / f"{build_id}.json"
+    report = _kept(cached)
     if report is None:
         report = yield from _compile(bench, variant, limit_s)
         if not report.why:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            sums.write_sealed(kept, asdict(report))
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            sums.write_sealed(cached, asdict(report))
     return report
 
 

@@ -133,8 +133,8 @@ def instances(context: Context, arguments: NoArguments) -> Working[InstancesOutp
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = f"{missing[0].variant} has no {missing[0].symbol}{more}"
         files: dict[str, list[str]] = {}
-        for each in missing:
-            files.setdefault(each.file, []).append(each.line)
+        for absent in missing:
+            files.setdefault(absent.file, []).append(absent.line)
         hint = "; ".join(f"add to {file}: {' '.join(dict.fromkeys(lines))}" for file, lines in files.items())
     if failures:
         message, hint = failures[0].message, failures[0].hint

@@ -113,9 +113,9 @@ def broken(
         for what, (takes, most) in limits.items():
             if most is not None and takes is not None and takes > most:
                 yield f"{kernel.short}: {takes} {what}, budget {most}"
-        held = min((placement.resident for placement in placed), default=None)
-        if own.blocks_per_sm is not None and held is not None and held < own.blocks_per_sm:
-            yield f"{kernel.short}: {held} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
+        fewest = min((placement.resident for placement in placed), default=None)
+        if own.blocks_per_sm is not None and fewest is not None and fewest < own.blocks_per_sm:
+            yield f"{kernel.short}: {fewest} blocks a multiprocessor, budget {own.blocks_per_sm} at least"
     for budget in budgets:
         if not any(budget.fits(kernel.name) for kernel in library.kernels):
             yield f"the budget for {budget.kernel!r} fits no kernel of {', '.join(library.variants)}"

@@ -71,8 +71,8 @@ def code(text: object) -> str:
 
 def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -> str:
     """Lines in a fenced block, of a shell where nothing else is said; the last `most` of them."""
-    left = len(lines) - most if most is not None else 0
-    shown = [f"... {left} lines before these are left out", *lines[left:]] if left > 0 else list(lines)
+    hidden = len(lines) - most if most is not None else 0
+    shown = [f"... {hidden} lines before these are left out", *lines[hidden:]] if hidden > 0 else list(lines)
     text = "\n".join(plain(line)[:LONGEST_LINE] for line in shown)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -111,9 +111,9 @@ def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table 
     The first column names the rows and stays. Dashes, zeros and empty cells say nothing.
     """
     body = tuple(rows)
-    kept = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in body)]
-    picked = (tuple(row[place] for place in kept) for row in body)
-    return Table(tuple(heads[place] for place in kept), tuple(picked)) if body else None
+    places = [place for place in range(len(heads)) if place == 0 or any(row[place] not in EMPTY for row in body)]
+    picked = (tuple(row[place] for place in places) for row in body)
+    return Table(tuple(heads[place] for place in places), tuple(picked)) if body else None
 
 
 def table(content: Table, most: int | None = None, letters: int | None = None) -> str:
@@ -124,8 +124,8 @@ def table(content: Table, most: int | None = None, letters: int | None = None) -
     widths = [max(3, *(len(row[n]) * (len(row[n]) <= WIDEST_PADDING) for row in cells)) for n in range(len(heads))]
     lines = [_line(heads, widths, row) for row in cells]
     rules = ["-" * (w + 1) + ":" if c.right else ":" + "-" * (w + 1) for c, w in zip(heads, widths, strict=True)]
-    left = len(content.rows) + 1 - len(cells)
-    more = ["", f"And {left} more rows, which are in the records of the session."] if left else []
+    hidden = len(content.rows) + 1 - len(cells)
+    more = ["", f"And {hidden} more rows, which are in the records of the session."] if hidden else []
     return "\n".join([lines[0], "|" + "|".join(rules) + "|", *lines[1:], *more])
 
 

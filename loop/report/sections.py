@@ -74,9 +74,9 @@ def fitted(render: Callable[[Room], str]) -> str:
         text = render(room)
         if len(text.encode()) <= LARGEST:
             return text
-    kept = text.encode()[: LARGEST - len(CUT.encode()) - 100].decode(errors="ignore")
-    whole, fold_end, _ = kept.rpartition("\n</details>\n")
-    return f"{whole}{fold_end}{CUT}" if fold_end else f"{kept.partition('<details>')[0]}{CUT}"
+    head = text.encode()[: LARGEST - len(CUT.encode()) - 100].decode(errors="ignore")
+    whole, fold_end, _ = head.rpartition("\n</details>\n")
+    return f"{whole}{fold_end}{CUT}" if fold_end else f"{head.partition('<details>')[0]}{CUT}"
 
 
 def markdown(title: str, sections: Iterable[Section]) -> str:

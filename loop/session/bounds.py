@@ -65,14 +65,14 @@ class Allowance:
 
     def refuses(self, pattern: str, step: str, walked_s: float) -> str | None:
         """Why a step is not begun; None where it fits."""
-        left = self.left_s(walked_s)
-        if left <= 0:
+        remaining_s = self.left_s(walked_s)
+        if remaining_s <= 0:
             return f"its budget of {self.words} is spent before {pattern}/{step}"
         expected = self.expected.get((pattern, step))
-        if expected is None or expected.seconds <= left:
+        if expected is None or expected.seconds <= remaining_s:
             return None
         needs = f"{pattern}/{step} takes about {expected.seconds:.1f} s ({expected.evidence})"
-        return f"{needs}, and {left:.1f} s are left of its budget of {self.words}"
+        return f"{needs}, and {remaining_s:.1f} s are left of its budget of {self.words}"
 
 
 def seconds_for(usd: float, cost_usd: Callable[[float], float]) -> float:

@@ -50,9 +50,9 @@ def _answers(view: View) -> Iterator[str]:
         if plan.find(name).planned and name not in names[:place]:
             continue
         before = ((other, next_) for other in reversed(names[:place]) for next_ in plan.find(other).pattern.next)
-        asked = next(((other, next_.when) for other, next_ in before if next_.pattern == name), None)
-        if asked:
-            yield f"{name} answered {asked[0]}: `{asked[1]}`"
+        question = next(((other, next_.when) for other, next_ in before if next_.pattern == name), None)
+        if question:
+            yield f"{name} answered {question[0]}: `{question[1]}`"
 
 
 def name_of(record: Finished) -> str:

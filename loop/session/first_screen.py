@@ -301,8 +301,8 @@ def _lines(record: SessionRecord, finished: Sequence[Finished]) -> Iterator[str]
     yield f"Time: {say.seconds(record.seconds)} of {planned} planned."
     yield money_line(record.bill, record.seconds)
     if missing := not_exercised(record, finished):
-        left = len(missing) - NAMED
-        more = f"; and {left} more, which the report lists" if left > 0 else ""
+        hidden = len(missing) - NAMED
+        more = f"; and {hidden} more, which the report lists" if hidden > 0 else ""
         named = "; ".join(shortened(text.replace("`", ""), LONGEST) for text in missing[:NAMED])
         yield f"Not exercised: {named}{more}."
     head = record.head

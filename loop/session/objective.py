@@ -230,21 +230,21 @@ def goal_section(view: View) -> Iterator[Section]:
 
 def verdict(record: SessionRecord, finished: Sequence[Finished]) -> str:
     """`5 % faster than at the start, nothing wrong: reached (1.07x)`; empty where a plan states no objective."""
-    asked = record.objective
-    if asked is None:
+    objective = record.objective
+    if objective is None:
         return ""
-    goal = goals(asked.success)
-    if asked.missed:
+    goal = goals(objective.success)
+    if objective.missed:
         # `gain is 1.02, 3 % off`, without the expression that the goal says in words.
-        parts = (m.words.removesuffix(f"`{m.part}`").rstrip().removesuffix(", asked:") for m in asked.missed)
+        parts = (m.words.removesuffix(f"`{m.part}`").rstrip().removesuffix(", asked:") for m in objective.missed)
         return f"{goal}: missed ({'; '.join(parts)})"
-    if not asked.judged:
+    if not objective.judged:
         return f"{goal}: not judged, as no variant was"
     if record.status == "failed":
         return f"{goal}: not judged, as the session failed"
     facts: Mapping[str, Any] = findings_of(finished, record.head.variants)
-    reached = facts["gain"] if "gain" in asked.success else None
-    reached = facts["best"]["ratio"] if reached is None and "ratio" in asked.success else reached
+    reached = facts["gain"] if "gain" in objective.success else None
+    reached = facts["best"]["ratio"] if reached is None and "ratio" in objective.success else reached
     return f"{goal}: reached{f' ({say.times(reached)})' if isinstance(reached, float) else ''}"
 
 
@@ -269,8 +269,8 @@ def goals(success: str) -> str:
 
 def _goal(part: str) -> str:
     for pattern, words in GOALS:
-        if asked := re.fullmatch(pattern, part):
+        if match := re.fullmatch(pattern, part):
             figures = {"share": lambda x: f"{100 * float(x):.3g}", "times": lambda x: say.times(float(x))}
-            groups = asked.groupdict()
+            groups = match.groupdict()
             return words.format(**{name: figures.get(name, str)(text) for name, text in groups.items()})
     return f"`{part}`"

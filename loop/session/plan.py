@@ -86,14 +86,14 @@ def _check_objective(read: Read[Plan], answers: Collection[str], variants: Colle
 def _check_phases(read: Read[Plan]) -> Iterator[Complaint]:
     """Each begins further on in the plan than the one before it; together they take no more than the plan."""
     plan, document = read.value, read.document
-    left = list(plan.patterns)
+    rest = list(plan.patterns)
     for index, phase in enumerate(plan.phases):
-        allowed = left if index else left[:1]
+        allowed = rest if index else rest[:1]
         if phase.first not in allowed:
-            expected = f"a pattern of the plan, from {left[0]} on" if index and left else "its first pattern"
+            expected = f"a pattern of the plan, from {rest[0]} on" if index and rest else "its first pattern"
             yield complain(document, ("phases", index, "first"), expected, repr(phase.first))
             return
-        left = left[left.index(phase.first) + 1 :]
+        rest = rest[rest.index(phase.first) + 1 :]
         if phase.name in [before.name for before in plan.phases[:index]]:
             yield complain(document, ("phases", index, "name"), "a name of its own", repr(phase.name))
         if plan.patterns.count(phase.first) > 1:

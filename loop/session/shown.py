@@ -51,8 +51,8 @@ def _checked(output: VerifyOutput, again: Again, screen: Screen) -> Iterator[str
     for checks in output.variants:
         yield from (f"{checks.variant}: {line}" for line in checks.failures[:MOST_FAILURES])
         if len(checks.failures) > MOST_FAILURES:
-            left = len(checks.failures) - MOST_FAILURES
-            yield f"{checks.variant}: and {left} more; all of them with --json"
+            hidden = len(checks.failures) - MOST_FAILURES
+            yield f"{checks.variant}: and {hidden} more; all of them with --json"
         if not checks.right:  # By the emulator's schedule, too, where the first failure names one.
             fault = checks.first_failure.fault if checks.first_failure else None
             drawn = fault is not None and fault.seed is not None

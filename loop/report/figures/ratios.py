@@ -55,8 +55,8 @@ def _shown(judged: Sequence[SpeedVerdict]) -> list[str]:
     lowest: dict[str, float] = {}
     for verdict in judged:
         lowest[verdict.workload] = min(verdict.ratio, lowest.get(verdict.workload, verdict.ratio))
-    kept = set(sorted(workloads, key=lowest.__getitem__)[:MOST_WORKLOADS])
-    return [name for name in workloads if name in kept]
+    lowest_names = set(sorted(workloads, key=lowest.__getitem__)[:MOST_WORKLOADS])
+    return [name for name in workloads if name in lowest_names]
 
 
 class _Axis:

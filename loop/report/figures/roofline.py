@@ -61,7 +61,7 @@ def _roof(profile: Profile) -> Roof | None:
 def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
     """The figure; None where nothing was profiled of which operations, bytes and time are known."""
     known = [point for profile in profiles if (point := _point(profile)) is not None]
-    points, left = known[:MOST], len(known[MOST:])
+    points, rest = known[:MOST], len(known[MOST:])
     if not points:
         return None
     roof = roof_of(profiles)
@@ -77,11 +77,11 @@ def roofline(profiles: Sequence[Profile], baseline: str) -> Figure | None:
         *_axes(x, y),
         *(_lines(roof, x, y) if roof else ()),
         *_marks(points, x, y),
-        *_key(points, roof, left, baseline),
+        *_key(points, roof, rest, baseline),
     ]
     height = BOTTOM + 56 + 18 * (2 * len(points) + 1)
     sentences = "; ".join(_words(point, roof) for point in points)
-    description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{_more(left)}"
+    description = f"Each variant on the workload where it does worst, {baseline} hollow. {sentences}{_more(rest)}"
     return svg.drawn("roofline", "Roofline with the variants on it", description, height, parts)
 
 
@@ -138,7 +138,7 @@ def _marks(points: Sequence[Point], x: Scale, y: Scale) -> Iterator[str]:
         yield svg.mark(x(point.intensity), y(point.reached), which)
 
 
-def _key(points: Sequence[Point], roof: Roof | None, left: int, baseline: str) -> Iterator[str]:
+def _key(points: Sequence[Point], roof: Roof | None, rest: int, baseline: str) -> Iterator[str]:
     y = BOTTOM + 58
     for which, point in enumerate(points):
         yield svg.mark(20, y - 4, which)
@@ -147,12 +147,12 @@ def _key(points: Sequence[Point], roof: Roof | None, left: int, baseline: str) -
         yield svg.text(34, y + 18, f"at its worst, {workload}", "soft", room=svg.WIDTH - 46)
         y += 36
     hollow = f"hollow: {baseline} there" if any(point.library for point in points) else ""
-    yield svg.text(34, y, f"{hollow}{_more(left)}".removeprefix("; "), "soft", room=svg.WIDTH - 46)
+    yield svg.text(34, y, f"{hollow}{_more(rest)}".removeprefix("; "), "soft", room=svg.WIDTH - 46)
 
 
-def _more(left: int) -> str:
+def _more(rest: int) -> str:
     """What is said of variants that have no room; the report's table has them."""
-    return f"; and {say.count(left, 'more variant')}" if left else ""
+    return f"; and {say.count(rest, 'more variant')}" if rest else ""
 
 
 def _words(point: Point, roof: Roof | None) -> str:
