@@ -39,8 +39,8 @@ def demangle(symbols: Sequence[str]) -> Generator[Tick, None, dict[str, str]]:
     names: list[str] = []
     for first in range(0, len(symbols), NAMES_AT_A_TIME):
         some = [plain[symbol] for symbol in symbols[first : first + NAMES_AT_A_TIME]]
-        done = yield from run(["c++filt", *some], limit_s=LIMIT_S, note="reading names")
-        names += done.output.splitlines()
+        completed = yield from run(["c++filt", *some], limit_s=LIMIT_S, note="reading names")
+        names += completed.output.splitlines()
     return dict(zip(symbols, names, strict=True)) if len(names) == len(symbols) else plain
 
 

@@ -89,9 +89,9 @@ def _data(library: Path, build_id: str) -> dict[str, object]:
     names = [name for name, _ in headers if name not in sections and not PLACED.match(name)]
     with tempfile.TemporaryDirectory() as scratch:
         files = {name: Path(scratch) / str(place) for place, name in enumerate(names)}
-        wanted = [f"--dump-section={name}={path}" for name, path in files.items()]
-        if wanted:
-            _printed("objcopy", *wanted, str(library), str(Path(scratch) / "copy"))
+        options = [f"--dump-section={name}={path}" for name, path in files.items()]
+        if options:
+            _printed("objcopy", *options, str(library), str(Path(scratch) / "copy"))
         for name, path in files.items():
             content = path.read_bytes() if path.exists() else b""
             sections[name] = Counter(content.replace(build_id.encode(), b"").replace(b"\0", b""))

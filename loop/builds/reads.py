@@ -221,9 +221,9 @@ def programs(variant: CAbiVariant, folder: Path) -> Generator[Tick, None, list[s
         return paths
     for tool in TOOLS:
         words = [compiler, *variant.build.flags, f"-print-prog-name={tool}"]
-        done = yield from run(words, cwd=folder, limit_s=LIMIT_S, env=ENGLISH, note="asking the compiler")
-        path = shutil.which(done.output.strip(), path=environment().get("PATH"))
-        paths += [path] if done.ok and path else []
+        completed = yield from run(words, cwd=folder, limit_s=LIMIT_S, env=ENGLISH, note="asking the compiler")
+        path = shutil.which(completed.output.strip(), path=environment().get("PATH"))
+        paths += [path] if completed.ok and path else []
     return paths
 
 
@@ -231,8 +231,8 @@ def loaded(library: Path) -> Generator[Tick, None, list[str] | None]:
     """Libraries that are loaded with one, by their paths; nothing of it is run. None where there is no `ldd`."""
     if shutil.which("ldd") is None:
         return None
-    done = yield from run(["ldd", str(library)], limit_s=LIMIT_S, env=ENGLISH, note="looking what it loads")
-    return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", done.output, re.MULTILINE)
+    completed = yield from run(["ldd", str(library)], limit_s=LIMIT_S, env=ENGLISH, note="looking what it loads")
+    return re.findall(r"(?:=> |^\s+)(/\S.*?) \(0x", completed.output, re.MULTILINE)
 
 
 def unknowns(

@@ -344,7 +344,7 @@ def still_costs(host: Listed, why: str) -> str:
 
 def run_here(command: str, host: Listed) -> None:
     """Run `start:` or `stop:` of a machine on this one. Raises WorkFailed where it fails."""
-    done = finish(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
-    if not done.ok:
-        last = next((line for line in reversed(done.errors.splitlines()) if line.strip()), done.how)
+    completed = finish(run(["sh", "-c", command], limit_s=COMMAND_S, env=dict(os.environ)))
+    if not completed.ok:
+        last = next((line for line in reversed(completed.errors.splitlines()) if line.strip()), completed.how)
         raise WorkFailed(f"{host.path}: `{command}` failed: {last.strip()[:300]}", hint="run it yourself")

@@ -87,11 +87,11 @@ def judge(request: TaskRequest, screen: Screen) -> int:
         raise UsageError("no answer to judge", hint="loop targets judge TASK ANSWER")
     task = table.load(request.path.absolute(), request.form)
     folder, names = as_target(request.path, request.answers, request.form)
-    what = "measure" if request.measure else "verify"
-    own = BenchRequest(
-        what, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
+    command = "measure" if request.measure else "verify"
+    own_request = BenchRequest(
+        command, names, folder, request.device, threads=request.threads, seed=request.seed, json=request.json
     )
-    finished, code = walk_first(own, screen)
+    finished, code = walk_first(own_request, screen)
     both = []
     for name, answer in zip(names, request.answers, strict=True):
         screen.status(f"{task.format}: its own evaluator")
@@ -335,7 +335,7 @@ def _written(request: TaskRequest, task: ForeignTask, target: Target, chosen: Se
     return files
 
 
-def _ours(request: TaskRequest, erring_ones: Setting, what: str, names: Sequence[str]) -> dict[str, Ours]:
+def _ours(request: TaskRequest, erring_ones: Setting, command: str, names: Sequence[str]) -> dict[str, Ours]:
     """Our verdict on controls by the names of their answers, when they are verified or measured."""
     folder, target = erring_ones.project.target, erring_ones.target
     sets = [TESTS] if TESTS in target.workloads else list(target.workloads)
@@ -343,7 +343,7 @@ def _ours(request: TaskRequest, erring_ones: Setting, what: str, names: Sequence
     chosen = few(every, MOST_CASES) if len(every) > MOST_CASES or len(sets) < len(target.workloads) else []
     some = [spelled(entry_of(target.signature, workload)) for workload in chosen]
     terms = folder, request.device, some, request.threads, request.seed
-    bench = BenchRequest(what, names, *terms, rounds=ROUNDS, enough=True)
+    bench = BenchRequest(command, names, *terms, rounds=ROUNDS, enough=True)
     finished, _ = walk_first(bench, Screen(quiet=True))
     return {name: ours_on(name, finished) for name in names}
 
@@ -442,9 +442,9 @@ class Stated:
             command = (sys.executable, "-m", "loop.workers.stated", str(terms), str(result))
             path = {"PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1", **UNTIMED, **within(self.device)}
             limit = self.limit_s * max(len(answers), 1)
-            done = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
+            completed = finish(run(command, limit_s=limit, cwd=scratch, env=path, note="stated rule"))
             if not result.is_file():
-                last = (done.errors.strip().splitlines() or [done.how])[-1]
+                last = (completed.errors.strip().splitlines() or [completed.how])[-1]
                 raise WorkFailed(f"{self.task.path}: its inputs or its reference: {last}")
             return json.loads(result.read_text())  # type: ignore[no-any-return]
         finally:

@@ -236,10 +236,10 @@ def _unfit(read: GpuModeTask, generate: ast.FunctionDef) -> Iterator[Complaint]:
     """Cases that the generator does not take. A rank comes from the judging program."""
     supplied = {"rank"} if read.manifest.multi_gpu else set[str]()
     known = [argument.arg for argument in (*generate.args.args, *generate.args.kwonlyargs)]
-    wanted = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
+    required = set(known[: len(generate.args.args) - len(generate.args.defaults)]) - supplied
     for field, cases in (("tests", read.manifest.tests), ("benchmarks", read.manifest.benchmarks)):
         for index, case in enumerate(cases):
-            if set(case) - set(known) or wanted - set(case):
+            if set(case) - set(known) or required - set(case):
                 expected = f"what {GENERATE} takes ({', '.join(known)})"
                 yield complain(read.document, (field, index), expected, ", ".join(case))
 

@@ -149,10 +149,10 @@ class JobFolder:
     @property
     def ran(self) -> JobRun:
         """What became of it so far."""
-        what, where = self.job, self.where
+        job, where = self.job, self.where
         known = where.model_dump() if where else self._so_far()
         return JobRun(
-            id=self.id, title=what.title or " ".join(what.words), state=self.state, tries=self.tries, **known
+            id=self.id, title=job.title or " ".join(job.words), state=self.state, tries=self.tries, **known
         )
 
     def _so_far(self) -> dict[str, float]:

@@ -178,9 +178,9 @@ class Local:
 
     def _fits(self, slot: Slot, job: JobFolder) -> bool:
         """Whether a job may begin now: what has to be alone waits for the others, and the others for it."""
-        what = job.job
-        gpu = what.needs_gpu and any(other.gpu for other in self.slots)
-        crowded = any(self._running.values()) or (what.alone and self._running)
+        terms = job.job
+        gpu = terms.needs_gpu and any(other.gpu for other in self.slots)
+        crowded = any(self._running.values()) or (terms.alone and self._running)
         return slot.gpu == gpu and not crowded
 
     @contextlib.contextmanager

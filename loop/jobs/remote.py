@@ -150,14 +150,14 @@ class Connection:
         """
         self.connect()
         stdin = b"echo " + BEGIN + script.encode() + b"\necho " + END
-        done = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, stdin)
-        _, begun, answer = done.stdout.partition(BEGIN)
+        completed = self._done([*self._ssh, self.listed.address, "exec sh -s"], limit_s, stdin)
+        _, begun, answer = completed.stdout.partition(BEGIN)
         if not begun:
-            raise self._refused(done.stderr)
-        if done.returncode == 255:
-            raise self._refused(done.stderr)
-        if done.returncode:
-            raise self._failed(done.stderr)
+            raise self._refused(completed.stderr)
+        if completed.returncode == 255:
+            raise self._refused(completed.stderr)
+        if completed.returncode:
+            raise self._failed(completed.stderr)
         if not answer.endswith(END) and len(answer) < ANSWER_CAP:
             raise self._refused(b"")
         return answer.removesuffix(END)[:ANSWER_CAP]

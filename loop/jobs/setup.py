@@ -172,12 +172,12 @@ def refuse_unfit(there: Connection, facts: HostFacts) -> None:
     """Raise UsageError for the first thing without which nothing can run there."""
     host = there.listed
     apt = f"ssh {shlex.join(there.words)} 'sudo apt-get install -y {{}}'"
-    wanted = ".".join(map(str, OLDEST_PYTHON))
+    oldest = ".".join(map(str, OLDEST_PYTHON))
     python = host.host.python
     if not facts.version:
         raise UsageError(f"{host.name} has no `{python}`", hint=f"name its interpreter: python: in {host.path}")
     if facts.version < OLDEST_PYTHON:
-        why = f"`{python}` of {host.name} is Python {facts['python']}; loop needs {wanted} or newer"
+        why = f"`{python}` of {host.name} is Python {facts['python']}; loop needs {oldest} or newer"
         raise UsageError(why, hint=f"name a newer one: python: in {host.path}")
     for name, package in (("rsync", "rsync"), ("setsid", "util-linux")):
         if not facts[name]:

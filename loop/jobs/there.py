@@ -207,12 +207,12 @@ class There:
         values = {"EXPORTS": exports, "PYTHON": f'"$HOME/{PYTHON}"', "ASKED": shlex.quote(ASKED)}
         self.connection.run(SHELL + _filled(BEGIN, ID=folder.id, TREE=tree, **values))
 
-    def look(self, wanted: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
+    def look(self, offsets: Mapping[str, tuple[int, int]]) -> dict[str, Seen]:
         """Jobs by their ids, each with what it printed after so many bytes of both streams."""
-        calls = "\n".join(f"look {job} {out} {talk}" for job, (out, talk) in wanted.items())
+        calls = "\n".join(f"look {job} {out} {talk}" for job, (out, talk) in offsets.items())
         text = self.connection.run(SHELL + _filled(LOOK, CHUNK=str(CHUNK)) + calls)
         lines = text.decode(errors="replace").split("\n")
-        return {job: _seen(lines[4 * n : 4 * n + 4], wanted[job]) for n, job in enumerate(wanted)}
+        return {job: _seen(lines[4 * n : 4 * n + 4], offsets[job]) for n, job in enumerate(offsets)}
 
     def cancel(self, job: str) -> None:
         """Ask a job to end, as Ctrl-C does."""

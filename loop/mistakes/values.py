@@ -177,9 +177,9 @@ def leave_tail(call: ErringCall) -> None:
 def use_input(call: ErringCall) -> None:
     """An input is its workspace, and is left that way."""
     place = call.terms["input"]
-    own = call.inputs[place].copy()
-    call.compute([own if n == place else array for n, array in enumerate(call.inputs)])
-    call.inputs[place][...] = numpy.sort(own, axis=None).reshape(own.shape)
+    original = call.inputs[place].copy()
+    call.compute([original if n == place else array for n, array in enumerate(call.inputs)])
+    call.inputs[place][...] = numpy.sort(original, axis=None).reshape(original.shape)
 
 
 def answer_in_input(call: ErringCall) -> None:

@@ -111,8 +111,8 @@ def note_of(folder: Path) -> CheckNote | None:
 
 def check(context: Context, arguments: CheckTerms) -> Working[CheckOutput]:
     """Compile, verify on a few workloads, time once beside what has to be beaten."""
-    wanted = build.buildable(context.bench, context.task.variants)
-    builds, failures = yield from kernel.compile_all(context, wanted)
+    variants = build.buildable(context.bench, context.task.variants)
+    builds, failures = yield from kernel.compile_all(context, variants)
     built = tuple(build.variant for build in builds)
     if failures or not builds:
         message = failures[0].message if failures else "nothing to compile"

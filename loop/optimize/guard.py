@@ -87,9 +87,9 @@ class TreeGuard:
         WorkFailed where it holds something else, or may have while `loop` loaded more of itself: what runs then is
         not what is there.
         """
-        own = self.before[PROGRAMS]
-        touched = [path for path, content in own.items() if _content(path, stamped=True) != content]
-        if touched and (_held(own) != self.held or _loaded() != self.loaded):
+        programs = self.before[PROGRAMS]
+        touched = [path for path, content in programs.items() if _content(path, stamped=True) != content]
+        if touched and (_held(programs) != self.held or _loaded() != self.loaded):
             why = f"{touched[0]} was changed while a candidate was made"
             raise WorkFailed(why, hint="install loop again, then resume: loop run session --resume last")
         altered = self._restored({**self.before[TREE], **self.before[BUILDS]})

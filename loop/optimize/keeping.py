@@ -111,7 +111,7 @@ def gains(finished: Iterable[Finished]) -> Gains:
         for run, decision in by_run(records, DecisionOutput)
         if decision.kept and decision.tried
     ]
-    saved = [saved_us(compared.get(run, ()), tried.variant) for run, tried in decisions]
+    saved = [saved_us(compared.get(run, ()), change.variant) for run, change in decisions]
     known = [us for us in saved if us is not None]
     return Gains(accepted=len(decisions), accepted_us=sum(known) if known else None)
 

@@ -120,20 +120,20 @@ def _trials(trials: Sequence[TriedPoint]) -> TriedPoints:
     )
 
 
-def _row(run: int, tried: TriedChange, records: Sequence[Finished]) -> tuple[str, ...]:
+def _row(run: int, change: TriedChange, records: Sequence[Finished]) -> tuple[str, ...]:
     steps = (as_of_target(r) for r in records if r.run == run and r.action == "change.measure")
     verdicts = [verdict for output in outputs_of(steps, MeasureOutput)[:1] for verdict in output.verdicts]
     speeds = [verdict for verdict in verdicts if isinstance(verdict, SpeedVerdict)]
-    ratios = [speed.ratio for speed in speeds if speed.variant == tried.variant]
+    ratios = [speed.ratio for speed in speeds if speed.variant == change.variant]
     return (
-        str(tried.number),
-        tried.variant,
-        ", ".join(tried.files),
-        tried.outcome,
-        say.times(tried.gain) if tried.gain else "not timed",
+        str(change.number),
+        change.variant,
+        ", ".join(change.files),
+        change.outcome,
+        say.times(change.gain) if change.gain else "not timed",
         say.times(geometric_mean(ratios)) if ratios else "not timed",
-        f"{held(tried.promised)} on {tried.promised.workload}" if tried.promised else "no interval",
-        tried.reason,
+        f"{held(change.promised)} on {change.promised.workload}" if change.promised else "no interval",
+        change.reason,
     )
 
 
@@ -200,9 +200,9 @@ def _lines(decided: Sequence[DecisionOutput], records: Sequence[Finished]) -> It
         yield f"All that was kept: `{kept[-1].taking or f'git apply {whole}'}`"
         if kept[-1].branch:
             yield f"The same as commits: branch `{kept[-1].branch}`; as one patch: `{whole}`"
-    for tried in (decision.tried for decision in decided):
-        if tried:
-            yield f"Change {tried.number} ({tried.outcome}) as a patch: `git apply {tried.patch}`"
+    for change in (decision.tried for decision in decided):
+        if change:
+            yield f"Change {change.number} ({change.outcome}) as a patch: `git apply {change.patch}`"
     last = read_output(records[-1], BriefOutput) if records and records[-1].status == "paused" else None
     if last and last.brief:
         yield f"Waiting for change {last.brief.number}, to {last.brief.variant}, in `{last.brief.folder}`"

@@ -51,23 +51,23 @@ def cuda_variants(context: Context) -> dict[str, CAbiVariant]:
 
 def named(context: Context) -> tuple[str, ...]:
     """All variants of the session, in the manifest's order."""
-    wanted = {*context.task.variants, *context.task.emulated}
-    return tuple(name for name in context.bench.target.variants if name in wanted)
+    names = {*context.task.variants, *context.task.emulated}
+    return tuple(name for name in context.bench.target.variants if name in names)
 
 
 def compiled(
     context: Context, chosen: Iterable[str], findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """Every variant built for the GPU."""
-    wanted: dict[str, CAbiVariant] = {}
+    variants: dict[str, CAbiVariant] = {}
     for name in chosen:
         variant = context.bench.target.compiled(name, findings.architecture)
         if variant.architecture in (None, findings.architecture):
-            wanted[name] = variant
+            variants[name] = variant
         else:
             made_for = f"it is made for {variant.architecture}"
             findings.missing.append(f"{name} on {findings.architecture}: {made_for}")
-    return (yield from _build(context, wanted, f"compiler's report for {findings.architecture}", findings))
+    return (yield from _build(context, variants, f"compiler's report for {findings.architecture}", findings))
 
 
 def read_compilers(
@@ -84,10 +84,10 @@ def read_compilers(
 
 
 def _build(
-    context: Context, wanted: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
+    context: Context, variants: Mapping[str, CAbiVariant], what: str, findings: KernelFindings
 ) -> Generator[Tick, None, tuple[Build, ...]]:
     """The builds that succeed. Adds the failures of the others to the findings."""
-    built, failures = yield from compile_all(context, wanted, to_run=False)
+    built, failures = yield from compile_all(context, variants, to_run=False)
     for failed in failures:
         if failed.no_compiler:
             findings.missing.append(f"{what}: {failed.message}; {failed.hint}")
@@ -138,16 +138,16 @@ def ask_host_code(
     """
     target, bench = context.bench.target, context.bench
     device = "" if built else findings.architecture
-    wanted = {
+    variants = {
         name: target.emulation(name, device)
         for name, variant in chosen.items()
         if variant.emulation is not None and variant.architecture in (None, findings.architecture)
     }
-    for name in [*wanted] if built else []:
-        if build.find(name, wanted[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
+    for name in [*variants] if built else []:
+        if build.find(name, variants[name], context.task.folder, cache=bench.cache, include=bench.include) is None:
             findings.missing.append(f"launches of {name}: it is not built for the emulator here")
-            del wanted[name]
-    emulated = yield from _build(context, wanted, "launches", findings)
+            del variants[name]
+    emulated = yield from _build(context, variants, "launches", findings)
     workloads = timed_workloads if timed else _workloads
     questions = (ask_launches(bench, library, workloads(context, chosen[library.variant])) for library in emulated)
     for library, calls in zip(emulated, (yield from together(questions, cores())), strict=True):

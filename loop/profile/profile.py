@@ -85,12 +85,12 @@ def _compile(bench: Bench, variant: CAbiVariant, limit_s: float) -> Generator[Ti
             command = [variant.build.compiler, *variant.build.flags, f"-I{bench.include}", *LISTING]
             command += [source, "-o", str(listing)]
             note = f"reading what the compiler makes of {source}"
-            done = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
-            if not done.ok:
-                why = first_error(done.errors) or done.how
+            completed = yield from run(command, cwd=bench.folder, limit_s=limit_s, env=ENGLISH, note=note)
+            if not completed.ok:
+                why = first_error(completed.errors) or completed.how
                 return VectorReport(why=f"the compiler's report on {source}: {why}")
             listings += listing.read_text(errors="replace")
-            remarks += done.errors
+            remarks += completed.errors
     return VectorReport(len(VECTORISED.findall(remarks)), vector_share(listings))
 
 

@@ -58,16 +58,16 @@ def _try(
 ) -> Generator[Tick, None, RefusedSource]:
     folder = Path(tempfile.mkdtemp(prefix="refused-", dir=context.bench.scratch))
     try:
-        own = [flag for flag in recipe.flags if flag not in linked(recipe)]
+        flags = [flag for flag in recipe.flags if flag not in linked(recipe)]
         place = [f"-I{context.bench.include}", "-c", source.source, "-o", str(folder / "refused.o")]
-        command = [recipe.compiler, *own, *source.flags, *place]
+        command = [recipe.compiler, *flags, *source.flags, *place]
         note = f"refusing {source.source}"
-        done = yield from run(
+        completed = yield from run(
             command, cwd=context.task.folder, limit_s=context.kill_after_s, env=ENGLISH, note=note
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    status, message = _outcome(done, source.says)
+    status, message = _outcome(completed, source.says)
     return RefusedSource.model_validate(
         {"variant": name, "title": source.title, "status": status, "message": message}
     )

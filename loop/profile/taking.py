@@ -89,8 +89,8 @@ def budget_of(name: str, budgets: Iterable[ResourceBudget]) -> ResourceBudget | 
 def spilling(library: CompiledLibrary, budgets: Sequence[ResourceBudget]) -> Iterator[tuple[KernelResources, int]]:
     """Kernels that spill more than they may, and what they may. Without a budget that is nothing."""
     for kernel in library.kernels:
-        own = budget_of(kernel.name, budgets)
-        allowed = own.spill_bytes if own else 0
+        budget = budget_of(kernel.name, budgets)
+        allowed = budget.spill_bytes if budget else 0
         if kernel.spill_bytes > allowed:
             yield kernel, allowed
 
@@ -127,8 +127,8 @@ def unchecked(
     """Kernels whose budget needs a launch, and that no known workload launches."""
     placed = {placement.symbol for placement in placements}
     for kernel in library.kernels:
-        own = budget_of(kernel.name, budgets)
-        needs_launch = own is not None and (own.blocks_per_sm or own.shared_bytes is not None)
+        budget = budget_of(kernel.name, budgets)
+        needs_launch = budget is not None and (budget.blocks_per_sm or budget.shared_bytes is not None)
         if needs_launch and kernel.entry and kernel.symbol not in placed:
             yield kernel.short
 

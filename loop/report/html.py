@@ -90,7 +90,7 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
     """The content of a report: markdown-it's tokens, some with attributes more, rendered by markdown-it."""
     page, by_path = Body(), {figure.path: figure for figure in figures}
     tokens = READER.parse(markdown)
-    shown: list[Token] = []
+    body_tokens: list[Token] = []
     depth = tables = 0
     at = 0
     while at < len(tokens):
@@ -101,7 +101,7 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
             at += 3
             continue
         if token.type == "paragraph_open" and (path := _picture(content)) in by_path:
-            shown.append(Token("html_block", "", 0, content=f"{_figure_html(by_path[path])}\n"))
+            body_tokens.append(Token("html_block", "", 0, content=f"{_figure_html(by_path[path])}\n"))
             at += 3
             continue
         if token.type == "paragraph_open" and not page.verdict and not page.anchors and token.level == 0:
@@ -113,7 +113,7 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
             token.attrSet("id", page.anchor(words(content.content)))
         elif token.type == "fold":
             depth += (token.content == "<details>") - (token.content == "</details>")
-            shown.append(Token("html_block", "", 0, content=_fold_html(page, token.content, depth)))
+            body_tokens.append(Token("html_block", "", 0, content=_fold_html(page, token.content, depth)))
             at += 1
             continue
         elif token.type == "table_open":
@@ -121,9 +121,9 @@ def body(markdown: str, figures: Sequence[Figure]) -> Body:
             where = next(reversed(page.anchors.values()), words(page.title))
             token.meta["label"] = f"{where}, table {tables}"
             _mark_cells(tokens, at)
-        shown.append(token)
+        body_tokens.append(token)
         at += 1
-    page.content = READER.renderer.render(shown, READER.options, {}).strip()
+    page.content = READER.renderer.render(body_tokens, READER.options, {}).strip()
     return page
 
 

@@ -72,8 +72,8 @@ def code(text: object) -> str:
 def block(lines: Sequence[str], language: str = "sh", most: int | None = None) -> str:
     """Lines in a fenced block, of a shell where nothing else is said; the last `most` of them."""
     hidden = len(lines) - most if most is not None else 0
-    shown = [f"... {hidden} lines before these are left out", *lines[hidden:]] if hidden > 0 else list(lines)
-    text = "\n".join(plain(line)[:LONGEST_LINE] for line in shown)
+    visible = [f"... {hidden} lines before these are left out", *lines[hidden:]] if hidden > 0 else list(lines)
+    text = "\n".join(plain(line)[:LONGEST_LINE] for line in visible)
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"
@@ -119,8 +119,8 @@ def filled(heads: tuple[Column, ...], rows: Iterable[tuple[str, ...]]) -> Table 
 def table(content: Table, most: int | None = None, letters: int | None = None) -> str:
     """A Markdown table with all cells escaped and its columns aligned; its first rows where it has too many."""
     heads = content.columns
-    shown = [[column.title for column in heads], *content.rows[:most]]
-    cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in shown]
+    rows = [[column.title for column in heads], *content.rows[:most]]
+    cells = [[escape(cell if letters is None else shortened(cell, letters)) for cell in row] for row in rows]
     widths = [max(3, *(len(row[n]) * (len(row[n]) <= WIDEST_PADDING) for row in cells)) for n in range(len(heads))]
     lines = [_line(heads, widths, row) for row in cells]
     rules = ["-" * (w + 1) + ":" if c.right else ":" + "-" * (w + 1) for c, w in zip(heads, widths, strict=True)]

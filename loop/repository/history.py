@@ -134,10 +134,10 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
 
 def trees_of(folder: Path, inside: str, commits: Iterable[str]) -> dict[str, str]:
     """Hash of all that a folder ("" for the top) held at each commit; empty where it was not."""
-    wanted = list(dict.fromkeys(commits))
-    queries = "".join(f"{commit}:{inside}\n" for commit in wanted)
+    unique = list(dict.fromkeys(commits))
+    queries = "".join(f"{commit}:{inside}\n" for commit in unique)
     lines = git(folder, "cat-file", "--batch-check=%(objectname)", stdin=queries).splitlines()
-    return {commit: "" if line.endswith(" missing") else line for commit, line in zip(wanted, lines, strict=True)}
+    return {commit: "" if line.endswith(" missing") else line for commit, line in zip(unique, lines, strict=True)}
 
 
 def held(folder: Path, commit: str) -> dict[str, str]:

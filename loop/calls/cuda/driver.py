@@ -379,8 +379,8 @@ class DeviceBuffer(Owned):
         room = zone + -(-size // ALIGNMENT) * ALIGNMENT + zone if zone else max(size, 1)
         allocated = ADDRESS()
         if code := device.driver.attempt("cuMemAlloc_v2", ctypes.byref(allocated), room):
-            wanted = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"
-            raise Refused(f"{wanted}: cuMemAlloc_v2: {device.driver.explain(code)}")
+            message = f"cannot have {size} bytes of device memory, {device.free_bytes} are free"
+            raise Refused(f"{message}: cuMemAlloc_v2: {device.driver.explain(code)}")
         super().__init__(device.driver, allocated.value, "cuMemFree_v2")
         self.address = self.handle + zone
         self.zones = zone, room - zone - size if zone else 0
