@@ -158,7 +158,7 @@ def of_signature(
 def of_attributes(call: Call, signature: Signature, reference: Callable[[Call], Tensor]) -> Iterator[Suspect]:
     """As if an attribute had another value; `reference` answers the call with it."""
     for name, attribute in signature.attributes.items():
-        for as_if, value in other_values(call.attributes[name], attribute.choices):
+        for as_if, value in other_values(call.attributes[name], attribute):
             yield f"{name} {as_if}", partial(reference, call.but(attributes={**call.attributes, name: value}))
 
 
