@@ -77,7 +77,7 @@ def _against(judged: Judged, speeds: Sequence[SpeedVerdict], gain: float | None,
 
 
 def _too_little(speeds: Sequence[SpeedVerdict], gain: float, least_gain: float) -> str | None:
-    """Why it gains too little, if it does."""
+    """Why a change gains too little; None where it gains enough. `gain`: a ratio, `least_gain`: a share."""
     if not any(speed.verdict == "faster" for speed in speeds):
         unclear = next((speed for speed in speeds if speed.verdict == "inconclusive"), None)
         why = "no gain beyond noise" if unclear is None else f"not clear that it is faster ({unclear.reason})"

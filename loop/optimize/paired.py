@@ -129,10 +129,10 @@ def best_first(
 
 
 def _part(context: Context, tree: Worktree, place: Path, number: int, terms: CompareTerms) -> Part:
-    """The job of the edit that the worktree holds, its files below `place`."""
+    """The job that compares the worktree's edit with the incumbent; files of both are copied below `place`."""
     _copy(tree.target, place / CANDIDATE)
-    with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as whole:
-        _copy(export(tree.target, tree.head, Path(whole)), place / BESIDE)
+    with tempfile.TemporaryDirectory(prefix="loop-incumbent-") as exported:
+        _copy(export(tree.target, tree.head, Path(exported)), place / BESIDE)
     values: Mapping[str, object] = {**dict(terms), "candidate": number}
     return Part(
         title=f"compare candidate {number} with the incumbent",
@@ -147,7 +147,7 @@ def _part(context: Context, tree: Worktree, place: Path, number: int, terms: Com
 
 
 def _copy(target: Path, place: Path) -> None:
-    """The target's own files."""
+    """Copy a target's definitions and sources to `place`."""
     for file in targets.ground_files(Project(target, target / "sessions", bundled=False)):
         copy = place / file.relative_to(target)
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -186,16 +186,19 @@ USUAL_THREADS = 128
 
 
 def taken(variant: str, reports: Reports, compiler: str, device: DeviceFacts | None) -> ResourcesTaken | None:
-    """What a variant's kernels take; None without the compiler's report on it."""
+    """What a variant's kernels take; by shape, that launch of which a multiprocessor holds fewest warps.
+
+    None without the compiler's report on the variant.
+    """
     library = next((library for library in reports.libraries if variant in library.variants), None)
     if library is None:
         return None
     held: dict[str, dict[str, BlocksHeld]] = {}
     for placed in reports.placed(device) if device else ():
         if placed.variant == variant:
-            calls, now = held.setdefault(placed.symbol, {}), _held(placed.block, placed.held)
-            call = shape_of(placed.workload)
-            calls[call] = min(calls.get(call, now), now, key=lambda launch: launch.warps)
+            by_shape, launch = held.setdefault(placed.symbol, {}), _held(placed.block, placed.held)
+            shape = shape_of(placed.workload)
+            by_shape[shape] = min(by_shape.get(shape, launch), launch, key=lambda blocks: blocks.warps)
     kernels = tuple(_takes(kernel, held.get(kernel.symbol), device) for kernel in library.kernels)
     return ResourcesTaken(variant=variant, device=library.architecture, compiler=compiler, kernels=kernels)
 

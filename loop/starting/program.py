@@ -70,7 +70,7 @@ def subject_of(terms: dict[str, Any], slots: Slots) -> Subject:
 
 
 def _looked_up(module: Any, terms: dict[str, Any]) -> tuple[Any, Any]:
-    """What a name stands for, and what has it: the module, or a class."""
+    """The module or class that has a name, and what the name stands for. Raises Lacking."""
     owner: Any = module
     member: Any = module
     for word in terms["name"].split("."):
