@@ -414,6 +414,4 @@ class Guarded(Unguarded):
     def places(self) -> list[TensorPlace]:
         """Where each tensor stands in host memory of ours."""
         named = zip(self.names, self.all, strict=True)
-        return [
-            TensorPlace(name, memory.address, memory.address + memory.size, memory.reach) for name, memory in named
-        ]
+        return [TensorPlace(name, area.address, area.address + area.size, area.reach) for name, area in named]

@@ -5,7 +5,6 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,10 @@ def _gpumode_steps(asked: ForeignAnswer, folder: Path) -> list[TheirStep]:
 
 def _gpumode_read(results: Done) -> Verdict:
     """Right where both runs say `check: pass`."""
-    result = {step.result.stem: dict(_pairs(text)) for step, _, text in results}
+    result = {
+        step.result.stem: dict(line.partition(": ")[::2] for line in text.splitlines() if ": " in line)
+        for step, _, text in results
+    }
     for mode, values in result.items():
         if "check" not in values:
             last = (results[-1][1].errors.strip().splitlines() or [results[-1][1].how])[-1]
@@ -88,13 +90,6 @@ def _gpumode_read(results: Done) -> Verdict:
             errors = [f"{key}: {value}" for key, value in values.items() if re.fullmatch(r"\w+\.\d+\.error", key)]
             return Verdict(status="wrong", why="; ".join([f"{mode} failed", *errors[:1]]), result=result)
     return Verdict(status="right", result=result)
-
-
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        key, colon, value = line.partition(": ")
-        if colon:
-            yield key, value
 
 
 def _gpumode_needs_cuda(task: ForeignTask) -> bool:

@@ -79,7 +79,10 @@ def unit(definition: Definition, solution: Solution, source: str, scalars: Mappi
     """The translation unit; `source`: the file of the entry point as it includes it; `scalars`: by input."""
     _, _, function = solution.spec.entry_point.partition("::")
     tensors = [name for name, spec in definition.inputs.items() if spec.shape is not None]
-    arguments = [_literal(scalars[name]) if name in scalars else f"in_{name}" for name in definition.inputs]
+    literals = {
+        name: str(value).lower() if isinstance(value, bool) else repr(value) for name, value in scalars.items()
+    }
+    arguments = [literals.get(name, f"in_{name}") for name in definition.inputs]
     lines = [f"    auto in_{name} = loop_made::of(inputs[{n}]);" for n, name in enumerate(tensors)]
     if solution.spec.destination_passing_style:
         passed = [f"out_{name}" for name in definition.outputs]
@@ -99,10 +102,6 @@ def unit(definition: Definition, solution: Solution, source: str, scalars: Mappi
         cuda=CUDA_HEADERS if on_gpu else "",
         guard=STREAM if on_gpu else "(void)stream;",
     )
-
-
-def _literal(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def is_cuda(solution: Solution) -> bool:

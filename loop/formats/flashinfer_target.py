@@ -138,12 +138,8 @@ def _workloads(task: ForeignTask, definition: Definition) -> list[TraceWorkload]
     lines = [path for path in task.files if path.suffix == ".jsonl"]
     if task.path.is_dir():
         return [workload for path in lines for workload, _ in read_lines(path, TraceWorkload)]
-    return [
-        line.workload
-        for path in lines
-        for line, _ in read_lines(path, TraceLine)
-        if line.definition == definition.name
-    ]
+    traces = (trace for path in lines for trace, _ in read_lines(path, TraceLine))
+    return [trace.workload for trace in traces if trace.definition == definition.name]
 
 
 def _entry(task: ForeignTask, definition: Definition, workload: TraceWorkload) -> dict[str, Any] | None:

@@ -51,9 +51,7 @@ class Calibration:
 
 def times(rows: Sequence[SessionRow]) -> list[PredictionOutcome]:
     """The times of sessions beside their predictions."""
-    return [
-        PredictionOutcome(known.low_s, known.seconds, known.high_s, seconds) for known, seconds in judged(rows)
-    ]
+    return [PredictionOutcome(p.low_s, p.seconds, p.high_s, seconds) for p, seconds in judged(rows)]
 
 
 def gains(came: Sequence[GainOutcome]) -> list[PredictionOutcome]:

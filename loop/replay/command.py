@@ -17,7 +17,7 @@ from loop.machine.machine import machine
 from loop.model.base import Printed
 from loop.model.output import MeasureOutput, Output, VerifyOutput
 from loop.profile.model import ResourcesOutput
-from loop.replay.comparing import ReplayComparison, ReplayResult, compare
+from loop.replay.comparing import ReplayResult, compare
 from loop.replay.expectations import EXPECTED, Expected, checks, kernels, place, speeds
 
 SHOWN = 5
@@ -25,6 +25,7 @@ SHOWN = 5
 Kind = TypeVar("Kind", bound=Output)
 Step = Mapping[str, Any]
 Word = Literal["same", "not the same", "cannot tell"]
+CODES = {"same": ExitCode.OK, "not the same": ExitCode.GATE_FAILED, "cannot tell": ExitCode.CANNOT_TELL}
 
 
 class Replayed(Printed):
@@ -44,7 +45,8 @@ def replayed(folder: Path, screen: Screen, *, as_json: bool) -> int:
     """Compare what a recipe left in its folder; the last line says same or not."""
     result = compare(_expected(folder), _rerun(folder))
     result.differs[:0] = [line for line in _read(folder / "differs").splitlines() if line]
-    word, code = _verdict(result)
+    word: Word = "not the same" if result.differs else "cannot tell" if result.unknown else "same"
+    code = CODES[word]
     if as_json:
         screen.data(to_json(Replayed(verdict=word, **vars(result))))
         return code
@@ -55,12 +57,6 @@ def replayed(folder: Path, screen: Screen, *, as_json: bool) -> int:
     more = [f"{len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
     screen.data(": ".join([word, *(["; ".join([*lines[:SHOWN], *more])] if lines else [])]))
     return code
-
-
-def _verdict(result: ReplayComparison) -> tuple[Word, int]:
-    if result.differs:
-        return "not the same", ExitCode.GATE_FAILED
-    return ("cannot tell", ExitCode.CANNOT_TELL) if result.unknown else ("same", ExitCode.OK)
 
 
 def _read(path: Path) -> str:

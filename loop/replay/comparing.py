@@ -63,10 +63,8 @@ def compare(expected: Sequence[Expected], rerun: ReplayResult) -> ReplayComparis
     builds = _of(expected, ExpectedBuild)
     others = {build.variant for build in builds if _otherwise_built(build, rerun)}
     unbuilt = {build.variant for build in builds if build.variant not in rerun.builds}
-    checks = _of(expected, ExpectedCheck)
-    checks = [
-        check for check in checks if check.variant not in unbuilt or check.key in rerun.checks
-    ]  # The others are said.
+    # What was not built is said with the builds.
+    checks = [c for c in _of(expected, ExpectedCheck) if c.variant not in unbuilt or c.key in rerun.checks]
     result.differs += _checks(checks, rerun)
     result.count(checks, "check")
     _compare_builds(result, builds, rerun, elsewhere)
