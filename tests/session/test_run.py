@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from loop.base.places import shipped
-from tests.projects import KERNEL, add_commands, here, kill, loop, make_project, start
+from tests.projects import KERNEL, add_commands, add_quick_plan, here, kill, loop, make_project, start
 
 WAITS = ("echo x >> one", "touch begun; test -e go || exec sleep 60")
 """A step that ends, and one that waits until it is let go."""
@@ -22,16 +21,7 @@ WAITS = ("echo x >> one", "touch begun; test -e go || exec sleep 60")
 def folder(tmp_path: Path) -> Path:
     """A trusted project with a plan that verifies, measures and compares in few rounds and seconds."""
     folder = make_project(tmp_path / "project")
-    for kind in ("plans", "patterns"):
-        (folder / kind).mkdir(exist_ok=True)
-    (folder / "plans" / "mine.yaml").write_text(
-        "format: 1\nname: mine\ntitle: Verify and measure\npatterns: [single-compilation-unit, baseline-quickly]\n"
-        "workloads: [small]\nbudget: {minutes: 1}\n"
-    )
-    text = (shipped("patterns") / "baseline-first.yaml").read_text().replace("baseline-first", "baseline-quickly")
-    text = text.replace("number: 1\n", "number: 101\n").replace("{rounds: 9}", "{rounds: 2}")
-    text = text.replace("budget_s: 12", "budget_s: 5").replace("budget_s: 8", "budget_s: 2")
-    (folder / "patterns" / "baseline-quickly.yaml").write_text(text)
+    add_quick_plan(folder)
     assert 0 == here("trust", str(folder))[0]
     return folder
 
