@@ -17,7 +17,7 @@ from tests.noise import timed
 from tests.optimize.test_session import LINE, SIZES
 from tests.projects import KERNEL, add_quick_plan, kill, loop, make_project, start
 from tests.repository.test_history import commit
-from tests.repository.test_reading import git
+from tests.repository.test_reading import git, put_under_git
 
 SLOW = KERNEL.replace(LINE, f"for (volatile int again = 0; again < 8; again++) {LINE}")
 WRONG = KERNEL.replace("x[i] * (float)", "(i == 7 ? 0 : x[i]) * (float)")
@@ -87,9 +87,7 @@ def project(tmp_path: Path) -> Path:
     folder = make_project(tmp_path / "project")
     (folder / "target.yaml").write_text((folder / "target.yaml").read_text().replace(*SIZES))
     add_quick_plan(folder)
-    git(folder, "init", "-q", "-b", "main")
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "good")
+    put_under_git(folder, "good")
     assert 0 == loop("trust", str(folder)).returncode
     return folder
 
