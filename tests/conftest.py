@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from loop.calls.own_modules import OWN
+from loop.machine.gpus import gpus
 from loop.workers.bench import Bench
 from tests.targets import ENTRIES, compiled, external, importable, open_bench, write_target
 
@@ -17,9 +18,10 @@ IGNORED = ("__pycache__", "schema")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the longest runs to `make soak`, which are tested more briefly beside them, and what needs nvcc."""
+    """Leave the longest runs to `make soak`: they are tested more briefly beside them. And what cannot run here."""
     left = {} if os.environ.get("LOOP_SOAK") else {"soak": "long: LOOP_SOAK=1, or `make soak`"}
     left |= {} if shutil.which("nvcc") else {"nvcc": "no nvcc on the PATH"}
+    left |= {} if gpus().first else {"cuda": gpus().why}
     for item in items:
         for name in {*left} & {marker.name for marker in item.iter_markers()}:
             item.add_marker(pytest.mark.skip(reason=left[name]))

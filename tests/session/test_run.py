@@ -1,8 +1,6 @@
 """`loop run session` as a user runs it: real interruptions in processes, everything else in this one."""
 
 import json
-import os
-import random
 import re
 import signal
 import time
@@ -118,28 +116,6 @@ def test_a_session_goes_on_after_a_kill_and_an_interruption(commands: Callable[.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_a_signal_at_any_moment_leaves_a_session_that_goes_on(
-    commands: Callable[..., Path], tmp_path: Path, seed: int
-) -> None:
-    """Before it begins, in a write, in a fork, while it closes: the journal is whole, the exit code says so."""
-    draw = random.Random(seed)
-    folder = commands(*["true"] * 6)
-    process = start("run", "session", "try", "--target", str(folder))
-    time.sleep(draw.uniform(0.1, 2.5))
-    for _ in range(2):
-        process.send_signal(draw.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
-        time.sleep(draw.uniform(0.0, 0.3))
-    _, errors = process.communicate(timeout=20)
-    begun = sessions(tmp_path) if (tmp_path / "sessions").is_dir() else []
-    assert process.returncode in (0, 130) or (process.returncode < 0 and not begun), errors
-    for own in begun:
-        done = loop("run", "session", "--resume", own.name, "--target", str(folder))
-        assert 0 == done.returncode, done.stderr
-        lines_of(own)
-
-
-@pytest.mark.slow
 def test_a_reader_that_goes_away_leaves_a_whole_session(commands: Callable[..., Path], tmp_path: Path) -> None:
     """`loop run session 2>&1 | head -1`: the session is recorded to its end."""
     process = start("run", "session", "try", "--target", str(commands("sleep 0.3", "true")))
@@ -243,15 +219,6 @@ def test_wrong_usage_exits_with_2_and_says_what_to_do(words: list[str], said: st
     """Misspelt names come with the nearest right one."""
     code, told = here(*words)
     assert (2, True) == (code, said in told), told
-
-
-def test_no_gpu_is_said() -> None:
-    """--device cuda without a driver: exit 2 and the way out."""
-    done = loop(
-        "run", "session", "--device", "cuda", PATH="/usr/bin:/bin" if not os.path.exists("/dev/nvidia0") else ""
-    )
-    assert 2 == done.returncode
-    assert "--device cpu" in done.stderr
 
 
 @pytest.mark.soak
