@@ -219,7 +219,7 @@ def sessions_import(
     "loop sessions compare last~1 last",
     "loop sessions compare 2026-11-20 last --md",
     calls="loop.cli.comparing:compare_sessions",
-    result="loop.learning.comparison:Comparison",
+    result="loop.learning.comparison:SessionComparison",
     agents="reads",
 )
 def sessions_compare(

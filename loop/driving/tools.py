@@ -37,7 +37,7 @@ PERSONS = (
 """Parameters that name a program, open the environment to one, or spend money: only a person gives them."""
 WAIT = "wait_s"
 WAITED_S = 30.0
-JOB = "loop.driving.jobs:Job"
+JOB = "loop.driving.jobs:JobState"
 OWN = (
     Command("job status", jobs.job_status, result=JOB, agents="reads"),
     Command("job wait", jobs.job_wait, result=JOB, agents="reads"),

@@ -20,7 +20,7 @@ from loop.timing import round as round_
 from loop.timing import schedule
 from loop.timing.doubts import remembers
 from loop.timing.samples import Timings, log_ratios
-from loop.timing.schedule import batches, measure
+from loop.timing.schedule import Pace, batches, measure
 from loop.timing.segment import replays_of
 from loop.timing.terms import Pending, Shift, Terms
 from loop.workers.bench import Bench, Side
@@ -194,6 +194,16 @@ def test_rounds_of_kept_processes_fit_their_share_of_the_time() -> None:
     assert 3 == Shift(range(5), begun + 10.5).fitting(1.0, 5)
     assert 2 == Shift(range(5), begun - 1.0).fitting(1.0, 5)
     assert 1 == Shift(range(4, 5), begun - 1.0).fitting(1.0, 5)
+
+
+def test_where_processes_are_kept_an_interval_may_take_longer() -> None:
+    """Two rounds give none: up to three times the limit is used for five, and no more."""
+    timings, pace, fresh = Timings(rounds=2), Pace(Terms(20, 10.0, 1), kept=True), Pace(Terms(20, 10.0, 1))
+    pace.begun = fresh.begun = time.monotonic() - 15
+    assert (True, False) == (pace.allows_more(timings), fresh.allows_more(timings))
+    assert not pace.allows_more(Timings(rounds=5))
+    pace.begun -= 20
+    assert not pace.allows_more(timings)
 
 
 @pytest.mark.slow
