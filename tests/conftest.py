@@ -18,7 +18,7 @@ IGNORED = ("__pycache__", "schema")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the longest runs, which are tested more briefly beside them, to `make soak`; and what cannot run here."""
+    """Leave the longest runs to `make soak`, and skip what needs a GPU or a compiler that is not here."""
     left = {} if os.environ.get("LOOP_SOAK") else {"soak": "long: LOOP_SOAK=1, or `make soak`"}
     left |= {} if shutil.which("nvcc") else {"nvcc": "no nvcc on the PATH"}
     left |= {} if gpus().first else {"cuda": gpus().why}
